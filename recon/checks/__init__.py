@@ -1,0 +1,1 @@
+"""Judge: witnesses and rows in, findings out. Pure; one module per family of checks."""

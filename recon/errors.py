@@ -1,0 +1,33 @@
+"""One root for everything recon raises on purpose.
+
+A message names the thing, what was found, and the next step, in one sentence. Bad *data* is a
+result, never an exception: an exception means that recon could not evaluate.
+"""
+
+
+class ReconError(Exception):
+    """Root of recon's errors; the command line turns it into one line and exit code 2."""
+
+
+class ConfigError(ReconError):
+    """recon.yml, a command-line option or a check's arguments cannot be used."""
+
+
+class EvidenceError(ReconError):
+    """A witness (checkpoint, Delta log, Kafka, rows) cannot be read or contradicts its own format."""
+
+
+class LedgerError(ReconError):
+    """The ledger cannot be read or written."""
+
+
+class SinkError(ReconError):
+    """A sink write failed, was swallowed, or must not go on."""
+
+
+class NewEpochError(SinkError):
+    """The checkpoint began a new life whose ranges overlap or miss what the ledger holds."""
+
+
+class GateError(SinkError):
+    """A post-batch check with `on_failure: stop` failed; the micro-batch is not committed."""

@@ -1,0 +1,104 @@
+"""The ledger's entry, alone and in columns.
+
+An entry is one sink write: who wrote (pipeline, sink, query_id, epoch, batch_id), what was read (offset
+ranges), what landed (rows, sink_version) and how it is sealed (prev_hash, entry_hash).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Literal
+
+from recon.offsets import OffsetSpan
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+EntryStatus = Literal["committed", "already_committed", "rebuilt"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryHead:
+    """A ledger entry without its offset ranges; times are UTC.
+
+    `rows_read`, `rows_filtered` are None where nothing independent could count them. `sink_version` is the
+    Delta version of the data commit. `prev_hash` is the entry_hash of the entry before it of the same
+    (pipeline, sink), "" for the first.
+    """
+
+    pipeline: str
+    sink: str
+    sink_kind: str
+    target: str
+    guarantee: str
+    query_id: str
+    run_id: str | None
+    epoch: int
+    batch_id: int
+    attempt: int
+    status: EntryStatus
+    rows_read: int | None
+    rows_written: int | None
+    rows_quarantined: int | None
+    rows_filtered: int | None
+    sink_version: int | None
+    started_at: datetime
+    committed_at: datetime
+    spark_version: str | None
+    recon_version: str
+    checks_fingerprint: str | None
+    prev_hash: str
+    entry_hash: str
+
+    @property
+    def date(self) -> date:
+        """The ledger's partition: the UTC day of `committed_at`."""
+        return self.committed_at.date()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerEntry(EntryHead):
+    """A whole ledger entry; `offsets` is sorted by (source, topic, partition)."""
+
+    offsets: tuple[OffsetSpan, ...]
+
+
+@dataclass(frozen=True)
+class RangeTable:
+    """The offset ranges of many entries in columns, so that a day of 8,640 x 200 ranges is judged by NumPy.
+
+    All arrays have one length. `entry` indexes the heads it came with; `topic` indexes `topics`, whose
+    items are (source, topic, topic_id).
+    """
+
+    entry: npt.NDArray[np.int64]
+    topic: npt.NDArray[np.int32]
+    partition: npt.NDArray[np.int64]
+    start: npt.NDArray[np.int64]
+    end: npt.NDArray[np.int64]
+    topics: Sequence[tuple[int, str, str | None]]
+
+    def __len__(self) -> int:
+        return len(self.entry)
+
+
+@dataclass(frozen=True)
+class LedgerSlice:
+    """Entries of one (pipeline, sink) in the order of the chain.
+
+    `anchor` entries come before the period: they give the first audited batch something to continue from
+    and are themselves not judged. `heads[:anchors]` are anchors. `broken` names entries whose stored
+    entry_hash does not match their content (index into heads).
+    """
+
+    pipeline: str
+    sink: str
+    heads: Sequence[EntryHead]
+    ranges: RangeTable
+    anchors: int = 0
+    broken: Sequence[int] = ()
+    operations: Sequence[tuple[int, str]] = ()  # (version, operation) of the ledger table's own history
+    complete: bool = True  # False: the slice starts somewhere in the chain, not at its first entry

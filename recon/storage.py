@@ -1,0 +1,111 @@
+"""Open, list and read on any filesystem a checkpoint or table may live on.
+
+Local paths go straight to the operating system (a day's audit opens thousands of small files); every
+other scheme goes through `pyarrow.fs`, whose drivers (S3, ADLS Gen2, GCS, HDFS) take the project's
+`storage_options`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+from recon.errors import ConfigError, EvidenceError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+# Spark says s3a and abfss; the libraries below say s3 and abfs for the same store.
+_ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfss", "abfs": "abfs"}
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A folder on some filesystem, by its URI or local path.
+
+    Args:
+        uri: `file:/…`, a local path, `s3a://…`, `abfss://…`, `hdfs://…`.
+        options: credentials and endpoints, passed on as they are.
+    """
+
+    uri: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def local(self) -> Path | None:
+        """The folder as a local path; None when it lives elsewhere."""
+        parsed = urlparse(self.uri)
+        if parsed.scheme == "file":
+            return Path(unquote(parsed.path))
+        if parsed.scheme == "" or (os.name == "nt" and len(parsed.scheme) == 1):
+            return Path(self.uri)
+        return None
+
+    def child(self, name: str) -> Storage:
+        """The folder `name` inside this one."""
+        return Storage(f"{self.uri.rstrip('/')}/{name}", self.options)
+
+    def read(self, name: str) -> bytes:
+        """A file's content.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            EvidenceError: it is there and cannot be read.
+        """
+        try:
+            if self.local is not None:
+                return (self.local / name).read_bytes()
+            filesystem, path = self._arrow()
+            with filesystem.open_input_stream(f"{path}/{name}") as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise EvidenceError(f"{self.uri}/{name} cannot be read: {error}") from error
+
+    def names(self, folder: str = "") -> list[str]:
+        """Names directly inside `folder`, unsorted; empty when the folder does not exist."""
+        try:
+            if self.local is not None:
+                with os.scandir(self.local / folder) as found:
+                    return [entry.name for entry in found]
+            from pyarrow.fs import FileSelector
+
+            filesystem, path = self._arrow()
+            where = f"{path}/{folder}".rstrip("/")
+            found_infos = filesystem.get_file_info(FileSelector(where, allow_not_found=True))
+            return [info.base_name for info in found_infos]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise EvidenceError(f"{self.uri}/{folder} cannot be listed: {error}") from error
+
+    def _arrow(self) -> tuple[FileSystem, str]:
+        import pyarrow.fs as pafs
+
+        parsed = urlparse(self.uri)
+        scheme = _ARROW_SCHEMES.get(parsed.scheme, parsed.scheme)
+        options: dict[str, Any] = {k.lower().removeprefix("aws_"): v for k, v in self.options.items()}
+        try:
+            if scheme == "s3" and options:
+                known = {
+                    "access_key_id": "access_key",
+                    "secret_access_key": "secret_key",
+                    "session_token": "session_token",
+                    "region": "region",
+                    "endpoint_url": "endpoint_override",
+                }
+                chosen = {known[k]: v for k, v in options.items() if k in known}
+                return pafs.S3FileSystem(**chosen), f"{parsed.netloc}{parsed.path}".rstrip("/")
+            filesystem, path = pafs.FileSystem.from_uri(
+                self.uri.replace(f"{parsed.scheme}://", f"{scheme}://", 1)
+            )
+            return filesystem, path.rstrip("/")
+        except (OSError, ValueError, ImportError) as error:
+            raise ConfigError(
+                f"{self.uri} cannot be opened: {error}; check the scheme and storage_options in recon.yml"
+            ) from error
