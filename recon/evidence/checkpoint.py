@@ -1,0 +1,316 @@
+"""The checkpoint witness: what Structured Streaming itself wrote down about each micro-batch.
+
+`metadata` holds the query_id, `offsets/<N>` the end offsets planned for micro-batch N, `commits/<N>` says
+that N finished, `sources/<i>/0` the offsets at which source i began. Nothing is ever written here.
+
+Formats, from Spark's sources:
+
+- `offsets/<N>`, v1 (`OffsetSeqLog`): a line `v1`, a line of JSON metadata (`batchTimestampMs`, …), one line
+  per source in the order of the query plan, `-` for a source that has no offset yet.
+- `offsets/<N>`, v2 (`OffsetMap`, Spark 4.1 and newer where it is switched on): a line `v2`, the metadata
+  line, then lines `<source id>:<offset>` in no promised order. The id is the source's number, or its name
+  where sources are named. This reading rests on the serializer in apache/spark's master branch and on
+  files made by hand. Named sources are counted on after the numbers, in the order of their names.
+- `sources/<i>/0` (`KafkaSourceInitialOffsetWriter`): a NUL byte, `v1`, a newline, `{"topic":{"0":start}}`.
+
+Spark keeps the last 100 or so micro-batches (`spark.sql.streaming.minBatchesToRetain`), so the oldest one
+left usually has no predecessor and therefore no known start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from recon.errors import EvidenceError
+from recon.model import CheckpointBatch, CheckpointWitness
+from recon.offsets import OffsetSpan
+from recon.storage import Storage
+
+# topic → partition → offset, as Kafka's source writes it
+_Offsets = Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """One offsets file: per source id its Kafka offsets; None for `-` and for sources that are not Kafka."""
+
+    batch_id: int
+    version: str
+    planned_at: datetime | None
+    sources: Mapping[str, _Offsets | None]
+
+
+def query_id(storage: Storage) -> str:
+    """The streaming query's id, which survives restarts (`metadata`: `{"id":"…"}`).
+
+    Raises:
+        EvidenceError: there is no checkpoint here, or its metadata file is not readable JSON with an id.
+    """
+    try:
+        raw = storage.read("metadata")
+    except FileNotFoundError:
+        found = sorted(storage.names())[:5]
+        raise EvidenceError(
+            f"checkpoint {storage.uri} has no metadata file (found {', '.join(found) or 'nothing'}): check "
+            "the path, or start the query once: it writes this file when it first starts"
+        ) from None
+    document = _json(storage, "metadata", raw)
+    value = document.get("id") if isinstance(document, dict) else None
+    if not isinstance(value, str) or not value:
+        raise _broken(storage, "metadata", f'expected {{"id":"…"}} and found {_excerpt(raw)}')
+    return value
+
+
+def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitness:
+    """Every micro-batch the checkpoint still holds, ascending.
+
+    A range may end below its start: so Spark plans a topic that was re-created and is shorter now.
+
+    Args:
+        storage: the checkpoint's folder.
+        topics_are_kafka: False gives micro-batches without ranges, for a query whose sources write offsets
+            that only look like Kafka's topic → partition → offset.
+
+    Raises:
+        EvidenceError: no checkpoint here, or a file of it is torn, of an unknown version or not JSON;
+            the message names the file.
+    """
+    query = query_id(storage)
+    committed = set(_batch_ids(storage, "commits"))
+    plans: dict[int, _Planned] = {}
+    for batch_id in sorted(_batch_ids(storage, "offsets")):
+        try:
+            plans[batch_id] = _planned(storage, batch_id, kafka=topics_are_kafka)
+        except FileNotFoundError:
+            continue  # purged by the running query after we listed it
+    names = sorted({source for plan in plans.values() for source in plan.sources}, key=_source_order)
+    index = _indexes(names)
+    initial = _Initial(storage)
+    batches = [
+        _batch(storage, plan, plans.get(batch_id - 1), initial, index, committed=batch_id in committed)
+        for batch_id, plan in plans.items()
+    ]
+    return CheckpointWitness(
+        location=storage.uri, query_id=query, batches=batches, sources=max(len(names), 1)
+    )
+
+
+def read_batch(storage: Storage, batch_id: int) -> CheckpointBatch:
+    """One planned micro-batch with at most a few small reads and no listing, for use while it runs.
+
+    `committed` is always False: inside foreachBatch the commit file cannot exist yet; it is not looked for.
+
+    Raises:
+        EvidenceError: `offsets/<batch_id>` is missing, or a file needed here cannot be understood.
+    """
+    try:
+        plan = _planned(storage, batch_id)
+    except FileNotFoundError:
+        raise EvidenceError(
+            f"checkpoint {storage.uri} has no offsets/{batch_id}: micro-batch {batch_id} was never planned "
+            "there or its file was purged; check that this is the checkpointLocation of the running query"
+        ) from None
+    previous = None
+    if batch_id > 0:
+        try:
+            previous = _planned(storage, batch_id - 1)
+        except FileNotFoundError:
+            previous = None
+    index = _indexes(sorted(plan.sources, key=_source_order))
+    return _batch(storage, plan, previous, _Initial(storage), index, committed=False)
+
+
+def _batch(
+    storage: Storage,
+    plan: _Planned,
+    previous: _Planned | None,
+    initial: _Initial,
+    index: Mapping[str, int],
+    *,
+    committed: bool,
+) -> CheckpointBatch:
+    if previous is not None:
+        _same_sources(storage, previous, plan)
+    ranges: list[OffsetSpan] = []
+    new: list[tuple[int, str, int, int]] = []
+    starts_known = True
+    for source, ends in plan.sources.items():
+        if ends is None:
+            continue
+        starts: _Offsets | None = None
+        if previous is not None:
+            starts = previous.sources.get(source)
+        if starts is None and (plan.batch_id == 0 or previous is not None):
+            starts = initial[source]  # the source's first micro-batch with an offset
+        if starts is None:
+            starts_known = False
+            continue
+        for topic, partition, end in _flat(ends):
+            start = starts.get(topic, {}).get(partition)
+            if start is None:
+                new.append((index[source], topic, partition, end))
+            else:
+                ranges.append(OffsetSpan(topic, None, partition, start, end, index[source]))
+    ranges.sort(key=lambda r: (r.source, r.topic, r.partition))
+    return CheckpointBatch(
+        batch_id=plan.batch_id,
+        planned_at=plan.planned_at,
+        committed=committed,
+        ranges=tuple(ranges),
+        new_partitions=tuple(sorted(new)),
+        starts_known=starts_known,
+    )
+
+
+def _same_sources(storage: Storage, before: _Planned, after: _Planned) -> None:
+    """A v1 file has a line for every source of the query, always: fewer than its neighbour means torn."""
+    if before.version == after.version == "v1" and len(before.sources) != len(after.sources):
+        short, other = sorted((before, after), key=lambda plan: len(plan.sources))
+        raise _broken(
+            storage,
+            f"offsets/{short.batch_id}",
+            f"it has {len(short.sources)} source line(s), offsets/{other.batch_id} {len(other.sources)}",
+        )
+
+
+class _Initial:
+    """`sources/<id>/0`, read once per source and only when asked for."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._read: dict[str, _Offsets | None] = {}
+
+    def __getitem__(self, source: str) -> _Offsets | None:
+        if source not in self._read:
+            self._read[source] = _initial_offsets(self._storage, source)
+        return self._read[source]
+
+
+def _initial_offsets(storage: Storage, source: str) -> _Offsets | None:
+    name = f"sources/{source}/0"
+    try:
+        raw = storage.read(name)
+    except FileNotFoundError:
+        return None
+    # The leading NUL is a relic of Spark 2.1; its reader still skips one byte when it sees it.
+    version, newline, body = raw.removeprefix(b"\0").partition(b"\n")
+    _check_version(storage, name, version, ("v1",))
+    if not newline or not body.strip():
+        raise _broken(storage, name, "the offsets are missing after the version line")
+    offsets = _kafka(_json(storage, name, body))
+    if offsets is None:
+        raise _broken(
+            storage, name, f'expected {{"topic":{{"partition":offset}}}} and found {_excerpt(body)}'
+        )
+    return offsets
+
+
+def _planned(storage: Storage, batch_id: int, *, kafka: bool = True) -> _Planned:
+    name = f"offsets/{batch_id}"
+    raw = storage.read(name)
+    try:
+        lines = raw.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise _broken(storage, name, f"it is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    version = _check_version(storage, name, lines[0].encode(), ("v1", "v2"))
+    if len(lines) < 3:
+        raise _broken(storage, name, f"{len(lines)} line(s) where version, metadata and sources are expected")
+    sources: dict[str, _Offsets | None] = {}
+    for position, line in enumerate(lines[2:]):
+        source, text = str(position), line
+        if version == "v2":
+            source, colon, text = line.partition(":")
+            if not colon or not source:
+                raise _broken(
+                    storage, name, f"line {position + 3} is not `source:offset` but {_excerpt(line)}"
+                )
+        if text == "-":
+            sources[source] = None
+            continue
+        offsets = _kafka(_json(storage, name, text, line=position + 3))
+        sources[source] = offsets if kafka else None
+    return _Planned(batch_id, version, _planned_at(storage, name, lines[1]), sources)
+
+
+def _planned_at(storage: Storage, name: str, line: str) -> datetime | None:
+    if not line.strip():
+        return None
+    document = _json(storage, name, line, line=2)
+    if not isinstance(document, dict):
+        raise _broken(storage, name, f"line 2 is not the micro-batch's metadata but {_excerpt(line)}")
+    millis = document.get("batchTimestampMs")
+    return datetime.fromtimestamp(millis / 1000, UTC) if isinstance(millis, int) and millis > 0 else None
+
+
+def _kafka(document: Any) -> _Offsets | None:
+    """The document as Kafka's topic → partition → offset; None when it is another source's offset."""
+    if not isinstance(document, dict):
+        return None
+    offsets: dict[str, dict[int, int]] = {}
+    for topic, partitions in document.items():
+        if not isinstance(partitions, dict):
+            return None
+        offsets[topic] = {}
+        for partition, offset in partitions.items():
+            if not partition.isdecimal() or not isinstance(offset, int) or isinstance(offset, bool):
+                return None
+            offsets[topic][int(partition)] = offset
+    return offsets
+
+
+def _flat(offsets: _Offsets) -> Iterator[tuple[str, int, int]]:
+    for topic, partitions in offsets.items():
+        for partition, offset in partitions.items():
+            yield topic, partition, offset
+
+
+def _batch_ids(storage: Storage, folder: str) -> list[int]:
+    """The micro-batches a log folder holds; `.0.crc`, `.0.<uuid>.tmp` and the like are no log entries."""
+    return [int(name) for name in storage.names(folder) if name.isdecimal()]
+
+
+def _source_order(source: str) -> tuple[int, int, str]:
+    return (0, int(source), "") if source.isdecimal() else (1, 0, source)
+
+
+def _indexes(ordered: list[str]) -> dict[str, int]:
+    """Source ids as the integers of `OffsetSpan.source`: a number stays itself, a name is counted on."""
+    numbers = [int(s) for s in ordered if s.isdecimal()]
+    names = [s for s in ordered if not s.isdecimal()]
+    first = max(numbers, default=-1) + 1
+    return {str(n): n for n in numbers} | {name: first + i for i, name in enumerate(names)}
+
+
+def _check_version(storage: Storage, name: str, found: bytes, known: tuple[str, ...]) -> str:
+    text = found.decode(errors="replace").strip()
+    if text in known:
+        return text
+    if not text:
+        raise _broken(storage, name, "it is empty" if not found else "its first line is blank")
+    raise _broken(
+        storage, name, f"its first line is {_excerpt(found)} where {' or '.join(known)} is expected"
+    )
+
+
+def _json(storage: Storage, name: str, text: bytes | str, *, line: int | None = None) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        where = f"line {line}" if line else "its content"
+        raise _broken(storage, name, f"{where} is not JSON ({error}): {_excerpt(text)}") from None
+
+
+def _excerpt(text: bytes | str) -> str:
+    plain = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return repr(plain if len(plain) <= 80 else plain[:77] + "…")
+
+
+def _broken(storage: Storage, name: str, found: str) -> EvidenceError:
+    return EvidenceError(
+        f"checkpoint file {storage.uri}/{name} cannot be understood: {found}; it is torn, or written by a "
+        "Spark that this recon does not know: restore the file, or leave the checkpoint out of the audit"
+    )
