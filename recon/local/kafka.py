@@ -1,0 +1,289 @@
+"""A single-node Kafka broker (KRaft, combined mode) from jars: no Docker, no ZooKeeper."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+from recon.errors import ConfigError, EvidenceError
+from recon.local.client import KafkaClient
+from recon.local.jars import broker_classpath
+from recon.local.java import find_java
+from recon.local.process import ChildProcess, command_line, free_ports, stop_pid, tail
+
+_READY_SECONDS = 60.0
+_STATE = "broker.json"
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{broker}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={log_dirs}
+auto.create.topics.enable=false
+delete.topic.enable=true
+# One node holds every replica.
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=2
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+# Retention and compaction act within a second, so that a test can watch them.
+log.initial.task.delay.ms=500
+log.retention.check.interval.ms=500
+log.segment.delete.delay.ms=500
+log.cleaner.backoff.ms=200
+log.cleaner.threads=1
+log.cleaner.dedupe.buffer.size=8388608
+"""
+_LOGGING = """\
+status=warn
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d{ISO8601} %-5p %c{1} %m%n
+rootLogger.level=info
+rootLogger.appenderRef.out.ref=out
+"""
+
+
+class LocalKafka(KafkaClient):
+    """A broker of our own, on free loopback ports; starts on `start()` or `with`.
+
+    Args:
+        data_dir: holds `server.properties`, `broker.log` and the data. None makes a temporary folder that
+            `stop()` keeps and leaving `with` removes. A folder that was used before is used again, with its
+            topics and its ports.
+    """
+
+    def __init__(self, data_dir: Path | None = None, *, detached: bool = False) -> None:
+        self._temporary = data_dir is None
+        folder = Path(tempfile.mkdtemp(prefix="recon-kafka-")) if data_dir is None else Path(data_dir)
+        self.data_dir = folder.absolute()
+        self.log_file = self.data_dir / "broker.log"
+        self._detached = detached
+        self._process: ChildProcess | None = None
+        super().__init__("")
+
+    def __enter__(self) -> LocalKafka:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._temporary:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id.
+
+        Raises:
+            EvidenceError: it is not running.
+        """
+        if self._process is None or not self._process.alive:
+            raise EvidenceError(f"the local Kafka broker of {self.data_dir} is not running; call start()")
+        return self._process.pid
+
+    def start(self) -> LocalKafka:
+        """Start the broker and return when it answers; does nothing when it runs.
+
+        Raises:
+            ConfigError: no Java, no jars, or the broker did not come up; names its log file.
+        """
+        if self._process is not None and self._process.alive:
+            return self
+        again = (self.data_dir / "server.properties").exists()
+        for attempt in range(3):
+            if not again:
+                self._format()
+            self.bootstrap_servers = f"127.0.0.1:{_port(self.data_dir)}"
+            self.__dict__.pop("_admin_client", None)
+            if self._run():
+                return self
+            # Somebody took a port between our look and the broker's bind. A new data folder can move.
+            if again or "Address already in use" not in tail(self.log_file, 200):
+                break
+            if attempt < 2:
+                self.log_file.unlink()
+        raise ConfigError(
+            f"the local Kafka broker on {self.bootstrap_servers} did not come up: "
+            f"{_last_error(self.log_file)}; its log is {self.log_file}"
+        )
+
+    def stop(self) -> None:
+        """Stop the broker cleanly (SIGTERM, then SIGKILL); its data and log stay."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def kill(self) -> None:
+        """End the broker as a crash would (SIGKILL)."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def restart(self) -> LocalKafka:
+        """Stop, then start on the same ports and data."""
+        self.stop()
+        return self.start()
+
+    def _format(self) -> None:
+        """Write server.properties for fresh ports and format an empty data folder."""
+        logs = self.data_dir / "logs"
+        shutil.rmtree(logs, ignore_errors=True)
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        broker, controller = free_ports(2)
+        properties = _PROPERTIES.format(broker=broker, controller=controller, log_dirs=logs)
+        draft = self.data_dir / "server.properties.new"
+        draft.write_text(properties)
+        (self.data_dir / "log4j2.properties").write_text(_LOGGING)
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = ("kafka.tools.StorageTool", "format")
+        told = subprocess.run(
+            [*self._java("-Xmx128m"), *tool, f"--cluster-id={cluster_id}", "-c", str(draft)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if told.returncode != 0:
+            said = (told.stderr + told.stdout).strip().splitlines()
+            raise ConfigError(
+                f"the local Kafka data folder {self.data_dir} could not be formatted: "
+                f"{said[-1] if said else f'exit code {told.returncode}'}; give it an empty folder"
+            )
+        draft.rename(self.data_dir / "server.properties")
+
+    def _run(self) -> bool:
+        """Start the process; True when it answers, False when it ended or stayed silent."""
+        command = [
+            *self._java("-Xms128m", "-Xmx512m"),
+            "kafka.Kafka",
+            str(self.data_dir / "server.properties"),
+        ]
+        self._process = ChildProcess(command, self.log_file, cwd=self.data_dir, detached=self._detached)
+        deadline = time.monotonic() + _READY_SECONDS
+        try:
+            while self._process.alive and time.monotonic() < deadline:
+                if _answers(self.bootstrap_servers):
+                    return True
+                time.sleep(0.1)
+        except BaseException:
+            self.stop()
+            raise
+        self.stop()
+        return False
+
+    def _java(self, *options: str) -> list[str]:
+        return [
+            str(find_java()),
+            *options,
+            # Starting fast matters more here than the last bit of throughput.
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}",
+            "-cp",
+            broker_classpath(),
+        ]
+
+
+@dataclass(frozen=True)
+class BrokerInfo:
+    """A broker that runs by itself: what `start_detached` writes down and `stop_detached` reads."""
+
+    pid: int
+    bootstrap_servers: str
+    data_dir: str
+    log_file: str
+
+
+def start_detached(data_dir: Path) -> BrokerInfo:
+    """Start a broker that outlives this process; one that already runs in `data_dir` is returned as it is.
+
+    Raises:
+        ConfigError: it did not come up.
+    """
+    data_dir = Path(data_dir).absolute()
+    if (running := running_broker(data_dir)) is not None:
+        return running
+    broker = LocalKafka(data_dir, detached=True).start()
+    info = BrokerInfo(broker.pid, broker.bootstrap_servers, str(data_dir), str(broker.log_file))
+    draft = data_dir / f"{_STATE}.new"
+    draft.write_text(json.dumps(asdict(info), indent=2) + "\n")
+    draft.rename(data_dir / _STATE)
+    return info
+
+
+def stop_detached(data_dir: Path) -> BrokerInfo | None:
+    """Stop the broker that `start_detached` left in `data_dir`; None when none runs there.
+
+    A process is ended only when its command line is our broker's: a pid may have passed to somebody else.
+    """
+    data_dir = Path(data_dir).absolute()
+    running = running_broker(data_dir)
+    if running is not None:
+        stop_pid(running.pid)
+    (data_dir / _STATE).unlink(missing_ok=True)
+    return running
+
+
+def running_broker(data_dir: Path) -> BrokerInfo | None:
+    """The detached broker of `data_dir`, if its process lives and really is that broker.
+
+    Raises:
+        ConfigError: the state file cannot be understood.
+    """
+    state = Path(data_dir).absolute() / _STATE
+    try:
+        info = BrokerInfo(**json.loads(state.read_text()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{state} is not a broker's state file ({error}); remove it") from error
+    words = command_line(info.pid) or ""
+    ours = "kafka.Kafka" in words and str(state.parent / "server.properties") in words
+    return info if ours else None
+
+
+def _port(data_dir: Path) -> int:
+    for line in (data_dir / "server.properties").read_text().splitlines():
+        if line.startswith("advertised.listeners="):
+            return int(line.rpartition(":")[2])
+    raise ConfigError(f"{data_dir / 'server.properties'} names no advertised.listeners; use an empty folder")
+
+
+def _answers(bootstrap_servers: str) -> bool:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    host, _, port = bootstrap_servers.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    try:
+        cluster = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}).list_topics(timeout=5)
+    except KafkaException:
+        return False
+    return bool(cluster.brokers)
+
+
+def _last_error(log: Path) -> str:
+    lines = tail(log, 400).splitlines()
+    errors = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line]
+    return (errors or lines or ["it wrote no log"])[-1].strip()

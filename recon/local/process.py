@@ -1,0 +1,143 @@
+"""Child processes that are stopped cleanly, and that do not outlive us when we are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+class ChildProcess:
+    """One process in a session of its own, its output appended to `log`.
+
+    A session of its own keeps Ctrl-C away from it, so that we stop it in order. A tiny guard (a shell that
+    waits for our end of a pipe to close) sends it SIGTERM when we die without a chance to clean up; a
+    `detached` process has no guard and lives on.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        detached: bool = False,
+    ) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                start_new_session=True,
+            )
+        self._guard: subprocess.Popen[bytes] | None = None
+        if not detached:
+            self._guard = subprocess.Popen(
+                ["sh", "-c", 'read -r _; kill -TERM "$1"', "recon-guard", str(self._process.pid)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        if self._process.poll() is None:
+            return True
+        self._end_guard()
+        return False
+
+    def stop(self, patience: float = 15.0) -> None:
+        """SIGTERM; after `patience` seconds SIGKILL to it and what it started. Returns when it is gone."""
+        # The guard goes first: once the process is reaped, its pid may belong to somebody else.
+        self._end_guard()
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(patience)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would: to the process and to what it started in its session."""
+        self._end_guard()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The last lines of its log, for an error message or a person."""
+        return tail(self.log, lines)
+
+    def _end_guard(self) -> None:
+        if self._guard is None:
+            return
+        guard, self._guard = self._guard, None
+        guard.kill()
+        guard.wait()
+        if guard.stdin is not None:
+            guard.stdin.close()
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    """The last `lines` lines of a log file; empty when there is none."""
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """`count` different TCP ports of the loopback interface that nobody listens on just now."""
+    with contextlib.ExitStack() as held:
+        ports = []
+        for _ in range(count):
+            one = held.enter_context(socket.socket())
+            one.bind(("127.0.0.1", 0))
+            ports.append(int(one.getsockname()[1]))
+        return tuple(ports)
+
+
+def command_line(pid: int) -> str | None:
+    """The command line of a running process, words joined by spaces; None when there is no such process."""
+    proc = Path(f"/proc/{pid}/cmdline")
+    if Path("/proc/self/cmdline").exists():
+        try:
+            words = proc.read_bytes()
+        except OSError:
+            return None
+        return words.replace(b"\0", b" ").decode(errors="replace").strip() or None
+    told = subprocess.run(
+        ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return told.stdout.strip() or None
+
+
+def stop_pid(pid: int, patience: float = 15.0) -> None:
+    """End a process that is not our child: SIGTERM, then SIGKILL. The caller has verified whose it is."""
+    for sent, wait in ((signal.SIGTERM, patience), (signal.SIGKILL, 5.0)):
+        try:
+            os.kill(pid, sent)
+        except ProcessLookupError:
+            return
+        deadline = time.monotonic() + wait
+        while time.monotonic() < deadline:
+            if command_line(pid) is None:
+                return
+            time.sleep(0.05)

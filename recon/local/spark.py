@@ -1,0 +1,94 @@
+"""A local Spark session with Delta and the Kafka connector, set for small data and fast commits."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from recon.local.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCALA = "2.13"
+
+
+def packages() -> list[str]:
+    """Maven coordinates of Delta and the Kafka connector that fit the installed pyspark and delta-spark."""
+    spark, delta = version("pyspark"), version("delta-spark")
+    return [delta_package(spark, delta), f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{spark}"]
+
+
+def delta_package(spark: str, delta: str) -> str:
+    """Delta's coordinate: since 4.1 the artefact's name tells the Spark line it was built for.
+
+    >>> delta_package("4.0.0", "4.0.1")
+    'io.delta:delta-spark_2.13:4.0.1'
+    >>> delta_package("4.0.2", "4.1.0")
+    'io.delta:delta-spark_4.0_2.13:4.1.0'
+    """
+    line = f"_{_minor(spark)[0]}.{_minor(spark)[1]}" if _minor(delta) >= (4, 1) else ""
+    return f"io.delta:delta-spark{line}_{_SCALA}:{delta}"
+
+
+def spark_session(
+    app_name: str = "recon",
+    *,
+    master: str = "local[2]",
+    extra_packages: Sequence[str] = (),
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The active session of this process, or a new one.
+
+    Args:
+        app_name: shown in Spark's logs.
+        master: `local[n]`, or a standalone master's `spark://…` on this machine.
+        extra_packages: more Maven coordinates.
+        conf: Spark settings that win over ours.
+
+    Raises:
+        ConfigError: no Java 17 or newer.
+    """
+    from pyspark.sql import SparkSession
+
+    # Workers run the python3 of PATH unless told otherwise; it may be another Python without our packages.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Spark prefers JAVA_HOME even when that one is too old and PATH has a good one.
+    os.environ["JAVA_HOME"] = str(java_home())
+    settings = {**local_conf(extra_packages), **(conf or {})}
+    if "spark.sql.warehouse.dir" not in settings:
+        settings["spark.sql.warehouse.dir"] = tempfile.mkdtemp(prefix="recon-warehouse-")
+    builder = SparkSession.Builder().appName(app_name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def local_conf(extra_packages: Sequence[str] = ()) -> dict[str, str]:
+    """The Spark settings of `spark_session`, for a session built elsewhere."""
+    return {
+        "spark.jars.packages": ",".join([*packages(), *extra_packages]),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        # Delta replays its log with 50 tasks by default: seconds per commit on a small machine.
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _minor(release: str) -> tuple[int, int]:
+    major, minor = release.split(".")[:2]
+    return int(major), int(minor)

@@ -1,0 +1,76 @@
+"""Shared fixtures. Real parts start only when a test asks for them, once a run."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from recon.local.kafka import LocalKafka
+
+_HERE = Path(__file__).parent
+# A folder's tests carry its marker, and a fixture's tests the fixture's.
+_MARKED_FOLDERS = {"spark", "kafka", "browser", "cluster", "demo"}
+_MARKED_FIXTURES = {"spark": "spark", "kafka": "kafka", "topic": "kafka"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        marks = (
+            {part for part in item.path.relative_to(_HERE).parts[:-1] if part in _MARKED_FOLDERS}
+            if item.path.is_relative_to(_HERE)
+            else set()
+        )
+        marks |= {_MARKED_FIXTURES[f] for f in getattr(item, "fixturenames", ()) if f in _MARKED_FIXTURES}
+        for mark in sorted(marks):
+            item.add_marker(mark)
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """One real broker for the whole run; `kafka.log_file` has its log. Do not stop it: start your own."""
+    from recon.local.kafka import LocalKafka
+
+    with LocalKafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(kafka: LocalKafka) -> Iterator[Callable[..., str]]:
+    """A factory of topics with unique names: `topic("orders", partitions=2, config={...})` → name."""
+    made: list[str] = []
+
+    def make(prefix: str = "topic", partitions: int = 1, config: dict[str, str] | None = None) -> str:
+        name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+        kafka.create_topic(name, partitions, config)
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        # A test may have deleted it.
+        if kafka.offsets(name):
+            kafka.delete_topic(name)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One real session for the whole run, with Delta and the Kafka connector."""
+    from recon.local.spark import spark_session
+
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    session = spark_session("recon-tests", conf={"spark.sql.warehouse.dir": str(warehouse)})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """An empty folder for a test's tables, checkpoints and ledger."""
+    return tmp_path
