@@ -1,0 +1,90 @@
+"""Data checks on keys: rows that share one where each should have its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from recon.checks.base import KeyCheck
+from recon.errors import ConfigError
+from recon.model import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unique(KeyCheck):
+    """Values of a column that occur more than once.
+
+    Failures are values, as in dbt; the message also tells the surplus rows, those beyond the first of each
+    value. NULL is not judged, as in dbt; a column that is NULL in every row is skipped, and so is a table (or
+    `where`) with no rows. Strings compare exactly, with case and blanks; -0.0 equals 0.0 and NaN equals NaN.
+    Costs one Spark job that groups the table by the column, and a second one for samples when it fails.
+
+    Args:
+        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+    """
+
+    test: ClassVar[str] = "unique"
+    ignores_null: ClassVar[bool] = True
+    column_name: str
+
+    def label(self) -> str:
+        """The column."""
+        return self.column_name
+
+    def key(self) -> Sequence[str]:
+        """The one column."""
+        return (self.column_name,)
+
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        """Fails by the number of values that occur more than once."""
+        rows = measured["rows"]
+        if measured["null_keys"] == rows:
+            return Verdict(
+                skipped=f"{self.column_name} is NULL in all {rows} rows, so that no value was compared"
+            )
+        return _duplicates(self.column_name, measured)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UniqueCombinationOfColumns(KeyCheck):
+    """Combinations of columns that occur more than once (dbt_utils' test of this name).
+
+    Failures are combinations; the message also tells the surplus rows, those beyond the first of each
+    combination. NULL equals NULL here, as in GROUP BY: two rows (1, NULL) are a duplicate. Strings compare
+    exactly, with case and blanks; -0.0 equals 0.0 and NaN equals NaN. A table (or `where`) with no rows is
+    skipped. Costs one Spark job that groups the table by the columns, and a second one for samples when it
+    fails.
+
+    Args:
+        combination_of_columns: the columns that together form the key.
+    """
+
+    test: ClassVar[str] = "unique_combination_of_columns"
+    combination_of_columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.combination_of_columns:
+            raise ConfigError("combination_of_columns is empty; list the columns that form the key")
+
+    def label(self) -> str:
+        """The columns."""
+        return "__".join(self.combination_of_columns)
+
+    def key(self) -> Sequence[str]:
+        """The columns."""
+        return self.combination_of_columns
+
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        """Fails by the number of combinations that occur more than once."""
+        return _duplicates(f"({', '.join(self.combination_of_columns)})", measured)
+
+
+def _duplicates(what: str, measured: Mapping[str, Any]) -> Verdict:
+    keys, surplus = measured["duplicate_keys"], measured["surplus_rows"]
+    return Verdict(
+        failures=keys,
+        message=f"{keys} keys {what} occur more than once, {surplus} surplus rows" if keys else "",
+        samples=tuple(measured["samples"]),
+        evidence={name: measured[name] for name in ("rows", "null_keys", "duplicate_keys", "surplus_rows")},
+    )

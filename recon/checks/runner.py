@@ -1,0 +1,111 @@
+"""Runs checks and knows none by name.
+
+Evidence checks get witnesses and the answers to their questions; data checks share the scans of a
+`TableMeasurement`. A check that cannot be evaluated is status error and the others still run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+from recon.checks.base import EvidenceCheck
+from recon.checks.bound import Bound
+from recon.checks.threshold import settle
+from recon.errors import ReconError
+from recon.model import CheckResult, ProbeAnswer, Unavailable, Verdict, Witnesses
+from recon.offsets import Spans
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Clock = Callable[[], datetime]
+Questions = Mapping[tuple[str, int], Spans]
+Answers = Mapping[tuple[str, int], ProbeAnswer]
+
+
+def run_evidence(
+    bounds: Sequence[Bound],
+    witnesses_for: Callable[[Bound], Witnesses],
+    answer: Callable[[Questions], Answers | Unavailable],
+    clock: Clock,
+) -> Iterator[CheckResult]:
+    """Judges evidence checks one by one, in order; each result comes as soon as it is known.
+
+    Args:
+        bounds: checks of kind "evidence".
+        witnesses_for: what one check may look at, without probes.
+        answer: puts a check's questions to Kafka; called only when there are any.
+        clock: the time, in UTC.
+    """
+    for bound in bounds:
+        started = clock()
+        try:
+            verdict = _evidence_verdict(cast(EvidenceCheck, bound.check), witnesses_for(bound), answer)
+        except Exception as error:  # a bug in one check must not silence the others
+            verdict = Verdict(unproved=reason_of(error))
+        yield settle(bound, verdict, started, clock())
+
+
+def _evidence_verdict(
+    check: EvidenceCheck, witnesses: Witnesses, answer: Callable[[Questions], Answers | Unavailable]
+) -> Verdict:
+    for need in check.needs:
+        witness = getattr(witnesses, need)
+        if isinstance(witness, Unavailable):
+            if witness.skipped:
+                return Verdict(skipped=witness.reason)
+            return Verdict(unproved=witness.reason)
+    asked = {where: spans for where, spans in check.questions(witnesses).items() if spans}
+    if not asked:
+        return check.judge(witnesses)
+    answers = answer(asked)
+    given = {} if isinstance(answers, Unavailable) else answers
+    verdict = check.judge(replace(witnesses, probes={**witnesses.probes, **given}))
+    missing = sorted(set(asked) - set(given))
+    if not missing:
+        return verdict
+    topic, partition = missing[0]
+    reason = (
+        answers.reason
+        if isinstance(answers, Unavailable)
+        else f"the probe gave no answer for {len(missing)} topic partitions, {topic}-{partition} first"
+    )
+    verdict = replace(verdict, evidence={**verdict.evidence, "probe": reason})
+    if verdict.failures or verdict.unproved is not None:
+        return verdict
+    return replace(verdict, unproved=reason)  # a question that stayed open is never a pass
+
+
+def run_table(
+    bounds: Sequence[Bound], table: DataFrame, relation_name: str, clock: Clock
+) -> Iterator[CheckResult]:
+    """Runs data checks on one table, results in order.
+
+    All row checks share one Spark job, and those that fail share a second one for samples. Key checks need
+    one job per distinct key and `where`, and a second one for samples when keys are found. Nothing is cached.
+    Checks that shared a job carry the same times.
+
+    Args:
+        bounds: checks of kind "data", all on this table.
+        table: the rows; read as often as there are jobs.
+        relation_name: what messages and results call the table.
+        clock: the time, in UTC.
+    """
+    if not bounds:
+        return
+    from recon.checks.scan import TableMeasurement
+
+    measurement = TableMeasurement(bounds, table, relation_name, clock)
+    for at in range(len(bounds)):
+        yield measurement.result(at)
+
+
+def reason_of(error: Exception) -> str:
+    """Why a check could not be evaluated, in one sentence without a stack trace."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if isinstance(error, ReconError):
+        return text
+    return f"the check could not be evaluated: {type(error).__name__}: {text[:400]}"
