@@ -1,0 +1,38 @@
+"""The seal: every entry's SHA-256 covers its content, its ranges and the entry before it.
+
+An entry that is edited no longer matches its own hash; one that is removed leaves a successor whose
+`prev_hash` points nowhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields, replace
+from datetime import datetime
+from typing import Any
+
+from recon.model import EntryHead, LedgerEntry, offsets_text
+
+GENESIS = ""
+_SEALED = tuple(f.name for f in fields(EntryHead) if f.name != "entry_hash")
+
+
+def _canonical(value: Any) -> Any:
+    # Microseconds since the epoch, computed in integers: a float would lose the last digit.
+    if isinstance(value, datetime):
+        return int(value.timestamp()) * 1_000_000 + value.microsecond
+    return value
+
+
+def seal(head: EntryHead, ranges_text: str) -> str:
+    """The entry_hash that belongs to this content: SHA-256 in hex over the canonical JSON and the ranges."""
+    content = {name: _canonical(getattr(head, name)) for name in _SEALED}
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(f"{text}\n{ranges_text}".encode()).hexdigest()
+
+
+def link(entry: LedgerEntry, prev_hash: str) -> LedgerEntry:
+    """The entry, chained behind `prev_hash` and sealed."""
+    linked = replace(entry, prev_hash=prev_hash)
+    return replace(linked, entry_hash=seal(linked, offsets_text(linked.offsets)))

@@ -1,0 +1,193 @@
+"""Append to the chain, read it by time, verify it: what the doors see of the ledger."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from recon.errors import ConfigError, LedgerError
+from recon.ledger import columns
+from recon.ledger.chain import GENESIS, link
+from recon.ledger.results import RESULTS_TIME, results_schema
+from recon.ledger.store import ChainMoved, DeltalakeStore, Filter, SparkStore, Store
+from recon.model import LedgerEntry, LedgerSlice
+from recon.project import Project
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_TRIES = 40
+
+
+def chain_id(pipeline: str, sink: str) -> str:
+    """The name of one (pipeline, sink)'s chain, as the ledger table's txn app id."""
+    return f"chain:{pipeline}/{sink}"
+
+
+class Ledger:
+    """The audit table of every sink write, and beside it the results of every audit."""
+
+    def __init__(self, entries: Store, results: Store) -> None:
+        """Two tables of one ledger folder."""
+        self.store, self.results = entries, results
+        # (length, last entry's hash and time) per chain: right as long as nobody else extends the chain, and
+        # the store refuses our append when somebody did.
+        self._ends: dict[str, tuple[int, str, datetime | None]] = {}
+
+    @property
+    def location(self) -> str:
+        """Where the entries are, for messages."""
+        return self.store.location
+
+    def exists(self) -> bool:
+        """Whether anything was ever written."""
+        return self.store.exists()
+
+    def append(self, entry: LedgerEntry) -> LedgerEntry:
+        """Chain the entry behind the newest of its (pipeline, sink), seal it and write it.
+
+        `committed_at` is moved forward if it would not be later than the entry before, so that the order of
+        time is the order of the chain.
+
+        Raises:
+            LedgerError: the table cannot be written, or other writers keep winning the race.
+        """
+        chain = chain_id(entry.pipeline, entry.sink)
+        for attempt in range(_TRIES):
+            length, prev_hash, last_at = self._end(entry.pipeline, entry.sink)
+            at = entry.committed_at
+            if last_at is not None and at <= last_at:
+                at = last_at + timedelta(microseconds=1)
+            linked = link(replace(entry, committed_at=at), prev_hash)
+            try:
+                self.store.append(columns.to_table([linked]), chain=chain, after=length)
+            except ChainMoved:
+                self._ends.pop(chain, None)
+                time.sleep(random.uniform(0, 0.02 * (attempt + 1)))
+                continue
+            except LedgerError:
+                self._ends.pop(chain, None)
+                raise
+            self._ends[chain] = (length + 1, linked.entry_hash, linked.committed_at)
+            return linked
+        raise LedgerError(
+            f"the ledger {self.location} was extended by another writer {_TRIES} times in a row for pipeline "
+            f"{entry.pipeline}, sink {entry.sink}: two queries write this sink; stop one of them"
+        )
+
+    def head_hash(self, pipeline: str, sink: str) -> str:
+        """The newest entry's hash, "" for a chain without entries."""
+        return self._end(pipeline, sink)[1]
+
+    def _end(self, pipeline: str, sink: str) -> tuple[int, str, datetime | None]:
+        chain = chain_id(pipeline, sink)
+        if chain not in self._ends:
+            length = self.store.length(chain)
+            tail = self.tail(pipeline, sink) if length else None
+            self._ends[chain] = (length, tail.entry_hash, tail.committed_at) if tail else (length, GENESIS, None)
+        return self._ends[chain]
+
+    def tail(self, pipeline: str, sink: str, before: datetime | None = None) -> LedgerEntry | None:
+        """The newest entry of a (pipeline, sink), or the newest before an instant; None when there is none."""
+        found = self._last(pipeline, sink, 1, before)
+        return columns.entries(found)[-1] if found.num_rows else None
+
+    def last(self, pipeline: str, sink: str, count: int) -> list[LedgerEntry]:
+        """The newest `count` entries of a (pipeline, sink), oldest first."""
+        return columns.entries(self._last(pipeline, sink, count, None))
+
+    def _last(self, pipeline: str, sink: str, count: int, before: datetime | None) -> pa.Table:
+        import pyarrow as pa
+
+        found = columns.schema().empty_table()
+        # Newest day first, one partition at a time: a year of days costs what the last one costs.
+        for day in reversed(self.store.dates()):
+            if before is not None and day > before.date():
+                continue
+            which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), dates=(day,), to=before)
+            found = pa.concat_tables([found, self.store.read(which)])
+            if found.num_rows >= count:
+                break
+        return _in_order(found).slice(max(0, found.num_rows - count))
+
+    def slice(self, pipeline: str, sink: str, from_: datetime | None = None, to: datetime | None = None) -> LedgerSlice:
+        """Entries of a (pipeline, sink) committed in [from_, to), with the entry before them as anchor.
+
+        Every seal is recomputed; entries whose hash does not match are named in `broken`.
+        """
+        import pyarrow as pa
+
+        which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), from_=from_, to=to)
+        found = _in_order(self.store.read(which))
+        anchor = self._last(pipeline, sink, 1, from_) if from_ is not None else found.slice(0, 0)
+        return columns.to_slice(
+            pa.concat_tables([anchor, found]),
+            pipeline=pipeline,
+            sink=sink,
+            anchors=anchor.num_rows,
+            complete=from_ is None or anchor.num_rows == 0,
+            operations=self.store.operations(),
+        )
+
+    def entries(
+        self,
+        pipeline: str | None = None,
+        sink: str | None = None,
+        from_: datetime | None = None,
+        to: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[LedgerEntry]:
+        """Entries that match, oldest first; with `limit`, the newest that many."""
+        equals = [(name, value) for name, value in (("pipeline", pipeline), ("sink", sink)) if value]
+        found = _in_order(self.store.read(Filter(equals=tuple(equals), from_=from_, to=to)))
+        return columns.entries(found.slice(max(0, found.num_rows - limit)) if limit else found)
+
+    def compact(self) -> dict[str, Mapping[str, Any]]:
+        """Merge the small files of both tables; the metrics of each, by table."""
+        return {store.kind: store.compact() for store in (self.store, self.results) if store.exists()}
+
+
+def _in_order(table: pa.Table) -> pa.Table:
+    return table.sort_by([("committed_at", "ascending"), ("attempt", "ascending")])
+
+
+def open_ledger(project: Project, spark: SparkSession | None = None) -> Ledger:
+    """The project's ledger; nothing is created until the first append.
+
+    Args:
+        project: its `ledger` says where the ledger lives and who writes it.
+        spark: the session for `writer: spark`; the active one when None.
+
+    Raises:
+        ConfigError: `ledger` names neither a location nor a table.
+    """
+    config = project.ledger
+    stores: Sequence[tuple[str, Any, str, str]] = (
+        ("ledger", columns.schema(), "committed_at", ""),
+        ("results", results_schema(), RESULTS_TIME, "_results"),
+    )
+    if config.table:
+        made: list[Store] = [
+            SparkStore(kind, schema, at, table=f"{config.table}{suffix}", spark=spark)
+            for kind, schema, at, suffix in stores
+        ]
+    elif config.location:
+        base = project.resolve(config.location).rstrip("/")
+        if config.writer == "spark":
+            made = [SparkStore(k, schema, at, path=f"{base}/{k}", spark=spark) for k, schema, at, _ in stores]
+        else:
+            options = project.storage_options
+            made = [DeltalakeStore(k, schema, at, f"{base}/{k}", options) for k, schema, at, _ in stores]
+    else:
+        raise ConfigError("recon.yml has no place for the ledger; set `ledger: {location: lake/_recon}`")
+    return Ledger(*made)
+
+
+def utc_now() -> datetime:
+    """The clock of the ledger: UTC, microseconds."""
+    return datetime.now(UTC)

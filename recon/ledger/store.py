@@ -1,0 +1,405 @@
+"""Where ledger rows are kept: one interface, two writers.
+
+`DeltalakeStore` needs no JVM and appends in milliseconds. `SparkStore` is for a catalog table, or for a
+store that deltalake cannot reach. Both keep the same schema and refuse to let two writers extend one
+chain from the same link: an append carries a Delta `txn` of its chain, so the later of two concurrent
+appends fails, re-reads the chain's head and tries again.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+from recon.errors import LedgerError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+SCHEMA_VERSION = 1
+_DESCRIPTION = "recon {kind}, schema version {version}"
+
+
+class ChainMoved(Exception):
+    """Another writer extended the chain first; the caller re-reads its head and tries again."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What to read: equality on any column, and half-open bounds on a time column and its `date` partition."""
+
+    equals: tuple[tuple[str, str], ...] = ()
+    from_: datetime | None = None
+    to: datetime | None = None
+    dates: tuple[date, ...] | None = None
+
+    def sql(self, time_column: str) -> str | None:
+        """The filter as a SQL predicate, with the partition column first so that files are pruned."""
+        terms = []
+        if self.from_ is not None:
+            terms.append(f"date >= DATE '{self.from_.date()}'")
+            terms.append(f"{time_column} >= TIMESTAMP '{_instant(self.from_)}'")
+        if self.to is not None:
+            terms.append(f"date <= DATE '{self.to.date()}'")
+            terms.append(f"{time_column} < TIMESTAMP '{_instant(self.to)}'")
+        if self.dates is not None:
+            days = ", ".join(f"DATE '{day}'" for day in self.dates)
+            terms.append(f"date IN ({days})")
+        terms.extend(f"{name} = '{_quoted(value)}'" for name, value in self.equals)
+        return " AND ".join(terms) or None
+
+
+def _instant(at: datetime) -> str:
+    return at.isoformat(timespec="microseconds")
+
+
+def _quoted(value: str) -> str:
+    return value.replace("'", "''")
+
+
+class Store(ABC):
+    """One Delta table of the ledger folder (`ledger` or `results`), partitioned by `date`."""
+
+    def __init__(self, kind: str, schema: pa.Schema, time_column: str) -> None:
+        """`kind` names the table, `time_column` is the timestamp that `date` is derived from."""
+        self.kind, self.schema, self.time_column = kind, schema, time_column
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """The table's path, URI or catalog name, for messages."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether the table has been created yet."""
+
+    @abstractmethod
+    def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
+        """Append rows; with `chain`, only if that chain still has `after` entries.
+
+        Raises:
+            ChainMoved: another writer extended the chain first; nothing was written.
+            LedgerError: the table cannot be written.
+        """
+
+    @abstractmethod
+    def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows that match, in no particular order; an empty table when there is no table yet."""
+
+    @abstractmethod
+    def length(self, chain: str) -> int:
+        """How many entries the chain has."""
+
+    @abstractmethod
+    def dates(self) -> list[date]:
+        """The days that have rows, ascending."""
+
+    @abstractmethod
+    def operations(self) -> list[tuple[int, str]]:
+        """(version, operation) of the table's own history, as far as its log is kept, ascending."""
+
+    @abstractmethod
+    def compact(self) -> Mapping[str, Any]:
+        """Merge small files; returns the operation's metrics."""
+
+    def _description(self) -> str:
+        return _DESCRIPTION.format(kind=self.kind, version=SCHEMA_VERSION)
+
+    def _check_version(self, description: str | None) -> None:
+        found = re.search(r"schema version (\d+)", description or "")
+        if found is None:
+            raise LedgerError(
+                f"{self.location} is a Delta table but not recon's {self.kind} (its description is "
+                f"{description!r}); point `ledger:` in recon.yml at another folder"
+            )
+        if int(found[1]) > SCHEMA_VERSION:
+            raise LedgerError(
+                f"{self.location} has schema version {found[1]} and this recon knows up to {SCHEMA_VERSION}; "
+                "upgrade spark-recon"
+            )
+
+
+class DeltalakeStore(Store):
+    """A Delta table at a path or URI, through delta-rs: no Spark, no JVM."""
+
+    def __init__(
+        self,
+        kind: str,
+        schema: pa.Schema,
+        time_column: str,
+        uri: str,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """`uri` is a local path or a URI that delta-rs reaches; `options` are its storage options."""
+        super().__init__(kind, schema, time_column)
+        self._uri, self._options = uri, dict(options or {})
+        self._handle: DeltaTable | None = None
+
+    @property
+    def location(self) -> str:
+        """The table's path or URI."""
+        return self._uri
+
+    def _table(self, *, refresh: bool = True) -> DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            if self._handle is None:
+                table = DeltaTable(self._uri, storage_options=self._options)
+                self._check_version(table.metadata().description)
+                self._handle = table
+            elif refresh:
+                self._handle.update_incremental()
+        except TableNotFoundError:
+            return None
+        except LedgerError:
+            raise
+        except Exception as error:  # delta-rs raises many kinds, some of them plain Exception
+            raise self._unreadable(error) from error
+        return self._handle
+
+    def _unreadable(self, error: Exception) -> LedgerError:
+        return LedgerError(
+            f"the {self.kind} table {self._uri} cannot be read: {_first_line(error)}; "
+            "restore the folder from a backup, or move it away and run `recon ledger rebuild`"
+        )
+
+    def exists(self) -> bool:
+        """Whether the table has been created yet."""
+        return self._table() is not None
+
+    def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
+        """Append rows in one commit; see `Store.append`."""
+        from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        txn = [Transaction(chain, after + rows.num_rows, None)] if chain else None
+        try:
+            table = self._table(refresh=self._handle is None)
+            if table is None:
+                DeltaTable.create(
+                    self._uri,
+                    schema=self.schema,
+                    mode="ignore",
+                    partition_by=["date"],
+                    name=f"recon_{self.kind}",
+                    description=self._description(),
+                    storage_options=self._options,
+                )
+                table = self._table()
+                assert table is not None
+            if chain and (table.transaction_version(chain) or 0) != after:
+                raise ChainMoved(chain)
+            write_deltalake(table, rows, mode="append", commit_properties=CommitProperties(app_transactions=txn))
+        except CommitFailedError as error:
+            self._handle = None
+            if "oncurrent transaction" in str(error):
+                raise ChainMoved(chain) from error
+            raise self._unwritable(error) from error
+        except (DeltaError, OSError) as error:
+            self._handle = None
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: Exception) -> LedgerError:
+        return LedgerError(
+            f"the {self.kind} table {self._uri} cannot be written: {_first_line(error)}; make the folder "
+            "writable and restart the query: the next start restores what is missing from the Delta log"
+        )
+
+    def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows that match; see `Store.read`."""
+        import pyarrow as pa
+
+        names = list(columns or self.schema.names)
+        target = pa.schema([self.schema.field(name) for name in names])
+        table = self._table()
+        if table is None:
+            return target.empty_table()
+        try:
+            found = pa.table(table.scan(columns=names, predicate=which.sql(self.time_column)))
+        except Exception as error:  # a missing or torn data file surfaces here, in many kinds
+            raise self._unreadable(error) from error
+        return found.select(names).cast(target)
+
+    def length(self, chain: str) -> int:
+        """How many entries the chain has; kept as the version of the chain's `txn`."""
+        table = self._table()
+        return 0 if table is None else table.transaction_version(chain) or 0
+
+    def dates(self) -> list[date]:
+        """The days that have rows, ascending."""
+        table = self._table()
+        if table is None:
+            return []
+        return sorted({date.fromisoformat(str(part["date"])) for part in table.partitions()})
+
+    def operations(self) -> list[tuple[int, str]]:
+        """(version, operation) of the table's own history."""
+        table = self._table()
+        if table is None:
+            return []
+        return sorted((int(commit["version"]), _operation(commit)) for commit in table.history())
+
+    def compact(self) -> Mapping[str, Any]:
+        """Merge small files per day, and let old log entries be summarised."""
+        table = self._table()
+        if table is None:
+            return {}
+        try:
+            return table.optimize.compact()
+        except Exception as error:
+            raise self._unwritable(error) from error
+
+
+class SparkStore(Store):
+    """A catalog table, or a path only Spark can reach; every append costs a Spark commit (seconds)."""
+
+    def __init__(
+        self,
+        kind: str,
+        schema: pa.Schema,
+        time_column: str,
+        *,
+        table: str | None = None,
+        path: str | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        """Exactly one of `table` (catalog name) and `path`; `spark` is the active session when None."""
+        super().__init__(kind, schema, time_column)
+        self._table_name, self._path, self._session = table, path, spark
+
+    @property
+    def location(self) -> str:
+        """The catalog name or path."""
+        return self._table_name or self._path or ""
+
+    @property
+    def _relation(self) -> str:
+        return self._table_name or f"delta.`{self._path}`"
+
+    def _spark(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        spark = self._session or SparkSession.getActiveSession()
+        if spark is None:
+            raise LedgerError(
+                f"the {self.kind} table {self.location} is kept by Spark and no session is active; start one, or "
+                "give `spark:` in recon.yml, or use `writer: deltalake`"
+            )
+        return spark
+
+    def exists(self) -> bool:
+        """Whether the table has been created yet."""
+        from delta.tables import DeltaTable
+
+        spark = self._spark()
+        if self._table_name:
+            return bool(spark.catalog.tableExists(self._table_name))
+        return bool(DeltaTable.isDeltaTable(spark, self._path or ""))
+
+    def _ready(self) -> bool:
+        if not self.exists():
+            return False
+        detail = self._spark().sql(f"DESCRIBE DETAIL {self._relation}").select("description").collect()
+        self._check_version(detail[0][0])
+        return True
+
+    def _create(self) -> None:
+        from delta.tables import DeltaTable
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        builder = DeltaTable.createIfNotExists(self._spark()).addColumns(from_arrow_schema(self.schema))
+        builder = builder.tableName(self._table_name) if self._table_name else builder.location(self._path or "")
+        builder.partitionedBy("date").comment(self._description()).execute()
+
+    def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
+        """Append rows in one commit; see `Store.append`."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        spark = self._spark()
+        try:
+            if not self._ready():
+                self._create()
+            if chain and self.length(chain) != after:
+                raise ChainMoved(chain)
+            frame = spark.createDataFrame(rows.to_pylist(), from_arrow_schema(self.schema))
+            writer = frame.coalesce(1).write.format("delta").mode("append")
+            if chain:
+                writer = writer.option("txnAppId", chain).option("txnVersion", after + rows.num_rows)
+            if self._table_name:
+                writer.saveAsTable(self._table_name)
+            else:
+                writer.save(self._path)
+            # Delta skips a write whose txn it already knows, without a word: look that ours is there.
+            if chain and self.length(chain) != after + rows.num_rows:
+                raise ChainMoved(chain)
+        except (PySparkException, Py4JError) as error:
+            if "ConcurrentTransaction" in str(error):
+                raise ChainMoved(chain) from error
+            raise LedgerError(
+                f"the {self.kind} table {self.location} cannot be written: {_first_line(error)}; make it writable "
+                "and restart the query: the next start restores what is missing from the Delta log"
+            ) from error
+
+    def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows that match; see `Store.read`."""
+        import pyarrow as pa
+        from pyspark.errors import PySparkException
+
+        names = list(columns or self.schema.names)
+        target = pa.schema([self.schema.field(name) for name in names])
+        try:
+            if not self._ready():
+                return target.empty_table()
+            frame = self._spark().table(self._relation).select(*names)
+            predicate = which.sql(self.time_column)
+            return (frame.where(predicate) if predicate else frame).toArrow().cast(target)
+        except PySparkException as error:
+            raise LedgerError(f"the {self.kind} table {self.location} cannot be read: {_first_line(error)}") from error
+
+    def length(self, chain: str) -> int:
+        """How many entries the chain has, counted: Spark offers no look-up of a txn version."""
+        pipeline, _, sink = chain.removeprefix("chain:").partition("/")
+        which = Filter(equals=(("pipeline", pipeline), ("sink", sink)))
+        return int(self.read(which, ["entry_hash"]).num_rows)
+
+    def dates(self) -> list[date]:
+        """The days that have rows, ascending."""
+        return sorted(set(self.read(Filter(), ["date"]).column("date").to_pylist()))
+
+    def operations(self) -> list[tuple[int, str]]:
+        """(version, operation) of the table's own history."""
+        if not self._ready():
+            return []
+        history = self._spark().sql(f"DESCRIBE HISTORY {self._relation}")
+        rows = history.select("version", "operation", "operationParameters").collect()
+        return sorted(
+            (int(v), _operation({"operation": op, "operationParameters": dict(p or {})})) for v, op, p in rows
+        )
+
+    def compact(self) -> Mapping[str, Any]:
+        """Merge small files by OPTIMIZE."""
+        if not self._ready():
+            return {}
+        row = self._spark().sql(f"OPTIMIZE {self._relation}").collect()[0]
+        return {"path": row["path"], "metrics": row["metrics"].asDict(recursive=True)}
+
+
+def _operation(commit: Mapping[str, Any]) -> str:
+    operation = str(commit.get("operation") or "UNKNOWN")
+    mode = str((commit.get("operationParameters") or {}).get("mode", "")).lower()
+    # An overwrite is a WRITE too; tell them apart, only the append is lawful in a ledger.
+    return f"{operation} {mode}" if operation == "WRITE" and mode != "append" else operation
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

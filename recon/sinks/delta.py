@@ -1,0 +1,126 @@
+"""Append to a Delta table: exactly once by `txn`, found again by `userMetadata`.
+
+The data commit carries `txn(app id, batch_id)` (Delta PROTOCOL.md, "Transaction Identifiers"), so Delta
+itself drops a second write of the same micro-batch. It drops it without a word, and it would also drop
+the first write of another micro-batch with the same number: hence an app id per epoch, and `confirm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from recon.errors import SinkError
+from recon.evidence import delta_log
+from recon.model import DeltaCommit, ReconStamp, dump_stamp
+from recon.sinks.base import BatchSink, Landed
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def app_id(pipeline: str, sink: str, epoch: int) -> str:
+    """The Delta application id: one per epoch, so that batch ids may start over."""
+    return f"recon:{pipeline}:{sink}:{epoch}"
+
+
+class DeltaAppend(BatchSink):
+    """Appends micro-batches to the Delta table at a path or URI."""
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        txn_app_id: str | None = None,
+    ) -> None:
+        """`options` go to Spark's writer; `txn_app_id` replaces recon's app id per epoch by a fixed one."""
+        self.target = target
+        self.storage = Storage(target, dict(storage_options or {}))
+        self._partition_by, self._options = tuple(partition_by), dict(options or {})
+        self._fixed_app_id = txn_app_id
+        self._seen: int | None = None  # newest version looked at; later ones are read one by one
+
+    def _app_id(self, stamp: ReconStamp) -> str:
+        return self._fixed_app_id or app_id(stamp.pipeline, stamp.sink, stamp.epoch)
+
+    def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
+        """Append with txn and userMetadata; Delta skips it silently if it knows the txn already."""
+        if self._seen is None:
+            latest = delta_log.latest_version(self.storage)
+            self._seen = -1 if latest is None else latest
+        writer = (
+            frame.write.format("delta")
+            .mode("append")
+            .options(**self._options)
+            .option("txnAppId", self._app_id(stamp))
+            .option("txnVersion", stamp.batch_id)
+            .option("userMetadata", dump_stamp(stamp))
+        )
+        if self._partition_by:
+            writer = writer.partitionBy(*self._partition_by)
+        writer.save(self.target)
+
+    def confirm(self, stamp: ReconStamp) -> Landed:
+        """Find the commit that `write` made and compare its ranges with ours."""
+        after = -1 if self._seen is None else self._seen
+        found = delta_log.find_stamped(self.storage, self._app_id(stamp), stamp.batch_id, after=after)
+        if found is None:
+            raise SinkError(self._swallowed(stamp))
+        self._require_ours(found, stamp)
+        self._seen = found.version
+        return _landed(found)
+
+    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+        """The commit of an earlier attempt, read at the version the ledger names."""
+        if version is None:
+            return None
+        commit = delta_log.read(self.storage, from_version=version, to_version=version).commits.get(version)
+        if commit is None or commit.stamp is None:
+            return None
+        same = commit.stamp.epoch == stamp.epoch and commit.stamp.batch_id == stamp.batch_id
+        return _landed(commit) if same and commit.stamp.offsets_text == stamp.offsets_text else None
+
+    def rows_of(self, spark: SparkSession, landed: Landed, like: Sequence[str] = ()) -> DataFrame:
+        """The rows of the files that the commit added, whatever happened to the table since."""
+        if landed.version is None:
+            raise SinkError(f"{self.target}: no Delta version is known for this micro-batch; nothing to check")
+        files = delta_log.added_files(self.storage, landed.version)
+        table = spark.read.format("delta").load(self.target)
+        if not files:
+            return table.limit(0)
+        frame = spark.read.schema(table.schema).option("basePath", self.target).parquet(*files)
+        return frame.select(*like) if like else frame
+
+    def _require_ours(self, commit: DeltaCommit, stamp: ReconStamp) -> None:
+        ours = commit.stamp
+        if ours is None or ours.offsets_text != stamp.offsets_text:
+            raise SinkError(
+                f"{self.target} version {commit.version} carries txn ({self._app_id(stamp)}, {stamp.batch_id}) "
+                "with other offsets than this micro-batch: two writers share the app id; stop one of them, then "
+                "run `recon audit`"
+            )
+
+    def _swallowed(self, stamp: ReconStamp) -> str:
+        name = f"pipeline {stamp.pipeline}, sink {stamp.sink}: micro-batch {stamp.batch_id} (epoch {stamp.epoch})"
+        known = delta_log.transaction_version(self.storage, self._app_id(stamp))
+        if known is not None and known >= stamp.batch_id:
+            return (
+                f"{name} was SKIPPED: {self.target} already holds txn version {known} of app id "
+                f"{self._app_id(stamp)}, so Delta dropped the write without an error and its rows are not in the "
+                "table; remove txn_app_id from the sink (recon uses one app id per epoch) and restart"
+            )
+        return (
+            f"{name} left no commit in {self.target}, though Spark reported success; look for session settings "
+            "spark.databricks.delta.write.txnAppId/txnVersion leaked by other code, then restart the query"
+        )
+
+
+def _landed(commit: DeltaCommit) -> Landed:
+    rows = commit.rows_added
+    if rows is None and "numOutputRows" in commit.operation_metrics:
+        rows = int(commit.operation_metrics["numOutputRows"])
+    return Landed(version=commit.version, rows=rows)

@@ -1,0 +1,52 @@
+"""Ledger entries for tests, without a stream."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from recon.model import LedgerEntry
+from recon.offsets import OffsetSpan
+from recon.project import LedgerConfig, Pipeline, Project, Sink
+
+AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def entry(batch_id: int = 0, *, at: datetime = AT, **changes: Any) -> LedgerEntry:
+    values: dict[str, Any] = {
+        "pipeline": "orders",
+        "sink": "orders",
+        "sink_kind": "delta",
+        "target": "/lake/orders",
+        "guarantee": "exactly-once",
+        "query_id": "q-1",
+        "run_id": None,
+        "epoch": 0,
+        "batch_id": batch_id,
+        "attempt": 1,
+        "status": "committed",
+        "rows_read": 20,
+        "rows_written": 20,
+        "rows_quarantined": 0,
+        "rows_filtered": 0,
+        "sink_version": batch_id,
+        "started_at": at,
+        "committed_at": at,
+        "spark_version": "4.0.0",
+        "recon_version": "0.1.0",
+        "checks_fingerprint": None,
+        "prev_hash": "",
+        "entry_hash": "",
+        "offsets": tuple(OffsetSpan("orders", "id-1", p, batch_id * 10, batch_id * 10 + 10) for p in range(2)),
+    }
+    return LedgerEntry(**{**values, **changes})
+
+
+def project(folder: Path, **ledger: Any) -> Project:
+    return Project(
+        name="lake",
+        ledger=LedgerConfig(**(ledger or {"location": "_recon"})),
+        pipelines=(Pipeline(name="orders", checkpoint="cp", sinks=(Sink(name="orders", target="orders"),)),),
+        project_dir=folder,
+    )
