@@ -97,9 +97,7 @@ class KafkaClient:
         """Set some of a topic's settings and leave the others as they are."""
         admin = _admin_module()
         set_it = admin.AlterConfigOpType.SET
-        entries = [
-            admin.ConfigEntry(key, value, incremental_operation=set_it) for key, value in config.items()
-        ]
+        entries = [admin.ConfigEntry(key, value, incremental_operation=set_it) for key, value in config.items()]
         resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
         for done in self._admin().incremental_alter_configs([resource]).values():
             done.result(_TIMEOUT)
@@ -127,29 +125,26 @@ class KafkaClient:
         return str(described.topic_id)
 
     def offsets(self, topic: str, isolation: Isolation = "read_uncommitted") -> dict[int, tuple[int, int]]:
-        """Partition → (log start, end); the end is the last stable offset for read_committed."""
-        from confluent_kafka import IsolationLevel, TopicPartition
+        """Partition → (log start, end); the end is the last stable offset for read_committed.
 
-        spec_of = _admin_module().OffsetSpec
-        level = getattr(IsolationLevel, isolation.upper())
-        at = [TopicPartition(topic, partition) for partition in self._listed().get(topic, ())]
-        if not at:
-            return {}
-        found: list[dict[int, int]] = []
-        for spec in (spec_of.earliest(), spec_of.latest()):
-            told = self._admin().list_offsets(dict.fromkeys(at, spec), isolation_level=level)
-            found.append({one.partition: int(f.result(_TIMEOUT).offset) for one, f in told.items()})
-        starts, ends = found
-        return {partition: (starts[partition], ends[partition]) for partition in sorted(ends)}
+        Empty for a topic that does not exist.
+        """
+        found: dict[int, tuple[int, int]] = {}
+
+        def ask() -> bool:
+            found.clear()
+            found.update(self._offsets(topic, isolation))
+            return True
+
+        _wait(ask, f"the offsets of topic {topic} could not be read")
+        return found
 
     # Records
 
     def produce(self, topic: str, records: Iterable[Record | tuple[Any, ...]]) -> int:
         """Produce records without a transaction and wait for the acknowledgements; returns how many."""
         producer = self._producer({"enable.idempotence": True})
-        sent = _send(producer, topic, records)
-        _flush(producer, topic)
-        return sent
+        return _send(producer, topic, records)
 
     def transactional(self, transactional_id: str | None = None) -> TransactionalProducer:
         """A producer for several transactions, one after another."""
@@ -189,9 +184,7 @@ class KafkaClient:
             deadline = time.monotonic() + _TIMEOUT
             while left:
                 if time.monotonic() > deadline:
-                    raise EvidenceError(
-                        f"partitions {sorted(left)} of topic {topic} could not be read to the end"
-                    )
+                    raise EvidenceError(f"partitions {sorted(left)} of topic {topic} could not be read to the end")
                 message: Any = consumer.poll(1.0)
                 if message is None:
                     continue
@@ -223,6 +216,20 @@ class KafkaClient:
         _wait(compacted, f"topic {topic} was not compacted")
 
     # Below the surface
+
+    def _offsets(self, topic: str, isolation: Isolation) -> dict[int, tuple[int, int]]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        spec_of = _admin_module().OffsetSpec
+        level = getattr(IsolationLevel, isolation.upper())
+        at = [TopicPartition(topic, partition) for partition in self._listed().get(topic, ())]
+        if not at:
+            return {}
+        ends: list[dict[int, int]] = []
+        for spec in (spec_of.earliest(), spec_of.latest()):
+            told = self._admin().list_offsets(dict.fromkeys(at, spec), isolation_level=level)
+            ends.append({one.partition: int(f.result(_TIMEOUT).offset) for one, f in told.items()})
+        return {partition: (ends[0][partition], ends[1][partition]) for partition in sorted(ends[1])}
 
     def _config(self) -> dict[str, Any]:
         # librdkafka prints connection trouble to stderr by itself; here every error comes back as a value.
@@ -263,7 +270,9 @@ class TransactionalProducer:
 
     def __init__(self, bootstrap_servers: str, transactional_id: str) -> None:
         self.transactional_id = transactional_id
-        self._producer = KafkaClient(bootstrap_servers)._producer(
+        self._client = KafkaClient(bootstrap_servers)
+        self._last: dict[tuple[str, int], int] = {}  # last offset of the open transaction
+        self._producer = self._client._producer(
             # The longest the broker grants: a transaction left open stays open while a test looks at it.
             {"transactional.id": transactional_id, "transaction.timeout.ms": 900_000}
         )
@@ -273,6 +282,7 @@ class TransactionalProducer:
         self, topic: str, records: Iterable[Record | tuple[Any, ...]], outcome: Outcome = "commit"
     ) -> TransactionalProducer:
         """One transaction: begin, produce, flush to the log, then commit, abort or leave open."""
+        self._last.clear()
         self._producer.begin_transaction()
         self.produce(topic, records)
         if outcome == "commit":
@@ -283,21 +293,43 @@ class TransactionalProducer:
 
     def produce(self, topic: str, records: Iterable[Record | tuple[Any, ...]]) -> int:
         """Add records to the open transaction; they have reached the log on return."""
-        sent = _send(self._producer, topic, records)
-        # Without the flush an abort would drop them from the producer's queue and leave no trace in the log.
-        _flush(self._producer, topic)
-        return sent
+        # Flushed: else an abort would drop them from the producer's queue and leave no trace in the log.
+        return _send(self._producer, topic, records, self._last)
 
     def commit(self) -> None:
         """End the open transaction with a commit marker."""
         self._producer.commit_transaction(_TIMEOUT)
+        self._await_markers()
 
     def abort(self) -> None:
         """End the open transaction with an abort marker."""
         self._producer.abort_transaction(_TIMEOUT)
+        self._await_markers()
+
+    def _await_markers(self) -> None:
+        # The coordinator acknowledges first and writes the markers into the partitions afterwards.
+        def written() -> bool:
+            ends = {topic: self._client.offsets(topic) for topic, _ in self._last}
+            return all(ends[topic][p][1] >= last + 2 for (topic, p), last in self._last.items())
+
+        _wait(written, f"the markers of transaction {self.transactional_id} were not written")
 
 
-def _send(producer: Producer, topic: str, records: Iterable[Record | tuple[Any, ...]]) -> int:
+def _send(
+    producer: Producer,
+    topic: str,
+    records: Iterable[Record | tuple[Any, ...]],
+    last: dict[tuple[str, int], int] | None = None,
+) -> int:
+    """Hand records to the producer; `last` receives the last offset of each partition as they arrive."""
+    refused: list[str] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is not None:
+            refused.append(str(error))
+        elif last is not None:
+            last[message.topic(), message.partition()] = message.offset()
+
     sent = 0
     for one in records:
         record = Record(*one)
@@ -309,35 +341,32 @@ def _send(producer: Producer, topic: str, records: Iterable[Record | tuple[Any, 
                     value=record.value,
                     partition=record.partition,
                     timestamp=record.timestamp_ms,
-                    on_delivery=_delivered,
+                    on_delivery=delivered,
                 )
                 break
             except BufferError:
                 producer.poll(0.1)
         producer.poll(0)
         sent += 1
-    return sent
-
-
-def _delivered(error: Any, message: Any) -> None:
-    if error is not None:
-        raise EvidenceError(f"a record for topic {message.topic()} was not accepted: {error}")
-
-
-def _flush(producer: Producer, topic: str) -> None:
     if left := producer.flush(_TIMEOUT):
         raise EvidenceError(f"{left} records for topic {topic} were not acknowledged in {_TIMEOUT:.0f} s")
+    if refused:
+        raise EvidenceError(f"{len(refused)} records for topic {topic} were not accepted: {refused[0]}")
+    return sent
 
 
 def _wait(done: Callable[[], bool], otherwise: str, seconds: float = _TIMEOUT) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
-    # What a broker says of a topic that it is still making or unmaking.
+    # What a broker says of a topic that it is still making, unmaking or loading.
     settling = (
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
     )
     deadline = time.monotonic() + seconds
     while True:

@@ -44,9 +44,7 @@ def java_home(env: Mapping[str, str] | None = None) -> Path:
 def major_version(java: Path) -> int | None:
     """The major version `java -version` tells (8 for `1.8.0`); None when it is not a working Java."""
     try:
-        told = subprocess.run(
-            [str(java), "-version"], capture_output=True, text=True, timeout=60, check=False
-        )
+        told = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     version = re.search(r'version "(\d+)(?:\.(\d+))?', told.stderr + told.stdout)

@@ -180,7 +180,7 @@ class LocalKafka(KafkaClient):
         deadline = time.monotonic() + _READY_SECONDS
         try:
             while self._process.alive and time.monotonic() < deadline:
-                if _answers(self.bootstrap_servers):
+                if _answers(self.bootstrap_servers, self._cluster_id()):
                     return True
                 time.sleep(0.1)
         except BaseException:
@@ -189,6 +189,13 @@ class LocalKafka(KafkaClient):
         self.stop()
         return False
 
+    def _cluster_id(self) -> str:
+        """The id our data folder was formatted with: another broker on our port does not have it."""
+        for line in (self.data_dir / "logs" / "meta.properties").read_text().splitlines():
+            if line.startswith("cluster.id="):
+                return line.removeprefix("cluster.id=")
+        raise ConfigError(f"{self.data_dir / 'logs' / 'meta.properties'} names no cluster.id; use an empty folder")
+
     def _java(self, *options: str) -> list[str]:
         return [
             str(find_java()),
@@ -196,6 +203,8 @@ class LocalKafka(KafkaClient):
             # Starting fast matters more here than the last bit of throughput.
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
+            # The broker says goodbye in a shutdown hook; Log4j's own hook would silence it.
+            "-Dlog4j2.shutdownHookEnabled=false",
             f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}",
             "-cp",
             broker_classpath(),
@@ -267,7 +276,7 @@ def _port(data_dir: Path) -> int:
     raise ConfigError(f"{data_dir / 'server.properties'} names no advertised.listeners; use an empty folder")
 
 
-def _answers(bootstrap_servers: str) -> bool:
+def _answers(bootstrap_servers: str, cluster_id: str) -> bool:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -280,7 +289,7 @@ def _answers(bootstrap_servers: str) -> bool:
         cluster = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}).list_topics(timeout=5)
     except KafkaException:
         return False
-    return bool(cluster.brokers)
+    return bool(cluster.brokers) and cluster.cluster_id == cluster_id
 
 
 def _last_error(log: Path) -> str:

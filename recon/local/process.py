@@ -123,9 +123,7 @@ def command_line(pid: int) -> str | None:
         except OSError:
             return None
         return words.replace(b"\0", b" ").decode(errors="replace").strip() or None
-    told = subprocess.run(
-        ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
+    told = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return told.stdout.strip() or None
 
 

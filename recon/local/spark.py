@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -60,9 +62,13 @@ def spark_session(
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Spark prefers JAVA_HOME even when that one is too old and PATH has a good one.
     os.environ["JAVA_HOME"] = str(java_home())
+    # Where a machine's name leads matters to nobody here.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {**local_conf(extra_packages), **(conf or {})}
     if "spark.sql.warehouse.dir" not in settings:
-        settings["spark.sql.warehouse.dir"] = tempfile.mkdtemp(prefix="recon-warehouse-")
+        warehouse = tempfile.mkdtemp(prefix="recon-warehouse-")
+        atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
+        settings["spark.sql.warehouse.dir"] = warehouse
     builder = SparkSession.Builder().appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
