@@ -5,20 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
+from helpers import until
 from recon.local.process import ChildProcess, command_line, free_ports, stop_pid, tail
-
-
-def until(done: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if done():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_stop_sends_sigterm_and_keeps_the_log(tmp_path: Path) -> None:
@@ -43,6 +33,7 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     parent = f"""
 import time
 from pathlib import Path
+from helpers import until
 from recon.local.process import ChildProcess
 child = ChildProcess(["sleep", "600"], Path({str(tmp_path / "log")!r}))
 print(child.pid, flush=True)

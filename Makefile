@@ -1,0 +1,48 @@
+# Every target sets up what it needs on a fresh clone; what is there already is left alone.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+# Bytecode is kept, so that commands start fast.
+unexport PYTHONDONTWRITEBYTECODE
+
+BIN := .venv/bin
+SETUP := scripts/setup.sh
+# make bench BENCH=hook_overhead;  make test PYTEST_ARGS='-m "not spark"'
+BENCH ?=
+PYTEST_ARGS ?=
+
+.PHONY: help setup demo test lint bench wheel clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: ## Python environment, Java, Chromium and jars
+	@$(SETUP) python java browser jars
+
+demo: ## A real broker, a real stream, faults, an audit and its report
+	@$(SETUP) python java jars
+	$(BIN)/recon demo
+
+test: lint ## Lint, then every test on real parts
+	@$(SETUP) java browser jars
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: ## ruff, mypy and the import contracts
+	@$(SETUP) python
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: ## Measure; BENCH=name for one figure
+	@$(SETUP) python java jars
+	$(BIN)/python -m bench $(BENCH)
+
+wheel: ## Build the wheel, install it into an empty environment and try it there
+	@$(SETUP) python
+	scripts/try_wheel.sh
+
+clean: ## Remove what was built, cached or left by the demo; .venv and fetched jars too
+	rm -rf .venv build dist *.egg-info demo-lake target spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

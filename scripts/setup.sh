@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Sets up a fresh clone: a Python environment in .venv, Java, Chromium for the browser tests, the jars.
+# Each step looks first and does nothing when its part is there. `make` calls it; it can be run by hand:
+#   scripts/setup.sh python|java|browser|jars ...
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# Bytecode is compiled once here, so that commands start fast.
+unset PYTHONDONTWRITEBYTECODE
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# apt where it exists and we may use it: as root, or by a sudo that does not ask.
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
+can_apt() {
+  command -v apt-get >/dev/null || return 1
+  [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
+}
+updated=
+apt_install() {
+  can_apt || return 1
+  export DEBIAN_FRONTEND=noninteractive
+  if [ -z "$updated" ]; then
+    as_root apt-get -qq -o DPkg::Lock::Timeout=300 update || return 1
+    updated=1
+  fi
+  as_root apt-get -qq -y -o DPkg::Lock::Timeout=300 install --no-install-recommends "$@" >/dev/null
+}
+
+# A Python that is new enough and can make environments. A pyenv shim may exist for a Python that does not.
+usable_python() {
+  local name
+  for name in "${PYTHON:-python3.11}" python3.11 python3.12 python3.13 python3; do
+    if command -v "$name" >/dev/null && "$name" -c \
+      'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
+      command -v "$name"
+      return 0
+    fi
+  done
+  return 1
+}
+
+setup_python() {
+  local stamp=.venv/.installed want python
+  want=$(cat pyproject.toml constraints.txt | cksum)
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && .venv/bin/python -c '' 2>/dev/null; then return; fi
+  if ! .venv/bin/python -c '' 2>/dev/null; then
+    if ! python=$(usable_python); then
+      say "installing Python with apt"
+      apt_install python3 python3-venv || true
+      python=$(usable_python) || fail "Python 3.11 to 3.13 with venv is needed and was not found; install python3 and python3-venv"
+    fi
+    say "making .venv with $python"
+    rm -rf .venv
+    "$python" -m venv .venv
+  fi
+  say "installing Python packages (a few minutes the first time)"
+  .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,pdf]'
+  printf '%s\n' "$want" >"$stamp"
+}
+
+java_works() { .venv/bin/python -c 'from recon.local.java import find_java; print(find_java())' 2>/dev/null; }
+
+setup_java() {
+  local package
+  if java_works >/dev/null; then return; fi
+  for package in openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless; do
+    say "installing $package with apt"
+    if apt_install "$package" && java_works >/dev/null; then return; fi
+  done
+  fail "Java 17 or newer is needed and could not be installed; install openjdk-17-jre-headless (or any JDK 17+) or set JAVA_HOME"
+}
+
+# The browser tests look for these two names; without them they are skipped and say so.
+setup_browser() {
+  if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then return; fi
+  say "installing chromium and chromium-driver with apt"
+  if apt_install chromium chromium-driver && command -v chromium >/dev/null; then return; fi
+  say "WARNING: chromium and chromium-driver are missing and could not be installed: THE BROWSER TESTS WILL BE SKIPPED"
+}
+
+setup_jars() {
+  local stamp=.venv/.jars want
+  want=$(cksum <constraints.txt)
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then return; fi
+  say "fetching the jars of Kafka, Delta and Spark's Kafka connector"
+  .venv/bin/python scripts/warm.py
+  printf '%s\n' "$want" >"$stamp"
+}
+
+for part in "$@"; do
+  case "$part" in
+    python | java | browser | jars) "setup_$part" ;;
+    *) fail "unknown part $part; it is one of python, java, browser, jars" ;;
+  esac
+done
