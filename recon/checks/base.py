@@ -43,15 +43,24 @@ class EvidenceCheck(Check):
 
     `scope` is "pipeline" (judged once) or "sink" (judged once per sink). The runner answers for a witness in
     `needs` that is Unavailable: status error, or skipped when the user chose so; `judge` then never runs.
+    `uses` names further ones that `judge` looks at and can do without; the others it never sees.
     """
 
     needs: ClassVar[Sequence[str]] = ("ledgers",)
+    uses: ClassVar[Sequence[str]] = ()
     kind: ClassVar[str] = "evidence"
     scope: ClassVar[str] = "pipeline"
 
     @abstractmethod
     def judge(self, witnesses: Witnesses) -> Verdict:
         """The verdict. Pure: no I/O, no clock."""
+
+    def wants_rows(self, witnesses: Witnesses) -> bool:
+        """Whether the other witnesses leave a question that only the sink's rows can answer.
+
+        Asked before `judge`, with `witnesses.rows` not yet read, because reading rows costs a Spark job.
+        """
+        return False
 
     def questions(self, witnesses: Witnesses) -> Mapping[tuple[str, int], Spans]:
         """Offsets per (topic, partition) that only Kafka's own records can explain; answered before `judge`.

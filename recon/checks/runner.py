@@ -49,6 +49,13 @@ def run_evidence(
         yield settle(bound, verdict, started, clock())
 
 
+def without_answer(bound: Bound, missing: Unavailable, clock: Clock) -> CheckResult:
+    """The result of a check that could not be put at all: error, or skipped when the user chose so."""
+    verdict = Verdict(skipped=missing.reason) if missing.skipped else Verdict(unproved=missing.reason)
+    now = clock()
+    return settle(bound, verdict, now, now)
+
+
 def _evidence_verdict(
     check: EvidenceCheck, witnesses: Witnesses, answer: Callable[[Questions], Answers | Unavailable]
 ) -> Verdict:
@@ -79,9 +86,7 @@ def _evidence_verdict(
     return replace(verdict, unproved=reason)  # a question that stayed open is never a pass
 
 
-def run_table(
-    bounds: Sequence[Bound], table: DataFrame, relation_name: str, clock: Clock
-) -> Iterator[CheckResult]:
+def run_table(bounds: Sequence[Bound], table: DataFrame, relation_name: str, clock: Clock) -> Iterator[CheckResult]:
     """Runs data checks on one table, results in order.
 
     All row checks share one Spark job, and those that fail share a second one for samples. Key checks need

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -14,14 +15,17 @@ from recon.ledger import columns
 from recon.ledger.chain import GENESIS, link
 from recon.ledger.results import RESULTS_TIME, results_schema
 from recon.ledger.store import ChainMoved, DeltalakeStore, Filter, SparkStore, Store
-from recon.model import LedgerEntry, LedgerSlice
+from recon.model import Finding, LedgerEntry, LedgerSlice, Unavailable, Witnesses
 from recon.project import Project
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("recon")
+
 _TRIES = 40
+_MANY_FILES = 100
 
 
 def chain_id(pipeline: str, sink: str) -> str:
@@ -38,6 +42,7 @@ class Ledger:
         # (length, last entry's hash and time) per chain: right as long as nobody else extends the chain, and
         # the store refuses our append when somebody did.
         self._ends: dict[str, tuple[int, str, datetime | None]] = {}
+        self._appended = 0
 
     @property
     def location(self) -> str:
@@ -74,11 +79,22 @@ class Ledger:
                 self._ends.pop(chain, None)
                 raise
             self._ends[chain] = (length + 1, linked.entry_hash, linked.committed_at)
+            self._tidy_now_and_then()
             return linked
         raise LedgerError(
             f"the ledger {self.location} was extended by another writer {_TRIES} times in a row for pipeline "
             f"{entry.pipeline}, sink {entry.sink}: two queries write this sink; stop one of them"
         )
+
+    def _tidy_now_and_then(self) -> None:
+        # A day of 10 s micro-batches would leave 8,640 files for the audit to open.
+        self._appended += 1
+        if self._appended % _MANY_FILES:
+            return
+        try:
+            self.store.compact()
+        except LedgerError as error:  # housekeeping must not stop a stream; `recon ledger compact` can do it later
+            log.warning("%s", error)
 
     def head_hash(self, pipeline: str, sink: str) -> str:
         """The newest entry's hash, "" for a chain without entries."""
@@ -147,9 +163,51 @@ class Ledger:
         found = _in_order(self.store.read(Filter(equals=tuple(equals), from_=from_, to=to)))
         return columns.entries(found.slice(max(0, found.num_rows - limit)) if limit else found)
 
+    def chains(self) -> list[tuple[str, str]]:
+        """Every (pipeline, sink) that has entries, sorted."""
+        found = self.store.read(Filter(), ["pipeline", "sink"])
+        return sorted(set(zip(found["pipeline"].to_pylist(), found["sink"].to_pylist(), strict=True)))
+
+    def verify(self, pipeline: str | None = None, sink: str | None = None) -> list[Finding]:
+        """What `ledger_integrity` finds in whole chains, from their first entry on; empty when all are intact."""
+        operations = self.store.operations()
+        found: list[Finding] = []
+        for of_pipeline, of_sink in self.chains():
+            if pipeline in (None, of_pipeline) and sink in (None, of_sink):
+                found.extend(integrity(replace(self.slice(of_pipeline, of_sink), operations=operations)))
+        return found
+
+    def tidy(self) -> None:
+        """Merge small files where a day has gathered many, so that reading it stays cheap."""
+        for store in (self.store, self.results):
+            if store.small_files() > _MANY_FILES:
+                store.compact()
+
     def compact(self) -> dict[str, Mapping[str, Any]]:
         """Merge the small files of both tables; the metrics of each, by table."""
         return {store.kind: store.compact() for store in (self.store, self.results) if store.exists()}
+
+
+def integrity(chain: LedgerSlice) -> list[Finding]:
+    """What `ledger_integrity` finds in a slice of a chain."""
+    from recon.checks.ledger_integrity import LedgerIntegrity
+
+    now = utc_now()
+    unread = Unavailable("", "not asked for")
+    witnesses = Witnesses(
+        pipeline=chain.pipeline,
+        sink=chain.sink,
+        now=now,
+        isolation_level="",
+        period_from=None,
+        period_to=now,
+        ledgers={chain.sink: chain},
+        checkpoint=unread,
+        kafka=unread,
+        delta=unread,
+        rows=unread,
+    )
+    return list(LedgerIntegrity().judge(witnesses).findings)
 
 
 def _in_order(table: pa.Table) -> pa.Table:

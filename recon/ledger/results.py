@@ -53,12 +53,13 @@ def append_run(store: Store, run: RunResult) -> None:
     """Keep every result of a run, in one commit."""
     import pyarrow as pa
 
-    rows = [_row(run, result) for result in run.results]
+    begins = {facts.name: facts.period_from for facts in run.pipelines}
+    rows = [_row(run, result, begins.get(result.pipeline or "", run.period_from)) for result in run.results]
     if rows:
         store.append(pa.Table.from_pylist(rows, schema=results_schema()))
 
 
-def _row(run: RunResult, result: CheckResult) -> dict[str, Any]:
+def _row(run: RunResult, result: CheckResult, period_from: datetime | None) -> dict[str, Any]:
     return {
         "invocation_id": run.invocation_id,
         "generated_at": run.generated_at,
@@ -75,7 +76,7 @@ def _row(run: RunResult, result: CheckResult) -> dict[str, Any]:
         "message": result.message,
         "findings": json.dumps([f.as_dict() for f in result.findings]),
         "evidence": json.dumps(plain(result.evidence), default=str),
-        "period_from": run.period_from,
+        "period_from": period_from,
         "period_to": run.period_to,
         "execution_time": result.execution_time,
         "recon_version": run.recon_version,
@@ -95,6 +96,7 @@ def previous_audit(store: Store, pipeline: str) -> PreviousAudit | None:
     heads: dict[str, str] = {}
     ends: dict[tuple[str, int], int] = {}
     newest: datetime | None = None
+    version: int | None = None
     wanted = ["generated_at", "sink", "check", "evidence", "period_to"]
     for day in reversed(store.dates()):
         which = Filter(equals=(("pipeline", pipeline),), dates=(day,))
@@ -105,7 +107,10 @@ def previous_audit(store: Store, pipeline: str) -> PreviousAudit | None:
                 heads[row["sink"]] = evidence["chain_head"]
             for topic, partition, end in evidence.get("log_ends", ()):
                 ends[(topic, partition)] = end
+            version = evidence.get("ledger_version", version)
             newest = row["period_to"]
         if rows:
             break
-    return None if newest is None else PreviousAudit(generated_at=newest, chain_heads=heads, log_ends=ends)
+    if newest is None:
+        return None
+    return PreviousAudit(generated_at=newest, chain_heads=heads, log_ends=ends, ledger_version=version)

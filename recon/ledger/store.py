@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -101,8 +102,12 @@ class Store(ABC):
         """The days that have rows, ascending."""
 
     @abstractmethod
-    def operations(self) -> list[tuple[int, str]]:
-        """(version, operation) of the table's own history, as far as its log is kept, ascending."""
+    def operations(self, after: int | None = None) -> list[tuple[int, str]]:
+        """(version, operation) of the table's own history after a version, as far as it is kept, ascending."""
+
+    @abstractmethod
+    def small_files(self) -> int:
+        """How many data files the fullest day has; many of them make a read slow."""
 
     @abstractmethod
     def compact(self) -> Mapping[str, Any]:
@@ -240,12 +245,22 @@ class DeltalakeStore(Store):
             return []
         return sorted({date.fromisoformat(str(part["date"])) for part in table.partitions()})
 
-    def operations(self) -> list[tuple[int, str]]:
-        """(version, operation) of the table's own history."""
+    def operations(self, after: int | None = None) -> list[tuple[int, str]]:
+        """(version, operation) of the table's own history; see `Store.operations`."""
         table = self._table()
         if table is None:
             return []
-        return sorted((int(commit["version"]), _operation(commit)) for commit in table.history())
+        newer = None if after is None else max(0, table.version() - after)
+        commits = table.history(newer) if newer != 0 else []
+        return sorted((int(commit["version"]), _operation(commit)) for commit in commits)
+
+    def small_files(self) -> int:
+        """How many data files the fullest day has."""
+        table = self._table()
+        if table is None:
+            return 0
+        days = Counter(path.split("date=", 1)[-1].split("/", 1)[0] for path in table.file_uris())
+        return max(days.values(), default=0)
 
     def compact(self) -> Mapping[str, Any]:
         """Merge small files per day, and let old log entries be summarised."""
@@ -376,15 +391,24 @@ class SparkStore(Store):
         """The days that have rows, ascending."""
         return sorted(set(self.read(Filter(), ["date"]).column("date").to_pylist()))
 
-    def operations(self) -> list[tuple[int, str]]:
-        """(version, operation) of the table's own history."""
+    def operations(self, after: int | None = None) -> list[tuple[int, str]]:
+        """(version, operation) of the table's own history; see `Store.operations`."""
         if not self._ready():
             return []
-        history = self._spark().sql(f"DESCRIBE HISTORY {self._relation}")
+        history = (
+            self._spark().sql(f"DESCRIBE HISTORY {self._relation}").where(f"version > {-1 if after is None else after}")
+        )
         rows = history.select("version", "operation", "operationParameters").collect()
         return sorted(
             (int(v), _operation({"operation": op, "operationParameters": dict(p or {})})) for v, op, p in rows
         )
+
+    def small_files(self) -> int:
+        """How many data files the table has per day, on average: Spark's DETAIL knows no more."""
+        if not self._ready():
+            return 0
+        files = self._spark().sql(f"DESCRIBE DETAIL {self._relation}").select("numFiles").collect()[0][0]
+        return int(files) // max(1, len(self.dates()))
 
     def compact(self) -> Mapping[str, Any]:
         """Merge small files by OPTIMIZE."""

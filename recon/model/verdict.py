@@ -56,6 +56,7 @@ class Code(StrEnum):
     MUTATED = "MUTATED"
     TAMPERED = "TAMPERED"
     NONDETERMINISTIC = "NONDETERMINISTIC"
+    VIOLATION = "VIOLATION"  # rows that break a data test; only a compliance report tells it this way
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
@@ -163,7 +164,7 @@ class Verdict:
         failing = [f for f in findings if f.level is Level.FAIL]
         warning = [f for f in findings if f.level is Level.WARN]
         unproved = [f for f in findings if f.level is Level.UNPROVED]
-        worst = (failing or unproved or warning or [None])[0]
+        worst = next(iter((*failing, *unproved, *warning)), None)
         return cls(
             failures=len(failing),
             warnings=len(warning),
@@ -276,7 +277,10 @@ class SinkFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineFacts:
-    """One pipeline's answer: complete, not complete, or could not be proved, and why in one sentence."""
+    """One pipeline's answer: complete, not complete, or could not be proved, and why in one sentence.
+
+    `period_from` is where this pipeline's audited period begins, None when the whole ledger was audited.
+    """
 
     name: str
     answer: Answer
@@ -285,6 +289,7 @@ class PipelineFacts:
     checkpoint: str
     topics: tuple[str, ...]
     isolation_level: str
+    period_from: datetime | None = None
     sinks: tuple[SinkFacts, ...] = ()
 
 

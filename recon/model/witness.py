@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from recon.model.ledger import LedgerSlice
 from recon.offsets import OffsetSpan, Spans
@@ -208,15 +208,13 @@ class PreviousAudit:
     """What the last audit of a pipeline left behind, so that the next can notice what changed since.
 
     `chain_heads` maps sink → entry_hash; `log_ends` maps (topic, partition) → log end offset;
-    `row_counts` is not kept: the ledger holds those.
+    `ledger_version` is the version up to which the ledger table's own history was looked at.
     """
 
     generated_at: datetime
     chain_heads: Mapping[str, str] = field(default_factory=dict)
     log_ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
-
-
-T = TypeVar("T")
+    ledger_version: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

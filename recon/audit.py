@@ -1,0 +1,498 @@
+"""The daily door: gather the witnesses, hand them to the judges, keep and return one result.
+
+Witnesses are read late and once. The ledger is read before Kafka's end offsets, so that what arrives meanwhile
+looks like lag and never like loss. No JVM is started unless a check reads rows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from recon import facts
+from recon._version import __version__
+from recon.checks import registry, runner
+from recon.checks.base import EvidenceCheck
+from recon.checks.bound import Bound
+from recon.checks.select import select as select_bounds
+from recon.errors import ConfigError, EvidenceError, LedgerError
+from recon.evidence import checkpoint, delta_log
+from recon.ledger import Ledger, open_ledger
+from recon.ledger.ledger import utc_now
+from recon.ledger.results import append_run, previous_audit
+from recon.model import (
+    CheckpointWitness,
+    CheckResult,
+    DeltaWitness,
+    KafkaWitness,
+    LedgerSlice,
+    PipelineFacts,
+    PreviousAudit,
+    ProbeAnswer,
+    RowsWitness,
+    RunResult,
+    Unavailable,
+    Witnesses,
+)
+from recon.offsets import Spans
+from recon.project import Pipeline, Project, Sink
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_AT_LEAST = timedelta(hours=24)
+_NO_SPARK = "rows were not read (--no-spark)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a run was asked for; see `audit`."""
+
+    select: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    from_: datetime | None = None
+    to: datetime | None = None
+    fail_fast: bool = False
+    no_spark: bool = False
+
+
+def audit(
+    project: Project,
+    *,
+    select: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    from_: datetime | None = None,
+    to: datetime | None = None,
+    fail_fast: bool = False,
+    no_spark: bool = False,
+    spark: SparkSession | None = None,
+    keep: bool = True,
+    on_start: Callable[[int], None] | None = None,
+    on_check: Callable[[str], None] | None = None,
+    on_result: Callable[[int, int, CheckResult], None] | None = None,
+) -> RunResult:
+    """Run the project's checks on what was committed in [from_, to).
+
+    Args:
+        project: a loaded recon.yml.
+        select: dbt-like selectors; everything when empty.
+        exclude: selectors of what not to run.
+        from_: begin of the period, UTC; by default where the last audit of the pipeline ended, at least 24 hours
+            back, and the whole ledger when there was no audit.
+        to: end of the period, UTC; now by default.
+        fail_fast: stop at the first failure; what did not run is `skipped`.
+        no_spark: read no rows; checks that need rows are `skipped`.
+        spark: the session for checks that read rows; the active one, or one built from `spark:`, by default.
+        keep: append the results to the ledger's results table and merge its small files.
+        on_start: called with the number of checks.
+        on_check: called with the name of the check that runs now.
+        on_result: called with (index from 1, total, result) as results come.
+
+    Raises:
+        ConfigError: recon.yml asks for something that does not exist.
+        LedgerError: the results could not be kept.
+    """
+    started = utc_now()
+    options = Options(
+        select=tuple(select), exclude=tuple(exclude), from_=from_, to=to, fail_fast=fail_fast, no_spark=no_spark
+    )
+    bounds = select_bounds(registry.bind(project), select, exclude)
+    run = _Run(project, options, started, _Session(project, no_spark, spark))
+    if on_start:
+        on_start(len(bounds))
+    results: list[CheckResult] = []
+    for result in run.results(_in_turn(bounds), on_check or (lambda _: None)):
+        results.append(result)
+        if on_result:
+            on_result(len(results), len(bounds), result)
+    finished = utc_now()
+    outcome = RunResult(
+        invocation_id=str(uuid.uuid4()),
+        project=project.name,
+        recon_version=__version__,
+        generated_at=finished,
+        period_from=run.period_from,
+        period_to=to or started,
+        elapsed_time=(finished - started).total_seconds(),
+        results=tuple(results),
+        pipelines=tuple(run.facts(pipe, results) for pipe in project.pipelines if pipe.name in run.gathered),
+        args=_args(options),
+        versions=_versions(),
+        notes=tuple(run.notes()),
+    )
+    if keep:
+        ledger = open_ledger(project, run.session.found)
+        if ledger.exists():  # an audit of nothing leaves nothing behind
+            append_run(ledger.results, outcome)
+            ledger.tidy()
+    return outcome
+
+
+def _in_turn(bounds: Sequence[Bound]) -> list[Bound]:
+    """Evidence first, then rows, table by table: the cheap answers do not wait for Spark."""
+    evidence = [b for b in bounds if b.kind == "evidence"]
+    tables = sorted({(b.pipeline, b.sink or "") for b in bounds if b.kind != "evidence"})
+    rows = [b for key in tables for b in bounds if b.kind != "evidence" and (b.pipeline, b.sink or "") == key]
+    return evidence + rows
+
+
+def _args(options: Options) -> dict[str, Any]:
+    return {
+        "select": list(options.select),
+        "exclude": list(options.exclude),
+        "from": options.from_.isoformat() if options.from_ else None,
+        "to": options.to.isoformat() if options.to else None,
+        "fail_fast": options.fail_fast,
+        "no_spark": options.no_spark,
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {"spark-recon": __version__}
+    for package in ("pyspark", "delta-spark", "deltalake", "confluent-kafka"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+T = TypeVar("T")
+
+
+def _or_unavailable(witness: str, read: Callable[[], T]) -> T | Unavailable:
+    """What a witness says, or why it could not be asked."""
+    try:
+        return read()
+    except (EvidenceError, LedgerError, ConfigError) as error:
+        return Unavailable(witness, str(error))
+
+
+class _Session:
+    """The Spark session, found or built when the first check needs rows."""
+
+    def __init__(self, project: Project, no_spark: bool, spark: SparkSession | None) -> None:
+        self._project, self._no_spark = project, no_spark
+        self.found: SparkSession | None = spark
+
+    def get(self) -> SparkSession | Unavailable:
+        if self._no_spark:
+            return Unavailable("rows", _NO_SPARK, skipped=True)
+        if self.found is None:
+            try:
+                self.found = _build_session(self._project)
+            except Exception as error:  # the JVM fails in many ways; each is one reason
+                text = (str(error).strip() or type(error).__name__).splitlines()[0]
+                return Unavailable("rows", f"no Spark session could be started: {text}")
+        return self.found
+
+
+def _build_session(project: Project) -> SparkSession:
+    """The active session, or one from `spark:` in recon.yml."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    config = project.spark
+    builder = SparkSession.builder.appName(f"recon {project.name}")
+    if config.master:
+        builder = builder.master(config.master)
+    if config.packages:
+        builder = builder.config("spark.jars.packages", ",".join(config.packages))
+    for key, value in {**_DELTA, **config.conf}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@dataclass
+class _Gathered:
+    """One pipeline's witnesses, each read when first asked for."""
+
+    project: Project
+    pipeline: Pipeline
+    options: Options
+    now: datetime
+    session: _Session
+    rows_read: dict[str, RowsWitness | Unavailable] = field(default_factory=dict)
+    probed: dict[tuple[str, int], ProbeAnswer] = field(default_factory=dict)
+
+    @cached_property
+    def ledger(self) -> Ledger | Unavailable:
+        return _or_unavailable("ledgers", lambda: open_ledger(self.project, self._ledger_session()))
+
+    def _ledger_session(self) -> SparkSession | None:
+        # A ledger that Spark keeps cannot be read without it, whatever --no-spark says about rows.
+        kept_by_spark = self.project.ledger.table or self.project.ledger.writer == "spark"
+        if not kept_by_spark:
+            return self.session.found
+        found = _Session(self.project, False, self.session.found).get()
+        if isinstance(found, Unavailable):
+            raise LedgerError(f"the ledger is kept by Spark: {found.reason}")
+        self.session.found = found
+        return found
+
+    @cached_property
+    def previous(self) -> PreviousAudit | None:
+        ledger = self.ledger
+        if isinstance(ledger, Unavailable):
+            return None
+        try:
+            return previous_audit(ledger.results, self.pipeline.name)
+        except LedgerError:
+            return None
+
+    @cached_property
+    def period_from(self) -> datetime | None:
+        if self.options.from_ is not None or self.previous is None:
+            return self.options.from_
+        return min(self.previous.generated_at, (self.options.to or self.now) - _AT_LEAST)
+
+    @cached_property
+    def ledgers(self) -> Mapping[str, LedgerSlice] | Unavailable:
+        ledger = self.ledger
+        if isinstance(ledger, Unavailable):
+            return ledger
+        if not _or_unavailable("ledgers", ledger.exists):
+            return Unavailable("ledgers", f"there is no ledger at {ledger.location}; has the hook ever written?")
+
+        def read() -> Mapping[str, LedgerSlice]:
+            since = self.previous.ledger_version if self.previous else None
+            operations = ledger.store.operations(after=since)
+            return {
+                sink.name: replace(
+                    ledger.slice(self.pipeline.name, sink.name, self.period_from, self.options.to),
+                    operations=operations,
+                )
+                for sink in self.pipeline.sinks
+            }
+
+        return _or_unavailable("ledgers", read)
+
+    @cached_property
+    def checkpoint(self) -> CheckpointWitness | Unavailable:
+        return _or_unavailable("checkpoint", lambda: checkpoint.read(self._storage(self.pipeline.checkpoint)))
+
+    @cached_property
+    def delta(self) -> Mapping[str, DeltaWitness] | Unavailable:
+        def read() -> Mapping[str, DeltaWitness]:
+            return {sink.name: self._delta_of(sink) for sink in self.pipeline.sinks}
+
+        return _or_unavailable("delta", read)
+
+    def _delta_of(self, sink: Sink) -> DeltaWitness:
+        slices = self.ledgers
+        first = None
+        if not isinstance(slices, Unavailable):
+            versions = [h.sink_version for h in slices[sink.name].heads if h.sink_version is not None]
+            # From the anchor on: a mutation right after it belongs to the period. A slice that holds the whole
+            # chain looks at the whole log.
+            first = min(versions) if versions and not slices[sink.name].complete else None
+        return delta_log.read(self._storage(sink.target), from_version=first)
+
+    @cached_property
+    def kafka(self) -> KafkaWitness | Unavailable:
+        from recon.evidence import kafka
+
+        slices = self.ledgers  # before the end offsets: what arrives meanwhile is lag, never loss
+        positions = {} if isinstance(slices, Unavailable) else _positions(slices.values())
+        topics = sorted({*self.pipeline.source.topics, *(topic for topic, _ in positions)})
+        if "bootstrap.servers" not in self.project.kafka:
+            return Unavailable("kafka", "recon.yml has no kafka: bootstrap.servers")
+        return _or_unavailable(
+            "kafka",
+            lambda: kafka.read(
+                self.project.kafka,
+                topics,
+                isolation_level=self.pipeline.source.isolation_level,
+                positions=positions,
+            ),
+        )
+
+    def rows(self, sink: str) -> RowsWitness | Unavailable:
+        if sink not in self.rows_read:
+            self.rows_read[sink] = self._read_rows(sink)
+        return self.rows_read[sink]
+
+    def _read_rows(self, sink: str) -> RowsWitness | Unavailable:
+        from recon.evidence import sink_rows
+
+        spark = self.session.get()
+        if isinstance(spark, Unavailable):
+            return spark
+        found = next(s for s in self.pipeline.sinks if s.name == sink)
+        slices = self.ledgers
+        first = None
+        if not isinstance(slices, Unavailable) and not slices[sink].complete:
+            first = min((h.batch_id for h in slices[sink].heads), default=None)
+        return _or_unavailable(
+            "rows",
+            lambda: sink_rows.read(spark, self.project.resolve(found.target), first_batch=first),
+        )
+
+    def answer(self, questions: Mapping[tuple[str, int], Spans]) -> Mapping[tuple[str, int], ProbeAnswer] | Unavailable:
+        from recon.evidence import kafka
+
+        if isinstance(self.kafka, Unavailable):
+            return self.kafka
+        return _or_unavailable("kafka", lambda: kafka.probe(self.project.kafka, questions))
+
+    def witnesses(self, bound: Bound) -> Witnesses:
+        check = cast(EvidenceCheck, bound.check)
+        looked_at = {*check.needs, *check.uses}
+        found = Witnesses(
+            pipeline=self.pipeline.name,
+            sink=bound.sink,
+            now=self.now,
+            isolation_level=self.pipeline.source.isolation_level,
+            period_from=self.period_from,
+            period_to=self.options.to or self.now,
+            ledgers=self.ledgers,
+            checkpoint=self._if("checkpoint", looked_at),
+            kafka=self._if("kafka", looked_at),
+            delta=self._if("delta", looked_at),
+            rows=Unavailable("rows", "the rows were not read"),
+            previous=self.previous,
+        )
+        if bound.sink is not None and ("rows" in check.needs or check.wants_rows(found)):
+            found = replace(found, rows=self.rows(bound.sink))
+        return found
+
+    def _if(self, witness: str, needs: set[str]) -> Any:
+        return getattr(self, witness) if witness in needs else Unavailable(witness, "not asked for")
+
+    def _storage(self, location: str) -> Storage:
+        return Storage(self.project.resolve(location), self.project.storage_options)
+
+
+def _positions(slices: Iterable[LedgerSlice]) -> dict[tuple[str, int], int]:
+    """How far the slowest sink has come, per topic partition."""
+    import numpy as np
+
+    ends: dict[tuple[str, int], int] = {}
+    for of_sink in slices:
+        ranges = of_sink.ranges
+        if not len(ranges):
+            continue
+        newest = int(np.max(ranges.entry))
+        mine = np.flatnonzero(ranges.entry == newest)
+        for i in mine.tolist():
+            key = (ranges.topics[int(ranges.topic[i])][1], int(ranges.partition[i]))
+            end = int(ranges.end[i])
+            ends[key] = min(ends.get(key, end), end)
+    return ends
+
+
+class _Run:
+    """One audit: the pipelines' witnesses, and the checks judged against them."""
+
+    def __init__(self, project: Project, options: Options, now: datetime, session: _Session) -> None:
+        self.project, self.options, self.now, self.session = project, options, now, session
+        self.gathered: dict[str, _Gathered] = {}
+
+    def _of(self, pipeline: str) -> _Gathered:
+        if pipeline not in self.gathered:
+            found = next(pipe for pipe in self.project.pipelines if pipe.name == pipeline)
+            self.gathered[pipeline] = _Gathered(self.project, found, self.options, self.now, self.session)
+        return self.gathered[pipeline]
+
+    def results(self, bounds: Sequence[Bound], on_check: Callable[[str], None]) -> Iterator[CheckResult]:
+        for done, result in enumerate(self._all(bounds, on_check), start=1):
+            yield result
+            if self.options.fail_fast and result.status in ("fail", "error"):
+                stopped = Unavailable("", "--fail-fast stopped the audit before this check", skipped=True)
+                yield from (runner.without_answer(bound, stopped, utc_now) for bound in bounds[done:])
+                return
+
+    def _all(self, bounds: Sequence[Bound], on_check: Callable[[str], None]) -> Iterator[CheckResult]:
+        tables: dict[tuple[str, str], list[Bound]] = {}
+        for bound in bounds:
+            gathered = self._of(bound.pipeline)
+            if bound.kind == "evidence":
+                on_check(bound.name)
+                yield from runner.run_evidence([bound], gathered.witnesses, gathered.answer, utc_now)
+            else:
+                tables.setdefault((bound.pipeline, bound.sink or ""), []).append(bound)
+        for (pipeline, sink), of_table in tables.items():
+            on_check(of_table[0].name)
+            yield from self._table(self._of(pipeline), sink, of_table)
+
+    def _table(self, gathered: _Gathered, sink: str, bounds: Sequence[Bound]) -> Iterator[CheckResult]:
+        found = next(s for s in gathered.pipeline.sinks if s.name == sink)
+        target = self.project.resolve(found.target)
+        spark = self.session.get()
+        if isinstance(spark, Unavailable):
+            yield from (runner.without_answer(bound, spark, utc_now) for bound in bounds)
+            return
+        try:
+            table = spark.read.format("delta").load(target)
+        except Exception as error:  # AnalysisException and whatever the filesystem raises
+            gone = Unavailable("rows", f"table {target} cannot be read: {runner.reason_of(error)}")
+            yield from (runner.without_answer(bound, gone, utc_now) for bound in bounds)
+            return
+        yield from runner.run_table(bounds, table, target, utc_now)
+
+    @property
+    def period_from(self) -> datetime | None:
+        """The earliest begin over the pipelines; None when one of them was audited whole."""
+        begins = [gathered.period_from for gathered in self.gathered.values()]
+        known = [begin for begin in begins if begin is not None]
+        return min(known) if known and len(known) == len(begins) else None
+
+    def facts(self, pipeline: Pipeline, results: Sequence[CheckResult]) -> PipelineFacts:
+        gathered = self._of(pipeline.name)
+        mine = [r for r in results if r.pipeline == pipeline.name]
+        said, because = facts.answer(mine, [sink.name for sink in pipeline.sinks])
+        slices = gathered.ledgers
+        kafka = gathered.__dict__.get("kafka", Unavailable("kafka", "not asked for"))
+        queries = [] if isinstance(slices, Unavailable) else [s.heads[-1].query_id for s in slices.values() if s.heads]
+        return PipelineFacts(
+            name=pipeline.name,
+            answer=said,
+            because=because,
+            query_id=queries[0] if queries else None,
+            checkpoint=self.project.resolve(pipeline.checkpoint),
+            topics=pipeline.source.topics or _topics(slices),
+            isolation_level=pipeline.source.isolation_level,
+            period_from=gathered.period_from,
+            sinks=tuple(
+                facts.sink_facts(
+                    name=sink.name,
+                    kind=sink.kind,
+                    target=self.project.resolve(sink.target),
+                    guarantee=sink.guarantee,
+                    ledger=slices if isinstance(slices, Unavailable) else slices[sink.name],
+                    kafka=kafka,
+                    results=mine,
+                    now=self.now,
+                )
+                for sink in pipeline.sinks
+            ),
+        )
+
+    def notes(self) -> Iterator[str]:
+        for name, gathered in self.gathered.items():
+            for witness in ("ledgers", "checkpoint", "delta", "kafka"):
+                said = gathered.__dict__.get(witness)
+                if isinstance(said, Unavailable):
+                    yield f"pipeline {name}: {witness} could not be asked: {said.reason}"
+
+
+def _topics(slices: Mapping[str, LedgerSlice] | Unavailable) -> tuple[str, ...]:
+    if isinstance(slices, Unavailable):
+        return ()
+    return tuple(sorted({topic for s in slices.values() for _, topic, _ in s.ranges.topics}))

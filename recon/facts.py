@@ -1,0 +1,284 @@
+"""From witnesses and results to what a report draws: the answer, the coverage picture, rows per batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from recon.model import (
+    Answer,
+    BatchPoint,
+    CheckResult,
+    Code,
+    CoverageCell,
+    Finding,
+    KafkaWitness,
+    LedgerSlice,
+    Level,
+    PartitionFacts,
+    SinkFacts,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+# Without these four "complete" would be a guess: seals hold, ranges join, commits exist, rows add up.
+PROOF = ("ledger_integrity", "offset_continuity", "delta_history", "source_rows")
+
+_POINTS = 200
+_BUCKETS = 60
+_State = Literal["covered", "gap", "overlap", "lost", "in flight"]
+_STATES: Mapping[Code, _State] = {
+    Code.GAP: "gap",
+    Code.SKIPPED: "lost",
+    Code.LOSS: "lost",
+    Code.LOSS_RETENTION: "lost",
+    Code.OVERLAP: "overlap",
+    Code.DUPLICATE: "overlap",
+}
+
+
+def answer(results: Sequence[CheckResult], sinks: Iterable[str]) -> tuple[Answer, str]:
+    """A pipeline's answer and the sentence behind it, from its evidence checks alone.
+
+    A refutation makes it "not complete", whatever severity the check was given. "complete" needs every check
+    of `PROOF` to have passed for every sink; anything less could not be proved.
+    """
+    evidence = [r for r in results if r.kind == "evidence"]
+    refuted = [(r, f) for r in evidence for f in r.findings if f.level is Level.FAIL]
+    if refuted:
+        first = refuted[0][1]
+        more = f" (and {len(refuted) - 1} more)" if len(refuted) > 1 else ""
+        return "not complete", f"{first.code}: {first.message}{more}"
+    for result in evidence:
+        if result.status == "fail":
+            return "not complete", f"{result.name}: {result.message}"
+    for sink in sinks:
+        ran = {r.check: r for r in evidence if r.sink == sink}
+        missing = [name for name in PROOF if name not in ran]
+        if missing:
+            return "could not be proved", f"{', '.join(missing)} did not run for sink {sink}"
+    for result in evidence:
+        if result.status in ("error", "skipped"):
+            return "could not be proved", f"{result.name}: {result.message}"
+    return "complete", "every offset the stream read is accounted for, up to where it has come"
+
+
+def sink_facts(
+    *,
+    name: str,
+    kind: str,
+    target: str,
+    guarantee: str,
+    ledger: LedgerSlice | Unavailable,
+    kafka: KafkaWitness | Unavailable,
+    results: Sequence[CheckResult],
+    now: datetime,
+) -> SinkFacts:
+    """Everything a report shows of one sink, for the judged entries of its ledger slice."""
+    if isinstance(ledger, Unavailable) or len(ledger.heads) == ledger.anchors:
+        head = None if isinstance(ledger, Unavailable) or not ledger.heads else ledger.heads[-1].entry_hash
+        return SinkFacts(
+            name=name,
+            kind=kind,
+            target=target,
+            guarantee=guarantee,
+            batches=0,
+            batches_proved=0,
+            batches_refuted=0,
+            batches_unproved=0,
+            epochs=0,
+            rows_written=None,
+            first_commit=None,
+            last_commit=None,
+            chain_head=head,
+        )
+    judged = ledger.heads[ledger.anchors :]
+    findings = [f for r in results if r.kind == "evidence" and r.sink in (None, name) for f in r.findings]
+    batches = {(h.epoch, h.batch_id) for h in judged}
+    refuted = refuted_batches(ledger, findings) & batches
+    proved = _proved(results, name)
+    rows = [h.rows_written for h in judged if h.status != "already_committed"]
+    known_rows = [r for r in rows if r is not None]
+    return SinkFacts(
+        name=name,
+        kind=kind,
+        target=target,
+        guarantee=guarantee,
+        batches=len(batches),
+        batches_proved=len(batches) - len(refuted) if proved else 0,
+        batches_refuted=len(refuted),
+        batches_unproved=0 if proved else len(batches) - len(refuted),
+        epochs=len({h.epoch for h in judged}),
+        rows_written=sum(known_rows) if len(known_rows) == len(rows) else None,
+        first_commit=judged[0].committed_at,
+        last_commit=judged[-1].committed_at,
+        chain_head=judged[-1].entry_hash,
+        points=tuple(_points(ledger)),
+        partitions=tuple(_partitions(ledger, kafka, findings, now)),
+    )
+
+
+def _proved(results: Sequence[CheckResult], sink: str) -> bool:
+    """Whether the checks that proofs rest on could all be evaluated for this sink."""
+    ran = {r.check: r.status for r in results if r.kind == "evidence" and r.sink == sink}
+    return all(ran.get(name) in ("pass", "warn", "fail") for name in PROOF)
+
+
+def refuted_ranges(ledger: LedgerSlice, findings: Sequence[Finding]) -> npt.NDArray[np.bool_]:
+    """Which of the slice's ranges failing findings speak of: by their offsets, else by their micro-batch."""
+    import numpy as np
+
+    ranges, heads = ledger.ranges, ledger.heads
+    mask = np.zeros(len(ranges), dtype=bool)
+    for finding in findings:
+        if finding.level is not Level.FAIL:
+            continue
+        span = finding.span
+        if span is not None and finding.topic is not None and finding.partition is not None:
+            # A gap before a range touches the micro-batch that begins behind it.
+            near = (ranges.start <= span.end) & (ranges.end > span.start)
+            mask |= _of_topic(ledger, finding.topic) & (ranges.partition == finding.partition) & near
+        elif finding.batch_id is not None:
+            numbers = [
+                i
+                for i, head in enumerate(heads)
+                if head.batch_id == finding.batch_id and finding.epoch in (None, head.epoch)
+            ]
+            mask |= np.isin(ranges.entry, numbers)
+    return mask
+
+
+def refuted_batches(ledger: LedgerSlice, findings: Sequence[Finding]) -> set[tuple[int, int]]:
+    """The (epoch, batch_id) of the slice that failing findings speak of."""
+    import numpy as np
+
+    found = {
+        (f.epoch, f.batch_id)
+        for f in findings
+        if f.level is Level.FAIL and f.epoch is not None and f.batch_id is not None
+    }
+    for entry in np.unique(ledger.ranges.entry[refuted_ranges(ledger, findings)]).tolist():
+        found.add((ledger.heads[entry].epoch, ledger.heads[entry].batch_id))
+    return found
+
+
+def _of_topic(ledger: LedgerSlice, topic: str) -> npt.NDArray[np.bool_]:
+    import numpy as np
+
+    codes = [code for code, (_, name, _) in enumerate(ledger.ranges.topics) if name == topic]
+    return np.isin(ledger.ranges.topic, codes)
+
+
+def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
+    import numpy as np
+
+    judged = range(ledger.anchors, len(ledger.heads))
+    widths = np.bincount(
+        ledger.ranges.entry, weights=ledger.ranges.end - ledger.ranges.start, minlength=len(ledger.heads)
+    )
+    written = [i for i in judged if ledger.heads[i].status != "already_committed"]
+    size = max(1, -(-len(written) // _POINTS))
+    for at in range(0, len(written), size):
+        members = written[at : at + size]
+        heads = [ledger.heads[i] for i in members]
+        rows = [h.rows_written for h in heads]
+        known = [r for r in rows if r is not None]
+        yield BatchPoint(
+            at=heads[-1].committed_at,
+            epoch=heads[-1].epoch,
+            first_batch_id=heads[0].batch_id,
+            last_batch_id=heads[-1].batch_id,
+            batches=len(heads),
+            offsets=int(widths[members].sum()),
+            rows_written=sum(known) if len(known) == len(rows) else None,
+        )
+
+
+def _partitions(
+    ledger: LedgerSlice, kafka: KafkaWitness | Unavailable, findings: Sequence[Finding], now: datetime
+) -> Iterable[PartitionFacts]:
+    import numpy as np
+
+    ranges = ledger.ranges
+    judged = ranges.entry >= ledger.anchors
+    # One code per (topic name, partition): topic ids and epochs fold into one row of the picture.
+    names = sorted({name for _, name, _ in ranges.topics})
+    name_code = np.array([names.index(name) for _, name, _ in ranges.topics] or [0], dtype=np.int64)
+    width = int(ranges.partition.max(initial=0)) + 1
+    code = name_code[ranges.topic] * width + ranges.partition
+    order = np.flatnonzero(judged)
+    order = order[np.argsort(code[order], kind="stable")]
+    keys, starts = np.unique(code[order], return_index=True)
+    for key, members in zip(keys.tolist(), np.split(order, starts[1:]), strict=True):
+        topic, partition = names[key // width], int(key % width)
+        mine = [f for f in findings if f.topic == topic and f.partition == partition]
+        yield _partition(ledger, kafka, topic, partition, members, mine, now)
+
+
+def _partition(
+    ledger: LedgerSlice,
+    kafka: KafkaWitness | Unavailable,
+    topic: str,
+    partition: int,
+    members: npt.NDArray[np.int64],
+    findings: Sequence[Finding],
+    now: datetime,
+) -> PartitionFacts:
+    ranges = ledger.ranges
+    start, end = int(ranges.start[members].min()), int(ranges.end[members].max())
+    log_start = log_end = None
+    if not isinstance(kafka, Unavailable) and topic in kafka.topics:
+        broker = kafka.topics[topic].partitions.get(partition)
+        if broker is not None:
+            log_start, log_end = broker.log_start, broker.log_end
+    cells = _cells(ledger, members, findings)
+    if log_end is not None and log_end > end and cells:
+        cells.append(
+            CoverageCell(
+                from_time=cells[-1].to_time, to_time=now, start_offset=end, end_offset=log_end, state="in flight"
+            )
+        )
+    return PartitionFacts(
+        topic=topic,
+        partition=partition,
+        start_offset=start,
+        end_offset=end,
+        log_start=log_start,
+        log_end=log_end,
+        lag=None if log_end is None else max(0, log_end - end),
+        cells=tuple(cells),
+    )
+
+
+def _cells(ledger: LedgerSlice, members: npt.NDArray[np.int64], findings: Sequence[Finding]) -> list[CoverageCell]:
+    """The partition's stretches over time; neighbours of one state are one cell."""
+    ranges, heads = ledger.ranges, ledger.heads
+    marks = [(f.span, _STATES[f.code]) for f in findings if f.span is not None and f.code in _STATES]
+    step = max(1, -(-len(members) // _BUCKETS)) if marks else len(members)
+    cells: list[CoverageCell] = []
+    for at in range(0, len(members), step):
+        some = members[at : at + step]
+        first, last = heads[int(ranges.entry[some[0]])], heads[int(ranges.entry[some[-1]])]
+        a, b = int(ranges.start[some].min()), int(ranges.end[some].max())
+        previous_end = int(ranges.end[members[at - 1]]) if at else a
+        low = min(a, previous_end)  # a gap lies between the end before and this start
+        touched = [state for span, state in marks if span.start < max(b, low + 1) and span.end > low]
+        state: _State = _worst(touched)
+        begin = cells[-1].to_time if cells else first.started_at
+        end = max(last.committed_at, begin)
+        if cells and cells[-1].state == state:
+            before = cells.pop()
+            begin, a = before.from_time, before.start_offset
+        cells.append(CoverageCell(from_time=begin, to_time=end, start_offset=a, end_offset=b, state=state))
+    return cells
+
+
+def _worst(states: Sequence[_State]) -> _State:
+    for state in ("lost", "gap", "overlap"):
+        if state in states:
+            return state
+    return "covered"
