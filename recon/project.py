@@ -1,14 +1,56 @@
-"""recon.yml as typed values. Reading it (Jinja, line numbers, nearest key) is `load`.
+"""recon.yml as typed values, and `load`, which reads it.
 
-dbt's keys mean what they mean in dbt; Kafka's are librdkafka's; Spark's are Spark's.
+dbt's keys mean what they mean in dbt; Kafka's are librdkafka's; Spark's are Spark's. Every mistake becomes a
+ConfigError of one sentence that names file, line and the nearest right key.
 """
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from recon.complaint import Problem, complaint, meant, unknown_key
+from recon.document import Located, hide, read
+from recon.errors import ConfigError
+
+FILE_NAME = "recon.yml"
+
+
+def _name(value: str) -> str:
+    # Names are joined with ':' in Delta application ids and with '.' and '_' in check ids.
+    if not re.fullmatch(r"[\w.-]+", value):
+        raise Problem("may hold only letters, digits, '_', '-' and '.'", found=True)
+    return value
+
+
+def _texts(value: Any) -> Any:
+    """Numbers and booleans as the text that librdkafka, Spark and object stores read."""
+    if not isinstance(value, Mapping):
+        return value
+    return {k: _text(v) if isinstance(v, (bool, int, float)) else v for k, v in value.items()}
+
+
+def _text(value: bool | int | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
 
 
 class _Strict(BaseModel):
@@ -30,11 +72,23 @@ class CheckConfig(_Strict):
     description: str | None = None
     on_failure: Literal["warn", "stop"] = "warn"
 
+    @field_validator("severity", mode="before")
+    @classmethod
+    def _any_case(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("tags", mode="before")
+    @classmethod
+    def _one_tag(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
 
 class CheckSpec(_Strict):
     """One item of a `data_tests` list: the check's name, its arguments and config.
 
     `column` is filled in for a test listed below a column; `line` is its line in recon.yml.
+    dbt's ways of writing an item (a name; a name over `arguments` and `config`; the older flat form; the form
+    with `test_name`) are all read.
     """
 
     test: str
@@ -43,16 +97,41 @@ class CheckSpec(_Strict):
     column: str | None = None
     line: int | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _any_form(cls, value: Any) -> Any:
+        return value if isinstance(value, Mapping) and "test" in value else _check_item(value)
 
-class Column(_Strict):
+
+class _Tested(_Strict):
+    """Whatever has `data_tests`, which dbt used to call `tests`."""
+
+    data_tests: tuple[CheckSpec, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_key(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or "tests" not in value:
+            return value
+        if "data_tests" in value:
+            raise Problem("has both 'data_tests' and 'tests'; keep 'data_tests'", "tests")
+        return {("data_tests" if k == "tests" else k): v for k, v in value.items()}
+
+
+class Column(_Tested):
     """A column of a sink with its tests."""
 
     name: str
     description: str | None = None
-    data_tests: tuple[CheckSpec, ...] = ()
+
+    @model_validator(mode="after")
+    def _tests_know_their_column(self) -> Column:
+        known = tuple(spec.model_copy(update={"column": self.name}) for spec in self.data_tests)
+        object.__setattr__(self, "data_tests", known)
+        return self
 
 
-class Sink(_Strict):
+class Sink(_Tested):
     """Where a pipeline writes. `kind: delta` appends to the Delta table at `target` (a path or URI).
 
     `stamp_source_offsets`: also stamp `_source_topic`, `_source_partition`, `_source_offset`.
@@ -62,7 +141,7 @@ class Sink(_Strict):
     `partition_by`, `options`: passed to Spark's writer.
     """
 
-    name: str
+    name: Name
     kind: Literal["delta"] = "delta"
     target: str
     description: str | None = None
@@ -71,10 +150,20 @@ class Sink(_Strict):
     trim_replayed_offsets: bool = False
     txn_app_id: str | None = None
     partition_by: tuple[str, ...] = ()
-    options: dict[str, str] = Field(default_factory=dict)
-    data_tests: tuple[CheckSpec, ...] = ()
+    options: Texts = Field(default_factory=dict)
     columns: tuple[Column, ...] = ()
     post_batch: tuple[CheckSpec, ...] = ()
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Sink:
+        _refuse_doubles("columns", f" of sink '{self.name}'", (c.name for c in self.columns))
+        return self
+
+    @property
+    def guarantee(self) -> str:
+        """What a retried micro-batch does in this sink; the ledger records it with every entry."""
+        # A fixed app id cannot tell a new checkpoint's batch 0 from the old one's.
+        return "exactly-once" if self.txn_app_id is None else "exactly-once within one checkpoint"
 
 
 class Source(_Strict):
@@ -84,15 +173,19 @@ class Source(_Strict):
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_uncommitted"
 
 
-class Pipeline(_Strict):
+class Pipeline(_Tested):
     """One streaming query: its checkpoint, its source, its sinks, its tests."""
 
-    name: str
+    name: Name
     checkpoint: str
     description: str | None = None
     source: Source = Source()
-    data_tests: tuple[CheckSpec, ...] = ()
     sinks: tuple[Sink, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _sinks_differ(self) -> Pipeline:
+        _refuse_doubles("sinks", f" of pipeline '{self.name}'", (s.name for s in self.sinks))
+        return self
 
 
 class LedgerConfig(_Strict):
@@ -106,12 +199,33 @@ class LedgerConfig(_Strict):
     table: str | None = None
     writer: Literal["deltalake", "spark"] = "deltalake"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"location": value}
+        if not isinstance(value, (Mapping, LedgerConfig)):
+            raise Problem("must be a folder, or a mapping with 'location' or 'table'", found=True)
+        if isinstance(value, Mapping) and value.get("table") is not None:
+            return {"writer": "spark", **value}
+        return value
+
+    @model_validator(mode="after")
+    def _one_place(self) -> LedgerConfig:
+        if self.location is None and self.table is None:
+            raise Problem("needs 'location' (a folder) or 'table' (a catalog table)")
+        if self.location is not None and self.table is not None:
+            raise Problem("has both 'location' and 'table'; keep one of them", "table")
+        if self.table is not None and self.writer != "spark":
+            raise Problem("is a catalog 'table', which only Spark can write; set writer: spark", "writer")
+        return self
+
 
 class SparkConfig(_Strict):
-    """How the audit builds a session when none is active: `master`, `conf`, `packages` (Maven coordinates)."""
+    """How the audit builds a session when none is active; `packages` are Maven coordinates."""
 
     master: str | None = None
-    conf: dict[str, str] = Field(default_factory=dict)
+    conf: Texts = Field(default_factory=dict)
     packages: tuple[str, ...] = ()
 
 
@@ -119,17 +233,175 @@ class Project(_Strict):
     """A whole recon.yml. Relative paths are relative to `project_dir`, the folder that holds it."""
 
     version: Literal[2] = 2
-    name: str
+    name: Name
     ledger: LedgerConfig
-    kafka: dict[str, str] = Field(default_factory=dict, repr=False)
+    kafka: Texts = Field(default_factory=dict, repr=False)
     spark: SparkConfig = SparkConfig()
-    storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
+    storage_options: Texts = Field(default_factory=dict, repr=False)
     target_path: str = "target"
     pipelines: tuple[Pipeline, ...] = Field(min_length=1)
     project_dir: Path = Path()
+
+    _secrets: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @model_validator(mode="after")
+    def _pipelines_differ(self) -> Project:
+        _refuse_doubles("pipelines", "", (p.name for p in self.pipelines))
+        return self
 
     def resolve(self, location: str) -> str:
         """A path or URI of recon.yml as an absolute one."""
         if "://" in location or location.startswith("file:"):
             return location
         return str((self.project_dir / location).absolute())
+
+    def mask(self, text: str) -> str:
+        """The text without the project's secrets.
+
+        Secret is what env_var gave to `kafka` (but bootstrap.servers), `storage_options`, `spark.conf` and a
+        sink's `options`, and every value there whose key speaks of a password, secret, key or token. Values
+        shorter than four characters are left alone: masking them would only garble the text.
+        """
+        return hide(text, self._secrets, shortest=4)
+
+
+def find(start: Path) -> Path:
+    """The nearest folder with a recon.yml, from `start` upwards.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for folder in (start.absolute(), *start.absolute().parents):
+        if (folder / FILE_NAME).is_file():
+            return folder
+    raise ConfigError(
+        f"no {FILE_NAME} in {start.absolute()} or any folder above it; write one with 'recon init', "
+        "or point to one with --project-dir"
+    )
+
+
+def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
+    """Reads recon.yml: Jinja, then YAML, then types.
+
+    Args:
+        path: the file, or the folder that holds it.
+        vars: what `var('name')` finds.
+
+    Raises:
+        ConfigError: one sentence with file and line; values from the environment are never in it.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / FILE_NAME
+    if not file.is_file():
+        raise ConfigError(f"no {FILE_NAME} at {file.absolute()}; write one with 'recon init'")
+    document = read(file, vars or {})
+    data = document.root.value
+    if data is None:
+        raise ConfigError(f"{document.name} is empty; 'recon init' writes one to start from")
+    if not isinstance(data, dict):
+        raise ConfigError(f"{document.name}:{document.root.line}: must be a mapping (key: value) at the top")
+    if "project_dir" in data:
+        raise ConfigError(unknown_key(Project, document, ("project_dir",)))
+    _number_tests(document.root)
+    try:
+        project = Project.model_validate({**data, "project_dir": file.parent.absolute()})
+    except ValidationError as error:
+        raise ConfigError(complaint(error, Project, document)) from None
+    project._secrets = frozenset(_secrets(project, document.secrets))
+    return project
+
+
+def _refuse_doubles(key: str, where: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for n, name in enumerate(names):
+        if name in seen:
+            raise Problem(f"two {key}{where} are named '{name}'; give one of them another name", key, n, whole=True)
+        seen.add(name)
+
+
+# --- tests as dbt writes them -----------------------------------------------------------------------------
+
+_CONFIG_KEYS = tuple(CheckConfig.model_fields)
+_BODY_KEYS = ("arguments", "config", "name", "description")
+
+
+def _check_item(item: Any) -> dict[str, Any]:
+    """An item of a `data_tests` list in any of dbt's forms, as CheckSpec's fields."""
+    if isinstance(item, str):
+        return {"test": item}
+    if not isinstance(item, Mapping):
+        raise Problem("a test must be its name, or its name with arguments and config below it", whole=True)
+    if "test_name" in item:
+        test, body = item["test_name"], {k: v for k, v in item.items() if k != "test_name"}
+    elif len(item) == 1:
+        ((test, body),) = item.items()
+    else:
+        keys = ", ".join(f"'{key}'" for key in item)
+        raise Problem(f"a test must be one name, found the keys {keys}; indent what belongs below the name", whole=True)
+    if body is not None and not isinstance(body, Mapping):
+        raise Problem(f"what stands below {test} must be a mapping: arguments and config", test, whole=True)
+    return {"test": test, **_check_body(test, dict(body or {}))}
+
+
+def _check_body(test: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Sorts what stands below a test's name into arguments and config."""
+    nested = "arguments" in body
+    arguments, config = body.pop("arguments", None), body.pop("config", None)
+    arguments, config = {} if arguments is None else arguments, {} if config is None else config
+    if not isinstance(arguments, Mapping) or not isinstance(config, Mapping):
+        return {"arguments": arguments, "config": config}  # the types say what is wrong
+    arguments, config = dict(arguments), dict(config)
+    for key, value in body.items():
+        target = {"name": "alias"}.get(key, key)
+        if target in _CONFIG_KEYS:
+            if target in config:
+                raise Problem(f"'{key}' is given twice for {test}; keep the one in config", key, whole=True)
+            config[target] = value
+        elif nested:
+            raise Problem(f"unknown key '{key}' in {test}{meant(key, [*_BODY_KEYS, *_CONFIG_KEYS])}", key, whole=True)
+        elif near := difflib.get_close_matches(key, [*_BODY_KEYS, *_CONFIG_KEYS], 1, 0.85):
+            raise Problem(f"unknown key '{key}' in {test}; did you mean '{near[0]}'?", key, whole=True)
+        else:
+            arguments[key] = value  # dbt's older form: arguments directly below the name
+    return {"arguments": arguments, "config": config}
+
+
+def _number_tests(root: Located) -> None:
+    """Gives each test of the tree its line."""
+    for holder in _test_holders(root):
+        for key in ("data_tests", "tests", "post_batch"):
+            if isinstance(found := holder.items.get(key), Located) and isinstance(found.value, list):
+                for n, item in found.items.items():
+                    try:
+                        found.value[int(n)] = {**_check_item(item.value), "line": item.line}
+                    except Problem:
+                        continue  # validation meets it again and says so
+
+
+def _test_holders(root: Located) -> Iterator[Located]:
+    def children(of: Located, key: str) -> Iterable[Located]:
+        return of.items[key].items.values() if key in of.items else ()
+
+    for pipeline in children(root, "pipelines"):
+        yield pipeline
+        for sink in children(pipeline, "sinks"):
+            yield sink
+            yield from children(sink, "columns")
+
+
+# --- what must not be printed -----------------------------------------------------------------------------
+
+_SECRET_KEY = re.compile(r"password|passwd|secret|token|jaas|access.?key|account.?key|\bsas\b", re.IGNORECASE)
+
+
+def _secrets(project: Project, given: frozenset[str]) -> Iterator[str]:
+    sinks = [sink for pipeline in project.pipelines for sink in pipeline.sinks]
+    places = [project.kafka, project.storage_options, project.spark.conf, *(s.options for s in sinks)]
+    for place in places:
+        for key, value in place.items():
+            if key == "bootstrap.servers":
+                continue
+            if _SECRET_KEY.search(key):
+                yield value
+            yield from (secret for secret in given if secret in value)

@@ -1,0 +1,39 @@
+"""The `recon` command: its groups, and the options that stand before a command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from recon._version import __version__
+from recon.cli import audit, debug, ledger, start
+from recon.cli.shared import DebugOption, NoColorOption, ProjectDirOption, Session, VarsOption, new_app
+
+app = new_app("Proves, batch by batch, that streamed data arrived: from Kafka's offsets to the Delta commit.")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"recon {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before(
+    context: typer.Context,
+    project_dir: ProjectDirOption = None,
+    variables: VarsOption = None,
+    debug: DebugOption = False,
+    no_color: NoColorOption = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    context.obj = Session.start(project_dir, variables, debug, no_color)
+
+
+audit.add_to(app)
+ledger.add_to(app)
+start.add_to(app)
+debug.add_to(app)

@@ -1,0 +1,143 @@
+"""recon debug: what can be reached from here, one line each."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+import typer
+
+from recon._version import __version__
+from recon.cli.shared import Session, command
+from recon.errors import ConfigError, EvidenceError, ReconError
+
+if TYPE_CHECKING:
+    from recon.project import Pipeline, Project, Sink
+
+_SPARK = ("4.0", "4.1")  # the range of pyproject.toml
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers this module's command."""
+    command(app, "debug")(debug)
+
+
+def debug(session: Session) -> None:
+    """Say what is reachable from here.
+
+    Java, Spark, recon.yml, each checkpoint and table, the ledger, Kafka; exit 1 when one is not.
+    """
+    probe = _Probe(session)
+    probe("Python", lambda: f"{platform.python_version()}, recon {__version__}")
+    probe("Java", _java)
+    probe("Spark", lambda: _package("pyspark", _SPARK))
+    probe("Delta", lambda: f"{_package('delta-spark', _SPARK)}, {_package('deltalake')}")
+    probe("recon.yml", lambda: _config(session))
+    if session.has_project:
+        _witnesses(probe, session.project())
+    typer.echo("All checks passed." if not probe.failed else f"{probe.failed} not OK.")
+    raise typer.Exit(1 if probe.failed else 0)
+
+
+class _Probe:
+    """Asks one question after the other; none of them ends the command."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.failed = 0
+
+    def __call__(self, what: str, ask: Callable[[], str]) -> None:
+        try:
+            answer, ok = ask(), True
+        except ReconError as error:
+            answer, ok = str(error), False
+        except Exception as error:  # a broken installation is exactly what this command is for
+            answer, ok = f"{type(error).__name__}: {error}", False
+        self.failed += not ok
+        line = " ".join(f"{what}: {'OK' if ok else 'not OK'}, {answer}".split())
+        typer.echo(self.session.mask(line))
+
+
+def _witnesses(probe: _Probe, project: Project) -> None:
+    for pipeline in project.pipelines:
+        probe(f"checkpoint of {pipeline.name}", partial(_checkpoint, project, pipeline))
+        for sink in pipeline.sinks:
+            probe(f"table of {pipeline.name}.{sink.name}", partial(_table, project, sink))
+        probe(f"Kafka for {pipeline.name}", partial(_kafka, project, pipeline))
+    probe("ledger", lambda: _ledger(project))
+
+
+def _java() -> str:
+    from recon.local.java import find_java, major_version
+
+    java = find_java()
+    return f"Java {major_version(java)} at {java}"
+
+
+def _package(name: str, supported: tuple[str, ...] = ()) -> str:
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        raise EvidenceError(f"{name} is not installed; pip install spark-recon brings it") from None
+    if supported and ".".join(found.split(".")[:2]) not in supported:
+        raise EvidenceError(f"{name} {found} is not supported; install {' or '.join(supported)}")
+    return f"{name} {found}"
+
+
+def _config(session: Session) -> str:
+    from recon.checks.registry import bind
+
+    project = session.project()
+    bounds = bind(project)
+    return f"project {project.name} in {project.project_dir}, {len(project.pipelines)} pipelines, {len(bounds)} checks"
+
+
+def _checkpoint(project: Project, pipeline: Pipeline) -> str:
+    from recon.evidence import checkpoint
+    from recon.storage import Storage
+
+    found = checkpoint.read(Storage(project.resolve(pipeline.checkpoint), project.storage_options))
+    last = "no micro-batch yet" if found.last is None else f"last micro-batch {found.last.batch_id}"
+    return f"query_id {found.query_id}, {last}"
+
+
+def _table(project: Project, sink: Sink) -> str:
+    from recon.evidence import delta_log
+    from recon.storage import Storage
+
+    where = project.resolve(sink.target)
+    latest = delta_log.latest_version(Storage(where, project.storage_options))
+    if latest is None:
+        raise EvidenceError(f"there is no Delta table at {where}; the first micro-batch creates it")
+    return f"Delta table at version {latest}"
+
+
+def _ledger(project: Project) -> str:
+    from recon.ledger import open_ledger
+
+    ledger = open_ledger(project)
+    if not ledger.exists():
+        raise EvidenceError(f"there is no ledger at {ledger.location} yet; the first micro-batch creates it")
+    newest = ledger.entries(limit=1)
+    return f"at {ledger.location}, " + (
+        f"last entry {newest[0].committed_at:%Y-%m-%d %H:%M:%S} UTC" if newest else "empty"
+    )
+
+
+def _kafka(project: Project, pipeline: Pipeline) -> str:
+    from recon.evidence import kafka
+
+    if not project.kafka.get("bootstrap.servers"):
+        raise ConfigError("kafka has no bootstrap.servers in recon.yml")
+    topics = list(pipeline.source.topics)
+    if not topics:
+        raise ConfigError(f"source of pipeline '{pipeline.name}' lists no topics to ask for")
+    found = kafka.read(project.kafka, topics, isolation_level=pipeline.source.isolation_level)
+    missing = [t for t in topics if not found.topics[t].exists]
+    if missing:
+        raise EvidenceError(f"the broker does not know the topic {', '.join(missing)}")
+    told = (f"{t} ({len(found.topics[t].partitions)} partitions)" for t in topics)
+    return f"{found.bootstrap_servers} has {', '.join(told)}"

@@ -1,0 +1,167 @@
+"""recon ledger and offsets: what the ledger holds, whether it is whole, and where to go on from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from recon.cli.shared import (
+    FromOption,
+    OutputOption,
+    PipelineOption,
+    Session,
+    SinkOption,
+    ToOption,
+    command,
+    new_app,
+    period,
+    print_json,
+    print_table,
+)
+from recon.errors import LedgerError
+
+if TYPE_CHECKING:
+    from recon.ledger import Ledger
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers this module's commands."""
+    command(app, "offsets")(offsets)
+    group = new_app("Show, verify, rebuild or compact the ledger.")
+    command(group, "show")(show)
+    command(group, "verify")(verify)
+    command(group, "rebuild")(rebuild)
+    command(group, "compact")(compact)
+    app.add_typer(group, name="ledger")
+
+
+def _existing(session: Session) -> Ledger:
+    """The project's ledger.
+
+    Raises:
+        LedgerError: there is none yet.
+    """
+    from recon.ledger import open_ledger
+
+    ledger = open_ledger(session.project())
+    if not ledger.exists():
+        raise LedgerError(
+            f"there is no ledger at {ledger.location}; the first micro-batch through recon's hook creates it, "
+            "or 'recon ledger rebuild' from the Delta logs"
+        )
+    return ledger
+
+
+def offsets(
+    session: Session,
+    pipeline: Annotated[str, typer.Option("--pipeline", help="The pipeline to continue.")],
+    sink: Annotated[str | None, typer.Option("--sink", help="One of its sinks; needed when it has several.")] = None,
+) -> None:
+    """Print startingOffsets as the ledger ends.
+
+    JSON for Spark's Kafka source, alone on stdout: a stream with it continues exactly there.
+    """
+    session.check_names(pipeline, sink)
+    project = session.project()
+
+    from recon.hook import starting_offsets
+
+    typer.echo(starting_offsets(project, pipeline, sink))
+
+
+def show(
+    session: Session,
+    pipeline: PipelineOption = None,
+    sink: SinkOption = None,
+    from_: FromOption = None,
+    to: ToOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many entries.")] = 50,
+    output: OutputOption = "text",
+) -> None:
+    """Show the ledger's entries, oldest first."""
+    start, end = period(from_, to)
+    session.check_names(pipeline, sink)
+
+    found = _existing(session).entries(pipeline, sink, from_=start, to=end, limit=limit)
+    if output == "json":
+        print_json(found)
+    elif found:
+        headers = "committed_at pipeline sink epoch batch_id attempt status rows_written offsets version hash"
+        print_table(
+            headers.split(),
+            (
+                (
+                    e.committed_at.strftime("%Y-%m-%d %H:%M:%S"),
+                    e.pipeline,
+                    e.sink,
+                    e.epoch,
+                    e.batch_id,
+                    e.attempt,
+                    e.status,
+                    e.rows_written,
+                    sum(o.end_offset - o.start_offset for o in e.offsets),
+                    e.sink_version,
+                    e.entry_hash[:12],
+                )
+                for e in found
+            ),
+        )
+    else:
+        typer.echo("The ledger holds no such entry.", err=True)
+
+
+def verify(
+    session: Session, pipeline: PipelineOption = None, sink: SinkOption = None, output: OutputOption = "text"
+) -> None:
+    """Recompute every hash and link.
+
+    Exit 1 when one does not hold.
+    """
+    session.check_names(pipeline, sink)
+
+    from recon.model import Level
+
+    findings = _existing(session).verify(pipeline, sink)
+    failed = any(f.level in (Level.FAIL, Level.UNPROVED) for f in findings)
+    if output == "json":
+        print_json([f.as_dict() for f in findings])
+    else:
+        for finding in findings:
+            typer.echo(f"{finding.code}  {finding.message}")
+        typer.echo("The ledger does not hold." if failed else "The ledger holds: every hash and link is right.")
+    raise typer.Exit(1 if failed else 0)
+
+
+def rebuild(
+    session: Session, pipeline: PipelineOption = None, sink: SinkOption = None, output: OutputOption = "text"
+) -> None:
+    """Restore missing entries.
+
+    From the user_metadata of the Delta logs.
+    """
+    session.check_names(pipeline, sink)
+
+    from recon.ledger.rebuild import rebuild as restore
+
+    restored = restore(session.project(), pipeline, sink)
+    if output == "json":
+        print_json(restored)
+        return
+    for entry in restored:
+        typer.echo(
+            f"restored {entry.pipeline}.{entry.sink} epoch {entry.epoch} batch {entry.batch_id} "
+            f"from version {entry.sink_version} ({entry.rows_written} rows)"
+        )
+    typer.echo(f"{len(restored)} restored." if restored else "Nothing was missing.")
+
+
+def compact(session: Session, output: OutputOption = "text") -> None:
+    """Merge the small files of the ledger's tables."""
+    metrics = _existing(session).compact()
+    if output == "json":
+        print_json(metrics)
+        return
+    for table, told in metrics.items():
+        counts = ", ".join(f"{k} {v}" for k, v in told.items() if isinstance(v, (int, str)))
+        typer.echo(f"{table}: {counts}")

@@ -1,0 +1,290 @@
+"""What every command shares: its options, the project it works on, and the one place that turns errors to exits."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+
+import typer
+
+from recon.errors import ConfigError, ReconError
+
+if TYPE_CHECKING:
+    from recon.project import Project
+
+INTERRUPTED = 130
+
+ProjectDirOption = Annotated[
+    Path | None,
+    typer.Option("--project-dir", help="Folder of recon.yml; by default the nearest one from here upwards."),
+]
+VarsOption = Annotated[str | None, typer.Option("--vars", help="What var('name') finds in recon.yml: '{name: value}'.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+NoColorOption = Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")]
+
+SelectOption = Annotated[
+    list[str] | None,
+    typer.Option("--select", "-s", help="Checks to run: name, tag:x, pipeline:x, sink:x, test_name:x; repeatable."),
+]
+ExcludeOption = Annotated[list[str] | None, typer.Option("--exclude", help="Checks to leave out; repeatable.")]
+FromOption = Annotated[
+    str | None, typer.Option("--from", help="Start: a date or time (UTC unless it says otherwise), or 24h, 7d ago.")
+]
+ToOption = Annotated[
+    str | None, typer.Option("--to", help="End, like --from; a bare date includes that day. Default: now.")
+]
+PipelineOption = Annotated[str | None, typer.Option("--pipeline", help="Only this pipeline.")]
+SinkOption = Annotated[str | None, typer.Option("--sink", help="Only this sink.")]
+TargetPathOption = Annotated[
+    Path | None, typer.Option("--target-path", help="Folder for results; by default target_path of recon.yml.")
+]
+OutputFormat = Literal["text", "json"]
+OutputOption = Annotated[OutputFormat, typer.Option("--output", help="text for people, json for programs.")]
+
+
+@dataclass
+class Session:
+    """One run of the command: its shared options, and the project once it was read."""
+
+    project_dir: Path | None = None
+    variables: dict[str, Any] = field(default_factory=dict)
+    debug: bool = False
+    _project: Project | None = None
+
+    @classmethod
+    def start(
+        cls, project_dir: Path | None, variables: str | None, debug: bool, no_color: bool, before: Session | None = None
+    ) -> Session:
+        """The options given after the command, over those given `before` it."""
+        before = before or cls()
+        if no_color:
+            os.environ["NO_COLOR"] = "1"  # what rich, and whatever we start, looks at
+        session = cls(project_dir or before.project_dir, dict(before.variables), debug or before.debug)
+        with session.guarded():
+            session.variables |= _mapping(variables)
+        return session
+
+    def folder(self) -> Path:
+        """The folder of recon.yml.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        from recon.project import find
+
+        return self.project_dir if self.project_dir is not None else find(Path.cwd())
+
+    def project(self) -> Project:
+        """The project, read once.
+
+        Raises:
+            ConfigError: recon.yml is missing or cannot be used.
+        """
+        from recon.project import load
+
+        if self._project is None:
+            self._project = load(self.folder(), self.variables)
+        return self._project
+
+    @property
+    def has_project(self) -> bool:
+        """Whether recon.yml was read."""
+        return self._project is not None
+
+    def target(self, chosen: Path | None) -> Path:
+        """The folder for results: an option is relative to the current folder, recon.yml's to its own."""
+        if chosen is not None:
+            return chosen.absolute()
+        return Path(self.project().resolve(self.project().target_path))
+
+    def check_names(self, pipeline: str | None, sink: str | None) -> None:
+        """Refuses a pipeline or sink that recon.yml does not have.
+
+        Raises:
+            ConfigError: it names the nearest.
+        """
+        from recon.complaint import meant
+
+        pipelines = [p for p in self.project().pipelines if pipeline in (None, p.name)]
+        names = [p.name for p in self.project().pipelines]
+        if not pipelines:
+            raise ConfigError(f"there is no pipeline '{pipeline}' in recon.yml{meant(str(pipeline), names, 'it has')}")
+        sinks = list(dict.fromkeys(s.name for p in pipelines for s in p.sinks))
+        if sink is not None and sink not in sinks:
+            where = f"pipeline '{pipeline}'" if pipeline else "recon.yml"
+            raise ConfigError(f"there is no sink '{sink}' in {where}{meant(sink, sinks, 'it has')}")
+
+    def mask(self, text: str) -> str:
+        """The text without the project's secrets."""
+        return text if self._project is None else self._project.mask(text)
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Turns every error into one line on stderr and an exit code; the only place that does."""
+        try:
+            yield
+        except (typer.Exit, typer.Abort):
+            raise
+        except KeyboardInterrupt:
+            self._complain("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # The reader left (`recon list | head`): nothing to complain about, and nobody to complain to.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
+        except ReconError as error:
+            self._complain(str(error))
+            raise typer.Exit(2) from None
+        except Exception as error:
+            hint = "" if self.debug else "; run it again with --debug for the traceback"
+            told = _first_line(error)
+            self._complain(f"unexpected {type(error).__name__}{f': {told}' if told else ''}{hint}")
+            raise typer.Exit(2) from None
+
+    def _complain(self, sentence: str) -> None:
+        if self.debug:
+            typer.echo(self.mask(traceback.format_exc()), err=True)
+        typer.echo(self.mask(f"Error: {' '.join(sentence.split())}"), err=True)
+
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def new_app(help: str) -> typer.Typer:
+    """A command group in the house's manner: plain help, errors left to `Session.guarded`."""
+    return typer.Typer(
+        help=help,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+
+
+def command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
+    """Registers `function(session, …)` as a command that also takes the shared options, guarded."""
+
+    def register(function: Command) -> Command:
+        def run(
+            context: typer.Context,
+            project_dir: ProjectDirOption = None,
+            variables: VarsOption = None,
+            debug: DebugOption = False,
+            no_color: NoColorOption = False,
+            **own: Any,
+        ) -> None:
+            session = Session.start(project_dir, variables, debug, no_color, context.obj)
+            with session.guarded():
+                function(session, **own)
+
+        functools.update_wrapper(run, function, assigned=("__name__", "__doc__", "__module__"))
+        shared = [p for p in inspect.signature(run, follow_wrapped=False).parameters.values() if p.name != "own"]
+        _, *own = inspect.signature(function).parameters.values()
+        hints = {**get_type_hints(function, include_extras=True), **_shared_hints()}
+        parameters = [p.replace(annotation=hints[p.name]) for p in (shared[0], *own, *shared[1:])]
+        # What typer reads: the function's own parameters first, so that they come first in the help.
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        del run.__dict__["__wrapped__"]
+        app.command(name)(run)
+        return function
+
+    return register
+
+
+def _shared_hints() -> dict[str, Any]:
+    return {
+        "context": typer.Context,
+        "project_dir": ProjectDirOption,
+        "variables": VarsOption,
+        "debug": DebugOption,
+        "no_color": NoColorOption,
+    }
+
+
+_AGO = re.compile(r"(\d+)\s*([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def period(from_: str | None, to: str | None) -> tuple[datetime | None, datetime | None]:
+    """--from and --to as UTC instants; None where nothing was said.
+
+    Raises:
+        ConfigError: not a time, or the end does not come after the start.
+    """
+    now = datetime.now(UTC)
+    start = None if from_ is None else _time("--from", from_, now)
+    end = None if to is None else _time("--to", to, now, whole_day=True)
+    if start is not None and (end or now) <= start:
+        raise ConfigError(f"the period is empty: --from {from_} is not before {f'--to {to}' if to else 'now'}")
+    return start, end
+
+
+def _time(option: str, text: str, now: datetime, whole_day: bool = False) -> datetime:
+    try:
+        if ago := _AGO.fullmatch(text.strip()):
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        at = datetime.fromisoformat(text.strip())
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        is_date = len(text.strip()) <= len("2026-11-01") and "T" not in text
+        return at + timedelta(days=1) if whole_day and is_date else at
+    except (ValueError, OverflowError):
+        raise ConfigError(
+            f"{option} '{text}' is not a time; write 2026-11-01, 2026-11-01T06:00, or how long ago: 24h, 7d"
+        ) from None
+
+
+def print_json(value: Any) -> None:
+    """A value as JSON on stdout, alone."""
+    from recon.model import plain
+
+    typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Rows as a table; numbers to the right. What does not fit a file or a pipe is not cut."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    body = list(rows)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for n, header in enumerate(headers):
+        numeric = all(isinstance(row[n], int) or row[n] is None for row in body)
+        table.add_column(header, justify="right" if numeric else "left", no_wrap=True)
+    for row in body:
+        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=1000)
+    console.print(table)
+
+
+def _mapping(text: str | None) -> dict[str, Any]:
+    """--vars as a mapping."""
+    if text is None:
+        return {}
+    import yaml
+
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError("--vars must be a mapping in YAML or JSON, such as '{day: 2026-11-01, team: payments}'")
+    return {str(key): value for key, value in found.items()}
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

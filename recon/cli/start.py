@@ -1,0 +1,117 @@
+"""recon init, demo, local: how one begins."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from recon.cli.shared import Session, command, new_app
+from recon.errors import ConfigError
+
+BrokerDirOption = Annotated[Path, typer.Option("--dir", help="The broker's own folder: data, logs, port.")]
+_BROKER_DIR = Path("local-kafka")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers this module's commands."""
+    command(app, "init")(init)
+    command(app, "demo")(demo)
+    local = new_app("Parts for trying recon on this machine.")
+    kafka = new_app("A single-node Kafka broker without Docker.")
+    command(kafka, "start")(start_kafka)
+    command(kafka, "stop")(stop_kafka)
+    local.add_typer(kafka, name="kafka")
+    app.add_typer(local, name="local")
+
+
+def init(
+    session: Session,
+    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Default: the current folder.")] = None,
+    pipeline: Annotated[str | None, typer.Option("--pipeline", help="Name of the pipeline.")] = None,
+    topic: Annotated[str, typer.Option("--topic", help="Kafka topic it reads.")] = "orders",
+    checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="Its checkpointLocation.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="The Delta table it writes: path or URI.")] = None,
+) -> None:
+    """Write a commented recon.yml.
+
+    For your own pipeline; an existing file is never touched.
+    """
+    from recon.project import FILE_NAME, load
+
+    folder = (directory or session.project_dir or Path()).absolute()
+    file = folder / FILE_NAME
+    name = pipeline or _as_name(topic)
+    values = {
+        "project": _as_name(folder.name),
+        "pipeline": name,
+        "topic": topic,
+        "checkpoint": checkpoint or f"checkpoints/{name}",
+        "target": target or f"lake/{name}",
+    }
+    for option, value in values.items():
+        if re.search(r"\{[{%#]", value):
+            raise ConfigError(f"--{option} '{value}' looks like Jinja; write that into {FILE_NAME} by hand")
+    if file.exists():
+        raise ConfigError(f"{file} exists already and is left as it is; choose another folder, or remove it first")
+    template = Template((resources.files("recon.cli") / "templates" / FILE_NAME).read_text(encoding="utf-8"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with file.open("x", encoding="utf-8") as out:
+            out.write(template.substitute({k: json.dumps(v, ensure_ascii=False) for k, v in values.items()}))
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror or error}") from error
+    try:
+        load(file)
+    except ConfigError:
+        file.unlink()  # an option's value made it unusable: nothing is left behind half
+        raise
+    typer.echo(f"Wrote {file}")
+    typer.echo("Next: read it through, then 'recon debug' says what is reachable and 'recon list' what would run.")
+
+
+def demo(
+    session: Session,
+    directory: Annotated[Path, typer.Option("--dir", help="Where everything is left to play with.")] = Path(
+        "demo-lake"
+    ),
+    keep_broker: Annotated[bool, typer.Option("--keep-broker", help="Leave the broker running.")] = False,
+) -> None:
+    """See it work: broker, stream, faults, audit.
+
+    All parts are real and run on this machine.
+    """
+    from recon.local.demo import run
+
+    raise typer.Exit(run(directory.absolute(), keep_broker))
+
+
+def start_kafka(session: Session, directory: BrokerDirOption = _BROKER_DIR) -> None:
+    """Start a broker that keeps running.
+
+    Its address stands alone on stdout.
+    """
+    from recon.local.kafka import start_detached
+
+    broker = start_detached(directory)
+    typer.echo(f"Kafka runs as process {broker.pid}; its log is {broker.log_file}", err=True)
+    typer.echo(broker.bootstrap_servers)
+
+
+def stop_kafka(session: Session, directory: BrokerDirOption = _BROKER_DIR) -> None:
+    """Stop the broker of this folder."""
+    from recon.local.kafka import stop_detached
+
+    stopped = stop_detached(directory)
+    told = f"Stopped process {stopped.pid}." if stopped else f"No broker runs in {directory.absolute()}."
+    typer.echo(told, err=True)
+
+
+def _as_name(text: str) -> str:
+    """A topic's or folder's name as a name for recon.yml."""
+    return re.sub(r"[^\w.-]+", "_", text).strip("_") or "recon"

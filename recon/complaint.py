@@ -1,0 +1,197 @@
+"""One sentence for each of pydantic's errors: file, line, what was found, and the nearest right word."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from recon.document import HIDDEN, Document, Located, hide
+
+
+class Problem(ValueError):
+    """A value that cannot be used, found by a validator of our own.
+
+    Args:
+        message: what is wrong; it continues "<place> …", unless `whole` says that it stands alone.
+        path: leads from the validated value to the place.
+        found: also tell the value.
+        whole: the message is a whole sentence.
+    """
+
+    def __init__(self, message: str, *path: str | int, found: bool = False, whole: bool = False) -> None:
+        super().__init__(message)
+        self.path = path
+        self.found = found
+        self.whole = whole
+
+
+_EXPECTED = {
+    "string_type": "a string",
+    "dict_type": "a mapping (key: value)",
+    "model_type": "a mapping (key: value)",
+    "model_attributes_type": "a mapping (key: value)",
+    "tuple_type": "a list",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+}
+
+_NOT_IN_THE_FILE = ("project_dir", "test", "column", "line")  # fields that are filled in
+
+_Loc = tuple[str | int, ...]
+
+
+def complaint(error: ValidationError, root: type[BaseModel], document: Document) -> str:
+    """The error that stands first in the file, and how many more there are."""
+    items = error.errors(include_url=False)
+    unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]
+    # A misspelt key is reported once, not also as the missing one it stands for.
+    misspelt = {(*loc[:-1], *_near(str(loc[-1]), _keys(root, loc[:-1]))) for loc in unknown}
+    found = []
+    for item in items:
+        if item["type"] == "missing" and item["loc"] in misspelt:
+            continue
+        if item["type"] == "too_short" and any(_inside(other["loc"], item["loc"]) for other in items):
+            continue  # pydantic counts a list's valid items only; the invalid ones speak for themselves
+        cause = item.get("ctx", {}).get("error")
+        path = (*item["loc"], *cause.path) if isinstance(cause, Problem) else item["loc"]
+        line = _line(document.root, path)
+        found.append((line, item["type"] == "missing", _sentence(root, item, path, cause, line, document)))
+    line, _, sentence = min(found)  # on one line, what is there is told before what is missing
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{document.name}:{line}: {sentence}{more}"
+
+
+def _inside(path: _Loc, other: _Loc) -> bool:
+    return len(path) > len(other) and path[: len(other)] == other
+
+
+def _sentence(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: int, document: Document) -> str:
+    kind, value = item["type"], item["input"]
+    if kind == "extra_forbidden":
+        return _unknown(root, document, path, line)
+    if kind == "missing":
+        return f"missing key '{path[-1]}' in {_place(document, path[:-1])}"
+    subject = _place(document, path)
+    shown = document.shown(value, line)
+    if kind == "literal_error":
+        choices = get_args(_annotation(root, path))
+        allowed = [str(choice) for choice in choices]
+        listed = " or ".join(f"'{c}'" if isinstance(c, str) else str(c) for c in choices)
+        # The nearest choice would give away what a masked value looks like.
+        nearest = meant(str(value), allowed, listing="") if HIDDEN not in shown else ""
+        return f"{subject} must be {listed}, found {shown}{nearest}"
+    if kind == "too_short":
+        return f"{subject} must list at least one of them"
+    if kind == "greater_than_equal":
+        return f"{subject} must be at least {item['ctx']['ge']}, found {shown}"
+    if kind in _EXPECTED:
+        quotes = kind == "string_type" and isinstance(value, (int, float))
+        hint = "; put it in quotes" if quotes else ""
+        return f"{subject} must be {_EXPECTED[kind]}, found {shown}{hint}"
+    if isinstance(cause, Problem):
+        message = hide(str(cause), document.secrets, shortest=3)
+        ending = f", found {shown}" if cause.found else ""
+        return message if cause.whole else f"{_place(document, item['loc'])} {message}{ending}"
+    return f"{subject}: {hide(item['msg'], document.secrets)}"
+
+
+def unknown_key(root: type[BaseModel], document: Document, path: _Loc) -> str:
+    """The sentence for a key that `root` does not know, with its place."""
+    line = _line(document.root, path)
+    return f"{document.name}:{line}: {_unknown(root, document, path, line)}"
+
+
+def _unknown(root: type[BaseModel], document: Document, path: _Loc, line: int) -> str:
+    key = str(path[-1])
+    known = _keys(root, path[:-1])
+    where = _place(document, path[:-1])
+    shown = document.shown(key, line)
+    return f"unknown key {shown} in {where}{meant(key, known) if HIDDEN not in shown else ''}"
+
+
+def meant(key: str, known: Sequence[str], listing: str = "known keys") -> str:
+    """`; did you mean 'x'?`, or what is known, named by `listing`, when nothing is near."""
+    for near in _near(key, known):
+        return f"; did you mean '{near}'?"
+    return f"; {listing}: {', '.join(known)}" if listing else ""
+
+
+def _near(key: str, known: Sequence[str]) -> list[str]:
+    """The nearest of the known words, or none."""
+    return difflib.get_close_matches(key.lower(), known, 1, 0.6)
+
+
+def _keys(root: type[BaseModel], path: _Loc) -> list[str]:
+    """The keys that the mapping at `path` may have in the file."""
+    return [k for k in _model(root, path).model_fields if k not in _NOT_IN_THE_FILE]
+
+
+def _line(root: Located, path: _Loc) -> int:
+    """The line of a validated path, which may differ from the file's where a test or `ledger` was short."""
+    node = root
+    for part in path:
+        inner = next(iter(node.items.values())) if len(node.items) == 1 else None
+        older = {"data_tests": "tests", "alias": "name"}.get(str(part), part)
+        child = node.items.get(part) or node.items.get(older)
+        if child is None and inner is not None:
+            child = inner.items.get(part) or inner.items.get(older)
+        if child is not None:
+            node = child
+        elif part not in ("arguments", "config"):  # dbt's older form has neither
+            break
+    return node.line
+
+
+_SINGULAR = {"pipelines": "pipeline", "sinks": "sink", "columns": "column"}
+
+
+def _place(document: Document, path: _Loc) -> str:
+    """A path in words: `config of not_null`, `checkpoint of pipeline 'orders'`, `kafka`."""
+    owner, keys, node, above = "", [], document.root, ""
+    for part in path:
+        child = node.items.get(part) or node.items.get({"data_tests": "tests"}.get(str(part), part))
+        node = child or Located(None, node.line)
+        if isinstance(part, str):
+            keys.append(part)
+        elif above in _SINGULAR:
+            name = node.value.get("name") if isinstance(node.value, dict) else None
+            named = document.shown(name, node.line) if isinstance(name, str) else f"number {part + 1}"
+            owner, keys = f"{_SINGULAR[above]} {named}", []
+        elif above in ("data_tests", "tests", "post_batch"):
+            owner, keys = _test_name(node.value, part), []
+        else:
+            keys.append(str(part + 1))
+        above = part if isinstance(part, str) else ""
+    inner = " in ".join(reversed(keys))
+    return f"{inner} of {owner}" if inner and owner else inner or owner or Path(document.name).name
+
+
+def _test_name(item: Any, position: int) -> str:
+    name: Any = item
+    if isinstance(item, dict):
+        name = item.get("test_name") or next(iter(item), None)
+    return name if isinstance(name, str) else f"test number {position + 1}"
+
+
+def _annotation(root: type[BaseModel], path: _Loc) -> Any:
+    return _model(root, path[:-1]).model_fields[str(path[-1])].annotation
+
+
+def _model(root: type[BaseModel], path: _Loc) -> type[BaseModel]:
+    """The model that a validated path leads to."""
+    model = root
+    for part in path:
+        if isinstance(part, int) or part not in model.model_fields:
+            continue
+        annotation = model.model_fields[part].annotation
+        for candidate in (annotation, *get_args(annotation)):
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                model = candidate
+    return model

@@ -1,0 +1,287 @@
+"""A YAML file rendered by Jinja, as a tree that remembers its lines.
+
+Jinja runs in its sandbox and knows `env_var` and `var`, as in dbt. A value they return is put in place after
+the YAML is parsed, so that no character of a password can change what the file means.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+from jinja2 import StrictUndefined, TemplateSyntaxError, UndefinedError
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension
+from jinja2.lexer import Token, TokenStream
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from recon.errors import ConfigError
+
+# Private-use characters, which YAML and Jinja let through: a line's number, and a value to be put in later.
+_LINE = re.compile("\ue000(\\d+)\ue001")
+_VALUE = re.compile("\ue002(\\d+)\ue003")
+HIDDEN = "***"
+# A comment line that holds Jinja. dbt parses YAML first, so that a commented-out line asks for nothing.
+_COMMENT = re.compile(r"^([ \t]*#).*(?:\{\{|\{%|\{#).*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Located:
+    """A value of the file with its line; `items` holds the same for what is inside a mapping or a list.
+
+    The line of a mapping's item is the line of its key.
+    """
+
+    value: Any
+    line: int
+    items: Mapping[str | int, Located] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A read file: its name as people see it, its tree, and what must not be echoed.
+
+    `secrets` are the values that came from the environment; `hidden_lines` are the lines that ask for one.
+    """
+
+    name: str
+    root: Located
+    secrets: frozenset[str] = field(repr=False)
+    hidden_lines: frozenset[int]
+
+    def shown(self, value: Any, line: int) -> str:
+        """A value of the file as a message may quote it; what came from the environment is masked."""
+        if value is None:
+            return "nothing"
+        if isinstance(value, (list, tuple)):
+            return "a list"
+        if isinstance(value, Mapping):
+            return "a mapping"
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        masked = HIDDEN if line in self.hidden_lines else hide(text, self.secrets)
+        return f"'{masked}'" if isinstance(value, str) else masked
+
+
+def hide(text: str, secrets: frozenset[str], shortest: int = 1) -> str:
+    """The text with every secret of at least `shortest` characters masked."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= shortest:
+            text = text.replace(secret, HIDDEN)
+    return text
+
+
+def read(file: Path, variables: Mapping[str, Any]) -> Document:
+    """The file as a tree.
+
+    Raises:
+        ConfigError: it cannot be read, or Jinja or YAML refuse it; the message names the line.
+    """
+    name = _friendly(file)
+    try:
+        source = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name} cannot be read as UTF-8 text: {error}") from error
+    rendering = _Rendering(name, source, variables)
+    text, lines = rendering.run()
+    root = _Tree(name, lines, rendering.given).build(text)
+    asking = frozenset(n for n, row in enumerate(source.splitlines(), 1) if "env_var" in row)
+    return Document(name, root, frozenset(rendering.secrets - {""}), asking)
+
+
+def _friendly(file: Path) -> str:
+    """The path as the user would type it."""
+    absolute = file.absolute()
+    return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
+
+
+class _Given(str):
+    """A value that env_var or var returned, untouched by filters."""
+
+    __slots__ = ()
+
+
+class _NumberLines(Extension):
+    """Marks the start of each line of the template, so that loops and comments do not shift line numbers."""
+
+    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
+        for token in stream:
+            if token.type != "data":
+                yield token
+                continue
+            first, *rest = token.value.split("\n")
+            marked = [f"\ue000{token.lineno + n}\ue001{row}" for n, row in enumerate(rest, 1)]
+            yield Token(token.lineno, "data", "\n".join([first, *marked]))
+
+
+class _Rendering:
+    """One rendering of a template: what it was given and what it asked for."""
+
+    def __init__(self, name: str, source: str, variables: Mapping[str, Any]) -> None:
+        self.name = name
+        self.source = source
+        self.variables = variables
+        self.given: list[str] = []
+        self.secrets: set[str] = set()
+
+    def run(self) -> tuple[str, list[int]]:
+        """The rendered text, and for each of its lines the line of the template it came from."""
+        environment = ImmutableSandboxedEnvironment(
+            undefined=StrictUndefined, extensions=[_NumberLines], finalize=self._write, autoescape=False
+        )
+        environment.globals.clear()
+        environment.globals.update(env_var=self._env_var, var=self._var, range=range)
+        try:
+            rendered = environment.from_string(_COMMENT.sub(r"\1", self.source)).render()
+        except TemplateSyntaxError as error:
+            raise ConfigError(f"{self.name}:{error.lineno}: not valid Jinja: {error.message}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{self._where(error)}: {error}") from None
+        except UndefinedError as error:
+            message = f"{error.message}; recon.yml knows env_var('NAME') and var('name')"
+            raise ConfigError(f"{self._where(error)}: {message}") from None
+        except SecurityError as error:
+            raise ConfigError(f"{self._where(error)}: {str(error).rstrip('.')}") from None
+        except Exception as error:
+            # The text of a foreign error may quote a value, so only its kind is told.
+            what = f"a Jinja expression fails with {type(error).__name__}; check its filters and arguments"
+            raise ConfigError(f"{self._where(error)}: {what}") from None
+        rows, lines, at = [], [], 1
+        for row in rendered.split("\n"):
+            mark = _LINE.search(row)
+            at = int(mark.group(1)) if mark else at
+            rows.append(_LINE.sub("", row))
+            lines.append(at)
+        return "\n".join(rows), lines
+
+    def _env_var(self, name: str, default: Any = None) -> Any:
+        found = os.environ.get(name)
+        if found is not None:
+            self.secrets.add(found)
+            return _Given(found)
+        if default is None:
+            raise ConfigError(
+                f"environment variable {name} is not set; export it, or give a default: env_var('{name}', 'default')"
+            )
+        return _Given(default) if isinstance(default, str) else default
+
+    def _var(self, name: str, default: Any = None) -> Any:
+        found = self.variables.get(name, default)
+        if found is None:
+            raise ConfigError(
+                f"variable {name} is not given; pass --vars '{{{name}: …}}', or give a default: "
+                f"var('{name}', 'default')"
+            )
+        return _Given(found) if isinstance(found, str) else found
+
+    def _write(self, value: Any) -> Any:
+        """What Jinja writes for an expression: a stand-in for an untouched value, else its text."""
+        if not isinstance(value, _Given):
+            return value
+        self.given.append(str(value))
+        return f"\ue002{len(self.given) - 1}\ue003"
+
+    def _where(self, error: BaseException) -> str:
+        """file:line of the template's innermost frame; Jinja puts its own line numbers into the traceback."""
+        line, trace = 1, error.__traceback__
+        while isinstance(trace, TracebackType):
+            if trace.tb_frame.f_code.co_filename == "<template>":
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        return f"{self.name}:{line}"
+
+
+class _Tree:
+    """Builds the tree from PyYAML's nodes, which know their lines."""
+
+    def __init__(self, name: str, lines: list[int], given: list[str]) -> None:
+        self.name = name
+        self.lines = lines
+        self.given = given
+        self.flattened: set[yaml.Node] = set()
+
+    def build(self, text: str) -> Located:
+        try:
+            self.loader = yaml.SafeLoader(text)
+            node = self.loader.get_single_node()
+            return Located(None, 1) if node is None else self._located(node, ())
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            why = error.problem or error.context or ""
+            if why.startswith("but "):
+                why = f"{error.context}, {why}"
+            if "'\\t'" in why:
+                why += "; indent with spaces"
+            elif isinstance(error, yaml.parser.ParserError | yaml.scanner.ScannerError):
+                why += "; check the indentation, brackets and quotes here and just above"
+            raise self._refused(mark.line if mark else 0, why) from None
+        except yaml.reader.ReaderError as error:
+            row = text.count("\n", 0, error.position)
+            raise self._refused(row, f"{error.reason} ({error.character!r})") from None
+
+    def _located(self, node: yaml.Node, above: tuple[yaml.Node, ...]) -> Located:
+        if node in above:
+            raise self._refused(node.start_mark.line, "an alias stands inside its own anchor")
+        line = self._line(node)
+        if isinstance(node, yaml.ScalarNode):
+            return Located(self._scalar(node), line)
+        if node.tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
+            raise self._refused(node.start_mark.line, f"the tag {node.tag} is not known")
+        items: dict[str | int, Located] = {}
+        if isinstance(node, yaml.SequenceNode):
+            for n, child in enumerate(node.value):
+                items[n] = self._located(child, (*above, node))
+            return Located([item.value for item in items.values()], line, items)
+        assert isinstance(node, yaml.MappingNode)
+        if node not in self.flattened:  # an alias brings the same node again
+            self._refuse_doubles(node)
+            self.loader.flatten_mapping(node)  # YAML's merge key, <<
+            self.flattened.add(node)
+        for key, child in node.value:
+            inner = self._located(child, (*above, node))
+            items[self._key(key)] = Located(inner.value, self._line(key), inner.items)
+        return Located({k: item.value for k, item in items.items()}, line, items)
+
+    def _refuse_doubles(self, node: yaml.MappingNode) -> None:
+        """The same key twice in one mapping; YAML would let the last one win in silence."""
+        seen: dict[str, int] = {}
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                continue
+            text = self._key(key)
+            if text in seen:
+                quoted = "a key" if _VALUE.search(key.value) else f"the key '{text}'"
+                raise self._refused(key.start_mark.line, f"{quoted} is already given at line {seen[text]}")
+            seen[text] = self._line(key)
+
+    def _key(self, node: yaml.Node) -> str:
+        value = self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
+        if not isinstance(value, str):
+            raise self._refused(node.start_mark.line, "a key must be a string; put it in quotes")
+        return value
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        tag, text = node.tag, node.value
+        if _VALUE.search(text):
+            text = _VALUE.sub(lambda found: self.given[int(found.group(1))], text)
+            if node.style is None:  # unquoted: what it is (a number, true, null) is read from the real value
+                tag = self.loader.resolve(  # type: ignore[no-untyped-call]
+                    yaml.ScalarNode, text, (True, False)
+                )
+        try:
+            return self.loader.construct_object(yaml.ScalarNode(tag, text, node.start_mark, node.end_mark))
+        except ValueError:
+            kind = tag.rpartition(":")[2]
+            raise self._refused(node.start_mark.line, f"a value is not a valid {kind}; put it in quotes") from None
+
+    def _line(self, node: yaml.Node) -> int:
+        return self.lines[min(node.start_mark.line, len(self.lines) - 1)]
+
+    def _refused(self, row: int, why: str) -> ConfigError:
+        line = self.lines[min(row, len(self.lines) - 1)]
+        return ConfigError(f"{self.name}:{line}: not valid YAML: {why}")
