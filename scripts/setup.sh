@@ -19,6 +19,7 @@ can_apt() {
 updated=
 apt_install() {
   can_apt || return 1
+  say "installing $* with apt"
   export DEBIAN_FRONTEND=noninteractive
   if [ -z "$updated" ]; then
     as_root apt-get -qq -o DPkg::Lock::Timeout=300 update || return 1
@@ -46,7 +47,6 @@ setup_python() {
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && .venv/bin/python -c '' 2>/dev/null; then return; fi
   if ! .venv/bin/python -c '' 2>/dev/null; then
     if ! python=$(usable_python); then
-      say "installing Python with apt"
       apt_install python3 python3-venv || true
       python=$(usable_python) || fail "Python 3.11 to 3.13 with venv is needed and was not found; install python3 and python3-venv"
     fi
@@ -65,7 +65,6 @@ setup_java() {
   local package
   if java_works >/dev/null; then return; fi
   for package in openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless; do
-    say "installing $package with apt"
     if apt_install "$package" && java_works >/dev/null; then return; fi
   done
   fail "Java 17 or newer is needed and could not be installed; install openjdk-17-jre-headless (or any JDK 17+) or set JAVA_HOME"
@@ -74,7 +73,6 @@ setup_java() {
 # The browser tests look for these two names; without them they are skipped and say so.
 setup_browser() {
   if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then return; fi
-  say "installing chromium and chromium-driver with apt"
   if apt_install chromium chromium-driver && command -v chromium >/dev/null; then return; fi
   say "WARNING: chromium and chromium-driver are missing and could not be installed: THE BROWSER TESTS WILL BE SKIPPED"
 }

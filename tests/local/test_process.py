@@ -33,7 +33,6 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     parent = f"""
 import time
 from pathlib import Path
-from helpers import until
 from recon.local.process import ChildProcess
 child = ChildProcess(["sleep", "600"], Path({str(tmp_path / "log")!r}))
 print(child.pid, flush=True)

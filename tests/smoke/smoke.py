@@ -15,6 +15,13 @@ from importlib.resources import files
 from pathlib import Path
 
 
+def tell(*command: str) -> str:
+    """The standard output of a command that must succeed."""
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, f"{' '.join(command)} ended with {told.returncode}: {told.stderr[-2000:]}"
+    return told.stdout
+
+
 def seconds(command: list[str]) -> float:
     """The best of five runs, in seconds: what the command costs, not what else the machine was doing."""
     best = float("inf")
@@ -52,15 +59,13 @@ def the_data_files_are_in_the_wheel(checkout: Path) -> None:
 
 
 def the_command_answers_fast() -> None:
-    command = Path(sys.executable).with_name("recon")
-    told = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
-    assert version("spark-recon") in told.stdout, f"recon --version says {told.stdout!r}"
-    told = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
-    assert "audit" in told.stdout, "recon --help does not list the audit"
+    command = str(Path(sys.executable).with_name("recon"))
+    assert version("spark-recon") in tell(command, "--version"), "recon --version tells another version"
+    assert "audit" in tell(command, "--help"), "recon --help does not list the audit"
     # Twice the bare interpreter on top of half a second: a slow machine is slow at both.
     bare = seconds([sys.executable, "-c", ""])
     for what, line in (
-        ("recon --help", [str(command), "--help"]),
+        ("recon --help", [command, "--help"]),
         ("import recon", [sys.executable, "-c", "import recon"]),
     ):
         took = seconds(line)
