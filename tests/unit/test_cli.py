@@ -86,7 +86,7 @@ def test_the_installed_command() -> None:
     ("arguments", "told"),
     [
         (["nope"], "No such command 'nope'"),
-        (["audit", "--nope"], "No such option: --nope"),
+        (["audit", "--nope"], "No such option"),
         (["list", "--output", "xml"], "'xml' is not one of"),
         (["compliance"], "Missing option '--from'"),
         (["ledger", "show", "--limit", "0"], "'--limit': "),
@@ -319,6 +319,55 @@ def test_a_folder_that_cannot_be_written(recon: Callable[..., Ended], project: P
     ended = recon("report", "--output", "file/page.html")
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
     assert ended.err.startswith(f"Error: {project}/file cannot be written: ")
+
+
+# --- audit, compliance ------------------------------------------------------------------------------------
+
+
+def test_audit_writes_results_and_exits_1_when_nothing_can_be_proved(
+    recon: Callable[..., Ended], project: Path
+) -> None:
+    ended = recon("audit", "--no-spark")
+    assert (ended.code, ended.err) == (1, "")
+    assert ended.out.startswith("1 of 3 ")
+    assert "ERROR ledger_integrity" in ended.out
+    assert "PASS=0 WARN=0 ERROR=1 SKIP=2 TOTAL=3" in ended.out
+    assert ended.out.endswith("Results: target/run_results.json\nReport:  target/report.html\n")
+    run = run_results.read(project / "target" / "run_results.json")
+    assert (run.exit_code, len(run.results)) == (1, 3)
+    assert "could not be proved" in (project / "target" / "report.html").read_text()
+
+
+def test_audit_options_reach_the_audit(
+    recon: Callable[..., Ended], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "below").mkdir()
+    monkeypatch.chdir(project / "below")
+    period = ("--from", "2026-11-01", "--to", "2026-11-02")
+    ended = recon("audit", "--no-spark", "-s", "test_name:not_null", "--target-path", "out", *period)
+    assert ended.code == 0
+    assert ended.out.startswith("1 of 1 SKIP not_null_orders_status")
+    run = run_results.read(project / "below" / "out" / "run_results.json")
+    assert run.period_from == datetime(2026, 11, 1, tzinfo=UTC)
+    assert run.period_to == datetime(2026, 11, 3, tzinfo=UTC)
+    assert not (project / "target").exists()
+
+
+def test_audit_that_cannot_run_writes_nothing(recon: Callable[..., Ended], project: Path) -> None:
+    assert recon("audit", "--select", "tga:x").code == 2
+    assert recon("audit", "--from", "x").code == 2
+    assert sorted(path.name for path in project.iterdir()) == ["recon.yml"]
+
+
+def test_compliance(recon: Callable[..., Ended], ledger: Path) -> None:
+    november = ("--from", "2026-11-01", "--to", "2026-11-30")
+    assert recon("compliance", *november) == Ended(0, "Compliance report: target/compliance.html\n", "")
+    assert "<html" in (ledger / "target" / "compliance.html").read_text()
+    assert recon("compliance", *november, "--format", "md", "--output", "c.md").code == 0
+    assert "orders" in (ledger / "c.md").read_text()
+    assert recon("compliance", "--from", "2026-11-02", "--to", "2026-11-01").err.startswith(
+        "Error: the period is empty"
+    )
 
 
 # --- the ledger -------------------------------------------------------------------------------------------
