@@ -89,10 +89,11 @@ def _package(name: str, supported: tuple[str, ...] = ()) -> str:
 
 def _config(session: Session) -> str:
     from recon.checks.registry import bind
+    from recon.reports.words import plural
 
     project = session.project()
-    bounds = bind(project)
-    return f"project {project.name} in {project.project_dir}, {len(project.pipelines)} pipelines, {len(bounds)} checks"
+    what = f"{plural(len(project.pipelines), 'pipeline')}, {plural(len(bind(project)), 'check')}"
+    return f"project {project.name} in {project.project_dir}, {what}"
 
 
 def _checkpoint(project: Project, pipeline: Pipeline) -> str:

@@ -502,7 +502,7 @@ def test_debug_says_what_is_missing(
     assert lines["Python"].startswith("OK, 3.")
     assert lines["Java"].startswith("OK, Java ")
     assert lines["Spark"].startswith("OK, pyspark 4.")
-    assert lines["recon.yml"] == f"OK, project lake in {project}, 1 pipelines, 3 checks"
+    assert lines["recon.yml"] == f"OK, project lake in {project}, 1 pipeline, 3 checks"
     assert lines["checkpoint of orders"].startswith(f"not OK, checkpoint {project}/cp has no metadata file")
     assert lines["table of orders.orders"].startswith(f"not OK, there is no Delta table at {project}/orders")
     assert lines["Kafka for orders"] == "not OK, kafka has no bootstrap.servers in recon.yml"
