@@ -5,7 +5,9 @@ cd "$(dirname "$0")/.."
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH
 root=$PWD
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+trap 'rm -rf "$scratch" build' EXIT
+# A leftover build folder would put deleted modules into the wheel.
+rm -rf build
 
 .venv/bin/python -m build --wheel --outdir "$scratch/dist" . >"$scratch/build.log" 2>&1 || {
   cat "$scratch/build.log"
