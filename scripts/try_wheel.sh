@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH
 root=$PWD
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch" build' EXIT
+trap 'rm -rf "$scratch" "$root/build"' EXIT
 # A leftover build folder would put deleted modules into the wheel.
 rm -rf build
 
