@@ -62,7 +62,18 @@ class LedgerIntegrity(EvidenceCheck):
             message = quiet(ledger)
         else:
             message = f"{len(ledger.heads):,} entries match their hashes and follow each other"
-        return findings.verdict(message, entries=len(ledger.heads), chain_head=ledger.heads[-1].entry_hash)
+        return findings.verdict(
+            message,
+            entries=len(ledger.heads),
+            chain_head=ledger.heads[-1].entry_hash,
+            ledger_version=_looked_up_to(witnesses, ledger),
+        )
+
+
+def _looked_up_to(witnesses: Witnesses, ledger: LedgerSlice) -> int | None:
+    """The version of the ledger's table up to which its operations were judged, for the next audit to go on from."""
+    known = witnesses.previous.ledger_version if witnesses.previous is not None else None
+    return max((version for version, _ in ledger.operations), default=known)
 
 
 def _judge_seals(ledger: LedgerSlice, findings: Findings) -> None:

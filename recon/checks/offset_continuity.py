@@ -39,6 +39,7 @@ class OffsetContinuity(EvidenceCheck):
 
     test: ClassVar[str] = "offset_continuity"
     needs: ClassVar[Sequence[str]] = ("ledgers",)
+    uses: ClassVar[Sequence[str]] = ("kafka",)
     scope: ClassVar[str] = "sink"
 
     def judge(self, witnesses: Witnesses) -> Verdict:

@@ -31,7 +31,7 @@ def test_a_whole_chain_passes() -> None:
     verdict = judged(CHAIN, previous=previous("hash-1"))
     assert (verdict.failures, verdict.warnings, verdict.unproved, verdict.findings) == (0, 0, None, ())
     assert verdict.message == "4 entries match their hashes and follow each other"
-    assert verdict.evidence == {"entries": 4, "chain_head": "hash-3"}
+    assert verdict.evidence == {"entries": 4, "chain_head": "hash-3", "ledger_version": None}
 
 
 def test_an_edited_entry() -> None:
@@ -99,6 +99,13 @@ def test_operations_that_no_ledger_needs(operation: str) -> None:
 def test_operations_that_keep_house() -> None:
     lawful = ["CREATE TABLE", "WRITE", "WRITE Append", "OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES"]
     assert codes(judged(replace(CHAIN, operations=list(enumerate(lawful))))) == []
+
+
+def test_the_next_audit_learns_how_far_the_operations_were_judged() -> None:
+    known = replace(previous("hash-1"), ledger_version=7)
+    assert judged(CHAIN, previous=known).evidence["ledger_version"] == 7
+    appended = replace(CHAIN, operations=[(8, "WRITE"), (9, "WRITE")])
+    assert judged(appended, previous=known).evidence["ledger_version"] == 9
 
 
 def test_rebuilt_entries_are_named() -> None:

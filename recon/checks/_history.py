@@ -1,0 +1,102 @@
+"""A Delta table's history as the judge reads it: what each commit did to rows, and which commits still count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recon.model import DeltaCommit, DeltaWitness
+
+# Predicates that say "every row", as Spark and delta-rs write them.
+_EVERY_ROW = {"", "[]", '["true"]', '["(true)"]', "true"}
+
+
+@dataclass(frozen=True)
+class Alive:
+    """Which versions still act on the newest one: a RESTORE undoes all between its target and itself.
+
+    `versions` holds those among the commits read; every version up to `floor`, before them, counts as well.
+    """
+
+    versions: frozenset[int]
+    floor: int
+
+    def __contains__(self, version: int) -> bool:
+        return version <= self.floor or version in self.versions
+
+
+def alive(delta: DeltaWitness) -> Alive:
+    """Walks back from the newest version and jumps over what each RESTORE undid."""
+    lowest = min(delta.commits, default=0)
+    at = max(delta.commits, default=-1)
+    found = set()
+    while at >= lowest:
+        commit = delta.commits.get(at)
+        target = restored_version(commit) if commit is not None else None
+        found.add(at)
+        at = at - 1 if target is None or target >= at else target
+    return Alive(frozenset(found), at)
+
+
+def is_restore(commit: DeltaCommit) -> bool:
+    """Whether the commit put an older version in place of the newest."""
+    return commit.operation.upper().startswith("RESTORE")
+
+
+def restored_version(commit: DeltaCommit) -> int | None:
+    """The version a RESTORE went back to; None for another operation, or when only a timestamp was given."""
+    if not is_restore(commit):
+        return None
+    text = str(commit.operation_parameters.get("version")).strip('"')
+    return int(text) if text.isdecimal() else None
+
+
+def changes_rows(commit: DeltaCommit) -> bool:
+    """Whether a commit that is not ours removed or changed rows: DELETE, UPDATE, MERGE, overwrite and the like."""
+    if commit.stamp is not None or not commit.data_change or is_restore(commit) or not commit.files_removed:
+        return False
+    if commit.operation.upper().startswith("MERGE"):
+        counts = [metric(commit, name) for name in ("numTargetRowsDeleted", "numTargetRowsUpdated")]
+        return any(count != 0 for count in counts)  # an unknown count is not taken for none
+    return True
+
+
+def wipes(commit: DeltaCommit) -> bool:
+    """Whether the commit removed every row that was there, whatever it put in their place."""
+    operation, parameters = commit.operation.upper(), commit.operation_parameters
+    if not changes_rows(commit):
+        return False
+    if operation.startswith("TRUNCATE") or "REPLACE TABLE" in operation:
+        return True
+    every_row = _text(parameters, "predicate") in _EVERY_ROW
+    if operation.startswith("DELETE"):
+        return every_row
+    dynamic = _text(parameters, "isDynamicPartitionOverwrite") == "true"
+    return _text(parameters, "mode") == "overwrite" and every_row and not dynamic
+
+
+def rows_lost(commit: DeltaCommit) -> int | None:
+    """How many rows the commit took away on balance; None when neither metrics nor statistics say so."""
+    operation = commit.operation.upper()
+    if operation.startswith("UPDATE"):
+        return 0
+    named = {"DELETE": ("numDeletedRows", "num_deleted_rows"), "MERGE": ("numTargetRowsDeleted",)}
+    for name in named.get(operation.split(" ")[0], ()):
+        count = metric(commit, name)
+        if count is not None:
+            return count
+    if commit.rows_removed is None or commit.rows_added is None:
+        return None
+    return max(commit.rows_removed - commit.rows_added, 0)
+
+
+def metric(commit: DeltaCommit, name: str) -> int | None:
+    """An operation metric as a number; Spark writes them as text."""
+    text = str(commit.operation_metrics.get(name))
+    return int(text) if text.isdecimal() else None
+
+
+def _text(parameters: Mapping[str, Any], name: str) -> str:
+    value = parameters.get(name)
+    return "" if value is None else str(value).strip().lower()
