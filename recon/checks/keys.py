@@ -40,9 +40,7 @@ class Unique(KeyCheck):
         """Fails by the number of values that occur more than once."""
         rows = measured["rows"]
         if measured["null_keys"] == rows:
-            return Verdict(
-                skipped=f"{self.column_name} is NULL in all {rows} rows, so that no value was compared"
-            )
+            return Verdict(skipped=f"{self.column_name} is NULL in all {rows} rows, so that no value was compared")
         return _duplicates(self.column_name, measured)
 
 

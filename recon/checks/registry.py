@@ -171,9 +171,7 @@ def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
     """
     pipelines = {p.name: p for p in project.pipelines}
     if pipeline not in pipelines:
-        raise ConfigError(
-            f"project {project.name} has no pipeline {pipeline!r}{nearest(pipeline, pipelines)}"
-        )
+        raise ConfigError(f"project {project.name} has no pipeline {pipeline!r}{nearest(pipeline, pipelines)}")
     of = pipelines[pipeline]
     sinks = {s.name: s for s in of.sinks}
     if sink not in sinks:
@@ -235,7 +233,7 @@ def _named(project: Project, wanted: Iterable[_Wanted], suffix: str = "") -> lis
 
 
 def _unique_name(want: _Wanted, check: Check, suffix: str, taken: Mapping[str, int]) -> str:
-    """A name as dbt's, `<test>_<relation>_<arguments>`; the pipeline, then a number, tell equal names apart."""
+    """A name as dbt's, `<test>_<relation>_<arguments>`; the pipeline, then a number, keep it unique."""
     sink, pipeline, alias = want.sink, want.pipeline.name, want.spec.config.alias
     relation = sink.name if sink else pipeline
     candidates = [_short(check.test, relation, check.label(), suffix)]

@@ -117,8 +117,7 @@ class AcceptedValues(RowCheck):
         others, rows = measured["others"], measured["rows"]
         return Verdict(
             failures=others,
-            message=f"{self.column_name} is none of the {len(self.values)} accepted values in {others} of "
-            f"{rows} rows"
+            message=f"{self.column_name} is none of the {len(self.values)} accepted values in {others} of {rows} rows"
             if others
             else "",
             evidence={"rows": rows},

@@ -296,11 +296,7 @@ def _first_keys(counted: DataFrame, check: KeyCheck, limit: int) -> DataFrame:
         counted.filter(_occurs_again(check))
         .orderBy(F.desc("n"), *key)
         .limit(limit)
-        .select(
-            F.to_json(F.struct(*names, F.col("n").alias("n_records")), {"ignoreNullFields": "false"}).alias(
-                "key"
-            )
-        )
+        .select(F.to_json(F.struct(*names, F.col("n").alias("n_records")), {"ignoreNullFields": "false"}).alias("key"))
     )
 
 

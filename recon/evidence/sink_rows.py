@@ -1,0 +1,231 @@
+"""The sink's own rows as a witness: which offsets of which topic partition each micro-batch left there.
+
+Offsets are folded into 64-bit words before anything is shuffled, and full words into blocks, so that a million
+contiguous offsets reach the driver as some 250 numbers and a hole is still exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from recon.errors import EvidenceError
+from recon.model import RowGroup, RowsWitness
+from recon.offsets import Spans
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+BATCH = "_batch_id"
+SOURCE = ("_source_topic", "_source_partition", "_source_offset")
+
+_FULL = -1  # a word whose 64 offsets are all there, as a signed long
+_WORD = 64
+
+
+def read(
+    spark: SparkSession,
+    table: str | DataFrame,
+    *,
+    version: int | None = None,
+    location: str | None = None,
+    batches: Collection[int] | None = None,
+    first_batch: int | None = None,
+    last_batch: int | None = None,
+) -> RowsWitness:
+    """Counts the rows of a table per (batch_id, topic, partition) and tells exactly which offsets they carry.
+
+    One Spark query over the four stamped columns. What reaches the driver is one row per group and 4,096
+    offsets, and 16 bytes for each word of 64 offsets that is neither full nor empty. Batch ids that started
+    over (a new epoch) fall into the same group: offsets tell them apart.
+
+    Args:
+        spark: the session that reads.
+        table: the path or URI of a Delta table, or its rows.
+        version: a Delta version of it; the newest when None. Only noted when `table` is a DataFrame.
+        location: what the witness calls the table; its path when None.
+        batches: read only these micro-batches; Delta's file statistics spare the rest.
+        first_batch: read only micro-batches from this one.
+        last_batch: read only micro-batches up to this one, included.
+
+    Returns:
+        Groups ascending by (batch_id, topic, partition), of rows that carry all of it. `rows` also counts rows
+        without `_batch_id` (`unstamped_rows`, read whatever the batches asked for), and stamped rows that lack
+        a source column's value, which are in no group.
+
+    Raises:
+        EvidenceError: the table is missing or cannot be read.
+    """
+    name = location or (table if isinstance(table, str) else "the table")
+    try:
+        rows = _open(spark, table, version)
+        columns = set(rows.columns)
+        rows = _restrict(rows, columns, batches, first_batch, last_batch)
+        if BATCH in columns and columns.issuperset(SOURCE):
+            return _decode(_words(rows).toArrow(), name, version)
+        return _count(rows, columns, name, version)
+    except EvidenceError:
+        raise
+    except Exception as error:
+        raise EvidenceError(f"the rows of {name} cannot be read: {_first_line(error)}") from error
+
+
+def _open(spark: SparkSession, table: str | DataFrame, version: int | None) -> DataFrame:
+    if not isinstance(table, str):
+        return table
+    reader = spark.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", version)
+    return reader.load(table)
+
+
+def _restrict(
+    rows: DataFrame,
+    columns: Collection[str],
+    batches: Collection[int] | None,
+    first_batch: int | None,
+    last_batch: int | None,
+) -> DataFrame:
+    """Rows of the micro-batches asked for, and rows of none."""
+    from functools import reduce
+
+    from pyspark.sql import functions as F
+
+    if BATCH not in columns or (batches is None and first_batch is None and last_batch is None):
+        return rows
+    batch = F.col(BATCH)
+    wanted: Column = F.lit(True)
+    if first_batch is not None:
+        wanted = wanted & (batch >= first_batch)
+    if last_batch is not None:
+        wanted = wanted & (batch <= last_batch)
+    if batches is not None:
+        runs = (batch.between(run.start, run.end - 1) for run in Spans.of_offsets(batches))
+        wanted = wanted & reduce(lambda a, b: a | b, runs, F.lit(False))
+    return rows.filter(wanted | batch.isNull())
+
+
+def _words(rows: DataFrame) -> DataFrame:
+    """One row per group and block: its rows, which of its words are full, and the bits of those that are not.
+
+    A word is 64 neighbouring offsets as bits, a block 64 neighbouring words. Rows that lack a stamped value have
+    no block.
+    """
+    from pyspark.sql import functions as F
+
+    group = ["batch", "topic", "partition"]
+    topic, partition, offset = SOURCE
+    placed = f"{BATCH} IS NOT NULL AND {topic} IS NOT NULL AND {partition} IS NOT NULL"
+    words = (
+        rows.select(
+            F.col(BATCH).cast("bigint").alias("batch"),
+            F.col(topic).alias("topic"),
+            F.col(partition).cast("bigint").alias("partition"),
+            F.expr(f"CASE WHEN {placed} THEN shiftright(CAST({offset} AS BIGINT), 6) END").alias("word"),
+            F.expr(f"shiftleft(1L, CAST({offset} & 63 AS INT))").alias("bit"),
+        )
+        .groupBy(*group, "word")
+        .agg(F.bit_or("bit").alias("bits"), F.count(F.lit(1)).alias("n"))
+    )
+    full = f"bits = {_FULL}"
+    return words.groupBy(*group, F.expr("shiftright(word, 6)").alias("block")).agg(
+        F.sum("n").alias("rows"),
+        F.expr(f"bit_or(shiftleft(1L, CAST(word & 63 AS INT))) FILTER (WHERE {full})").alias("full"),
+        F.expr(f"collect_list(struct(word, bits)) FILTER (WHERE NOT {full})").alias("partial"),
+    )
+
+
+def _decode(found: pa.Table, name: str, version: int | None) -> RowsWitness:
+    batch, topic, partition, block, rows, full = (
+        found.column(column).to_pylist() for column in ("batch", "topic", "partition", "block", "rows", "full")
+    )
+    lists = found.column("partial").combine_chunks()
+    words, bits = (lists.flatten().field(i).to_pylist() for i in range(2))
+    ends = list(accumulate(lists.value_lengths().to_pylist()))
+    unstamped = 0
+    blocks: dict[tuple[int, str, int], list[int]] = {}  # indexes of a group's blocks
+    for i, b in enumerate(batch):
+        if b is None:
+            unstamped += rows[i]
+        elif block[i] is not None:
+            blocks.setdefault((b, topic[i], partition[i]), []).append(i)
+    groups: list[RowGroup] = []
+    for (b, t, p), members in sorted(blocks.items()):
+        whole = [(block[i], full[i]) for i in members if full[i]]
+        split = [(words[j], bits[j]) for i in members for j in range(ends[i - 1] if i else 0, ends[i])]
+        present = spans_of(whole, split)
+        groups.append(
+            RowGroup(
+                batch_id=b,
+                topic=t,
+                partition=p,
+                rows=sum(rows[i] for i in members),
+                distinct_offsets=present.size,
+                min_offset=present.ranges[0].start,
+                max_offset=present.ranges[-1].end - 1,
+                present=present,
+            )
+        )
+    return RowsWitness(
+        location=name,
+        version=version,
+        rows=sum(rows),
+        unstamped_rows=unstamped,
+        has_source_columns=True,
+        groups=groups,
+    )
+
+
+def _count(rows: DataFrame, columns: Collection[str], name: str, version: int | None) -> RowsWitness:
+    """What a table without source columns can tell."""
+    from pyspark.sql import functions as F
+
+    unstamped = F.count_if(F.col(BATCH).isNull()) if BATCH in columns else F.count(F.lit(1))
+    counted = rows.agg(F.count(F.lit(1)).alias("rows"), unstamped.alias("unstamped")).collect()[0]
+    return RowsWitness(
+        location=name,
+        version=version,
+        rows=counted["rows"],
+        unstamped_rows=counted["unstamped"],
+        has_source_columns=False,
+        groups=(),
+    )
+
+
+def spans_of(full: Iterable[tuple[int, int]], partial: Iterable[tuple[int, int]]) -> Spans:
+    """The offsets of a group.
+
+    Args:
+        full: (block, bits), a bit for each word of the block whose 64 offsets are all there.
+        partial: (word, bits), a bit for each offset of a word that is not full.
+
+    >>> spans_of([(0, 0b11)], [(2, 0b1011)])
+    Spans(((0, 130), (131, 132)))
+    """
+    ranges = [
+        ((block * _WORD + start) * _WORD, (block * _WORD + end) * _WORD)
+        for block, bits in full
+        for start, end in _runs(bits)
+    ]
+    ranges += [(word * _WORD + start, word * _WORD + end) for word, bits in partial for start, end in _runs(bits)]
+    return Spans.of(ranges)
+
+
+def _runs(bits: int) -> Iterable[tuple[int, int]]:
+    """Runs of set bits in a signed 64-bit word, lowest first, half-open."""
+    left, at = bits & (1 << _WORD) - 1, 0
+    while left:
+        zeros = (left & -left).bit_length() - 1
+        left >>= zeros
+        ones = (~left & (left + 1)).bit_length() - 1
+        left >>= ones
+        yield at + zeros, at + zeros + ones
+        at += zeros + ones
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (told or [type(error).__name__])[0][:400]

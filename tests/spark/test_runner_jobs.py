@@ -1,0 +1,206 @@
+"""The runner: how many Spark jobs, what is read, and one bad check among good ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+from data_checks import bound, counted_jobs, run
+
+from recon.checks.base import RowCheck
+from recon.model import Verdict
+
+
+@pytest.fixture(scope="module")
+def orders(spark, tmp_path_factory):
+    """A Parquet table, so that every job counted is ours and none Delta's."""
+    path = str(tmp_path_factory.mktemp("orders") / "t")
+    spark.range(1_000).selectExpr(
+        "id",
+        "id DIV 2 AS pair",
+        "IF(id % 10 = 0, NULL, 'new') AS status",
+        "CAST(id AS STRING) AS text",
+        "repeat('x', 50) AS payload",
+    ).repartition(3).write.parquet(path)
+    return spark.read.parquet(path)
+
+
+def passing():
+    return [
+        bound("not_null", column_name="id"),
+        bound("not_null", {"where": "id % 10 != 0"}, column_name="status"),
+        bound("accepted_values", column_name="status", values=["new"]),
+        bound("accepted_values", {"where": "id > 5"}, column_name="id", values=list(range(6, 1000))),
+    ]
+
+
+def test_all_row_checks_are_one_job(spark, orders):
+    with counted_jobs(spark) as jobs:
+        results = run(orders, *passing())
+    assert [r.status for r in results] == ["pass"] * 4
+    assert [r.evidence["rows"] for r in results] == [1000, 900, 1000, 994]
+    assert len(jobs) == 1
+
+
+def test_all_that_fail_share_one_more_job(spark, orders):
+    failing = [
+        bound("not_null", column_name="status"),
+        bound("accepted_values", {"where": "id < 10"}, column_name="text", values=["1", "2"]),
+    ]
+    with counted_jobs(spark) as jobs:
+        results = run(orders, *passing(), *failing)
+    assert [r.status for r in results] == ["pass"] * 4 + ["fail"] * 2
+    assert [r.failures for r in results[4:]] == [100, 8]
+    assert [len(r.samples) for r in results[4:]] == [5, 5]
+    assert len(jobs) == 2
+
+
+def test_a_key_check_is_one_job_and_one_more_when_it_fails(spark, orders):
+    with counted_jobs(spark) as jobs:
+        (result,) = run(orders, bound("unique", column_name="id"))
+    assert (result.status, len(jobs)) == ("pass", 1)
+    with counted_jobs(spark) as jobs:
+        (result,) = run(orders, bound("unique", column_name="pair"))
+    assert (result.status, result.failures, len(jobs)) == ("fail", 500, 2)
+
+
+def test_one_grouping_per_key_and_where(spark, orders):
+    same = {"combination_of_columns": ["id"]}
+    with counted_jobs(spark) as jobs:
+        results = run(
+            orders,
+            bound("unique", column_name="id"),
+            bound("unique_combination_of_columns", **same),
+            bound("unique", {"where": "id > 1"}, column_name="id"),
+        )
+    assert [r.evidence["rows"] for r in results] == [1000, 1000, 998]
+    assert len(jobs) == 2
+
+
+def test_null_is_judged_per_check_in_a_shared_grouping(spark):
+    table = spark.createDataFrame([(1,), (None,), (None,)], "id int")
+    results = run(
+        table,
+        bound("unique", column_name="id"),
+        bound("unique_combination_of_columns", combination_of_columns=["id"]),
+    )
+    assert [(r.status, r.failures) for r in results] == [("pass", 0), ("fail", 1)]
+
+
+def test_nothing_to_run_starts_no_job(spark, orders):
+    with counted_jobs(spark) as jobs:
+        assert run(orders) == []
+        unknown = run(orders, bound("not_null", column_name="nope"), bound("unique", column_name="nope"))
+    assert [r.status for r in unknown] == ["error", "error"]
+    assert jobs == []
+
+
+def test_a_job_starts_only_when_its_result_is_asked_for(spark, orders):
+    from datetime import UTC, datetime
+
+    from recon.checks.runner import run_table
+
+    bounds = [bound("unique", column_name="id"), *passing()]
+    with counted_jobs(spark) as jobs:
+        first = next(run_table(bounds, orders, "t", lambda: datetime.now(UTC)))
+    assert (first.check, first.status, len(jobs)) == ("unique", "pass", 1)
+
+
+def test_equal_expressions_are_computed_once_and_columns_pruned(orders):
+    from recon.checks.bound import Bound
+    from recon.checks.scan import TableMeasurement, _aggregates
+
+    twice: list[Bound] = [bound("not_null", column_name="status"), bound("not_null", column_name="status")]
+    from datetime import UTC, datetime
+
+    scan = TableMeasurement(twice, orders, "t", lambda: datetime.now(UTC))
+    columns = [c for at, slot in scan._folded.items() for c in _aggregates(at, slot).values()]
+    plan = orders.agg(*columns)._jdf.queryExecution().executedPlan().toString()
+    partial = next(line for line in plan.splitlines() if "partial_count" in line)
+    assert partial.count("partial_count(") == 2  # rows and nulls, not four
+    assert "ReadSchema: struct<status:string>" in plan
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (("not_null", {}, {"column_name": "statuss"}), "the_table has no column 'statuss'; did you mean 'status'?"),
+        (("unique", {}, {"column_name": "zzz"}), "the_table has no column 'zzz'; there is id, pair, payload"),
+        (("not_null", {"where": "id >"}, {"column_name": "id"}), "where 'id >' is no condition on the_table: "),
+        (("not_null", {"where": "id"}, {"column_name": "id"}), "where 'id' is no condition on the_table: "),
+        (("not_null", {"where": "nope = 1"}, {"column_name": "id"}), "where 'nope = 1' is no condition"),
+        (("not_null", {"where": "count(*) > 1"}, {"column_name": "id"}), "where 'count(*) > 1' is no condition"),
+        (("unique", {"where": "nope = 1"}, {"column_name": "id"}), "where 'nope = 1' is no condition"),
+    ],
+)
+def test_what_spark_refuses_costs_its_check_and_no_other(spark, orders, asked, sentence):
+    test, config, arguments = asked
+    with counted_jobs(spark) as jobs:
+        results = run(orders, passing()[0], bound(test, config, **arguments), passing()[2])
+    assert [r.status for r in results] == ["pass", "error", "pass"]
+    assert results[1].message.startswith(sentence)
+    assert "\n" not in results[1].message
+    assert len(jobs) == 1
+
+
+def test_what_breaks_while_running_costs_its_check_and_no_other(orders):
+    results = run(
+        orders,
+        passing()[0],
+        bound("not_null", {"where": "CAST(status AS INT) > 1"}, column_name="id"),  # 'new' is no INT
+        bound("unique", {"where": "CAST(status AS INT) > 1"}, column_name="id"),
+        bound("not_null", column_name="status"),
+    )
+    assert [r.status for r in results] == ["pass", "error", "error", "fail"]
+    for broken in results[1:3]:
+        assert broken.message.startswith("Spark could not measure the_table: ")
+        assert "CAST_INVALID_INPUT" in broken.message
+        assert "\n" not in broken.message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Careless(RowCheck):
+    """Breaks where it is told to."""
+
+    test: ClassVar[str] = "careless"
+    bare: bool = False
+
+    def columns(self):
+        return ("id",)
+
+    def measures(self):
+        from pyspark.sql import functions as F
+
+        from recon.checks.base import Measure
+
+        return {"top": F.max("id") if self.bare else Measure(F.col("id"), F.max)}
+
+    def judge(self, measured):
+        assert measured == {"top": 499, "rows": 500}
+        raise ZeroDivisionError("in judge") if self.label() else Verdict(unproved="never")  # pragma: no cover
+
+    def label(self):
+        return "x"
+
+
+def test_a_bug_in_a_check_is_its_own_error(orders):
+    broken = replace(bound("not_null", {"where": "id < 500"}, column_name="id"), check=Careless())
+    bare = replace(broken, check=Careless(bare=True))
+    results = run(orders, passing()[0], broken, bare)
+    assert [r.status for r in results] == ["pass", "error", "error"]
+    assert results[1].message == "the check could not be evaluated: ZeroDivisionError: in judge"
+    assert "bare Column" in results[2].message
+
+
+def test_columns_that_need_backticks(spark):
+    table = spark.createDataFrame([(None, 1), (2, 1)], "`order id` int, `a.b` int")
+    results = run(
+        table,
+        bound("not_null", column_name="`order id`"),
+        bound("not_null", column_name="order id"),
+        bound("unique", column_name="`a.b`"),
+        bound("unique", column_name="a.b"),
+    )
+    assert [r.status for r in results] == ["fail", "fail", "fail", "error"]
+    assert results[3].message == "column 'a.b' of the_table cannot be named so; write it in backticks: `a.b`"

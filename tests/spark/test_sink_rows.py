@@ -1,0 +1,161 @@
+"""The sink's rows as a witness, on real Delta tables, against plain Python."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from data_checks import counted_jobs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recon.errors import EvidenceError
+from recon.evidence.sink_rows import read
+from recon.offsets import Spans
+
+SCHEMA = "_batch_id bigint, _source_topic string, _source_partition int, _source_offset bigint, payload string"
+
+
+def told(witness):
+    return [
+        (g.batch_id, g.topic, g.partition, g.rows, g.distinct_offsets, g.min_offset, g.max_offset, g.present)
+        for g in witness.groups
+    ]
+
+
+def expected(rows):
+    groups = defaultdict(list)
+    for batch, topic, partition, offset in rows:
+        groups[batch, topic, partition].append(offset)
+    return [
+        (*key, len(found), len(set(found)), min(found), max(found), Spans.of_offsets(found))
+        for key, found in sorted(groups.items())
+    ]
+
+
+stretch = st.tuples(
+    st.integers(0, 2),
+    st.sampled_from(["orders", "payments"]),
+    st.integers(0, 1),
+    st.sampled_from([0, 63, 64, 2**33]),
+    st.integers(0, 400),
+    st.sampled_from([1, 64, 200, 9_000]),
+    st.integers(1, 70),
+)
+
+
+@given(st.lists(stretch, min_size=1, max_size=6))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_offset_is_told_exactly(spark, stretches):
+    rows = [
+        (batch, topic, partition, base + at + n)
+        for batch, topic, partition, base, at, size, without in stretches
+        for n in range(size)
+        if n % 71 != without
+    ]
+    if not rows:
+        return
+    table = spark.createDataFrame([(*r, "x") for r in rows], SCHEMA).repartition(3)
+    witness = read(spark, table)
+    assert told(witness) == expected(rows)
+    assert (witness.rows, witness.unstamped_rows, witness.has_source_columns) == (len(rows), 0, True)
+
+
+@pytest.fixture(scope="module")
+def lake(spark, tmp_path_factory):
+    """Three micro-batches of 1,000 offsets on two partitions, then a DELETE."""
+    path = str(tmp_path_factory.mktemp("lake") / "orders")
+    for batch in range(3):
+        spark.range(2_000).selectExpr(
+            f"CAST({batch} AS BIGINT) AS _batch_id",
+            "'orders' AS _source_topic",
+            "CAST(id % 2 AS INT) AS _source_partition",
+            f"{batch} * 1000 + id DIV 2 AS _source_offset",
+            "'x' AS payload",
+        ).write.format("delta").mode("append").save(path)
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE _source_partition = 1 AND _source_offset BETWEEN 1100 AND 1899")
+    return path
+
+
+def test_a_table_with_a_hole(spark, lake):
+    witness = read(spark, lake)
+    assert [(g.batch_id, g.partition, g.rows) for g in witness.groups] == [
+        (0, 0, 1000),
+        (0, 1, 1000),
+        (1, 0, 1000),
+        (1, 1, 200),
+        (2, 0, 1000),
+        (2, 1, 1000),
+    ]
+    assert witness.groups[3].present == Spans.of([(1000, 1100), (1900, 2000)])
+    assert (witness.location, witness.version, witness.rows) == (lake, None, 5200)
+
+
+def test_a_version_before_the_hole(spark, lake):
+    witness = read(spark, lake, version=2)
+    assert (witness.rows, witness.version) == (6000, 2)
+    assert witness.groups[3].present == Spans.of([(1000, 2000)])
+
+
+def test_it_is_one_job(spark, lake, tmp_path):
+    # Parquet, because Delta's own look into its log is a job too.
+    spark.read.format("delta").load(lake).write.parquet(str(tmp_path / "copy"))
+    table = spark.read.parquet(str(tmp_path / "copy"))
+    with counted_jobs(spark) as jobs:
+        assert read(spark, table).rows == 5200
+    assert len(jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "batches"),
+    [
+        ({"first_batch": 1}, [1, 2]),
+        ({"last_batch": 0}, [0]),
+        ({"first_batch": 1, "last_batch": 1}, [1]),
+        ({"batches": {0, 2}}, [0, 2]),
+        ({"batches": {0, 2}, "first_batch": 1}, [2]),
+        ({"batches": set()}, []),
+    ],
+)
+def test_only_the_batches_asked_for(spark, lake, asked, batches):
+    witness = read(spark, lake, **asked)
+    assert sorted({g.batch_id for g in witness.groups}) == batches
+    assert witness.rows == sum(g.rows for g in witness.groups)
+
+
+def test_rows_nobody_stamped_are_counted_whatever_is_asked(spark):
+    rows = [
+        (0, "orders", 0, 5, "x"),
+        (1, "orders", 0, 6, "x"),
+        (None, None, None, None, "x"),
+        (None, "orders", 0, 7, "x"),
+        (1, "orders", 0, None, "x"),  # stamped, and no offset: in `rows`, in no group
+        (1, "orders", None, 8, "x"),
+    ]
+    table = spark.createDataFrame(rows, SCHEMA)
+    witness = read(spark, table, location="lake/orders")
+    assert (witness.location, witness.rows, witness.unstamped_rows) == ("lake/orders", 6, 2)
+    assert told(witness) == expected([(0, "orders", 0, 5), (1, "orders", 0, 6)])
+    one = read(spark, table, first_batch=1)
+    assert (one.rows, one.unstamped_rows, len(one.groups)) == (5, 2, 1)
+
+
+def test_an_empty_table(spark):
+    witness = read(spark, spark.createDataFrame([], SCHEMA))
+    assert (witness.rows, witness.unstamped_rows, witness.has_source_columns, list(witness.groups)) == (0, 0, True, [])
+
+
+def test_a_table_without_source_columns_tells_only_its_counts(spark):
+    batches = read(spark, spark.createDataFrame([(1,), (1,), (None,)], "_batch_id bigint"))
+    assert (batches.rows, batches.unstamped_rows, batches.has_source_columns) == (3, 1, False)
+    assert list(batches.groups) == []
+    foreign = read(spark, spark.range(4), first_batch=3)
+    assert (foreign.rows, foreign.unstamped_rows, foreign.has_source_columns) == (4, 4, False)
+
+
+@pytest.mark.parametrize("version", [None, 99])
+def test_what_cannot_be_read_is_named(spark, lake, tmp_path, version):
+    where = str(tmp_path / "nowhere") if version is None else lake
+    with pytest.raises(EvidenceError, match=f"the rows of {where} cannot be read: ") as told:
+        read(spark, where, version=version)
+    assert "\n" not in str(told.value)
