@@ -1,5 +1,85 @@
-"""recon proves, batch by batch, that streamed data arrived: from source offsets to sink commits."""
+"""recon proves, batch by batch, that streamed data arrived: from the source's offsets to the sink's commits.
+
+The doors: `foreach_batch` inside a streaming query, `run_audit` once a day, `compliance_report` for a period.
+Names are loaded when first used, so that importing recon costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
+from recon.errors import (
+    ConfigError,
+    EvidenceError,
+    GateError,
+    LedgerError,
+    NewEpochError,
+    ReconError,
+    SinkError,
+)
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from recon.audit import audit as run_audit
+    from recon.compliance import compliance as compliance_report
+    from recon.hook import ForeachBatch, foreach_batch, starting_offsets
+    from recon.ledger import Ledger, open_ledger
+    from recon.model import CheckResult, Code, Finding, LedgerEntry, Level, RunResult
+    from recon.project import Project
+    from recon.project import load as load_project
+
+__all__ = [
+    "CheckResult",
+    "Code",
+    "ConfigError",
+    "EvidenceError",
+    "Finding",
+    "ForeachBatch",
+    "GateError",
+    "Ledger",
+    "LedgerEntry",
+    "LedgerError",
+    "Level",
+    "NewEpochError",
+    "Project",
+    "ReconError",
+    "RunResult",
+    "SinkError",
+    "__version__",
+    "compliance_report",
+    "foreach_batch",
+    "load_project",
+    "open_ledger",
+    "run_audit",
+    "starting_offsets",
+]
+
+_LATE = {
+    "CheckResult": "recon.model:CheckResult",
+    "Code": "recon.model:Code",
+    "Finding": "recon.model:Finding",
+    "ForeachBatch": "recon.hook:ForeachBatch",
+    "Ledger": "recon.ledger:Ledger",
+    "LedgerEntry": "recon.model:LedgerEntry",
+    "Level": "recon.model:Level",
+    "Project": "recon.project:Project",
+    "RunResult": "recon.model:RunResult",
+    "compliance_report": "recon.compliance:compliance",
+    "foreach_batch": "recon.hook:foreach_batch",
+    "load_project": "recon.project:load",
+    "open_ledger": "recon.ledger:open_ledger",
+    "run_audit": "recon.audit:audit",
+    "starting_offsets": "recon.hook:starting_offsets",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'recon' has no attribute {name!r}")
+    module, _, attribute = _LATE[name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

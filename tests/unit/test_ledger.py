@@ -157,7 +157,7 @@ def test_a_torn_log_is_one_sentence(tmp_path: Path) -> None:
 
 def test_an_unwritable_folder_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "_recon").write_text("a file stands where the folder should be")
-    with pytest.raises(LedgerError, match="cannot be (written|read)"):
+    with pytest.raises(LedgerError, match=r"cannot be (written|read)"):
         open_ledger(project(tmp_path)).append(entry())
 
 

@@ -1,0 +1,275 @@
+"""What the hook promises around the write: epochs, gate, broker and ledger failures, bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from recon.errors import ConfigError
+from recon.hook import ForeachBatch, foreach_batch, starting_offsets
+from recon.model import parse_stamp
+from recon.project import CheckConfig, CheckSpec
+from tests.cases.lake import Lake, failing, findings, ranges, statuses
+
+MakeLake = Callable[..., Lake]
+
+
+def said(caught: pytest.ExceptionInfo[StreamingQueryException]) -> str:
+    """recon's own sentence out of Spark's wrapping."""
+    found = re.search(r"recon\.errors\.\w+: (.*)", str(caught.value))
+    assert found, str(caught.value)
+    return found[1]
+
+
+def test_every_row_and_commit_is_stamped(make_lake: MakeLake) -> None:
+    lake = make_lake(partitions=2)
+    lake.produce(10)
+    lake.run()
+    row = lake.rows()[0].asDict()
+    assert (row["_batch_id"], row["_source_topic"], row["_source_partition"]) == (0, lake.topic, 0)
+    commit = lake.table / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    info = next(a["commitInfo"] for a in actions if "commitInfo" in a)
+    stamp = parse_stamp(info["userMetadata"])
+    assert stamp is not None and (stamp.epoch, stamp.batch_id, stamp.prev_hash) == (0, 0, "")
+    txn = next(a["txn"] for a in actions if "txn" in a)
+    assert (txn["appId"], txn["version"]) == ("recon:p:s:0", 0)
+    entry = lake.entries()[0]
+    assert entry.offsets[0].topic_id == lake.kafka.topic_id(lake.topic)
+    assert entry.query_id == json.loads((lake.checkpoint / "metadata").read_text())["id"] and entry.run_id
+
+
+def test_a_new_epoch_that_overlaps_stops_and_tells_the_two_ways_on(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(40)
+    lake.run()
+    lake.forget_checkpoint()
+    with pytest.raises(StreamingQueryException) as caught:
+        lake.run()
+    assert f"{lake.topic}-0 [0, 40)" in said(caught)
+    assert "recon offsets --pipeline p --sink s" in said(caught) and "on_new_epoch: warn" in said(caught)
+    assert len(lake.rows()) == 40 and len(lake.entries()) == 1
+
+
+def test_the_offsets_it_names_continue_exactly(make_lake: MakeLake) -> None:
+    lake = make_lake(partitions=2)
+    lake.produce(40)
+    lake.produce(7, partition=1)
+    lake.run()
+    lake.forget_checkpoint()
+    lake.produce(3)
+    starting = starting_offsets(lake.project, "p", "s")
+    assert json.loads(starting) == {lake.topic: {"0": 40, "1": 7}}
+    lake.run(starting=starting)
+    assert [e.epoch for e in lake.entries()] == [0, 1]
+    assert lake.values() == [(0, o) for o in range(43)] + [(1, o) for o in range(7)]
+    run = lake.audit()
+    assert failing(run) == set() and run.pipelines[0].answer == "complete"
+
+
+def test_the_offsets_count_a_commit_the_ledger_has_not_seen(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(20)
+    lake.run()
+    lake.produce(20)
+    shutil.copytree(lake.path / "recon", lake.path / "before")
+    lake.run()
+    shutil.rmtree(lake.path / "recon")
+    (lake.path / "before").rename(lake.path / "recon")
+    assert len(lake.entries()) == 1
+    assert json.loads(starting_offsets(lake.project, "p")) == {lake.topic: {"0": 40}}
+
+
+def test_a_gap_stops_too(make_lake: MakeLake) -> None:
+    lake = make_lake(sink={"trim_replayed_offsets": True})
+    lake.produce(40)
+    lake.run()
+    lake.produce(40)
+    lake.forget_checkpoint()
+    with pytest.raises(StreamingQueryException) as caught:
+        lake.run(starting=json.dumps({lake.topic: {"0": 50}}))
+    assert f"gap to the ledger's end ({lake.topic}-0 [40, 50))" in said(caught)
+
+
+def test_the_same_without_yaml(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(10)
+    write = foreach_batch(
+        pipeline="p",
+        sink="s",
+        checkpoint=str(lake.checkpoint),
+        target=str(lake.table),
+        ledger=str(lake.path / "recon"),
+        kafka={"bootstrap.servers": lake.kafka.bootstrap_servers},
+    )
+    lake.run(write)
+    assert len(lake.entries()) == 1 and lake.audit().pipelines[0].answer == "complete"
+
+
+def test_a_transform_keeps_the_stamps_and_its_filter_is_recorded(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(20)
+
+    def evens(frame: DataFrame, batch_id: int) -> DataFrame:
+        columns = ["CAST(value AS STRING) AS v", "_source_topic", "_source_partition", "_source_offset"]
+        return frame.where("offset % 2 = 0").selectExpr(*columns, f"{batch_id} AS n")
+
+    lake.run(transform=evens)
+    entry = lake.entries()[0]
+    assert (entry.rows_read, entry.rows_written, entry.rows_filtered) == (20, 10, 10)
+    assert set(lake.rows()[0].asDict()) == {
+        "v", "n", "_batch_id", "_source_topic", "_source_partition", "_source_offset",
+    }  # fmt: skip
+    run = lake.audit()
+    assert failing(run) == set() and run.pipelines[0].answer == "complete"
+
+
+def test_rows_dropped_before_the_hook_are_a_gap(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(20)
+    hook = lake.hook()
+    lake.run(lambda frame, batch_id: hook(frame.where("offset <> 7"), batch_id))
+    run = lake.audit()
+    assert failing(run) == {"GAP"} and ranges(findings(run, "GAP")) == {(0, 7, 8)}
+
+
+def test_a_transform_that_drops_the_stamps_is_told_so(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(5)
+    with pytest.raises(StreamingQueryException) as caught:
+        lake.run(transform=lambda frame: frame.selectExpr("CAST(value AS STRING) AS v"))
+    assert "_source_topic" in said(caught) and "stamp_source_offsets: false" in said(caught)
+    assert not lake.table.exists()
+
+
+def test_without_source_columns_row_proofs_are_not_claimed(make_lake: MakeLake) -> None:
+    lake = make_lake(sink={"stamp_source_offsets": False})
+    lake.produce(20)
+    hook = lake.hook(transform=lambda frame: frame.selectExpr("CAST(value AS STRING) AS v"))
+    lake.run(lambda frame, batch_id: hook(frame.where("offset <> 7"), batch_id))
+    run = lake.audit()
+    assert statuses(run)["source_rows"] == "error" and run.pipelines[0].answer == "could not be proved"
+
+
+def test_a_reserved_column_in_the_data(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(5)
+    hook = lake.hook()
+    with pytest.raises(StreamingQueryException) as caught:
+        lake.run(lambda frame, batch_id: hook(frame.selectExpr("*", "1 AS _batch_id"), batch_id))
+    assert "already has a column _batch_id" in said(caught) and not lake.table.exists()
+
+
+def _not_null(**config: Any) -> CheckSpec:
+    return CheckSpec(test="not_null", arguments={"column_name": "key"}, config=CheckConfig(**config))
+
+
+def test_the_gate_stops_before_the_batch_is_committed(make_lake: MakeLake) -> None:
+    lake = make_lake(sink={"post_batch": (_not_null(on_failure="stop"),)})
+    lake.produce(5)
+    lake.run()
+    lake.kafka.produce(lake.topic, [(None, "v", 0)])
+    for attempt in (1, 2):  # a restart meets the same gate
+        with pytest.raises(StreamingQueryException) as caught:
+            lake.run()
+        assert "not_null_s_key" in said(caught) and "the micro-batch is not committed" in said(caught)
+        assert [p.name for p in (lake.checkpoint / "commits").glob("[0-9]*")] == ["0"]
+        assert [(e.batch_id, e.attempt) for e in lake.entries()][-1] == (1, attempt)
+    assert len(lake.rows()) == 6
+
+
+def test_the_gate_can_only_warn(make_lake: MakeLake, caplog: pytest.LogCaptureFixture) -> None:
+    lake = make_lake(sink={"post_batch": (_not_null(on_failure="warn"),)})
+    lake.kafka.produce(lake.topic, [(None, "v", 0)])
+    lake.run()
+    assert "post-batch check not_null_s_key" in caplog.text and len(lake.entries()) == 1
+
+
+def test_without_a_broker_it_still_writes_and_the_audit_says_so(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(10)
+    hook = lake.hook()
+    unreachable = hook.project.model_copy(update={"kafka": {"bootstrap.servers": "127.0.0.1:1"}})
+    lake.run(ForeachBatch(unreachable, hook.pipeline, hook.sink))
+    assert lake.entries()[0].offsets[0].topic_id is None and len(lake.rows()) == 10
+    run = lake.audit()
+    assert findings(run, "TOPIC_ID_UNKNOWN") and statuses(run)["kafka_end_offsets"] == "warn"
+
+
+def test_a_ledger_that_cannot_be_written_stops_and_the_next_start_repairs(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(10)
+    lake.run()
+    lake.produce(10)
+    ledger, aside = lake.path / "recon", lake.path / "aside"
+    hook = lake.hook()
+
+    class Blocked(ForeachBatch):
+        def _before_ledger(self, entry: Any) -> None:
+            ledger.rename(aside)
+            ledger.write_text("not a folder")
+
+    with pytest.raises(StreamingQueryException) as caught:
+        lake.run(Blocked(hook.project, hook.pipeline, hook.sink))
+    assert "cannot be written" in said(caught) and "restores what is missing" in said(caught)
+    ledger.unlink()
+    aside.rename(ledger)
+    assert len(lake.rows()) == 20 and len(lake.entries()) == 1
+    lake.run()
+    assert [e.status for e in lake.entries()] == ["committed", "rebuilt", "already_committed"]
+    assert lake.audit().pipelines[0].answer == "complete"
+
+
+def test_the_wrong_checkpoint_is_refused(make_lake: MakeLake, tmp_path: Path) -> None:
+    lake, other = make_lake(), make_lake(checkpoint_name="other")
+    other.topic = lake.topic
+    lake.produce(5)
+    lake.run()
+    with pytest.raises(StreamingQueryException) as caught:
+        other.run(lake.hook())
+    assert "belongs to query" in said(caught) and "checkpointLocation" in said(caught)
+
+
+def test_two_topics_and_two_sources_in_one_query(make_lake: MakeLake) -> None:
+    lake, more = make_lake(), make_lake()
+    lake.produce(12)
+    more.produce(8)
+    source = (
+        lake.spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", lake.kafka.bootstrap_servers)
+        .option("startingOffsets", "earliest")
+    )
+    both = source.option("subscribe", lake.topic).load().union(source.option("subscribe", more.topic).load())
+    query = (
+        both.writeStream.foreachBatch(lake.hook())
+        .option("checkpointLocation", str(lake.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    assert {(s.source, s.topic, s.end_offset) for e in lake.entries() for s in e.offsets if s.end_offset} == {
+        (0, lake.topic, 12),
+        (1, more.topic, 8),
+    }
+    run = lake.audit()
+    assert failing(run) == set() and run.pipelines[0].answer == "complete"
+
+
+def test_names_that_do_not_exist(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    with pytest.raises(ConfigError, match="no pipeline 'q'; it has p"):
+        foreach_batch(lake.project, pipeline="q")
+    with pytest.raises(ConfigError, match="no sink 'x'"):
+        foreach_batch(lake.project, pipeline="p", sink="x")
+    with pytest.raises(ConfigError, match="needs a project"):
+        foreach_batch(pipeline="p")
+    with pytest.raises(ConfigError, match="on_new_epoch"):
+        foreach_batch(pipeline="p", checkpoint="c", target="t", ledger="l", on_new_epoch="stpo")
