@@ -91,8 +91,7 @@ def build(spec: CheckSpec, where_it_stands: str) -> Check:
         ConfigError: an unknown check, an argument that is unknown, missing or of a wrong type, or a
             threshold that is not understood; it names the line of recon.yml.
     """
-    at = f" (line {spec.line})" if spec.line is not None else ""
-    place = f"{where_it_stands}{at}: "
+    place = f"{where_it_stands}{_at(spec)}: "
     try:
         found = check_class(spec.test)
         for expression in (spec.config.warn_if, spec.config.error_if):
@@ -100,6 +99,10 @@ def build(spec: CheckSpec, where_it_stands: str) -> Check:
         return _instance(found, spec)
     except ReconError as error:
         raise ConfigError(f"{place}{error}") from error
+
+
+def _at(spec: CheckSpec) -> str:
+    return f" (line {spec.line})" if spec.line is not None else ""
 
 
 def _instance(found: type[Check], spec: CheckSpec) -> Check:
@@ -166,8 +169,10 @@ def bind(project: Project) -> list[Bound]:
 def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
     """The enabled `post_batch` tests of one sink, in order; their names end in `_post_batch`.
 
+    They are data checks on the rows of the micro-batch.
+
     Raises:
-        ConfigError: there is no such pipeline or sink, or a test cannot be bound.
+        ConfigError: there is no such pipeline or sink, a test is not about rows, or it cannot be bound.
     """
     pipelines = {p.name: p for p in project.pipelines}
     if pipeline not in pipelines:
@@ -177,6 +182,11 @@ def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
     if sink not in sinks:
         raise ConfigError(f"pipeline {pipeline} has no sink {sink!r}{nearest(sink, sinks)}")
     place = f"pipeline {pipeline}, sink {sink}, post_batch"
+    for spec in sinks[sink].post_batch:
+        if known(spec.test) and scope_of(spec.test) != "table":
+            raise ConfigError(
+                f"{place}{_at(spec)}: {spec.test} judges witnesses, not rows; list it below data_tests for the audit"
+            )
     wanted = [_Wanted(spec, place, of, sinks[sink]) for spec in sinks[sink].post_batch]
     return _named(project, wanted, suffix="post_batch")
 
@@ -187,9 +197,8 @@ def _of_pipeline(pipeline: Pipeline) -> Iterator[_Wanted]:
     for spec in pipeline.data_tests:
         scope = scope_of(spec.test) if known(spec.test) else "pipeline"
         if scope == "table":
-            at = f" (line {spec.line})" if spec.line is not None else ""
             raise ConfigError(
-                f"{place}{at}: {spec.test} reads a table's rows; list it below one of the pipeline's sinks"
+                f"{place}{_at(spec)}: {spec.test} reads a table's rows; list it below one of the pipeline's sinks"
             )
         if spec.test == FOUNDATION:
             listed.update(s.name for s in pipeline.sinks)

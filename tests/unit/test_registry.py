@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
 
+from recon.checks.base import EvidenceCheck
 from recon.checks.registry import REGISTRY, bind, bind_post_batch, build, check_class, known, scope_of
 from recon.checks.rows import AcceptedValues, NotNull
 from recon.errors import ConfigError
 from recon.project import CheckConfig, CheckSpec, Column, LedgerConfig, Pipeline, Project, Sink
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerPipeline(EvidenceCheck):
+    test: ClassVar[str] = "per_pipeline"
+
+    def judge(self, witnesses):
+        raise AssertionError("not judged here")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerSink(PerPipeline):
+    test: ClassVar[str] = "per_sink"
+    scope: ClassVar[str] = "sink"
+
+
+@pytest.fixture
+def evidence(monkeypatch):
+    """Two evidence checks whose scope is this test's own business."""
+    monkeypatch.setitem(REGISTRY, "per_pipeline", f"{__name__}:PerPipeline")
+    monkeypatch.setitem(REGISTRY, "per_sink", f"{__name__}:PerSink")
 
 
 def spec(test: str, column: str | None = None, line: int | None = None, config=None, **arguments) -> CheckSpec:
@@ -74,7 +99,7 @@ def test_what_cannot_be_built_is_named(asked, sentence):
         build(asked, "here")
 
 
-def test_bind_orders_names_and_places():
+def test_bind_orders_names_and_places(evidence):
     columns = (
         Column(name="order_id", data_tests=(spec("not_null"), spec("unique"))),
         Column(name="status", data_tests=(spec("accepted_values", values=["new", "in transit"]),)),
@@ -83,7 +108,7 @@ def test_bind_orders_names_and_places():
         name="orders_lake",
         target="t",
         data_tests=(
-            spec("delta_history"),
+            spec("per_sink"),
             spec(
                 "unique_combination_of_columns",
                 combination_of_columns=["order_id", "line"],
@@ -92,11 +117,11 @@ def test_bind_orders_names_and_places():
         ),
         columns=columns,
     )
-    bounds = bind(project(pipeline(tests=(spec("offset_continuity"),), sinks=(lake,))))
+    bounds = bind(project(pipeline(tests=(spec("per_pipeline"),), sinks=(lake,))))
     assert names(bounds) == [
-        "offset_continuity_orders",
+        "per_pipeline_orders",
         "ledger_integrity_orders_lake",
-        "delta_history_orders_lake",
+        "per_sink_orders_lake",
         "unique_combination_of_columns_orders_lake_order_id__line",
         "not_null_orders_lake_order_id",
         "unique_orders_lake_order_id",
@@ -110,22 +135,22 @@ def test_bind_orders_names_and_places():
     assert (bounds[1].tags, bounds[3].tags) == (("implicit",), ("keys",))
 
 
-def test_a_sink_scoped_check_below_the_pipeline_is_bound_for_each_sink():
+def test_a_sink_scoped_check_below_the_pipeline_is_bound_for_each_sink(evidence):
     two = (Sink(name="a", target="t"), Sink(name="b", target="u"))
-    bounds = bind(project(pipeline(tests=(spec("delta_history"), spec("checkpoint_commits")), sinks=two)))
+    bounds = bind(project(pipeline(tests=(spec("per_sink"), spec("per_pipeline")), sinks=two)))
     assert [(b.name, b.sink) for b in bounds] == [
-        ("delta_history_a", "a"),
-        ("delta_history_b", "b"),
-        ("checkpoint_commits_orders", None),
+        ("per_sink_a", "a"),
+        ("per_sink_b", "b"),
+        ("per_pipeline_orders", None),
         ("ledger_integrity_a", "a"),
         ("ledger_integrity_b", "b"),
     ]
 
 
-def test_a_pipeline_scoped_check_below_a_sink_is_bound_for_that_sink():
-    sink = Sink(name="a", target="t", data_tests=(spec("offset_continuity"),))
+def test_a_pipeline_scoped_check_below_a_sink_is_bound_for_that_sink(evidence):
+    sink = Sink(name="a", target="t", data_tests=(spec("per_pipeline"),))
     bounds = bind(project(pipeline(sinks=(sink, Sink(name="b", target="u")))))
-    assert [(b.name, b.sink) for b in bounds if b.check.test == "offset_continuity"] == [("offset_continuity_a", "a")]
+    assert [(b.name, b.sink) for b in bounds if b.check.test == "per_pipeline"] == [("per_pipeline_a", "a")]
 
 
 def test_the_foundation_is_bound_once_and_can_be_switched_off():
@@ -199,6 +224,9 @@ def test_post_batch():
         ("not_null_a_id_post_batch", "a", "id", "stop")
     ]
     assert names(bind(of)) == ["ledger_integrity_a"]
+    judged = project(pipeline(sinks=(Sink(name="a", target="t", post_batch=(spec("ledger_integrity", line=4),)),)))
+    with pytest.raises(ConfigError, match=r"post_batch \(line 4\): ledger_integrity judges witnesses, not rows"):
+        bind_post_batch(judged, "orders", "a")
     with pytest.raises(ConfigError, match="has no pipeline 'order'; did you mean 'orders'"):
         bind_post_batch(of, "order", "a")
     with pytest.raises(ConfigError, match="pipeline orders has no sink 'b'"):
