@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recon.model import DeltaCommit, DeltaWitness
+from recon.model import DeltaCommit, DeltaWitness, LedgerSlice
 
 # Predicates that say "every row", as Spark and delta-rs write them.
 _EVERY_ROW = {"", "[]", '["true"]', '["(true)"]', "true"}
@@ -100,3 +100,12 @@ def metric(commit: DeltaCommit, name: str) -> int | None:
 def _text(parameters: Mapping[str, Any], name: str) -> str:
     value = parameters.get(name)
     return "" if value is None else str(value).strip().lower()
+
+
+def judged_since(ledger: LedgerSlice) -> int:
+    """The version up to which earlier audits looked; -1 when the slice begins at the chain's first entry."""
+    if ledger.complete:
+        return -1
+    of_anchors = [head.sink_version for head in ledger.heads[: ledger.anchors] if head.sink_version is not None]
+    every = [head.sink_version for head in ledger.heads if head.sink_version is not None]
+    return max(of_anchors) if of_anchors else min(every, default=-1)

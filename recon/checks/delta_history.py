@@ -9,7 +9,16 @@ from typing import ClassVar
 
 from recon.checks._coverage import coverage, widths
 from recon.checks._findings import Findings, ledger_of, named, no_entries, offsets, plural, quiet, some
-from recon.checks._history import alive, changes_rows, is_restore, metric, restored_version, rows_lost, wipes
+from recon.checks._history import (
+    alive,
+    changes_rows,
+    is_restore,
+    judged_since,
+    metric,
+    restored_version,
+    rows_lost,
+    wipes,
+)
 from recon.checks.base import EvidenceCheck
 from recon.errors import EvidenceError
 from recon.model import (
@@ -243,7 +252,10 @@ def _same_ranges(one: str, other: str) -> bool:
 def _tell_missing(witnesses: Witnesses, delta: DeltaWitness, ledger: LedgerSlice, findings: Findings) -> None:
     """Stamped commits of this sink that no entry records, and those that one entry has twice."""
     known = {(head.epoch, head.batch_id) for head in ledger.heads}
-    since, last = _since(ledger), max((h.sink_version for h in ledger.heads if h.sink_version is not None), default=-1)
+    since, last = (
+        judged_since(ledger),
+        max((h.sink_version for h in ledger.heads if h.sink_version is not None), default=-1),
+    )
     still = alive(delta)
     commits: dict[tuple[int, int], list[DeltaCommit]] = {}
     for version in sorted(delta.commits):
@@ -271,15 +283,6 @@ def _tell_missing(witnesses: Witnesses, delta: DeltaWitness, ledger: LedgerSlice
                 epoch=epoch,
                 batch_id=batch_id,
             )
-
-
-def _since(ledger: LedgerSlice) -> int:
-    """The version up to which earlier audits looked; -1 when the slice begins at the chain's first entry."""
-    if ledger.complete:
-        return -1
-    of_anchors = [head.sink_version for head in ledger.heads[: ledger.anchors] if head.sink_version is not None]
-    every = [head.sink_version for head in ledger.heads if head.sink_version is not None]
-    return max(of_anchors) if of_anchors else min(every, default=-1)
 
 
 def _after_the_period(commit: DeltaCommit, last_known: int, witnesses: Witnesses) -> bool:
@@ -313,7 +316,7 @@ def _judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
     audited = {head.sink_version: head for head in ledger.heads if head.sink_version is not None}
     if not audited:
         return
-    first = _since(ledger) if not ledger.complete else min(audited)
+    first = judged_since(ledger) if not ledger.complete else min(audited)
     still = alive(delta)
     wiped_by: DeltaCommit | None = None
     strangers: list[DeltaCommit] = []
