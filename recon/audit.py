@@ -41,6 +41,7 @@ from recon.model import (
 )
 from recon.offsets import Spans
 from recon.project import Pipeline, Project, Sink
+from recon.session import session
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -186,37 +187,11 @@ class _Session:
             return Unavailable("rows", _NO_SPARK, skipped=True)
         if self.found is None:
             try:
-                self.found = _build_session(self._project)
+                self.found = session(self._project)
             except Exception as error:  # the JVM fails in many ways; each is one reason
                 text = (str(error).strip() or type(error).__name__).splitlines()[0]
                 return Unavailable("rows", f"no Spark session could be started: {text}")
         return self.found
-
-
-def _build_session(project: Project) -> SparkSession:
-    """The active session, or one from `spark:` in recon.yml."""
-    from pyspark.sql import SparkSession
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
-    config = project.spark
-    builder = SparkSession.builder.appName(f"recon {project.name}")
-    if config.master:
-        builder = builder.master(config.master)
-    if config.packages:
-        builder = builder.config("spark.jars.packages", ",".join(config.packages))
-    for key, value in {**_DELTA, **config.conf}.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
-
-
-_DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.ui.showConsoleProgress": "false",
-}
 
 
 @dataclass

@@ -172,7 +172,7 @@ class DeltalakeStore(Store):
 
     def _unreadable(self, error: Exception) -> LedgerError:
         return LedgerError(
-            f"the {self.kind} table {self._uri} cannot be read: {_first_line(error)}; "
+            f"the {self.kind} table {self._uri} cannot be read: {_one_line(error)}; "
             "restore the folder from a backup, or move it away and run `recon ledger rebuild`"
         )
 
@@ -214,7 +214,7 @@ class DeltalakeStore(Store):
 
     def _unwritable(self, error: Exception) -> LedgerError:
         return LedgerError(
-            f"the {self.kind} table {self._uri} cannot be written: {_first_line(error)}; make the folder "
+            f"the {self.kind} table {self._uri} cannot be written: {_one_line(error)}; make the folder "
             "writable and restart the query: the next start restores what is missing from the Delta log"
         )
 
@@ -361,7 +361,7 @@ class SparkStore(Store):
             if "ConcurrentTransaction" in str(error):
                 raise ChainMoved(chain) from error
             raise LedgerError(
-                f"the {self.kind} table {self.location} cannot be written: {_first_line(error)}; make it writable "
+                f"the {self.kind} table {self.location} cannot be written: {_one_line(error)}; make it writable "
                 "and restart the query: the next start restores what is missing from the Delta log"
             ) from error
 
@@ -379,7 +379,7 @@ class SparkStore(Store):
             predicate = which.sql(self.time_column)
             return (frame.where(predicate) if predicate else frame).toArrow().cast(target)
         except PySparkException as error:
-            raise LedgerError(f"the {self.kind} table {self.location} cannot be read: {_first_line(error)}") from error
+            raise LedgerError(f"the {self.kind} table {self.location} cannot be read: {_one_line(error)}") from error
 
     def length(self, chain: str) -> int:
         """How many entries the chain has, counted: Spark offers no look-up of a txn version."""
@@ -425,5 +425,7 @@ def _operation(commit: Mapping[str, Any]) -> str:
     return f"{operation} {mode}" if operation == "WRITE" and mode != "append" else operation
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+def _one_line(error: BaseException) -> str:
+    """A library's error in one line: delta-rs draws a tree of causes, in colours."""
+    text = re.sub(r"\x1b\[\d+m|↳", "", str(error).strip() or type(error).__name__)
+    return ": ".join(line.strip() for line in text.splitlines()[:4] if line.strip())[:400]

@@ -12,29 +12,16 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from recon.local.java import java_home
+from recon.session import DELTA_CONF, SCALA, delta_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_SCALA = "2.13"
 
 
 def packages() -> list[str]:
     """Maven coordinates of Delta and the Kafka connector that fit the installed pyspark and delta-spark."""
     spark, delta = version("pyspark"), version("delta-spark")
-    return [delta_package(spark, delta), f"org.apache.spark:spark-sql-kafka-0-10_{_SCALA}:{spark}"]
-
-
-def delta_package(spark: str, delta: str) -> str:
-    """Delta's coordinate: since 4.1 the artefact's name tells the Spark line it was built for.
-
-    >>> delta_package("4.0.0", "4.0.1")
-    'io.delta:delta-spark_2.13:4.0.1'
-    >>> delta_package("4.0.2", "4.1.0")
-    'io.delta:delta-spark_4.0_2.13:4.1.0'
-    """
-    line = f"_{_minor(spark)[0]}.{_minor(spark)[1]}" if _minor(delta) >= (4, 1) else ""
-    return f"io.delta:delta-spark{line}_{_SCALA}:{delta}"
+    return [delta_package(spark, delta), f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}"]
 
 
 def spark_session(
@@ -81,8 +68,7 @@ def local_conf(extra_packages: Sequence[str] = ()) -> dict[str, str]:
     """The Spark settings of `spark_session`, for a session built elsewhere."""
     return {
         "spark.jars.packages": ",".join([*packages(), *extra_packages]),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **DELTA_CONF,
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
@@ -93,8 +79,3 @@ def local_conf(extra_packages: Sequence[str] = ()) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-
-
-def _minor(release: str) -> tuple[int, int]:
-    major, minor = release.split(".")[:2]
-    return int(major), int(minor)

@@ -55,9 +55,7 @@ class Lake:
                     name="p",
                     checkpoint=self.checkpoint_name,
                     source=Source.model_validate({"topics": (self.topic,), "isolation_level": self.isolation_level}),
-                    sinks=(
-                        Sink.model_validate({"name": "s", "target": "table", "data_tests": tests, **self.sink}),
-                    ),
+                    sinks=(Sink.model_validate({"name": "s", "target": "table", "data_tests": tests, **self.sink}),),
                 ),
             ),
         )

@@ -1,0 +1,64 @@
+"""The Spark session of an audit: the active one, or one built from `spark:` in recon.yml."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from recon.project import Project
+
+SCALA = "2.13"
+
+DELTA_CONF = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def delta_package(spark: str, delta: str) -> str:
+    """Delta's Maven coordinate: since 4.1 the artefact's name tells the Spark line it was built for.
+
+    >>> delta_package("4.0.0", "4.0.1")
+    'io.delta:delta-spark_2.13:4.0.1'
+    >>> delta_package("4.0.2", "4.1.0")
+    'io.delta:delta-spark_4.0_2.13:4.1.0'
+    """
+    line = f"_{_minor(spark)[0]}.{_minor(spark)[1]}" if _minor(delta) >= (4, 1) else ""
+    return f"io.delta:delta-spark{line}_{SCALA}:{delta}"
+
+
+def _minor(release: str) -> tuple[int, int]:
+    major, minor = release.split(".")[:2]
+    return int(major), int(minor)
+
+
+def session(project: Project) -> SparkSession:
+    """The session to read rows with.
+
+    Under spark-submit, in a notebook or inside a running driver the active session is taken as it is.
+    Otherwise one is built from `spark: {master, conf, packages}`; without `packages` Delta's own, for the
+    installed versions, is fetched.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    config = project.spark
+    # Workers run the python3 of PATH unless told otherwise; it may be another Python.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.Builder().appName(f"recon {project.name}")
+    if config.master:
+        builder = builder.master(config.master)
+    settings = {**DELTA_CONF, "spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has already chosen the jars
+        packages = config.packages or (delta_package(version("pyspark"), version("delta-spark")),)
+        settings["spark.jars.packages"] = ",".join(packages)
+    for key, value in {**settings, **config.conf}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
