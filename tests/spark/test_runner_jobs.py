@@ -9,7 +9,6 @@ import pytest
 from data_checks import bound, counted_jobs, run
 
 from recon.checks.base import RowCheck
-from recon.model import Verdict
 
 
 @pytest.fixture(scope="module")
