@@ -1,0 +1,167 @@
+"""The compliance report of a period, as HTML, Markdown and PDF: a document that an auditor can sign."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from recon.errors import ConfigError
+from recon.model import Answer, Level
+from recon.model.compliance import ComplianceReport, SinkCompliance
+from recon.reports import pages
+from recon.reports.codes import MEANINGS
+from recon.reports.run_results import write_bytes, write_text
+from recon.reports.words import plural, sink_name
+
+
+def render_html(report: ComplianceReport) -> str:
+    """The document as one self-contained HTML page, made for paper and readable on a screen."""
+    return pages.html("compliance.html.j2", **_values(report))
+
+
+def render_markdown(report: ComplianceReport) -> str:
+    """The document as Markdown."""
+    return pages.markdown("compliance.md.j2", **_values(report))
+
+
+def write_html(report: ComplianceReport, path: str | os.PathLike[str]) -> Path:
+    """Writes the HTML page, whole or not at all."""
+    return write_text(render_html(report), path)
+
+
+def write_markdown(report: ComplianceReport, path: str | os.PathLike[str]) -> Path:
+    """Writes the Markdown, whole or not at all."""
+    return write_text(render_markdown(report), path)
+
+
+def write_pdf(report: ComplianceReport, path: str | os.PathLike[str]) -> Path:
+    """Writes the document as PDF with page numbers.
+
+    Raises:
+        ConfigError: WeasyPrint is not installed, or the system libraries it needs are missing.
+    """
+    try:
+        import weasyprint
+    except ImportError as error:
+        raise ConfigError(f"{path} needs WeasyPrint, which is not installed; pip install 'spark-recon[pdf]'") from error
+    except OSError as error:
+        raise ConfigError(
+            f"{path} needs WeasyPrint, whose system libraries are missing ({error}); "
+            "install Pango, or write HTML and print it from a browser"
+        ) from error
+
+    def nothing(url: str, *_: Any, **__: Any) -> Any:
+        # The page refers to nothing outside itself; whatever data may say, nothing is fetched.
+        raise ValueError(f"{url} is not fetched")
+
+    # It would tell on standard error of every style that concerns screens only.
+    log = logging.getLogger("weasyprint")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        content = weasyprint.HTML(string=render_html(report), url_fetcher=nothing).write_pdf()
+    finally:
+        log.setLevel(level)
+    return write_bytes(content, path)
+
+
+def _values(report: ComplianceReport) -> dict[str, Any]:
+    exceptions = sorted(
+        report.exceptions,
+        key=lambda e: (
+            not e.open,
+            _WEIGHT[e.finding.level],
+            e.finding.pipeline or "",
+            e.first_seen,
+            e.finding.topic or "",
+            e.finding.partition or 0,
+            e.finding.start_offset or 0,
+        ),
+    )
+    codes = sorted({e.finding.code for e in exceptions})
+    return {
+        "report": report,
+        "answer": report.answer,
+        "conclusion": _conclusion(report),
+        "sinks": [(sink, report.answer_of(sink), _because(report, sink)) for sink in report.sinks],
+        "totals": _totals(report.sinks),
+        "exceptions": exceptions,
+        "meanings": [(str(code), MEANINGS[code]) for code in codes],
+        "days": day_ranges(report.days_without_audit),
+        "outcomes": _outcomes(report),
+    }
+
+
+_WEIGHT = {Level.FAIL: 0, Level.UNPROVED: 1, Level.WARN: 2, Level.INFO: 3}
+
+
+def _conclusion(report: ComplianceReport) -> str:
+    batches = sum(s.batches for s in report.sinks)
+    if not report.sinks:
+        return "No pipeline lies in the scope of this report, so nothing was proved."
+    scope = f"{plural(batches, 'micro-batch', 'micro-batches')} of {plural(len(report.sinks), 'sink')}"
+    proved = sum(s.batches_proved for s in report.sinks)
+    refuted = sum(s.batches_refuted for s in report.sinks)
+    unproved = sum(s.batches_unproved for s in report.sinks)
+    if report.answer == "complete":
+        return f"All {scope} were proved: what Kafka held in this period arrived once and whole, and is unchanged."
+    figures = f"Of {scope}, {proved:,} were proved, {refuted:,} refuted and {unproved:,} could not be proved."
+    if report.answer == "not complete":
+        names = [sink_name(s.pipeline, s.sink) for s in report.sinks if report.answer_of(s) == "not complete"]
+        return f"{figures} Not complete: {', '.join(names)}."
+    return f"{figures} Nothing was refuted, and completeness was not shown for the whole period."
+
+
+def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
+    """Why a sink has its answer, in one sentence."""
+    still = [e for e in report.exceptions_of(sink) if e.open]
+    failing = [e for e in still if e.finding.level is Level.FAIL]
+    if sink.chain.verified is False:
+        return f"The ledger's chain does not hold{': ' + sink.chain.reason if sink.chain.reason else ''}."
+    if sink.batches_refuted or sink.ranges_refuted:
+        batches = plural(sink.batches_refuted, "micro-batch", "micro-batches")
+        return f"{batches} and {plural(sink.ranges_refuted, 'range')} were refuted."
+    if failing:
+        verb = "is" if len(failing) == 1 else "are"
+        return f"{plural(len(failing), 'exception')} {verb} still open."
+    if not report.audits:
+        return "No audit ran in the period."
+    if sink.batches_unproved or sink.ranges_unproved:
+        batches = plural(sink.batches_unproved, "micro-batch", "micro-batches")
+        return f"{batches} and {plural(sink.ranges_unproved, 'range')} could not be proved."
+    if sink.chain.verified is None:
+        return f"The ledger's chain was not verified{': ' + sink.chain.reason if sink.chain.reason else ''}."
+    if any(e.finding.level is Level.UNPROVED for e in still):
+        return "The last audit left a question open."
+    if not sink.batches:
+        return "Nothing was written in the period, and nothing was found missing."
+    return "Every micro-batch and every range was proved, and the ledger's chain holds."
+
+
+def _totals(sinks: Sequence[SinkCompliance]) -> dict[str, int]:
+    names = ("batches", "batches_proved", "batches_refuted", "batches_unproved")
+    return {name: sum(getattr(s, name) for s in sinks) for name in names}
+
+
+def _outcomes(report: ComplianceReport) -> list[tuple[Answer, int]]:
+    answers: tuple[Answer, ...] = ("complete", "not complete", "could not be proved")
+    return [(answer, sum(a.outcome == answer for a in report.audits)) for answer in answers]
+
+
+def day_ranges(days: Sequence[date]) -> list[tuple[date, date]]:
+    """Consecutive days as (first, last).
+
+    >>> day_ranges([date(2026, 3, 1), date(2026, 3, 3), date(2026, 3, 2), date(2026, 3, 9)])[0]
+    (datetime.date(2026, 3, 1), datetime.date(2026, 3, 3))
+    """
+    found: list[tuple[date, date]] = []
+    for day in sorted(set(days)):
+        if found and day - found[-1][1] == timedelta(days=1):
+            found[-1] = (found[-1][0], day)
+        else:
+            found.append((day, day))
+    return found

@@ -1,0 +1,167 @@
+"""A run on the console: a line per check in dbt's form, then what failed, then dbt's summary.
+
+    1 of 9 PASS offset_continuity_orders ................... [PASS in 0.01s]
+    3 of 9 FAIL 7 unique_orders_order_id ................. [FAIL 7 in 0.12s]
+
+Colours and progress appear on a terminal only; NO_COLOR is honoured (both by rich).
+"""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+from recon.model import CheckResult, Level, PipelineFacts, RunResult
+from recon.reports.words import duration, located, one_line, plural
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.status import Status as Spinner
+
+DBT_WIDTH = 80  # dbt pads a line with dots to this column, then adds the status
+MAX_FINDINGS = 5  # per check; the rest is in the report
+
+_STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "error": "red", "skipped": "yellow"}
+_ANSWER_STYLES = {"complete": "green", "not complete": "red", "could not be proved": "yellow"}
+
+
+class Console:
+    """Writes one run to a text stream.
+
+    Args:
+        file: where to; standard output when None.
+        width: columns; the terminal's own, or dbt's 80 plus the status when it is not a terminal.
+
+    As a context manager it takes the progress line away whatever happens.
+    """
+
+    def __init__(self, file: IO[str] | None = None, *, width: int | None = None) -> None:
+        from rich.console import Console as Rich
+
+        self._out = Rich(file=file, width=width, highlight=False, markup=False, emoji=False)
+        self._width = width or (self._out.width if self._out.is_terminal else None)
+        self._spinner: Spinner | None = None
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def started(self, index: int, total: int, name: str) -> None:
+        """Shows which check is running; does nothing when the stream is not a terminal."""
+        if not self._out.is_terminal:
+            return
+        text = one_line(f"{index} of {total} {name}")
+        if self._spinner is None:
+            self._spinner = self._out.status(text)
+            self._spinner.start()
+        else:
+            self._spinner.update(text)
+
+    def stop(self) -> None:
+        """Takes the progress line away."""
+        if self._spinner is not None:
+            self._spinner.stop()
+            self._spinner = None
+
+    def line(self, index: int, total: int, result: CheckResult) -> None:
+        """A check's line; a skipped one tells its reason below."""
+        word = _word(result)
+        status = f"[{word} in {result.execution_time:.2f}s]"
+        if result.status == "skipped":
+            status = f"[{word}]"
+        start = f"{index} of {total} {word} {one_line(result.name)} "
+        room = DBT_WIDTH if self._width is None else self._width - len(status) - 1
+        dots = start.ljust(min(room, DBT_WIDTH), ".")
+        style = _STYLES[result.status]
+        self._write((dots + " ", None), ("[", None), (status[1:-1], style), ("]", None))
+        if result.status == "skipped" and result.message:
+            self._write((f"  {one_line(result.message)}", "dim"))
+
+    def summary(self, run: RunResult) -> None:
+        """What failed and why, each pipeline's answer, and dbt's closing line."""
+        self.stop()
+        counts = run.counts()
+        self._write()
+        total = plural(len(run.results), "data test")
+        self._write((f"Finished running {total} in {duration(run.elapsed_time)} ({run.elapsed_time:.2f}s).", None))
+        self._write()
+        self._write(_completed(counts))
+        for result in run.results:
+            if result.status in ("fail", "error", "warn"):
+                self._details(result)
+        if run.pipelines:
+            self._write()
+            for pipeline in run.pipelines:
+                self._answer(pipeline)
+        for note in run.notes:
+            self._write(("Note: ", "bold"), (one_line(note), None))
+        self._write()
+        # As in dbt, a failed check counts under ERROR, next to one that could not be evaluated.
+        self._write(
+            (
+                f"Done. PASS={counts['pass']} WARN={counts['warn']} ERROR={counts['fail'] + counts['error']} "
+                f"SKIP={counts['skipped']} TOTAL={len(run.results)}",
+                None,
+            )
+        )
+
+    def _details(self, result: CheckResult) -> None:
+        title = {"fail": "Failure", "error": "Error", "warn": "Warning"}[result.status]
+        scope = ".".join(part for part in (result.pipeline, result.sink) if part)
+        self._write()
+        self._write(
+            (title, _STYLES[result.status]),
+            (f" in test {one_line(result.name)}", None),
+            (f" ({one_line(scope)})" if scope else "", None),
+        )
+        if result.message:
+            self._write((f"  {one_line(result.message)}", None))
+        told = [f for f in result.findings if f.level is not Level.INFO]
+        for finding in told[:MAX_FINDINGS]:
+            where = located(finding)
+            self._write(
+                (f"  {finding.code}", "bold"),
+                (f"  {where}" if where else "", None),
+                ("" if finding.message == result.message else f"  {one_line(finding.message)}", None),
+            )
+        if len(told) > MAX_FINDINGS:
+            self._write((f"  … and {len(told) - MAX_FINDINGS} more in the report", "dim"))
+        for sample in result.samples[:MAX_FINDINGS]:
+            self._write(("  " + one_line(", ".join(f"{k}={v}" for k, v in sample.items())), "dim"))
+
+    def _answer(self, pipeline: PipelineFacts) -> None:
+        self._write(
+            (f"Pipeline {one_line(pipeline.name)}: ", None),
+            (pipeline.answer, f"bold {_ANSWER_STYLES[pipeline.answer]}"),
+            (f". {one_line(pipeline.because)}" if pipeline.because else "", None),
+        )
+
+    def _write(self, *parts: tuple[str, str | None]) -> None:
+        from rich.text import Text
+
+        text = Text()
+        for part, style in parts:
+            text.append(part, style=style)
+        # A line stays one line for grep and for logs; a terminal wraps it by itself.
+        self._out.print(text, soft_wrap=True)
+
+
+def _word(result: CheckResult) -> str:
+    """The word dbt has for a status: failures and warnings carry their count."""
+    if result.status in ("fail", "warn"):
+        count = "" if result.failures is None else f" {result.failures}"
+        return result.status.upper() + count
+    return {"pass": "PASS", "error": "ERROR", "skipped": "SKIP"}[result.status]
+
+
+def _completed(counts: dict[str, int]) -> tuple[str, str]:
+    errors, warnings = counts["fail"] + counts["error"], counts["warn"]
+    if not errors and not warnings:
+        return ("Completed successfully", "green")
+    parts = [plural(errors, "error")] if errors else []
+    parts += [plural(warnings, "warning")] if warnings else []
+    return (f"Completed with {' and '.join(parts)}:", "red" if errors else "yellow")

@@ -1,0 +1,235 @@
+"""One self-contained HTML page for a run: the answer first, then findings, pictures, checks and facts.
+
+The page needs no network and opens from a file, a mail or an artefact store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recon.model import Answer, CheckResult, Code, Finding, Level, PipelineFacts, RunResult, SinkFacts
+from recon.reports import pages, picture
+from recon.reports.codes import MEANINGS
+from recon.reports.run_results import json_value, write_text
+from recon.reports.words import plural, sink_name
+
+MAX_FINDINGS = 1500  # in the page; run_results.json holds all
+
+ANSWERS: tuple[Answer, ...] = ("not complete", "could not be proved", "complete")
+
+_LEVELS = (Level.FAIL, Level.UNPROVED, Level.WARN, Level.INFO)
+_STATUSES = ("fail", "error", "warn", "skipped", "pass")
+
+
+def write(run: RunResult, path: str | os.PathLike[str]) -> Path:
+    """Writes the page to `path`, whole or not at all."""
+    return write_text(render(run), path)
+
+
+def render(run: RunResult) -> str:
+    """The page as text."""
+    found = _findings(run)
+    counts = run.counts()
+    in_run = Counter(item.finding.code for item in found)
+    return pages.html(
+        "report.html.j2",
+        run=run,
+        pipelines=_ordered(run),
+        answer=worst_answer([p.answer for p in run.pipelines]),
+        headline=headline(run),
+        counts=[(status, counts[status]) for status in _STATUSES],
+        checks_line=_checks_line(run),
+        findings=found[:MAX_FINDINGS],
+        findings_total=len(found),
+        levels=[(str(level), sum(i.finding.level is level for i in found)) for level in _LEVELS],
+        codes=sorted((str(code), n) for code, n in in_run.items()),
+        finding_pipelines=sorted({i.finding.pipeline for i in found if i.finding.pipeline}),
+        pictures=[_pictures(pipeline, sink) for pipeline in _ordered(run) for sink in pipeline.sinks],
+        groups=_groups(run),
+        meanings=[(str(code), str(_level(code)), MEANINGS[code], in_run[code]) for code in _by_use(in_run)],
+        args=_key_values(run.args),
+    )
+
+
+def headline(run: RunResult) -> str:
+    """The answer of the whole run in one line."""
+    pipelines = run.pipelines
+    if not pipelines:
+        return "No pipeline was audited"
+    if len(pipelines) == 1:
+        (only,) = pipelines
+        verb = "" if only.answer == "could not be proved" else "is "
+        return f"{only.name} {verb}{only.answer}"
+    answers = Counter(p.answer for p in pipelines)
+    if answers["complete"] == len(pipelines):
+        return f"All {len(pipelines)} pipelines are complete"
+    refuted, unproved = answers["not complete"], answers["could not be proved"]
+    of = f" of {len(pipelines)} pipelines"
+    if not refuted:
+        return f"{unproved}{of} could not be proved"
+    start = f"{refuted}{of} {'is' if refuted == 1 else 'are'} not complete"
+    return f"{start}, {unproved} could not be proved" if unproved else start
+
+
+def worst_answer(answers: list[Answer]) -> Answer:
+    """The answer that outranks the others; nothing at all proves nothing."""
+    return min(answers, key=ANSWERS.index, default="could not be proved")
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A finding and the check that reported it."""
+
+    finding: Finding
+    check: str
+    order: int
+
+
+@dataclass(frozen=True)
+class _Pictures:
+    """What is drawn of one sink."""
+
+    pipeline: PipelineFacts
+    sink: SinkFacts
+    title: str
+    coverage: picture.Coverage | None
+    bars: picture.Bars | None
+    lags: tuple[picture.Lag, ...]
+    lag_total: int
+    lag_unknown: int
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A check with its evidence made ready for tables."""
+
+    result: CheckResult
+    evidence: tuple[tuple[str, str, bool], ...]
+    columns: tuple[str, ...]
+    samples: tuple[tuple[str, ...], ...]
+    findings: tuple[Finding, ...]
+    more: int
+
+
+def _findings(run: RunResult) -> list[_Item]:
+    """Every finding once (two checks may report the same one), worst first."""
+    seen: dict[Finding, str] = {}
+    for result in run.results:
+        for finding in result.findings:
+            seen.setdefault(finding, result.name)
+
+    def key(pair: tuple[Finding, str]) -> tuple[Any, ...]:
+        f = pair[0]
+        return (
+            _LEVELS.index(f.level),
+            f.pipeline or "",
+            f.sink or "",
+            f.topic or "",
+            -1 if f.partition is None else f.partition,
+            -1 if f.start_offset is None else f.start_offset,
+        )
+
+    return [_Item(finding, check, n) for n, (finding, check) in enumerate(sorted(seen.items(), key=key))]
+
+
+def _ordered(run: RunResult) -> list[PipelineFacts]:
+    """The pipelines, those that need attention first."""
+    return sorted(run.pipelines, key=lambda p: ANSWERS.index(p.answer))
+
+
+def _pictures(pipeline: PipelineFacts, sink: SinkFacts) -> _Pictures:
+    known = [p.lag for p in sink.partitions if p.lag is not None]
+    return _Pictures(
+        pipeline=pipeline,
+        sink=sink,
+        title=sink_name(pipeline.name, sink.name),
+        coverage=picture.coverage(sink),
+        bars=picture.bars(sink),
+        lags=picture.lags(sink),
+        lag_total=sum(known),
+        lag_unknown=len(sink.partitions) - len(known),
+    )
+
+
+def _groups(run: RunResult) -> list[tuple[str, list[_Shown]]]:
+    """Checks by pipeline, pipelines and checks with the worst first."""
+    names = [p.name for p in _ordered(run)]
+    names += sorted({r.pipeline for r in run.results if r.pipeline and r.pipeline not in names})
+    groups = []
+    for name in (*names, None):
+        members = [r for r in run.results if r.pipeline == name]
+        members.sort(key=lambda r: _STATUSES.index(r.status))
+        if members:
+            groups.append((name or "Project", [_shown(r) for r in members]))
+    return groups
+
+
+def _shown(result: CheckResult) -> _Shown:
+    columns: dict[str, None] = {}
+    for sample in result.samples:
+        columns.update(dict.fromkeys(str(k) for k in sample))
+    rows = tuple(
+        tuple(_cell(sample[c]) if c in sample else "" for c in columns)
+        for sample in ({str(k): v for k, v in s.items()} for s in result.samples)
+    )
+    limit = 50
+    return _Shown(
+        result=result,
+        evidence=_key_values(result.evidence),
+        columns=tuple(columns),
+        samples=rows,
+        findings=result.findings[:limit],
+        more=max(len(result.findings) - limit, 0),
+    )
+
+
+def _key_values(values: Mapping[str, Any]) -> tuple[tuple[str, str, bool], ...]:
+    """(key, text, whether the text is JSON of several lines)."""
+    found = []
+    for key, value in values.items():
+        plain = json_value(value)
+        if isinstance(plain, (dict, list)) and plain:
+            short = json.dumps(plain, ensure_ascii=False)
+            wide = len(short) > 80
+            found.append((str(key), json.dumps(plain, ensure_ascii=False, indent=1) if wide else short, wide))
+        else:
+            found.append((str(key), _cell(plain), False))
+    return tuple(found)
+
+
+def _cell(value: Any) -> str:
+    """A value in a table: SQL's word for None, thousands separators for whole numbers that are counts."""
+    plain = json_value(value)
+    if plain is None:
+        return "NULL"
+    if isinstance(plain, (bool, dict, list)):
+        return json.dumps(plain, ensure_ascii=False)
+    return str(plain)
+
+
+def _checks_line(run: RunResult) -> str:
+    counts, total = run.counts(), len(run.results)
+    words = {
+        "fail": "failed",
+        "error": "could not be evaluated",
+        "warn": "warned",
+        "skipped": "skipped",
+        "pass": "passed",
+    }
+    parts = [f"{counts[s]} {words[s]}" for s in _STATUSES if counts[s]]
+    return f"{plural(total, 'check')}: {', '.join(parts)}" if total else "No check ran"
+
+
+def _by_use(in_run: Mapping[Code, int]) -> list[Code]:
+    """Codes of this run first, both groups by weight."""
+    return sorted(MEANINGS, key=lambda c: (c not in in_run, _LEVELS.index(_level(c)), c))
+
+
+def _level(code: Code) -> Level:
+    return Finding(code=code, message="").level

@@ -1,0 +1,85 @@
+"""Jinja for the reports: everything is escaped, control characters are shown, nothing is fetched."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recon.reports import words
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def html(template: str, **values: Any) -> str:
+    """Renders a `*.html.j2` template; a page may run only the scripts that ship with recon."""
+    from markupsafe import Markup
+
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    env = _environment(escape=True)
+    return env.get_template(template).render(
+        **values,
+        script=Markup(script),  # our own files, without any data in them
+        style=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        # No network at all, and no script but ours, whatever stands in the data.
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:",
+    )
+
+
+def markdown(template: str, **values: Any) -> str:
+    """Renders a `*.md.j2` template; values pass the `md` filter where they come from data."""
+    return _environment(escape=False).get_template(template).render(**values)
+
+
+def _environment(*, escape: bool) -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    # autoescape is a constant: select_autoescape() would leave *.j2 names unescaped.
+    env = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=escape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
+    )
+    env.filters.update(
+        number=words.number,
+        when=words.when,
+        day=words.day,
+        sentence=_sentence,
+        md=_markdown_cell,
+    )
+    env.globals.update(
+        offsets=words.offsets,
+        period=words.period,
+        plural=words.plural,
+        sink_name=words.sink_name,
+        topic_partition=words.topic_partition,
+    )
+    return env
+
+
+def _visible(value: Any) -> Any:
+    """Control and direction characters of data as text, so that they can neither hide nor reorder anything."""
+    if type(value) is not str or value.isprintable():
+        return "" if value is None else value
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in value)
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if not text or text[-1] in ".!?" else text + "."
+
+
+def _markdown_cell(value: Any) -> str:
+    """A value from data as inert Markdown: no markup, no line break, no table border of its own."""
+    text = words.one_line("" if value is None else str(value))
+    for character in "\\`*_[]|~":
+        text = text.replace(character, "\\" + character)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,306 @@
+"""Geometry of the report's pictures: facts in, positions in per cent out. It draws nothing.
+
+Positions are per cent of the plot's width, so that a picture fits any screen without being distorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, pairwise
+
+from recon.model import BatchPoint, CoverageCell, PartitionFacts, SinkFacts
+from recon.reports.words import number, offsets, plural, when
+
+# Worst first; the first three need somebody's attention, "in flight" is only not finished yet.
+STATES = ("lost", "gap", "overlap", "in flight", "covered")
+PROBLEMS = frozenset(("lost", "gap", "overlap"))
+FEW = 24  # partitions that are shown in full, each on a row with its name
+MAX_PROBLEM_ROWS = 40
+MAX_CELLS = 6000  # per picture; beyond it neighbours share a slot and the worst state shows
+MAX_BARS = 240
+
+_STEPS = [
+    timedelta(seconds=s) for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
+] + [timedelta(days=d) for d in (1, 2, 7, 14, 30, 90, 180, 365, 730, 1825)]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on the time axis; `date` stands below the time where the day changes."""
+
+    x: float
+    label: str
+    date: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """A rectangle on a row."""
+
+    x: float
+    width: float
+    state: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One topic partition."""
+
+    label: str
+    name: str
+    worst: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The coverage of one sink. `first` rows are shown at once, `every` row on demand (empty: same as `first`)."""
+
+    first: tuple[Row, ...]
+    every: tuple[Row, ...]
+    ticks: tuple[Tick, ...]
+    states: tuple[str, ...]
+    partitions: int
+    problems: int
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One point of the rows chart; heights in per cent. `rows` is None when the commits do not say."""
+
+    x: float
+    width: float
+    rows: float | None
+    offsets: float
+    epoch: int
+    title: str
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Rows per micro-batch. `levels` are horizontal lines (height in per cent, label)."""
+
+    bars: tuple[Bar, ...]
+    epochs: tuple[tuple[float, int], ...]
+    ticks: tuple[Tick, ...]
+    levels: tuple[tuple[float, str], ...]
+    in_order: bool
+    unknown: int
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Lag of one topic partition; `share` is per cent of the largest."""
+
+    name: str
+    lag: int | None
+    share: float
+
+
+def coverage(sink: SinkFacts) -> Coverage | None:
+    """The picture of a sink's offsets over time; None when there is nothing to draw."""
+    cells = [cell for partition in sink.partitions for cell in partition.cells]
+    if not cells:
+        return None
+    start, end = min(c.from_time for c in cells), max(c.to_time for c in cells)
+    span = max(end - start, timedelta(seconds=1))
+    rows = [_row(p, fold(p.cells, span / 200), start, span) for p in sink.partitions if p.cells]
+    if sum(len(row.blocks) for row in rows) > MAX_CELLS:
+        slots = max(8, MAX_CELLS // len(rows))
+        rows = [replace(row, blocks=tuple(_coarse(row.blocks, slots))) for row in rows]
+    ordered = sorted(rows, key=lambda row: STATES.index(row.worst))  # stable: partitions stay ascending
+    problems = [row for row in ordered if row.worst in PROBLEMS]
+    few = len(rows) <= FEW
+    seen = {block.state for row in rows for block in row.blocks}
+    return Coverage(
+        first=tuple(ordered if few else problems[:MAX_PROBLEM_ROWS]),
+        every=() if few else tuple(rows),
+        ticks=tuple(_ticks(start, start + span)),
+        states=tuple(s for s in reversed(STATES) if s in seen),
+        partitions=len(rows),
+        problems=len(problems),
+    )
+
+
+def fold(cells: Sequence[CoverageCell], tolerance: timedelta) -> list[CoverageCell]:
+    """Joins neighbours of one state whose offsets continue each other, over pauses shorter than `tolerance`."""
+    found: list[CoverageCell] = []
+    for cell in cells:
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and last.state == cell.state
+            and last.end_offset == cell.start_offset
+            and cell.from_time - last.to_time <= tolerance
+        ):
+            found[-1] = replace(last, to_time=cell.to_time, end_offset=cell.end_offset)
+        else:
+            found.append(cell)
+    return found
+
+
+def bars(sink: SinkFacts) -> Bars | None:
+    """The picture of rows per micro-batch; None when there is nothing to draw."""
+    points = _fold_points(sorted(sink.points, key=lambda p: p.at))
+    if not points:
+        return None
+    start, span = points[0].at, max(points[-1].at - points[0].at, timedelta(seconds=1))
+    width = min(80 / len(points), 4.0)
+    # Batches that come in bursts would hide each other on a time axis; then they stand in order instead.
+    gaps = [(b.at - a.at) / span * 100 for a, b in pairwise(points)]
+    in_order = sum(gap < width / 2 for gap in gaps) > len(gaps) * 0.3
+    top, levels = _scale(max(max(p.offsets, p.rows_written or 0) for p in points))
+    found, epochs = [], []
+    for n, point in enumerate(points):
+        share = (n + 0.5) / len(points) if in_order else (point.at - start) / span
+        x = share * 100 - width / 2 if in_order else share * (100 - width)
+        if n and point.epoch != points[n - 1].epoch:
+            epochs.append((round(max(x - width * 0.15, 0), 3), point.epoch))
+        found.append(
+            Bar(
+                x=round(x, 3),
+                width=round(width, 3),
+                rows=None if point.rows_written is None else round(point.rows_written / top * 100, 2),
+                offsets=round(point.offsets / top * 100, 2),
+                epoch=point.epoch,
+                title=_point_title(point),
+            )
+        )
+    return Bars(
+        bars=tuple(found),
+        epochs=tuple(epochs),
+        ticks=tuple(_ordered_ticks(points) if in_order else _ticks(start, start + span)),
+        levels=levels,
+        in_order=in_order,
+        unknown=sum(p.rows_written is None for p in points),
+    )
+
+
+def lags(sink: SinkFacts) -> tuple[Lag, ...]:
+    """Lag per topic partition, unknown first, then largest first."""
+    top = max((p.lag or 0 for p in sink.partitions), default=0)
+    ordered = sorted(sink.partitions, key=lambda p: (p.lag is not None, -(p.lag or 0), p.topic, p.partition))
+    return tuple(
+        Lag(
+            name=f"{p.topic}-{p.partition}",
+            lag=p.lag,
+            share=round(max((p.lag or 0) / top * 100, 0.6 if p.lag else 0), 2) if top else 0.0,
+        )
+        for p in ordered
+    )
+
+
+def _row(partition: PartitionFacts, cells: Sequence[CoverageCell], start: datetime, span: timedelta) -> Row:
+    name = f"{partition.topic}-{partition.partition}"
+    blocks = []
+    for cell in cells:
+        x = (cell.from_time - start) / span * 100
+        width = (cell.to_time - cell.from_time) / span * 100
+        # A short loss must be seen on a picture of a year.
+        width = max(width, 0.15 if cell.state == "covered" else 0.5)
+        size = plural(cell.end_offset - cell.start_offset, "offset")
+        title = (
+            f"{name}: {cell.state}, {offsets(cell.start_offset, cell.end_offset)}, {size}, "
+            f"{when(cell.from_time)} to {when(cell.to_time)}"
+        )
+        blocks.append(Block(round(min(x, 100 - width), 3), round(width, 3), cell.state, title))
+    worst = min((c.state for c in cells), key=STATES.index)
+    # Problems are drawn last, so that a widened one is not hidden by its neighbour.
+    blocks.sort(key=lambda block: block.state != "covered")
+    label = name if len(name) <= 16 else "…" + name[-15:]
+    return Row(label=label, name=name, worst=worst, blocks=tuple(blocks))
+
+
+def _coarse(blocks: Sequence[Block], slots: int) -> Iterator[Block]:
+    """At most `slots` blocks: those that begin in one slot become one, which shows its worst state."""
+    ordered = sorted(blocks, key=lambda b: b.x)
+    for _, members in groupby(ordered, key=lambda b: int(b.x / 100 * slots)):
+        group = list(members)
+        worst = min(group, key=lambda b: STATES.index(b.state))
+        end = max(b.x + b.width for b in group)
+        more = "" if len(group) == 1 else f" (and {len(group) - 1} more stretches here)"
+        yield Block(group[0].x, round(end - group[0].x, 3), worst.state, worst.title + more)
+
+
+def _fold_points(points: Sequence[BatchPoint]) -> list[BatchPoint]:
+    """At most about MAX_BARS points; only batches of one epoch are folded together."""
+    size = -(-len(points) // MAX_BARS)
+    found: list[BatchPoint] = []
+    for _, members in groupby(points, key=lambda p: p.epoch):
+        epoch = list(members)
+        for n in range(0, len(epoch), size or 1):
+            group = epoch[n : n + size]
+            known = [p.rows_written for p in group if p.rows_written is not None]
+            found.append(
+                replace(
+                    group[0],
+                    last_batch_id=group[-1].last_batch_id,
+                    batches=sum(p.batches for p in group),
+                    offsets=sum(p.offsets for p in group),
+                    rows_written=sum(known) if len(known) == len(group) else None,
+                )
+            )
+    return found
+
+
+def _point_title(point: BatchPoint) -> str:
+    ids = (
+        f"batch {point.first_batch_id}"
+        if point.batches == 1
+        else f"batches {point.first_batch_id} to {point.last_batch_id}"
+    )
+    rows = f"{number(point.rows_written)} rows written"
+    return f"{ids} of epoch {point.epoch}: {rows}, {number(point.offsets)} offsets read, {when(point.at)}"
+
+
+def _scale(largest: int) -> tuple[float, tuple[tuple[float, str], ...]]:
+    """The top of the value axis and three or four round levels on it."""
+    largest = max(largest, 1)
+    step = next(m * 10**e for e in range(19) for m in (1, 2, 5) if largest / (m * 10**e) <= 4)
+    count = -(-largest // step)
+    return float(step * count), tuple((n * 100 / count, _short(step * n)) for n in range(count + 1))
+
+
+def _short(value: int) -> str:
+    for unit, letter in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if value >= unit:
+            return f"{value / unit:g} {letter}"
+    return str(value)
+
+
+def _ticks(start: datetime, end: datetime) -> Iterator[Tick]:
+    span = end - start
+    step = next((s for s in _STEPS if span / s <= 6), _STEPS[-1])
+    base = datetime(start.year, start.month, start.day, tzinfo=start.tzinfo)
+    at = base + -(-(start - base) // step) * step
+    day = None
+    while at <= end:
+        yield _tick(
+            (at - start) / span * 100, at, day, daily=step >= timedelta(days=1), fine=step < timedelta(minutes=1)
+        )
+        day = at.date()
+        at += step
+
+
+def _ordered_ticks(points: Sequence[BatchPoint]) -> Iterator[Tick]:
+    day = None
+    for n in range(0, len(points), -(-len(points) // 6)):
+        at = points[n].at
+        yield _tick((n + 0.5) / len(points) * 100, at, day, daily=False, fine=False)
+        day = at.date()
+
+
+def _tick(x: float, at: datetime, previous_day: object, *, daily: bool, fine: bool) -> Tick:
+    at = at.astimezone(UTC) if at.tzinfo else at
+    date = f"{at:%Y-%m-%d}"
+    label = f"{at:%m-%d}" if daily else f"{at:%H:%M:%S}" if fine else f"{at:%H:%M}"
+    if daily:
+        date = f"{at:%Y}" if previous_day is None else ""
+    elif at.date() == previous_day:
+        date = ""
+    anchor = "start" if x < 4 else "end" if x > 96 else "middle"
+    return Tick(round(x, 3), label, date, anchor)

@@ -1,0 +1,97 @@
+"use strict";
+(function () {
+  var root = document.documentElement;
+  root.classList.add("js");
+  function all(selector, inside) { return Array.prototype.slice.call((inside || document).querySelectorAll(selector)); }
+
+  // Light or dark: the system's choice until the reader makes one.
+  var toggle = document.getElementById("theme");
+  if (toggle) {
+    var dark = function () {
+      var chosen = root.getAttribute("data-theme");
+      return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    };
+    var label = function () { toggle.textContent = dark() ? "Light" : "Dark"; };
+    toggle.addEventListener("click", function () { root.setAttribute("data-theme", dark() ? "light" : "dark"); label(); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", label);
+    toggle.classList.remove("hidden");
+    label();
+  }
+
+  // Findings: filter and sort.
+  var table = document.getElementById("findings-table"), more = document.getElementById("f-more");
+  if (table) {
+    var body = table.tBodies[0], rows = all("tr", body);
+    var text = document.getElementById("f-text"), code = document.getElementById("f-code"), pipeline = document.getElementById("f-pipeline");
+    var levels = all("input[name=f-level]"), shown = document.getElementById("f-shown"), none = document.getElementById("f-none");
+    var limit = 60; // rows at once; the page stays short, and the rest is one tap away
+    var filter = function () {
+      var words = text.value.toLowerCase().split(/\s+/).filter(Boolean), on = {}, count = 0;
+      levels.forEach(function (box) { on[box.value] = box.checked; });
+      rows.forEach(function (row) {
+        var told = row.textContent.toLowerCase();
+        var keep = on[row.dataset.level] && (!code.value || row.dataset.code === code.value) &&
+          (!pipeline.value || row.dataset.pipeline === pipeline.value) &&
+          words.every(function (word) { return told.indexOf(word) >= 0; });
+        count += keep ? 1 : 0;
+        row.classList.toggle("hidden", !keep || count > limit);
+      });
+      shown.textContent = count === rows.length ? "" : count + " of " + rows.length + " match";
+      more.textContent = "Show all " + count;
+      more.parentNode.classList.toggle("hidden", count <= limit);
+      none.classList.toggle("hidden", count > 0);
+    };
+    more.addEventListener("click", function () { limit = Infinity; filter(); });
+    [text, code, pipeline].concat(levels).forEach(function (field) {
+      field.addEventListener("input", filter);
+      field.addEventListener("change", filter);
+    });
+    all("th button", table).forEach(function (button) {
+      button.addEventListener("click", function () {
+        var th = button.parentNode, index = th.cellIndex, down = th.getAttribute("aria-sort") === "ascending";
+        all("th", table).forEach(function (other) { other.removeAttribute("aria-sort"); });
+        th.setAttribute("aria-sort", down ? "descending" : "ascending");
+        var key = function (row) { var cell = row.cells[index]; return cell.dataset.v === undefined ? cell.textContent.trim() : cell.dataset.v; };
+        rows.sort(function (a, b) {
+          var x = key(a), y = key(b);
+          if (x === "" || y === "") { return (x === "" ? 1 : 0) - (y === "" ? 1 : 0); } // nothing stands last, both ways
+          return x.localeCompare(y, "en", { numeric: true }) * (down ? -1 : 1);
+        });
+        rows.forEach(function (row) { body.appendChild(row); });
+        filter();
+      });
+    });
+    filter(); // a browser may restore the fields when the page is loaded again
+  }
+
+  // Checks: by status.
+  var statuses = all("input[name=c-status]");
+  var pick = function () {
+    var on = {};
+    statuses.forEach(function (box) { on[box.value] = box.checked; });
+    all(".check").forEach(function (check) { check.classList.toggle("hidden", !on[check.dataset.status]); });
+    all(".check-group").forEach(function (group) {
+      group.classList.toggle("hidden", all(".check:not(.hidden)", group).length === 0);
+    });
+  };
+  statuses.forEach(function (box) { box.addEventListener("input", pick); });
+  if (statuses.length) { pick(); }
+
+  // Pictures: a tap tells what a tooltip tells.
+  all(".pick-area").forEach(function (area) {
+    area.addEventListener("click", function (event) {
+      var at = event.target;
+      while (at && at !== area && !(at.querySelector && at.querySelector(":scope > title"))) { at = at.parentNode; }
+      if (at && at !== area) { area.querySelector(".picked").textContent = at.querySelector(":scope > title").textContent; }
+    });
+  });
+
+  // On paper nothing is folded away.
+  var opened = [];
+  addEventListener("beforeprint", function () {
+    opened = all("details:not([open])");
+    opened.forEach(function (d) { d.open = true; });
+    if (more) { more.click(); }
+  });
+  addEventListener("afterprint", function () { opened.forEach(function (d) { d.open = false; }); });
+})();

@@ -1,0 +1,105 @@
+"""How figures, times and places are put into words, the same in every report."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+from recon.model import Finding
+
+
+def one_line(text: str) -> str:
+    r"""Text from data as one printable line: control characters (also terminal escapes) become `\x1b` and such.
+
+    >>> one_line("a\nb\x1b[31m")
+    'a b\\x1b[31m'
+    """
+    joined = " ".join(text.split("\n"))
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+
+
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "batch", "batches"), plural(12000, "row")
+    ('1 batch', '12,000 rows')
+    """
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def number(value: int | float | None) -> str:
+    """A figure with thousands separators; an unknown one is said to be unknown, never 0."""
+    if value is None:
+        return "unknown"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def duration(seconds: float) -> str:
+    """A duration as dbt tells it.
+
+    >>> duration(61.5)
+    '0 hours 1 minutes and 1.50 seconds'
+    """
+    hours, rest = divmod(seconds, 3600)
+    minutes, left = divmod(rest, 60)
+    return f"{int(hours)} hours {int(minutes)} minutes and {left:.2f} seconds"
+
+
+def offsets(start: int | None, end: int | None) -> str:
+    """A half-open range of offsets, `[5, 9)`; empty when there is none."""
+    if start is None or end is None:
+        return "" if start is None else f"from {start}"
+    return f"[{start}, {end})"
+
+
+def topic_partition(finding: Finding) -> str:
+    """`orders-3`, the way Kafka's own tools write a topic partition."""
+    if finding.topic is None:
+        return ""
+    return finding.topic if finding.partition is None else f"{finding.topic}-{finding.partition}"
+
+
+def located(finding: Finding) -> str:
+    """Where a finding is: partition, range, batch."""
+    batch = "" if finding.batch_id is None else f"batch {finding.batch_id}"
+    parts = (topic_partition(finding), offsets(finding.start_offset, finding.end_offset), batch)
+    return one_line(" ".join(part for part in parts if part))
+
+
+def sink_name(pipeline: str | None, sink: str | None) -> str:
+    """A pipeline and its sink; one name when both have the same.
+
+    >>> sink_name("orders", "orders"), sink_name("orders", "daily"), sink_name("orders", None)
+    ('orders', 'orders → daily', 'orders')
+    """
+    if pipeline is None:
+        return "whole project"
+    return pipeline if sink in (None, pipeline) else f"{pipeline} → {sink}"
+
+
+def when(value: datetime | None) -> str:
+    """A moment in UTC, to the second.
+
+    >>> when(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    '2026-01-02 03:04:05 UTC'
+    """
+    if value is None:
+        return "unknown"
+    return f"{_utc(value):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def day(value: date | datetime | None) -> str:
+    """A day, ISO 8601."""
+    if value is None:
+        return "unknown"
+    return _utc(value).date().isoformat() if isinstance(value, datetime) else value.isoformat()
+
+
+def period(start: datetime | None, end: datetime) -> str:
+    """The audited period in words."""
+    if start is None:
+        return f"from the beginning to {when(end)}"
+    return f"{when(start).removesuffix(' UTC')} to {when(end)}"
+
+
+def _utc(value: datetime) -> datetime:
+    return value.astimezone(UTC) if value.tzinfo is not None else value

@@ -1,0 +1,159 @@
+"""The reports in a real browser: no errors, no requests, filters that filter, phones and dark screens."""
+
+from __future__ import annotations
+
+import pytest
+import sample_run
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
+
+from recon.reports import compliance, html
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    return {
+        "report": html.write(sample_run.sample_run(), folder / "report.html"),
+        "hostile": html.write(sample_run.hostile_run(), folder / "hostile.html"),
+        "big": html.write(sample_run.big_run(), folder / "big.html"),
+        "compliance": compliance.write_html(sample_run.sample_compliance(), folder / "compliance.html"),
+    }
+
+
+def visible(browser, selector):
+    return [e for e in browser.find_elements(By.CSS_SELECTOR, selector) if e.is_displayed()]
+
+
+def findings(browser):
+    return visible(browser, "#findings-table tbody tr")
+
+
+def test_answer_and_findings_are_seen(open_page, pages):
+    browser = open_page(pages["report"])
+    assert browser.find_element(By.TAG_NAME, "h1").text == "1 of 3 pipelines is not complete, 1 could not be proved"
+    cards = [card.text.splitlines()[:2] for card in visible(browser, ".card")]
+    assert cards == [["payments", "not complete"], ["clicks", "could not be proved"], ["orders", "complete"]]
+    assert len(findings(browser)) == 23
+    assert findings(browser)[0].text.startswith("fail")
+    heights = [e.size["height"] for e in visible(browser, "#coverage svg[role=img]")]
+    assert len(heights) == 3
+    assert min(heights) > 60
+
+
+def test_filters_filter(open_page, pages):
+    browser = open_page(pages["report"])
+    box = browser.find_element(By.ID, "f-text")
+    box.send_keys("payments-1 GAP")
+    assert [row.find_elements(By.TAG_NAME, "td")[1].text for row in findings(browser)] == ["GAP"]
+    assert browser.find_element(By.ID, "f-shown").text == "1 of 23 match"
+    box.send_keys(" nothing like this")
+    assert findings(browser) == []
+    assert visible(browser, "#f-none")
+    box.clear()
+    box.send_keys(" ")
+    assert len(findings(browser)) == 23
+
+    Select(browser.find_element(By.ID, "f-code")).select_by_value("LOSS_RETENTION")
+    assert len(findings(browser)) == 12
+    Select(browser.find_element(By.ID, "f-code")).select_by_value("")
+    Select(browser.find_element(By.ID, "f-pipeline")).select_by_value("orders")
+    assert len(findings(browser)) == 3
+    Select(browser.find_element(By.ID, "f-pipeline")).select_by_value("")
+
+    browser.find_element(By.CSS_SELECTOR, "input[name=f-level][value=fail]").click()
+    assert len(findings(browser)) == 8
+    assert not any(row.text.startswith("fail") for row in findings(browser))
+
+
+def test_columns_sort_numbers_as_numbers(open_page, pages):
+    browser = open_page(pages["report"])
+
+    def batches():
+        return [row.find_elements(By.TAG_NAME, "td")[5].text for row in findings(browser)]
+
+    button = browser.find_elements(By.CSS_SELECTOR, "#findings-table th button")[5]
+    button.click()
+    rising = [int(b) for b in batches() if b]
+    assert rising == sorted(rising)
+    assert batches()[-1] == ""
+    button.click()
+    falling = [int(b) for b in batches() if b]
+    assert falling == sorted(falling, reverse=True)
+    assert falling[0] == 144
+
+
+def test_checks_open_and_filter(open_page, pages):
+    browser = open_page(pages["report"])
+    assert len(visible(browser, ".check")) == 19
+    for status in ("pass", "warn", "error", "skipped"):
+        browser.find_element(By.CSS_SELECTOR, f"input[name=c-status][value={status}]").click()
+    shown = visible(browser, ".check")
+    assert [s.get_attribute("data-status") for s in shown] == ["fail"] * 4
+    assert "P-1003" not in browser.find_element(By.ID, "checks").text
+    for check in shown:
+        check.find_element(By.TAG_NAME, "summary").click()
+    assert "P-1003" in browser.find_element(By.ID, "checks").text
+
+
+def test_a_tap_on_the_picture_tells_the_range(open_page, pages):
+    browser = open_page(pages["report"])
+    cell = browser.find_element(By.CSS_SELECTOR, "#coverage .chart-grid rect.s-lost")
+    browser.execute_script("arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", cell)
+    (told,) = [p.text for p in visible(browser, "#coverage .picked")]
+    assert told.startswith("payments-2: lost, [")
+
+
+@pytest.mark.parametrize("page", ["report", "compliance"])
+def test_dark_by_the_system_and_by_the_button(open_page, pages, page):
+    browser = open_page(pages[page], theme="dark")
+
+    def luminance(selector, which):
+        colour = browser.find_element(By.CSS_SELECTOR, selector).value_of_css_property(which)
+        red, green, blue = (int(float(c)) for c in colour[colour.index("(") + 1 : -1].split(",")[:3])
+        return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
+
+    assert luminance("body", "background-color") < 0.15
+    assert luminance("h1", "color") > 0.8
+    browser.find_element(By.ID, "theme").click()
+    assert luminance("body", "background-color") > 0.85
+    assert luminance("h1", "color") < 0.2
+
+
+@pytest.mark.parametrize("page", ["report", "hostile", "big", "compliance"])
+def test_a_phone_does_not_scroll_sideways(open_page, pages, page):
+    browser = open_page(pages[page], width=390)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert browser.execute_script("return innerWidth") == 390
+    assert browser.execute_script("return document.documentElement.scrollWidth") == 390
+
+
+def test_data_does_not_run(open_page, pages):
+    browser = open_page(pages["hostile"])
+    browser.find_element(By.ID, "f-text").send_keys("alert('x')")
+    assert len(findings(browser)) > 0
+    assert browser.find_elements(By.CSS_SELECTOR, "main script") == []
+
+
+def test_all_partitions_on_demand(open_page, pages):
+    browser = open_page(pages["big"])
+    assert len(visible(browser, "#coverage svg[role=img]")) == 2
+    (more,) = [e for e in visible(browser, "#coverage summary") if e.text == "Show all 200 partitions"]
+    more.click()
+    assert len(visible(browser, "#coverage svg[role=img]")) == 3
+    tall = max(e.size["height"] for e in visible(browser, "#coverage svg[role=img]"))
+    assert 900 < tall < 1200
+
+
+def test_compliance_can_be_read_and_printed(open_page, pages):
+    browser = open_page(pages["compliance"])
+    conclusion = browser.find_element(By.ID, "conclusion").text
+    assert conclusion.startswith("not complete\nOf 11,628 micro-batches")
+    assert len(visible(browser, ".exceptions tbody tr")) == 3
+    assert [e.text.split("\n")[0] for e in visible(browser, ".signatures .line")] == ["Prepared by", "Reviewed by"]
+    import base64
+
+    pdf = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
+    assert pdf.startswith(b"%PDF-")
