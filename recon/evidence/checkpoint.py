@@ -94,9 +94,7 @@ def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitnes
         _batch(storage, plan, plans.get(batch_id - 1), initial, index, committed=batch_id in committed)
         for batch_id, plan in plans.items()
     ]
-    return CheckpointWitness(
-        location=storage.uri, query_id=query, batches=batches, sources=max(len(names), 1)
-    )
+    return CheckpointWitness(location=storage.uri, query_id=query, batches=batches, sources=max(len(names), 1))
 
 
 def read_batch(storage: Storage, batch_id: int) -> CheckpointBatch:
@@ -203,9 +201,7 @@ def _initial_offsets(storage: Storage, source: str) -> _Offsets | None:
         raise _broken(storage, name, "the offsets are missing after the version line")
     offsets = _kafka(_json(storage, name, body))
     if offsets is None:
-        raise _broken(
-            storage, name, f'expected {{"topic":{{"partition":offset}}}} and found {_excerpt(body)}'
-        )
+        raise _broken(storage, name, f'expected {{"topic":{{"partition":offset}}}} and found {_excerpt(body)}')
     return offsets
 
 
@@ -225,9 +221,7 @@ def _planned(storage: Storage, batch_id: int, *, kafka: bool = True) -> _Planned
         if version == "v2":
             source, colon, text = line.partition(":")
             if not colon or not source:
-                raise _broken(
-                    storage, name, f"line {position + 3} is not `source:offset` but {_excerpt(line)}"
-                )
+                raise _broken(storage, name, f"line {position + 3} is not `source:offset` but {_excerpt(line)}")
         if text == "-":
             sources[source] = None
             continue
@@ -290,10 +284,8 @@ def _check_version(storage: Storage, name: str, found: bytes, known: tuple[str, 
     if text in known:
         return text
     if not text:
-        raise _broken(storage, name, "it is empty" if not found else "its first line is blank")
-    raise _broken(
-        storage, name, f"its first line is {_excerpt(found)} where {' or '.join(known)} is expected"
-    )
+        raise _broken(storage, name, "it is empty")
+    raise _broken(storage, name, f"its first line is {_excerpt(found)} where {' or '.join(known)} is expected")
 
 
 def _json(storage: Storage, name: str, text: bytes | str, *, line: int | None = None) -> Any:

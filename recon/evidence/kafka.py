@@ -236,6 +236,8 @@ class KafkaAdmin:
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "isolation.level": isolation_level,
+            # A full local queue would otherwise make the fetcher sleep for a second.
+            "fetch.queue.backoff.ms": 10,
             **conf,
         }
         try:
