@@ -116,7 +116,7 @@ def test_only_the_versions_asked_for_are_read(tmp_path: Path) -> None:
     # version 1 is torn and never opened; the properties, set at version 0, are those of the table
     witness = delta_log.read(storage, from_version=2, to_version=4)
     assert list(witness.commits) == [2, 3, 4]
-    assert (witness.first_retained, witness.last) == (0, 5)
+    assert (witness.first_retained, witness.last, witness.log_retention_days) == (0, 5, 14.0)
     with pytest.raises(EvidenceError, match=r"00000000000000000001\.json"):
         delta_log.read(storage)
 
@@ -125,7 +125,20 @@ def test_properties_before_the_versions_read_are_found(tmp_path: Path) -> None:
     table = tmp_path / "orders"
     write_deltalake(str(table), rows(1), configuration={"delta.logRetentionDuration": "interval 2 weeks"})
     append(table, rows(2), 1)
-    assert delta_log.read(Storage(str(table)), from_version=1).log_retention_days == 14.0
+    storage = Storage(str(table))
+    assert delta_log.read(storage, from_version=1).log_retention_days == 14.0
+    DeltaTable(str(table)).alter.set_table_properties({"delta.logRetentionDuration": "interval 3 weeks"})
+    append(table, rows(3), 2)
+    assert delta_log.read(storage, from_version=3).log_retention_days == 21.0
+    assert delta_log.read(storage, to_version=1).log_retention_days == 21.0
+    assert delta_log.read(storage).log_retention_days == 21.0
+    # behind a checkpoint the old commits may be gone
+    DeltaTable(str(table)).create_checkpoint()
+    append(table, rows(4), 3)
+    for version in range(3):
+        (table / "_delta_log" / f"{version:020d}.json").unlink()
+    assert delta_log.read(storage, from_version=4).log_retention_days == 21.0
+    assert delta_log.read(storage, from_version=4).first_retained == 3
 
 
 def test_a_checksum_file_tells_of_the_whole_table(tmp_path: Path) -> None:
