@@ -1,0 +1,142 @@
+"""The count identity: do rows and offsets of each micro-batch add up, from the ledger alone?
+
+`end - start = rows + transaction markers + aborted + compacted + expired + unexplained`: where rows (written, filtered
+and quarantined) are as many as offsets, nothing is left to explain and no row need be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from recon.checks._coverage import Coverage, Key, Stretch, coverage, widths
+from recon.model import EntryHead, LedgerSlice
+from recon.offsets import Spans
+
+
+class Counted(NamedTuple):
+    """One entry's counts.
+
+    `deficit`: offsets that no counted row accounts for; None when counts cannot say. `dropped`: rows recorded as
+    filtered or quarantined within the entry's own ranges; None when unknown (also where trimming dropped rows of other
+    entries). `explodes`: the transform made more rows than it read, so counts prove nothing. `surplus`: more rows
+    than offsets, and no transform to make them.
+    """
+
+    deficit: int | None
+    dropped: int | None
+    explodes: bool
+    surplus: int
+
+    @property
+    def proved(self) -> bool:
+        """Whether counts alone prove that every offset is accounted for."""
+        return self.deficit == 0 and not self.explodes and not self.surplus
+
+
+class Piece(NamedTuple):
+    """Offsets [start, end) of one entry in one topic partition.
+
+    `leads`: the entry's range begins with them. What Kafka deletes while a micro-batch reads is always a beginning.
+    """
+
+    entry: int
+    key: Key
+    start: int
+    end: int
+    leads: bool
+
+
+@dataclass(frozen=True)
+class Account:
+    """The judged entries of a slice with their counts.
+
+    Args:
+        covered: where they lie.
+        counted: counts per judged entry, in reading order, replays left out.
+        transforms: whether the writer filters or makes rows, as far as entries show.
+    """
+
+    covered: Coverage
+    counted: Mapping[int, Counted]
+    transforms: bool
+
+    @property
+    def open(self) -> list[int]:
+        """Entries that counts alone do not prove."""
+        return [entry for entry, counts in self.counted.items() if not counts.proved]
+
+    def judged(self) -> dict[tuple[str, int], list[tuple[Key, Stretch]]]:
+        """The stretches of the period by (topic, partition); several sources of one topic fall together."""
+        found: dict[tuple[str, int], list[tuple[Key, Stretch]]] = {}
+        for key, lives in self.covered.lives.items():
+            for life in lives:
+                for stretch in life.stretches:
+                    if self.covered.judged(stretch.first) and stretch.end > stretch.start:
+                        found.setdefault((key.topic, key.partition), []).append((key, stretch))
+        return found
+
+    def overlaps(self) -> dict[Key, Spans]:
+        """Offsets that an entry of the period read though another entry holds them."""
+        found: dict[Key, Spans] = {}
+        for key, lives in self.covered.lives.items():
+            for life in lives:
+                for stretch, twice in life.walk().overlaps if len(life.stretches) > 1 else ():
+                    if self.covered.judged(stretch.first):
+                        found[key] = found.get(key, Spans()).union(twice)
+        return found
+
+    def pieces(self, stretches: Sequence[tuple[Key, Stretch]], wanted: Spans) -> Iterator[Piece]:
+        """`wanted` cut up by the entries that read it; offsets that two entries read go to the first."""
+        import numpy as np
+
+        left = wanted
+        for key, stretch in stretches:
+            if not left:
+                return
+            mine = left.intersect(Spans.of([(stretch.start, stretch.end)]))
+            left = left.minus(mine)
+            low, high = stretch.rows
+            for start, end in mine:
+                row = low + int(np.searchsorted(self.covered.ends[low:high], start, side="right"))
+                begin = int(self.covered.ends[row - 1]) if row > low else stretch.start
+                while start < end:
+                    upto = min(end, int(self.covered.ends[row]))
+                    yield Piece(int(self.covered.entries[row]), key, start, upto, start == begin)
+                    start = begin = upto
+                    row += 1
+
+
+def account(ledger: LedgerSlice) -> Account:
+    """Counts the entries of a slice."""
+    covered = coverage(ledger)
+    width = widths(ledger)
+    transforms = any(
+        head.rows_read not in (None, head.rows_written) and not _trimmed(head, width[i])
+        for i, head in enumerate(ledger.heads)
+    )
+    counted = {
+        entry: _count(ledger.heads[entry], width[entry], transforms=transforms) for entry in covered.judged_entries()
+    }
+    return Account(covered, counted, transforms)
+
+
+def _trimmed(head: EntryHead, width: int) -> bool:
+    """Whether more rows were read than the entry's ranges hold: the rest was dropped as already there."""
+    return head.rows_read is not None and head.rows_read > width and head.rows_read != head.rows_written
+
+
+def _count(head: EntryHead, width: int, *, transforms: bool) -> Counted:
+    trimmed, written, read = _trimmed(head, width), head.rows_written, head.rows_read
+    dropped = None
+    if head.rows_filtered is not None and not trimmed:
+        dropped = head.rows_filtered + (head.rows_quarantined or 0)
+    if written is None:
+        return Counted(None, dropped, False, 0)
+    total = written + (dropped or 0)
+    transformed = transforms if read is None else read != written
+    if total > width:
+        return Counted(None, dropped, True, 0) if transformed else Counted(0, dropped, False, total - width)
+    explodes = read is not None and not trimmed and total > read
+    return Counted(None if explodes else width - total, dropped, explodes, 0)
