@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.model import Code, KafkaTopic, KafkaWitness, LedgerSlice, Unavailable
@@ -144,6 +145,15 @@ class Coverage:
     lives: Mapping[Key, Sequence[Life]]
     ends: Ints
     entries: Ints
+
+    def before(self, entry: int) -> int | None:
+        """The entry read just before this one; None for the first."""
+        place = self._places[entry]
+        return self.order[place - 1] if place else None
+
+    @cached_property
+    def _places(self) -> Mapping[int, int]:
+        return {entry: place for place, entry in enumerate(self.order)}
 
     def judged(self, entry: int) -> bool:
         """Whether an entry belongs to the audited period."""

@@ -123,10 +123,9 @@ def _may_start_anywhere(covered: Coverage, key: Key, entry: int) -> bool:
 
     So it is for the ledger's first entry, and for a topic that is new in the first micro-batch of an epoch.
     """
-    order, heads = covered.order, covered.slice.heads
-    if entry == order[0]:
+    heads, before = covered.slice.heads, covered.before(entry)
+    if before is None:
         return True
-    before = order[order.index(entry) - 1]
     opens_epoch = heads[before].epoch != heads[entry].epoch
     topic_known = any(
         lives[0].stretches[0].first != entry
@@ -142,7 +141,7 @@ def _said(covered: Coverage, hole: Hole) -> str:
     before, at = heads[hole.before.last], heads[hole.at.first]
     if before.epoch != at.epoch:
         return f"epoch {at.epoch} starts beyond the end of epoch {before.epoch}"
-    previous = heads[covered.order[covered.order.index(hole.at.first) - 1]]
+    previous = heads[covered.before(hole.at.first) or 0]
     jump = at.batch_id - previous.batch_id > 1 and previous.epoch == at.epoch
     return f"{named(at)} starts beyond the end of {named(before)}" + (
         f", and batch ids jump from {previous.batch_id} to {at.batch_id}" if jump else ""

@@ -145,13 +145,11 @@ def _reasons(counts: Account, witnesses: Witnesses) -> list[str]:
     log = delta.get(witnesses.sink or "")
     if log is not None:
         still = alive(log)
-        versions = [head.sink_version for head in heads if head.sink_version is not None]
+        first = min((head.sink_version for head in heads if head.sink_version is not None), default=log.last or 0)
         removing = [
             commit.version
             for commit in log.commits.values()
-            if commit.version in still
-            and commit.version > min(versions, default=commit.version)
-            and (changes_rows(commit) or is_restore(commit))
+            if commit.version in still and commit.version > first and (changes_rows(commit) or is_restore(commit))
         ]
         if removing:
             found.append(f"version {some(removing)} of the sink changed rows")
