@@ -249,9 +249,8 @@ class _Gathered:
             since = self.previous.ledger_version if self.previous else None
             operations = ledger.store.operations(after=since)
             return {
-                sink.name: replace(
-                    ledger.slice(self.pipeline.name, sink.name, self.period_from, self.options.to),
-                    operations=operations,
+                sink.name: ledger.slice(
+                    self.pipeline.name, sink.name, self.period_from, self.options.to, operations=operations
                 )
                 for sink in self.pipeline.sinks
             }

@@ -131,10 +131,19 @@ class Ledger:
                 break
         return _in_order(found).slice(max(0, found.num_rows - count))
 
-    def slice(self, pipeline: str, sink: str, from_: datetime | None = None, to: datetime | None = None) -> LedgerSlice:
+    def slice(
+        self,
+        pipeline: str,
+        sink: str,
+        from_: datetime | None = None,
+        to: datetime | None = None,
+        *,
+        operations: Sequence[tuple[int, str]] | None = None,
+    ) -> LedgerSlice:
         """Entries of a (pipeline, sink) committed in [from_, to), with the entry before them as anchor.
 
-        Every seal is recomputed; entries whose hash does not match are named in `broken`.
+        Every seal is recomputed; entries whose hash does not match are named in `broken`. `operations` is the table's
+        own history as far as it is to be judged; all that is kept of it by default.
         """
         import pyarrow as pa
 
@@ -147,7 +156,7 @@ class Ledger:
             sink=sink,
             anchors=anchor.num_rows,
             complete=from_ is None or anchor.num_rows == 0,
-            operations=self.store.operations(),
+            operations=self.store.operations() if operations is None else operations,
         )
 
     def entries(
@@ -174,7 +183,7 @@ class Ledger:
         found: list[Finding] = []
         for of_pipeline, of_sink in self.chains():
             if pipeline in (None, of_pipeline) and sink in (None, of_sink):
-                found.extend(integrity(replace(self.slice(of_pipeline, of_sink), operations=operations)))
+                found.extend(integrity(self.slice(of_pipeline, of_sink, operations=operations)))
         return found
 
     def tidy(self) -> None:
