@@ -24,6 +24,7 @@ from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import checkpoint, delta_log
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import utc_now
+from recon.ledger.rebuild import unrecorded
 from recon.ledger.results import append_run, previous_audit
 from recon.model import (
     CheckpointWitness,
@@ -245,6 +246,10 @@ class _Gathered:
         if not _or_unavailable("ledgers", ledger.exists):
             return Unavailable("ledgers", f"there is no ledger at {ledger.location}; has the hook ever written?")
 
+        # Spark marks a micro-batch as done after its entry is written: read the other way round, one that ends
+        # in between would look like a write without an entry.
+        _ = self.checkpoint
+
         def read() -> Mapping[str, LedgerSlice]:
             since = self.previous.ledger_version if self.previous else None
             operations = ledger.store.operations(after=since)
@@ -266,7 +271,22 @@ class _Gathered:
         def read() -> Mapping[str, DeltaWitness]:
             return {sink.name: self._delta_of(sink) for sink in self.pipeline.sinks}
 
-        return _or_unavailable("delta", read)
+        found = _or_unavailable("delta", read)
+        if not isinstance(found, Unavailable) and self._outruns_ledger(found):
+            del self.ledgers  # the query may have written its entry meanwhile: look once more
+        return found
+
+    def _outruns_ledger(self, delta: Mapping[str, DeltaWitness]) -> bool:
+        """Whether a commit is newer than the ledger as it was read; the entry comes after the commit."""
+        slices = self.ledgers
+        if isinstance(slices, Unavailable):
+            return False
+        return any(
+            unrecorded(
+                of.commits.values(), self.pipeline.name, sink, {(h.epoch, h.batch_id) for h in slices[sink].heads}
+            )
+            for sink, of in delta.items()
+        )
 
     def _delta_of(self, sink: Sink) -> DeltaWitness:
         slices = self.ledgers

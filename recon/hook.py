@@ -297,7 +297,11 @@ class ForeachBatch:
     def _ranges(self, planned: CheckpointBatch) -> tuple[OffsetSpan, ...]:
         topics = sorted({s.topic for s in planned.ranges} | {topic for _, topic, _, _ in planned.new_partitions})
         ids = self._broker.topic_ids(topics)
-        ranges = [span._replace(topic_id=ids.get(span.topic)) for span in planned.ranges]
+        # A topic that was made anew and is shorter now moves the position back: nothing was read.
+        ranges = [
+            span._replace(topic_id=ids.get(span.topic), start_offset=min(span.start_offset, span.end_offset))
+            for span in planned.ranges
+        ]
         if planned.new_partitions:
             # The checkpoint does not say where Spark began to read a partition that appeared meanwhile: it begins
             # at the log start. Unknown, it is taken as 0, so that whatever is missing shows up as missing.
@@ -326,12 +330,22 @@ class ForeachBatch:
     def _known(self, ledger: Ledger, epoch: int, batch: _Batch) -> LedgerEntry | None:
         """The newest entry of this very micro-batch: same epoch, same number, same ranges."""
         for entry in reversed(ledger.last(self.pipeline.name, self.sink.name, _RECENT)):
-            if (entry.epoch, entry.batch_id) != (epoch, batch.batch_id):
-                continue
-            same = offsets_text(_without_ids(entry.offsets)) == offsets_text(_without_ids(batch.ranges))
-            trimmed = self.sink.trim_replayed_offsets and coverage.within(entry.offsets, batch.ranges)
-            return entry if same or trimmed else None
+            if (entry.epoch, entry.batch_id) == (epoch, batch.batch_id):
+                planned = offsets_text(_without_ids(entry.offsets))
+                same = planned == offsets_text(_without_ids(batch.ranges))
+                return entry if same or planned == self._text_when_trimmed(ledger, entry, batch) else None
         return None
+
+    def _text_when_trimmed(self, ledger: Ledger, entry: LedgerEntry, batch: _Batch) -> str | None:
+        """What the entry would hold if it were this micro-batch, less what the ledger held before it."""
+        if not self.sink.trim_replayed_offsets:
+            return None
+        before = ledger.slice(self.pipeline.name, self.sink.name, to=entry.committed_at)
+        earlier = [
+            i for i, head in enumerate(before.heads) if (head.epoch, head.batch_id) != (entry.epoch, entry.batch_id)
+        ]
+        held = coverage.of(before.ranges, earlier)
+        return offsets_text(_without_ids(coverage.remainder(held, batch.ranges)))
 
     def _require_continuity(self, front: LedgerEntry, batch: _Batch) -> None:
         """A new epoch may only go on where the ledger ends, unless the user accepted what it does instead."""

@@ -39,11 +39,14 @@ def relation(held: Sequence[OffsetSpan], wanted: Sequence[OffsetSpan]) -> tuple[
     return overlaps, gaps
 
 
-def of(table: RangeTable) -> Mapping[_Key, Spans]:
-    """Everything the entries cover, per (source, topic, topic id, partition)."""
+def of(table: RangeTable, entries: Iterable[int] | None = None) -> Mapping[_Key, Spans]:
+    """What the entries (all, or those at these places) cover, per (source, topic, topic id, partition)."""
     found: dict[_Key, list[tuple[int, int]]] = {}
-    columns = (table.topic.tolist(), table.partition.tolist(), table.start.tolist(), table.end.tolist())
-    for topic, partition, start, end in zip(*columns, strict=True):
+    wanted = None if entries is None else set(entries)
+    columns = (table.entry, table.topic, table.partition, table.start, table.end)
+    for entry, topic, partition, start, end in zip(*(column.tolist() for column in columns), strict=True):
+        if wanted is not None and entry not in wanted:
+            continue
         found.setdefault((*table.topics[topic], partition), []).append((start, end))
     return {key: Spans.of(spans) for key, spans in found.items()}
 
@@ -63,18 +66,6 @@ def remainder(held: Mapping[_Key, Spans], wanted: Sequence[OffsetSpan]) -> tuple
         if not parts:
             left.append(span._replace(start_offset=end, end_offset=end))
     return tuple(left)
-
-
-def within(parts: Iterable[OffsetSpan], whole: Sequence[OffsetSpan]) -> bool:
-    """Whether every non-empty part lies inside the range of its topic partition, ids aside."""
-    spans = {(s.source, s.topic, s.partition): s for s in whole}
-    for part in parts:
-        outer = spans.get((part.source, part.topic, part.partition))
-        if outer is None:
-            return False
-        if part.span.size and not (outer.start_offset <= part.start_offset and part.end_offset <= outer.end_offset):
-            return False
-    return True
 
 
 def told(spans: Sequence[OffsetSpan]) -> str:

@@ -117,7 +117,9 @@ class Ledger:
         """The newest `count` entries of a (pipeline, sink), oldest first."""
         return columns.entries(self._last(pipeline, sink, count, None))
 
-    def _last(self, pipeline: str, sink: str, count: int, before: datetime | None) -> pa.Table:
+    def _last(
+        self, pipeline: str, sink: str, count: int, before: datetime | None, *, whole_day: bool = False
+    ) -> pa.Table:
         import pyarrow as pa
 
         found = columns.schema().empty_table()
@@ -129,7 +131,7 @@ class Ledger:
             found = pa.concat_tables([found, self.store.read(which)])
             if found.num_rows >= count:
                 break
-        return _in_order(found).slice(max(0, found.num_rows - count))
+        return _in_order(found).slice(0 if whole_day else max(0, found.num_rows - count))
 
     def slice(
         self,
@@ -140,7 +142,7 @@ class Ledger:
         *,
         operations: Sequence[tuple[int, str]] | None = None,
     ) -> LedgerSlice:
-        """Entries of a (pipeline, sink) committed in [from_, to), with the entry before them as anchor.
+        """Entries of a (pipeline, sink) committed in [from_, to), behind the anchors: what the period continues from.
 
         Every seal is recomputed; entries whose hash does not match are named in `broken`. `operations` is the table's
         own history as far as it is to be judged; all that is kept of it by default.
@@ -149,15 +151,33 @@ class Ledger:
 
         which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), from_=from_, to=to)
         found = _in_order(self.store.read(which))
-        anchor = self._last(pipeline, sink, 1, from_) if from_ is not None else found.slice(0, 0)
+        anchors = self._anchors(pipeline, sink, from_) if from_ is not None else found.slice(0, 0)
         return columns.to_slice(
-            pa.concat_tables([anchor, found]),
+            pa.concat_tables([anchors, found]),
             pipeline=pipeline,
             sink=sink,
-            anchors=anchor.num_rows,
-            complete=from_ is None or anchor.num_rows == 0,
+            anchors=anchors.num_rows,
+            complete=from_ is None or anchors.num_rows == 0,
             operations=self.store.operations() if operations is None else operations,
         )
+
+    def _anchors(self, pipeline: str, sink: str, before: datetime) -> pa.Table:
+        """Of the last day before an instant: the newest entry, and the furthest micro-batch of each epoch.
+
+        The newest is what the chain goes on from. It need not be the furthest: it may be a replay, or an older
+        micro-batch that was restored later.
+        """
+        import pyarrow as pa
+
+        day = self._last(pipeline, sink, 1, before, whole_day=True)
+        rows = day.select(["epoch", "batch_id"]).to_pylist()
+        furthest: dict[int, int] = {}
+        for place, row in enumerate(rows):
+            best = furthest.get(row["epoch"])
+            if best is None or row["batch_id"] >= rows[best]["batch_id"]:
+                furthest[row["epoch"]] = place
+        newest = [len(rows) - 1] if rows else []
+        return day.take(pa.array(sorted({*furthest.values(), *newest}), type=pa.int64()))
 
     def entries(
         self,

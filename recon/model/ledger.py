@@ -102,3 +102,4 @@ class LedgerSlice:
     broken: Sequence[int] = ()
     operations: Sequence[tuple[int, str]] = ()  # (version, operation) of the ledger table's own history
     complete: bool = True  # False: the slice starts somewhere in the chain, not at its first entry
+    offsets_texts: Sequence[str] = ()  # canonical text of each head's ranges (recon.model.offsets_text)

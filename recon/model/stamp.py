@@ -52,9 +52,7 @@ def parse_offsets(text: str) -> tuple[OffsetSpan, ...]:
             for partition, start, end in zip(partitions, starts, ends, strict=True)
         )
     except (ValueError, TypeError) as error:
-        raise EvidenceError(
-            f"offset ranges are not in recon's canonical form: {text[:120]!r} ({error})"
-        ) from error
+        raise EvidenceError(f"offset ranges are not in recon's canonical form: {text[:120]!r} ({error})") from error
 
 
 def dump_stamp(stamp: ReconStamp) -> str:
@@ -90,6 +88,4 @@ def parse_stamp(user_metadata: str | None) -> ReconStamp | None:
             raise ValueError("no offsets")
         return ReconStamp(**fields, offsets_text=offsets[:-1])
     except (ValueError, TypeError, KeyError) as error:
-        raise EvidenceError(
-            f"user_metadata starts like recon's mark and is torn: {user_metadata[:120]!r}"
-        ) from error
+        raise EvidenceError(f"user_metadata starts like recon's mark and is torn: {user_metadata[:120]!r}") from error

@@ -195,3 +195,14 @@ def test_an_empty_ledger_has_an_empty_range_table() -> None:
     assert isinstance(found, RangeTable) and len(found) == 0
     assert columns.texts(found, 0) == []
     assert columns.texts(columns.ranges(columns.to_table([replace(entry(), offsets=())])), 1) == ["[]"]
+
+
+def test_the_anchors_hold_the_furthest_batch_though_an_older_one_was_restored_later(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    ledger.append(entry(3, at=AT, epoch=0))
+    ledger.append(entry(0, at=AT + timedelta(minutes=1), epoch=1))
+    ledger.append(entry(1, at=AT + timedelta(minutes=2), epoch=1))
+    ledger.append(entry(0, at=AT + timedelta(minutes=3), epoch=1, attempt=2))
+    ledger.append(entry(2, at=AT + timedelta(days=1), epoch=1))
+    cut = ledger.slice("orders", "orders", AT + timedelta(hours=12))
+    assert [(h.epoch, h.batch_id) for h in cut.heads] == [(0, 3), (1, 1), (1, 0), (1, 2)] and cut.anchors == 3
