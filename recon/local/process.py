@@ -17,7 +17,8 @@ class ChildProcess:
 
     A session of its own keeps Ctrl-C away from it, so that we stop it in order. A tiny guard (a shell that
     waits for our end of a pipe to close) sends it SIGTERM when we die without a chance to clean up; a
-    `detached` process has no guard and lives on.
+    `detached` process has no guard and lives on. With `shown` its standard output is ours, and the log gets
+    standard error alone.
     """
 
     def __init__(
@@ -28,14 +29,15 @@ class ChildProcess:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         detached: bool = False,
+        shown: bool = False,
     ) -> None:
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                stdout=None if shown else output,
+                stderr=output,
                 env=None if env is None else dict(env),
                 cwd=cwd,
                 start_new_session=True,
@@ -62,6 +64,11 @@ class ChildProcess:
             return True
         self._end_guard()
         return False
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, minus the signal's number when a signal ended it; None while it runs."""
+        return self._process.returncode if not self.alive else None
 
     def stop(self, patience: float = 15.0) -> None:
         """SIGTERM; after `patience` seconds SIGKILL to it and what it started. Returns when it is gone."""
