@@ -1,0 +1,120 @@
+"""The compliance report and the rebuilt ledger, from real streams and audits."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from recon.compliance import compliance
+from recon.errors import ConfigError, LedgerError
+from recon.ledger import open_ledger
+from recon.ledger.chain import link
+from recon.ledger.rebuild import rebuild
+from recon.model.compliance import ComplianceReport
+from tests.cases.lake import Lake, failing, findings
+from tests.cases.test_cases import _dying
+
+MakeLake = Callable[..., Lake]
+
+
+def today(lake: Lake) -> ComplianceReport:
+    day = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return compliance(lake.project, day, day + timedelta(days=1))
+
+
+def test_a_clean_period(make_lake: MakeLake) -> None:
+    lake = make_lake(partitions=2)
+    lake.produce(60)
+    lake.run(per_trigger=20)
+    assert lake.audit().exit_code == 0
+    report = today(lake)
+    sink = report.sinks[0]
+    assert (sink.batches, sink.batches_proved, sink.batches_refuted, sink.batches_unproved) == (3, 3, 0, 0)
+    assert (sink.ranges, sink.ranges_proved, sink.offsets, sink.rows_written) == (6, 6, 60, 60)
+    assert sink.chain.verified and sink.chain.entries == 3 and sink.chain.last == lake.entries()[-1].entry_hash
+    assert report.answer == "complete" and report.days_without_audit == ()
+    assert [a.outcome for a in report.audits] == ["complete"]
+
+
+def test_what_no_audit_has_seen_is_not_provable(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(20)
+    lake.run()
+    report = today(lake)
+    assert (report.sinks[0].batches_proved, report.sinks[0].batches_unproved) == (0, 1)
+    assert report.answer == "could not be proved" and report.days_without_audit == (datetime.now(UTC).date(),)
+
+
+def test_a_refuted_batch_stays_refuted(make_lake: MakeLake) -> None:
+    lake = make_lake(sink={"on_new_epoch": "warn"})
+    lake.produce(60)
+    lake.run(per_trigger=20)
+    lake.forget_checkpoint()
+    lake.run(starting=f'{{"{lake.topic}": {{"0": 40}}}}')
+    assert failing(lake.audit()) == {"OVERLAP", "DUPLICATE"}
+    report = today(lake)
+    sink = report.sinks[0]
+    assert (sink.batches, sink.batches_proved, sink.batches_refuted) == (4, 2, 2)
+    assert {str(e.finding.code) for e in report.exceptions} == {"OVERLAP", "DUPLICATE"}
+    assert report.answer == "not complete" and len(sink.epochs) == 2
+
+
+def test_an_empty_period_and_no_ledger_are_told(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    now = datetime.now(UTC)
+    with pytest.raises(ConfigError, match="is empty"):
+        compliance(lake.project, now, now)
+    with pytest.raises(LedgerError, match="there is no ledger at"):
+        compliance(lake.project, now - timedelta(days=1), now)
+
+
+def test_rebuild_restores_what_a_crash_left_out(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(30)
+    lake.run()
+    lake.produce(30)
+    with pytest.raises(StreamingQueryException):
+        lake.run(_dying(lake))
+    assert [(e.batch_id, e.status, e.rows_written) for e in rebuild(lake.project)] == [(1, "rebuilt", 30)]
+    assert rebuild(lake.project) == []
+    run = lake.audit()
+    assert failing(run) == set() and findings(run, "REBUILT")
+    lake.run()
+    assert [(e.batch_id, e.attempt, e.status) for e in lake.entries()][-1] == (1, 2, "already_committed")
+    assert len(lake.rows()) == 60 and lake.audit().pipelines[0].answer == "complete"
+
+
+def test_rebuild_restores_a_whole_ledger(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(60)
+    lake.run(per_trigger=20)
+    before = lake.entries()
+    shutil.rmtree(lake.path / "recon")
+    restored = rebuild(lake.project, "p", "s")
+    assert [(e.batch_id, e.offsets, e.sink_version) for e in restored] == [
+        (e.batch_id, e.offsets, e.sink_version) for e in before
+    ]
+    assert lake.audit().pipelines[0].answer == "complete"
+
+
+def test_a_batch_restored_late_is_no_gap_for_the_next_audit(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(60)
+    lake.run(per_trigger=20)
+    whole = lake.entries()
+    shutil.rmtree(lake.path / "recon")
+    ledger = open_ledger(lake.project)
+    for entry in (whole[0], whole[2]):  # batch 1 was never recorded
+        ledger.append(replace(link(entry, ""), prev_hash=""))
+    assert [e.batch_id for e in rebuild(lake.project)] == [1]
+    assert [e.batch_id for e in lake.entries()] == [0, 2, 1]
+    assert failing(lake.audit()) == set()
+    lake.produce(20)
+    lake.run()
+    run = lake.audit(from_=lake.entries()[-1].committed_at)
+    assert failing(run) == set() and run.pipelines[0].answer == "complete"
