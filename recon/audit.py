@@ -48,7 +48,9 @@ from recon.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A period goes on where the last audit that left no question open ended, within these bounds.
 _AT_LEAST = timedelta(hours=24)
+_AT_MOST = timedelta(days=30)
 _NO_SPARK = "rows were not read (--no-spark)"
 
 
@@ -85,8 +87,8 @@ def audit(
         project: a loaded recon.yml.
         select: dbt-like selectors; everything when empty.
         exclude: selectors of what not to run.
-        from_: begin of the period, UTC; by default where the last audit of the pipeline ended, at least 24 hours
-            back, and the whole ledger when there was no audit.
+        from_: begin of the period, UTC; by default where the last audit of the pipeline ended that left no question
+            open, at least 24 hours and at most 30 days back; the whole ledger when there was no audit.
         to: end of the period, UTC; now by default.
         fail_fast: stop at the first failure; what did not run is `skipped`.
         no_spark: read no rows; checks that need rows are `skipped`.
@@ -228,7 +230,7 @@ class _Gathered:
         if isinstance(ledger, Unavailable):
             return None
         try:
-            return previous_audit(ledger.results, self.pipeline.name)
+            return previous_audit(ledger.results, self.pipeline.name, self.now - _AT_MOST)
         except LedgerError:
             return None
 
@@ -236,7 +238,8 @@ class _Gathered:
     def period_from(self) -> datetime | None:
         if self.options.from_ is not None or self.previous is None:
             return self.options.from_
-        return min(self.previous.generated_at, (self.options.to or self.now) - _AT_LEAST)
+        to = self.options.to or self.now
+        return max(min(self.previous.audited_to or to - _AT_MOST, to - _AT_LEAST), to - _AT_MOST)
 
     @cached_property
     def ledgers(self) -> Mapping[str, LedgerSlice] | Unavailable:

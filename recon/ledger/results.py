@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -89,28 +90,55 @@ def findings_of(row: Mapping[str, Any]) -> list[Finding]:
     return [Finding(**item) for item in json.loads(row["findings"] or "[]")]
 
 
-def previous_audit(store: Store, pipeline: str) -> PreviousAudit | None:
-    """What the newest audit of a pipeline left: chain heads and Kafka's log ends; None when there was none."""
+def previous_audit(store: Store, pipeline: str, not_before: datetime) -> PreviousAudit | None:
+    """What the newest audits of a pipeline left; None when there was none.
+
+    Chain heads and log ends are those of the newest audit. `audited_to` is looked for further back, but not
+    before an instant: it is the end of the newest audit in which every evidence check could be evaluated.
+    """
     from recon.ledger.store import Filter
 
-    heads: dict[str, str] = {}
-    ends: dict[tuple[str, int], int] = {}
-    newest: datetime | None = None
-    version: int | None = None
-    wanted = ["generated_at", "sink", "check", "evidence", "period_to"]
+    found: PreviousAudit | None = None
+    wanted = ["invocation_id", "generated_at", "sink", "check", "kind", "status", "evidence", "period_to"]
     for day in reversed(store.dates()):
         which = Filter(equals=(("pipeline", pipeline),), dates=(day,))
         rows = store.read(which, wanted).sort_by([("generated_at", "ascending")]).to_pylist()
-        for row in rows:
-            evidence = json.loads(row["evidence"] or "{}")
-            if evidence.get("chain_head"):
-                heads[row["sink"]] = evidence["chain_head"]
-            for topic, partition, end in evidence.get("log_ends", ()):
-                ends[(topic, partition)] = end
-            version = evidence.get("ledger_version", version)
-            newest = row["period_to"]
-        if rows:
-            break
-    if newest is None:
-        return None
-    return PreviousAudit(generated_at=newest, chain_heads=heads, log_ends=ends, ledger_version=version)
+        if rows and found is None:
+            found = _left_by(rows)
+        if found is not None:
+            audited_to = _audited_to(rows)
+            if audited_to is not None:
+                return replace(found, audited_to=audited_to)
+            if day < not_before.date():
+                return found
+    return found
+
+
+def _left_by(rows: Sequence[Mapping[str, Any]]) -> PreviousAudit:
+    """What a day's audits, oldest first, left for the next one."""
+    heads: dict[str, str] = {}
+    ends: dict[tuple[str, int], int] = {}
+    version: int | None = None
+    for row in rows:
+        evidence = json.loads(row["evidence"] or "{}")
+        if evidence.get("chain_head"):
+            heads[row["sink"]] = evidence["chain_head"]
+        for topic, partition, end in evidence.get("log_ends", ()):
+            ends[(topic, partition)] = end
+        version = evidence.get("ledger_version", version)
+    return PreviousAudit(generated_at=rows[-1]["period_to"], chain_heads=heads, log_ends=ends, ledger_version=version)
+
+
+def _audited_to(rows: Sequence[Mapping[str, Any]]) -> datetime | None:
+    """The end of the day's newest audit that left no question open; a partial one (--select) does not count."""
+    audits: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["kind"] == "evidence":
+            audits.setdefault(row["invocation_id"], []).append(row)
+    ends = [
+        evidence[0]["period_to"]
+        for evidence in audits.values()
+        if all(row["status"] in ("pass", "warn", "fail") for row in evidence)
+        and any(row["check"] == "ledger_integrity" for row in evidence)
+    ]
+    return max(ends, default=None)

@@ -208,13 +208,15 @@ class PreviousAudit:
     """What the last audit of a pipeline left behind, so that the next can notice what changed since.
 
     `chain_heads` maps sink → entry_hash; `log_ends` maps (topic, partition) → log end offset;
-    `ledger_version` is the version up to which the ledger table's own history was looked at.
+    `ledger_version` is the version up to which the ledger table's own history was looked at;
+    `audited_to` the end of the newest audit that left no question open, None when there is none near.
     """
 
     generated_at: datetime
     chain_heads: Mapping[str, str] = field(default_factory=dict)
     log_ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
     ledger_version: int | None = None
+    audited_to: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
