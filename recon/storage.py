@@ -101,9 +101,7 @@ class Storage:
                 }
                 chosen = {known[k]: v for k, v in options.items() if k in known}
                 return pafs.S3FileSystem(**chosen), f"{parsed.netloc}{parsed.path}".rstrip("/")
-            filesystem, path = pafs.FileSystem.from_uri(
-                self.uri.replace(f"{parsed.scheme}://", f"{scheme}://", 1)
-            )
+            filesystem, path = pafs.FileSystem.from_uri(self.uri.replace(f"{parsed.scheme}://", f"{scheme}://", 1))
             return filesystem, path.rstrip("/")
         except (OSError, ValueError, ImportError) as error:
             raise ConfigError(
