@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -48,11 +49,12 @@ def answer(results: Sequence[CheckResult], sinks: Iterable[str]) -> tuple[Answer
     of `PROOF` to have passed for every sink; anything less could not be proved.
     """
     evidence = [r for r in results if r.kind == "evidence"]
-    refuted = [(r, f) for r in evidence for f in r.findings if f.level is Level.FAIL]
+    refuted = [f for r in evidence for f in r.findings if f.level is Level.FAIL]
     if refuted:
-        first = refuted[0][1]
-        more = f" (and {len(refuted) - 1} more)" if len(refuted) > 1 else ""
-        return "not complete", f"{first.code}: {first.message}{more}"
+        first, *others = refuted
+        counts = Counter(str(finding.code) for finding in others)
+        also = "; also " + ", ".join(f"{count} {code}" for code, count in counts.most_common()) if others else ""
+        return "not complete", f"{first.code}: {first.message}{also}"
     for result in evidence:
         if result.status == "fail":
             return "not complete", f"{result.name}: {result.message}"
@@ -64,7 +66,7 @@ def answer(results: Sequence[CheckResult], sinks: Iterable[str]) -> tuple[Answer
     for result in evidence:
         if result.status in ("error", "skipped"):
             return "could not be proved", f"{result.name}: {result.message}"
-    return "complete", "every offset the stream read is accounted for, up to where it has come"
+    return "complete", "Every offset the stream read is accounted for, up to where it has come"
 
 
 def sink_facts(

@@ -1,0 +1,53 @@
+"""A pipeline's answer in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from recon.facts import PROOF, answer
+from recon.model import CheckResult, Code, Finding, Status
+
+
+def ran(check: str, status: Status = "pass", *codes: Code, kind: str = "evidence") -> CheckResult:
+    findings = tuple(Finding(code=code, message=f"{code} happened") for code in codes)
+    return CheckResult(
+        unique_id=check, name=f"{check}_s", check=check, kind=kind, status=status, failures=len(codes),
+        message="m", pipeline="p", sink="s", findings=findings,
+    )  # fmt: skip
+
+
+def test_complete_needs_every_proof() -> None:
+    proofs = [ran(check) for check in PROOF]
+    assert answer(proofs, ["s"])[0] == "complete"
+    for left_out in range(len(proofs)):
+        said, because = answer(proofs[:left_out] + proofs[left_out + 1 :], ["s"])
+        assert said == "could not be proved"
+        assert PROOF[left_out] in because
+
+
+def test_a_refutation_is_told_first_and_the_others_are_counted() -> None:
+    results = [
+        ran("delta_history", "fail", Code.MUTATED, Code.GAP),
+        ran("source_rows", "fail", Code.LOSS_RETENTION, Code.GAP, Code.REPLAYED),
+    ]
+    assert answer(results, ["s"]) == (
+        "not complete",
+        "MUTATED: MUTATED happened; also 2 GAP, 1 LOSS_RETENTION",
+    )
+
+
+def test_a_single_refutation_stands_alone() -> None:
+    assert answer([ran("source_rows", "fail", Code.LOSS)], ["s"]) == ("not complete", "LOSS: LOSS happened")
+
+
+def test_a_failed_data_test_is_not_incompleteness() -> None:
+    proofs = [ran(check) for check in PROOF]
+    assert answer([*proofs, ran("unique", "fail", kind="data")], ["s"])[0] == "complete"
+
+
+@pytest.mark.parametrize("status", ["error", "skipped"])
+def test_a_witness_that_did_not_answer(status: Status) -> None:
+    proofs = [ran(check) for check in PROOF]
+    said, because = answer([*proofs, ran("kafka_end_offsets", status)], ["s"])
+    assert said == "could not be proved"
+    assert because == "kafka_end_offsets_s: m"
