@@ -179,11 +179,14 @@ def _or_unavailable(witness: str, read: Callable[[], T]) -> T | Unavailable:
 
 
 class _Session:
-    """The Spark session, found or built when the first check needs rows."""
+    """What the pipelines of one run share: the Spark session, found or built when the first check needs rows,
+    and the answer of a broker that cannot be reached, so that it is waited for once.
+    """
 
     def __init__(self, project: Project, no_spark: bool, spark: SparkSession | None) -> None:
         self._project, self._no_spark = project, no_spark
         self.found: SparkSession | None = spark
+        self.broker_down: Unavailable | None = None
 
     def get(self) -> SparkSession | Unavailable:
         if self._no_spark:
@@ -310,15 +313,20 @@ class _Gathered:
         topics = sorted({*self.pipeline.source.topics, *(topic for topic, _ in positions)})
         if "bootstrap.servers" not in self.project.kafka:
             return Unavailable("kafka", "recon.yml has no kafka: bootstrap.servers")
-        return _or_unavailable(
-            "kafka",
-            lambda: kafka.read(
-                self.project.kafka,
-                topics,
-                isolation_level=self.pipeline.source.isolation_level,
-                positions=positions,
-            ),
-        )
+        if self.session.broker_down is None:
+            found = _or_unavailable(
+                "kafka",
+                lambda: kafka.read(
+                    self.project.kafka,
+                    topics,
+                    isolation_level=self.pipeline.source.isolation_level,
+                    positions=positions,
+                ),
+            )
+            if not isinstance(found, Unavailable):
+                return found
+            self.session.broker_down = found
+        return self.session.broker_down
 
     def rows(self, sink: str) -> RowsWitness | Unavailable:
         if sink not in self.rows_read:

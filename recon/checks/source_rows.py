@@ -42,7 +42,8 @@ class SourceRows(EvidenceCheck):
     that still holds the range. Without them the answer is "could not be proved", never pass.
 
     Codes:
-        GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered.
+        GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered; or
+            the commit wrote a row for every offset, and rows are missing now.
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
             are lawful and do not count: entries show it by more rows written than read.
@@ -207,6 +208,7 @@ class _Trial:
         }
         self.overlaps = self.counts.overlaps()
         self.filtered: Counter[TopicPartition] = Counter()
+        self.removed: list[Piece] = []
         self.unexplained = self._unexplained()
 
     def _unexplained(self) -> dict[TopicPartition, list[Piece]]:
@@ -224,7 +226,10 @@ class _Trial:
         for piece in pieces:
             counted = self.counts.counted[piece.entry]
             where = (piece.key.topic, piece.key.partition)
-            if not counted.explodes and counted.dropped == of_entry[piece.entry]:
+            if counted.proved and not counted.dropped:
+                # The commit wrote a row for every offset, whatever Kafka may still know of them.
+                self.removed.append(piece)
+            elif not counted.explodes and counted.dropped == of_entry[piece.entry]:
                 self.filtered[where] += piece.end - piece.start
             else:
                 left.setdefault(where, []).append(piece)
@@ -244,6 +249,11 @@ class _Trial:
             for piece in self._judge_missing(pieces, answer, tally):
                 sought.setdefault(piece.entry, []).append(piece)
         self._judge_sought(sought, explained)
+        self._tell(
+            Code.GAP,
+            self.removed,
+            "had a row each when they were written, and no row carries them now: they were removed from the sink",
+        )
         for (topic, partition), tally in sorted(explained.items()):
             self.explained += tally
             if tally.total():

@@ -397,6 +397,16 @@ def test_38_delete_and_overwrite(make_lake: MakeLake, statement: str) -> None:
         assert "GAP" in failing(run) and "10 rows" in " ".join(f.message for f in findings(run, "MUTATED"))
 
 
+def test_38_deleted_rows_are_a_gap_though_kafka_forgot_them_too(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(60)
+    lake.run(per_trigger=20)
+    lake.sql("DELETE FROM {table} WHERE _source_offset BETWEEN 25 AND 34")
+    lake.kafka.delete_records({(lake.topic, 0): 60})
+    run = lake.audit()
+    assert (0, 25, 35) in ranges(findings(run, "GAP")) and not findings(run, "INCONCLUSIVE", "LOSS_RETENTION")
+
+
 def _edit(lake: Lake, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
     path = str(lake.path / "recon/ledger")
     table = pa.table(DeltaTable(path).scan())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -116,10 +115,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         yield broker
 
 
-def test_it_is_ready_within_fifteen_seconds_and_keeps_its_log(tmp_path: Path) -> None:
-    began = time.monotonic()
+def test_it_runs_until_it_is_left(tmp_path: Path) -> None:
     with LocalKafka(tmp_path / "kafka") as broker:
-        assert time.monotonic() - began < 15
         pid = broker.pid
         assert "kafka.Kafka" in (command_line(pid) or "")
     assert command_line(pid) is None

@@ -1,11 +1,10 @@
-"""`import recon` and `recon --help` stay light: no heavy library, under half a second."""
+"""`import recon` and `recon --help` load no heavy library; what that saves is measured elsewhere."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -32,13 +31,3 @@ def test_nothing_heavy_is_imported(code: str) -> None:
 
 def test_the_probe_notices_a_heavy_import() -> None:
     assert "numpy" in _loaded("import numpy")
-
-
-@pytest.mark.parametrize("code", ["import recon", "from recon.cli import main; main(['--help'])"])
-def test_it_takes_under_half_a_second(code: str) -> None:
-    def once() -> float:
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-        return time.perf_counter() - start
-
-    assert min(once() for _ in range(5)) < 0.5

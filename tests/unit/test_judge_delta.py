@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -374,10 +373,10 @@ def test_many_unusual_counts_are_capped() -> None:
     assert len(judged(found, slice_).findings) == 21
 
 
-# -- speed -----------------------------------------------------------------------------------------------------------
+# -- scale -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_day_of_commits_is_judged_quickly() -> None:
+def test_a_day_of_commits() -> None:
     slice_ = regular_ledger(8640, 200)
     made = [
         commit(
@@ -391,10 +390,4 @@ def test_a_day_of_commits_is_judged_quickly() -> None:
         for i in range(8640)
     ]
     found = witnesses(slice_, delta=delta(*made))
-    taken = []
-    for _ in range(3):
-        started = time.perf_counter()
-        verdict = DeltaHistory().judge(found)
-        taken.append(time.perf_counter() - started)
-    assert verdict.findings == ()
-    assert min(taken) < 0.6, taken  # well below 0.3 s alone on two cores; room for a busy machine
+    assert DeltaHistory().judge(found).findings == ()
