@@ -10,26 +10,25 @@ import hashlib
 import json
 from dataclasses import fields, replace
 from datetime import datetime
-from typing import Any
 
 from recon.model import EntryHead, LedgerEntry, offsets_text
 
 GENESIS = ""
 _SEALED = tuple(f.name for f in fields(EntryHead) if f.name != "entry_hash")
+_spelled = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
-def _canonical(value: Any) -> Any:
+def _micros(at: datetime) -> int:
     # Microseconds since the epoch, computed in integers: a float would lose the last digit.
-    if isinstance(value, datetime):
-        return int(value.timestamp()) * 1_000_000 + value.microsecond
-    return value
+    return int(at.timestamp()) * 1_000_000 + at.microsecond
 
 
 def seal(head: EntryHead, ranges_text: str) -> str:
     """The entry_hash that belongs to this content: SHA-256 in hex over the canonical JSON and the ranges."""
-    content = {name: _canonical(getattr(head, name)) for name in _SEALED}
-    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(f"{text}\n{ranges_text}".encode()).hexdigest()
+    values = vars(head)
+    content = {name: values[name] for name in _SEALED}
+    content["started_at"], content["committed_at"] = _micros(head.started_at), _micros(head.committed_at)
+    return hashlib.sha256(f"{_spelled(content)}\n{ranges_text}".encode()).hexdigest()
 
 
 def link(entry: LedgerEntry, prev_hash: str) -> LedgerEntry:

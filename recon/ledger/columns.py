@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
 
 from recon.ledger.chain import seal
 from recon.model import EntryHead, LedgerEntry, LedgerSlice, RangeTable, sort_key
@@ -80,7 +81,24 @@ def to_table(entries: Sequence[LedgerEntry]) -> pa.Table:
 
 def heads(table: pa.Table) -> list[EntryHead]:
     """The entries' heads, in the table's order."""
-    return [EntryHead(**row) for row in table.select(list(HEAD_COLUMNS)).to_pylist()]
+    columns = [_values(table.column(name)) for name in HEAD_COLUMNS]
+    return [_head(dict(zip(HEAD_COLUMNS, row, strict=True))) for row in zip(*columns, strict=True)]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(column.type) or column.null_count:
+        return list(column.to_pylist())
+    # Arrow asks for the time zone of each value; the ledger has one.
+    return [value.replace(tzinfo=UTC) for value in column.to_numpy().astype("datetime64[us]").tolist()]
+
+
+def _head(values: dict[str, Any]) -> EntryHead:
+    """An `EntryHead` without its constructor, which sets 23 frozen fields one by one: a day has 8,640 of them."""
+    head = object.__new__(EntryHead)
+    head.__dict__.update(values)
+    return head
 
 
 def entries(table: pa.Table) -> list[LedgerEntry]:
@@ -96,37 +114,53 @@ def ranges(table: pa.Table) -> RangeTable:
     """All offset ranges of the table in NumPy columns."""
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    lists = table.column("offsets").combine_chunks()
-    if isinstance(lists, pa.ChunkedArray):  # an empty table has no chunk to combine
-        lists = pa.array([], type=table.schema.field("offsets").type)
-    flat = lists.flatten()
-    lengths = np.diff(lists.offsets.to_numpy(zero_copy_only=False))
-    columns = {name: flat.field(name) for name in ("topic", "topic_id", "partition", "start_offset", "end_offset")}
-    source = flat.field("source").fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    topics = columns["topic"].dictionary_encode()
-    ids = columns["topic_id"].dictionary_encode(null_encoding="encode")
-    width = (len(topics.dictionary) + 1, len(ids.dictionary) + 1)
-    code = (source * width[0] + topics.indices.to_numpy(zero_copy_only=False)) * width[1] + ids.indices.to_numpy(
-        zero_copy_only=False
-    )
-    unique, compact = np.unique(code, return_inverse=True)
-    names = [
-        (
-            int(value // (width[0] * width[1])),
-            topics.dictionary[int(value // width[1] % width[0])].as_py(),
-            ids.dictionary[int(value % width[1])].as_py(),
-        )
-        for value in unique
+    lists = table.column("offsets")
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    flat = pc.list_flatten(lists)
+    if isinstance(flat, pa.Array):  # an empty column has no chunks to flatten
+        flat = pa.chunked_array([flat])
+    parts = {f.name: pc.struct_field(flat, f.name) for f in flat.type}
+    source = pc.fill_null(parts["source"], 0).to_numpy()
+    if len(source) and not source.any():
+        source = np.zeros(1, np.int32)
+    topic, names = _coded(parts["topic"])
+    topic_id, ids = _coded(parts["topic_id"])
+    # What is the same in all ranges (most queries read one topic) has length 1 here, and so has their combination.
+    code = (source.astype(np.int64) * len(names) + topic) * len(ids) + topic_id
+    present = np.flatnonzero(np.bincount(code))
+    place = np.zeros(int(present[-1]) + 1 if len(present) else 0, np.int32)
+    place[present] = np.arange(len(present), dtype=np.int32)
+    topics = [
+        (value // (len(names) * len(ids)), names[value // len(ids) % len(names)], ids[value % len(ids)])
+        for value in present.tolist()
     ]
     return RangeTable(
         entry=np.repeat(np.arange(len(lengths), dtype=np.int64), lengths),
-        topic=compact.astype(np.int32),
-        partition=columns["partition"].to_numpy(zero_copy_only=False).astype(np.int64),
-        start=columns["start_offset"].to_numpy(zero_copy_only=False).astype(np.int64),
-        end=columns["end_offset"].to_numpy(zero_copy_only=False).astype(np.int64),
-        topics=names,
+        topic=np.broadcast_to(place[code], len(flat)),
+        partition=parts["partition"].to_numpy().astype(np.int64),
+        start=parts["start_offset"].to_numpy().astype(np.int64, copy=False),
+        end=parts["end_offset"].to_numpy().astype(np.int64, copy=False),
+        topics=topics,
     )
+
+
+def _coded(values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[Any]]:
+    """Texts as numbers (one, if all are the same), and what each number stands for; the last one is None."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    coded = values.unify_dictionaries() if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+    if not len(coded):
+        return np.zeros(0, np.int64), [None]
+    names = [*coded.chunk(0).dictionary.to_pylist(), None]
+    if len(names) == 2 and not coded.null_count:
+        return np.zeros(1, np.int64), names
+    missing = pa.scalar(len(names) - 1, pa.int32())
+    chunks = [pc.fill_null(chunk.indices, missing) for chunk in coded.chunks]
+    return pa.chunked_array(chunks).to_numpy().astype(np.int64), names
 
 
 def texts(table: RangeTable, count: int) -> list[str]:
@@ -141,7 +175,7 @@ def texts(table: RangeTable, count: int) -> list[str]:
         changes = (np.diff(table.entry) != 0) | (np.diff(table.topic) != 0)
         starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
         bounds = np.append(starts, len(table))
-        columns = [_joined(values, bounds) for values in (table.partition, table.start, table.end)]
+        columns = _joined_columns(table, bounds)
         named = [
             f"[{source},{json.dumps(topic, ensure_ascii=False)},{json.dumps(topic_id)},"
             for source, topic, topic_id in table.topics
@@ -150,6 +184,33 @@ def texts(table: RangeTable, count: int) -> list[str]:
         for entry, topic, partitions, begin, end in zip(of_entry, of_topic, *columns, strict=True):
             parts[entry].append(f"{named[topic]}[{partitions}],[{begin}],[{end}]]")
     return [f"[{','.join(groups)}]" for groups in parts]
+
+
+def _joined_columns(table: RangeTable, bounds: npt.NDArray[np.int64]) -> tuple[list[str], list[str], list[str]]:
+    """Partitions, starts and ends of each group as text, numbers joined by commas.
+
+    A micro-batch mostly has the partitions of the one before it and starts where that one ended: such text is made
+    once.
+    """
+    import numpy as np
+
+    widths = np.diff(bounds)
+    if (widths != widths[0]).any():
+        partitions, begins, ends = (_joined(values, bounds) for values in (table.partition, table.start, table.end))
+        return partitions, begins, ends
+    partition, start, end = (values.reshape(-1, widths[0]) for values in (table.partition, table.start, table.end))
+    other = np.append(True, (partition[1:] != partition[:-1]).any(axis=1))
+    jumps = np.append(True, (start[1:] != end[:-1]).any(axis=1))
+    distinct, ends, begun = _joined_rows(partition[other]), _joined_rows(end), iter(_joined_rows(start[jumps]))
+    partitions = [distinct[place] for place in (np.cumsum(other) - 1).tolist()]
+    begins = [next(begun) if jump else ends[group - 1] for group, jump in enumerate(jumps.tolist())]
+    return partitions, begins, ends
+
+
+def _joined_rows(rows: npt.NDArray[np.int64]) -> list[str]:
+    import numpy as np
+
+    return _joined(rows.ravel(), np.arange(len(rows) + 1) * rows.shape[1])
 
 
 def _joined(values: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> list[str]:

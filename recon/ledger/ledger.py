@@ -122,15 +122,17 @@ class Ledger:
     ) -> pa.Table:
         import pyarrow as pa
 
-        found = columns.schema().empty_table()
+        parts: list[pa.Table] = []
         # Newest day first, one partition at a time: a year of days costs what the last one costs.
         for day in reversed(self.store.dates()):
             if before is not None and day > before.date():
                 continue
             which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), dates=(day,), to=before)
-            found = pa.concat_tables([found, self.store.read(which)])
-            if found.num_rows >= count:
+            part = self.store.read(which)
+            parts += [part] if part.num_rows else []
+            if sum(part.num_rows for part in parts) >= count:
                 break
+        found = pa.concat_tables(parts) if parts else columns.schema().empty_table()
         return _in_order(found).slice(0 if whole_day else max(0, found.num_rows - count))
 
     def slice(
@@ -153,7 +155,7 @@ class Ledger:
         found = _in_order(self.store.read(which))
         anchors = self._anchors(pipeline, sink, from_) if from_ is not None else found.slice(0, 0)
         return columns.to_slice(
-            pa.concat_tables([anchors, found]),
+            pa.concat_tables([part for part in (anchors, found) if part.num_rows] or [found]),
             pipeline=pipeline,
             sink=sink,
             anchors=anchors.num_rows,
@@ -240,7 +242,14 @@ def integrity(chain: LedgerSlice) -> list[Finding]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    return table.sort_by([("committed_at", "ascending"), ("attempt", "ascending")])
+    """Rows in the order of the chain."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    keys = table.select(["committed_at", "attempt"])
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    places = order.to_numpy()
+    return table if np.all(places[1:] > places[:-1]) else table.take(order)
 
 
 def open_ledger(project: Project, spark: SparkSession | None = None) -> Ledger:

@@ -9,14 +9,20 @@ appends fails, re-reads the chain's head and tries again.
 from __future__ import annotations
 
 import re
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from recon.errors import LedgerError
+from recon.ledger import files
+from recon.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +35,7 @@ _DESCRIPTION = "recon {kind}, schema version {version}"
 # at Delta's usual 30 days an append would take a second. An audit looks at the history since the one before it.
 _PROPERTIES = {"delta.logRetentionDuration": "interval 2 days"}
 _CLEAN_EVERY = 100  # versions
+_STALE_S = 3600.0
 
 
 class ChainMoved(Exception):
@@ -58,6 +65,33 @@ class Filter:
             terms.append(f"date IN ({days})")
         terms.extend(f"{name} = '{_quoted(value)}'" for name, value in self.equals)
         return " AND ".join(terms) or None
+
+    def covers(self, day: date) -> bool:
+        """Whether rows of a day may match."""
+        if self.from_ is not None and day < self.from_.astimezone(UTC).date():
+            return False
+        if self.to is not None and day > self.to.astimezone(UTC).date():
+            return False
+        return self.dates is None or day in self.dates
+
+    def looks_at(self, time_column: str) -> list[str]:
+        """The columns that `mask` needs."""
+        bounded = self.from_ is not None or self.to is not None
+        return [*(name for name, _ in self.equals), *([time_column] if bounded else [])]
+
+    def mask(self, rows: pa.Table, time_column: str) -> pa.ChunkedArray | None:
+        """Which rows match; None when all do."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        terms = [pc.equal(rows[name], value) for name, value in self.equals]
+        instant = pa.timestamp("us", tz="UTC")
+        if self.from_ is not None:
+            terms.append(pc.greater_equal(rows[time_column], pa.scalar(self.from_, instant)))
+        if self.to is not None:
+            terms.append(pc.less(rows[time_column], pa.scalar(self.to, instant)))
+        terms = [term for term in terms if not pc.all(term, skip_nulls=False).as_py()]
+        return reduce(pc.and_, terms) if terms else None
 
 
 def _instant(at: datetime) -> str:
@@ -148,7 +182,9 @@ class DeltalakeStore(Store):
         """`uri` is a local path or a URI that delta-rs reaches; `options` are its storage options."""
         super().__init__(kind, schema, time_column)
         self._uri, self._options = uri, dict(options or {})
+        self._local = Storage(uri).local
         self._handle: DeltaTable | None = None
+        self._looked_at = 0.0
 
     @property
     def location(self) -> str:
@@ -160,12 +196,14 @@ class DeltalakeStore(Store):
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            if self._handle is None:
+            # An idle writer's snapshot may be older than the log that is left; it cannot be brought forward then.
+            if self._handle is None or time.monotonic() - self._looked_at > _STALE_S:
                 table = DeltaTable(self._uri, storage_options=self._options)
                 self._check_version(table.metadata().description)
                 self._handle = table
-            elif refresh:
+            elif refresh and self._may_have_moved(self._handle.version()):
                 self._handle.update_incremental()
+            self._looked_at = time.monotonic()
         except TableNotFoundError:
             return None
         except LedgerError:
@@ -173,6 +211,10 @@ class DeltalakeStore(Store):
         except Exception as error:  # delta-rs raises many kinds, some of them plain Exception
             raise self._unreadable(error) from error
         return self._handle
+
+    def _may_have_moved(self, version: int) -> bool:
+        """Whether there is a newer version; delta-rs would list the whole log to know."""
+        return self._local is None or (self._local / f"_delta_log/{version + 1:020d}.json").exists()
 
     def _unreadable(self, error: Exception) -> LedgerError:
         return LedgerError(
@@ -245,10 +287,26 @@ class DeltalakeStore(Store):
         if table is None:
             return target.empty_table()
         try:
+            if self._local and table.protocol().min_reader_version == 1:  # no deletion vectors, no renamed columns
+                with suppress(files.Unfamiliar):
+                    return self._read_files(table, which, target)
             found = pa.table(table.scan(columns=names, predicate=which.sql(self.time_column)))
         except Exception as error:  # a missing or torn data file surfaces here, in many kinds
             raise self._unreadable(error) from error
         return found.select(names).cast(target)
+
+    def _read_files(self, table: DeltaTable, which: Filter, target: pa.Schema) -> pa.Table:
+        import pyarrow as pa
+
+        schema = files.schema_of(self.schema)
+        looked_at = which.looks_at(self.time_column)
+        found = [
+            files.read(path, schema, target.names, looked_at, lambda rows: which.mask(rows, self.time_column))
+            for path in map(unquote, table.file_uris())
+            if which.covers(files.day_of(path))
+        ]
+        parts = [part for part in found if part.num_rows]
+        return pa.concat_tables(parts) if parts else target.empty_table()
 
     def length(self, chain: str) -> int:
         """How many entries the chain has; kept as the version of the chain's `txn`."""
@@ -276,7 +334,7 @@ class DeltalakeStore(Store):
         table = self._table()
         if table is None:
             return 0
-        days = Counter(path.split("date=", 1)[-1].split("/", 1)[0] for path in table.file_uris())
+        days = Counter(map(files.day_of, table.file_uris()))
         return max(days.values(), default=0)
 
     def compact(self) -> Mapping[str, Any]:

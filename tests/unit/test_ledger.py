@@ -206,3 +206,28 @@ def test_the_anchors_hold_the_furthest_batch_though_an_older_one_was_restored_la
     ledger.append(entry(2, at=AT + timedelta(days=1), epoch=1))
     cut = ledger.slice("orders", "orders", AT + timedelta(hours=12))
     assert [(h.epoch, h.batch_id) for h in cut.heads] == [(0, 3), (1, 1), (1, 0), (1, 2)] and cut.anchors == 3
+
+
+def test_a_shared_ledger_gives_each_sink_its_own_ranges(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(130):
+        ledger.append(entry(n, at=AT + timedelta(seconds=n), sink=("orders", "copy", "orders")[n % 3]))
+    ledger.compact()
+    cut = open_ledger(project(tmp_path)).slice("orders", "copy", AT + timedelta(seconds=60))
+    mine = [n for n in range(130) if n % 3 == 1]
+    assert [h.batch_id for h in cut.heads] == [n for n in mine if n >= 58] and cut.anchors == 1
+    assert cut.ranges.end.tolist() == [n * 10 + 10 for n in mine if n >= 58 for _ in range(2)]
+    assert cut.broken == []
+
+
+def test_rows_are_read_from_a_folder_with_blanks(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path / "a lake"))
+    written = [ledger.append(entry(n, at=AT + timedelta(hours=9 * n))) for n in range(5)]
+    assert open_ledger(project(tmp_path / "a lake")).entries() == written
+
+
+def test_the_ledger_keeps_little_of_its_own_log(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    ledger.append(entry())
+    properties = DeltaTable(str(tmp_path / "_recon/ledger")).metadata().configuration
+    assert properties["delta.logRetentionDuration"] == "interval 2 days"

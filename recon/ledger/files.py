@@ -1,0 +1,106 @@
+"""Rows of a Delta table's data files on a local disk, for the store: delta-rs says which, Parquet is read here.
+
+A day's ledger has 1.7 million offset ranges. Read through delta-rs their topic names become as many strings; here
+they stay the dictionary that Parquet keeps them in, and the ranges of rows that are not wanted are not decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NESTED = "offsets"
+_NAMES = ("offsets.list.element.topic", "offsets.list.element.topic_id")
+_STEP = 64  # entries decoded at a time where few of a file are wanted
+
+
+class Unfamiliar(Exception):
+    """A file's columns are not stored as the ledger's writers store them: read it through delta-rs."""
+
+
+def day_of(path: str) -> date:
+    """The partition a data file belongs to, by its folder."""
+    return date.fromisoformat(unquote(path.rpartition("/date=")[2].partition("/")[0]))
+
+
+def schema_of(schema: pa.Schema) -> pa.Schema:
+    """The schema that `read` gives: the texts inside the ranges are dictionary-encoded."""
+    import pyarrow as pa
+
+    at = schema.get_field_index(NESTED)
+    if at < 0:
+        return schema
+    coded = pa.dictionary(pa.int32(), pa.string())
+    fields = [
+        pa.field(f.name, coded if pa.types.is_string(f.type) else f.type) for f in schema.field(at).type.value_type
+    ]
+    return schema.set(at, pa.field(NESTED, pa.list_(pa.field("element", pa.struct(fields)))))
+
+
+def read(
+    path: str,
+    schema: pa.Schema,
+    names: Sequence[str],
+    looked_at: Sequence[str],
+    wanted: Callable[[pa.Table], pa.ChunkedArray | None],
+) -> pa.Table:
+    """The wanted rows of one data file, in the file's order.
+
+    Args:
+        path: the file, in a folder `date=YYYY-MM-DD`.
+        schema: of the table, as `schema_of` gives it.
+        names: the columns to return.
+        looked_at: the columns that `wanted` needs.
+        wanted: from the flat columns to a mask of rows; None for all.
+
+    Raises:
+        OSError: the file is missing or torn.
+        Unfamiliar: somebody else wrote it, in types of his own.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stored = [n for n in dict.fromkeys((*names, *looked_at)) if n != "date"]
+    try:
+        opened = pq.ParquetFile(path, read_dictionary=list(_NAMES) if NESTED in stored else None)
+    except KeyError as error:
+        raise Unfamiliar(path) from error
+    with opened as file:
+        found = file.schema_arrow
+        if any(n not in found.names or found.field(n).type != schema.field(n).type for n in stored):
+            raise Unfamiliar(path)
+        rows = file.read(columns=[n for n in stored if n != NESTED])
+        mask = wanted(rows)
+        if mask is not None:
+            mask = mask.combine_chunks()
+            rows = rows.filter(mask)
+        if NESTED in stored:
+            rows = rows.append_column(NESTED, _ranges(file, mask, rows.num_rows))
+    if "date" in names:
+        rows = rows.append_column("date", pa.repeat(pa.scalar(day_of(path)), rows.num_rows))
+    return rows.select(names)
+
+
+def _ranges(file: pa.parquet.ParquetFile, mask: pa.Array | None, count: int) -> pa.ChunkedArray:
+    """The ranges of the rows under the mask; decoding stops at the last of them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if mask is None or count * 2 > len(mask):
+        column = file.read(columns=[NESTED])[NESTED]
+        return column if mask is None else column.filter(mask)
+    parts, at, left = [], 0, count
+    for batch in file.iter_batches(_STEP, columns=[NESTED]) if left else ():
+        mine = mask.slice(at, len(batch))
+        found = int(pc.sum(mine).as_py() or 0)
+        if found:
+            parts.append(batch.column(0).filter(mine))
+        at, left = at + len(batch), left - found
+        if not left:
+            break
+    return pa.chunked_array(parts, type=file.schema_arrow.field(NESTED).type)
