@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import fields
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
+from recon.ledger import arrow
 from recon.ledger.chain import seal
 from recon.model import EntryHead, LedgerEntry, LedgerSlice, RangeTable, sort_key
 from recon.offsets import OffsetSpan
@@ -81,17 +81,8 @@ def to_table(entries: Sequence[LedgerEntry]) -> pa.Table:
 
 def heads(table: pa.Table) -> list[EntryHead]:
     """The entries' heads, in the table's order."""
-    columns = [_values(table.column(name)) for name in HEAD_COLUMNS]
+    columns = [arrow.values(table.column(name)) for name in HEAD_COLUMNS]
     return [_head(dict(zip(HEAD_COLUMNS, row, strict=True))) for row in zip(*columns, strict=True)]
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    import pyarrow as pa
-
-    if not pa.types.is_timestamp(column.type) or column.null_count:
-        return list(column.to_pylist())
-    # Arrow asks for the time zone of each value; the ledger has one.
-    return [value.replace(tzinfo=UTC) for value in column.to_numpy().astype("datetime64[us]").tolist()]
 
 
 def _head(values: dict[str, Any]) -> EntryHead:
@@ -117,12 +108,12 @@ def ranges(table: pa.Table) -> RangeTable:
     import pyarrow.compute as pc
 
     lists = table.column("offsets")
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    lengths = arrow.numbers(_filled(pc.list_value_length(lists)))
     flat = pc.list_flatten(lists)
     if isinstance(flat, pa.Array):  # an empty column has no chunks to flatten
         flat = pa.chunked_array([flat])
     parts = {f.name: pc.struct_field(flat, f.name) for f in flat.type}
-    source = pc.fill_null(parts["source"], 0).to_numpy()
+    source = arrow.numbers(_filled(parts["source"]))
     if len(source) and not source.any():
         source = np.zeros(1, np.int32)
     topic, names = _coded(parts["topic"])
@@ -139,9 +130,9 @@ def ranges(table: pa.Table) -> RangeTable:
     return RangeTable(
         entry=np.repeat(np.arange(len(lengths), dtype=np.int64), lengths),
         topic=np.broadcast_to(place[code], len(flat)),
-        partition=parts["partition"].to_numpy().astype(np.int64),
-        start=parts["start_offset"].to_numpy().astype(np.int64, copy=False),
-        end=parts["end_offset"].to_numpy().astype(np.int64, copy=False),
+        partition=arrow.numbers(parts["partition"]).astype(np.int64),
+        start=arrow.numbers(parts["start_offset"]),
+        end=arrow.numbers(parts["end_offset"]),
         topics=topics,
     )
 
@@ -150,7 +141,6 @@ def _coded(values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[Any]]:
     """Texts as numbers (one, if all are the same), and what each number stands for; the last one is None."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     coded = values.unify_dictionaries() if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     if not len(coded):
@@ -158,9 +148,15 @@ def _coded(values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[Any]]:
     names = [*coded.chunk(0).dictionary.to_pylist(), None]
     if len(names) == 2 and not coded.null_count:
         return np.zeros(1, np.int64), names
-    missing = pa.scalar(len(names) - 1, pa.int32())
-    chunks = [pc.fill_null(chunk.indices, missing) for chunk in coded.chunks]
-    return pa.chunked_array(chunks).to_numpy().astype(np.int64), names
+    numbers = pa.chunked_array([chunk.indices for chunk in coded.chunks])
+    return arrow.numbers(_filled(numbers, len(names) - 1)).astype(np.int64), names
+
+
+def _filled(column: pa.ChunkedArray, with_: int = 0) -> pa.ChunkedArray:
+    """The column of integers with a number in place of nulls."""
+    import pyarrow.compute as pc
+
+    return pc.fill_null(column, with_) if column.null_count else column
 
 
 def texts(table: RangeTable, count: int) -> list[str]:
@@ -218,9 +214,9 @@ def _joined(values: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> lis
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    strings = pc.cast(pa.array(values), pa.string())
-    lists = pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), strings)
-    joined: list[str] = pc.binary_join(lists, ",").to_pylist()
+    strings = pc.cast(arrow.array(values), pa.string())
+    lists = pa.ListArray.from_arrays(arrow.array(bounds.astype(np.int32)), strings)
+    joined: list[str] = pc.binary_join(lists, arrow.text(",")).to_pylist()
     return joined
 
 

@@ -11,6 +11,8 @@ from datetime import date
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from recon.ledger import arrow
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -62,7 +64,6 @@ def read(
         OSError: the file is missing or torn.
         Unfamiliar: somebody else wrote it, in types of his own.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     stored = [n for n in dict.fromkeys((*names, *looked_at)) if n != "date"]
@@ -82,7 +83,7 @@ def read(
         if NESTED in stored:
             rows = rows.append_column(NESTED, _ranges(file, mask, rows.num_rows))
     if "date" in names:
-        rows = rows.append_column("date", pa.repeat(pa.scalar(day_of(path)), rows.num_rows))
+        rows = rows.append_column("date", arrow.days(day_of(path), rows.num_rows))
     return rows.select(names)
 
 

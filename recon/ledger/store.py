@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from recon.errors import LedgerError
-from recon.ledger import files
+from recon.ledger import arrow, files
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -81,15 +81,13 @@ class Filter:
 
     def mask(self, rows: pa.Table, time_column: str) -> pa.ChunkedArray | None:
         """Which rows match; None when all do."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        terms = [pc.equal(rows[name], value) for name, value in self.equals]
-        instant = pa.timestamp("us", tz="UTC")
+        terms = [pc.equal(rows[name], arrow.text(value)) for name, value in self.equals]
         if self.from_ is not None:
-            terms.append(pc.greater_equal(rows[time_column], pa.scalar(self.from_, instant)))
+            terms.append(pc.greater_equal(rows[time_column], arrow.instant(self.from_)))
         if self.to is not None:
-            terms.append(pc.less(rows[time_column], pa.scalar(self.to, instant)))
+            terms.append(pc.less(rows[time_column], arrow.instant(self.to)))
         terms = [term for term in terms if not pc.all(term, skip_nulls=False).as_py()]
         return reduce(pc.and_, terms) if terms else None
 

@@ -1,0 +1,117 @@
+"""Between Arrow, NumPy and Python by the memory they share.
+
+pyarrow's own conversions (`to_numpy`, `pa.array`, `pa.scalar`, `as_py` of a timestamp) import pandas when first used,
+which costs an audit without Spark a quarter of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """A column of integers or instants (as microseconds) without nulls, as NumPy; one chunk is not copied."""
+    import numpy as np
+
+    chunks = getattr(column, "chunks", [column])
+    width = column.type.bit_width
+    views = [np.frombuffer(c.buffers()[1], f"i{width // 8}", len(c), c.offset * width // 8) for c in chunks if len(c)]
+    if not views:
+        return np.zeros(0, f"i{width // 8}")
+    return views[0] if len(views) == 1 else np.concatenate(views)
+
+
+def array(values: npt.NDArray[np.integer[Any]]) -> pa.Array:
+    """Integers as an Arrow array; nothing is copied."""
+    import numpy as np
+    import pyarrow as pa
+
+    whole = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(whole.dtype), len(whole), [None, pa.py_buffer(whole)])
+
+
+def text(value: str) -> pa.Scalar:
+    """A text as an Arrow scalar."""
+    import numpy as np
+    import pyarrow as pa
+
+    content = value.encode()
+    bounds = pa.py_buffer(np.array([0, len(content)], np.int32))
+    return pa.Array.from_buffers(pa.string(), 1, [None, bounds, pa.py_buffer(content)])[0]
+
+
+def instant(value: datetime) -> pa.Scalar:
+    """An instant as an Arrow scalar of microseconds in UTC."""
+    import numpy as np
+    import pyarrow as pa
+
+    return array(np.array([_micros(value)])).cast(pa.timestamp("us", tz="UTC"))[0]
+
+
+def days(day: date, count: int) -> pa.Array:
+    """One day, many times."""
+    import numpy as np
+    import pyarrow as pa
+
+    return array(np.full(count, (day - _EPOCH.date()).days, np.int32)).cast(pa.date32())
+
+
+def values(column: pa.ChunkedArray) -> list[Any]:
+    """A column as Python values; instants in UTC."""
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(column.type):
+        return list(column.to_pylist())
+    if column.null_count:
+        filled = column.cast(pa.int64()).to_pylist()
+        return [None if micros is None else _at(micros) for micros in filled]
+    # NumPy makes naive ones faster than anybody makes aware ones.
+    return [at.replace(tzinfo=UTC) for at in numbers(column).astype("datetime64[us]").tolist()]
+
+
+def table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows of texts, numbers, instants and days as an Arrow table."""
+    import pyarrow as pa
+
+    listed = list(rows)
+    columns = [_column([row[field.name] for row in listed], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+
+    there = pa.py_buffer(np.packbits(np.array([cell is not None for cell in cells], bool), bitorder="little"))
+    if pa.types.is_string(kind):
+        texts = [b"" if cell is None else cell.encode() for cell in cells]
+        bounds = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        return pa.Array.from_buffers(kind, len(cells), [there, pa.py_buffer(bounds), pa.py_buffer(b"".join(texts))])
+    if pa.types.is_timestamp(kind):
+        cells = [None if at is None else _micros(at) for at in cells]
+    elif pa.types.is_date(kind):
+        cells = [None if day is None else (day - _EPOCH.date()).days for day in cells]
+    width = f"{'f' if pa.types.is_floating(kind) else 'i'}{kind.bit_width // 8}"
+    numeric = np.array([0 if cell is None else cell for cell in cells], width)
+    return pa.Array.from_buffers(kind, len(cells), [there, pa.py_buffer(numeric)])
+
+
+def _micros(at: datetime) -> int:
+    since = at - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _at(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+__all__ = ["array", "days", "instant", "numbers", "table", "text", "values"]
