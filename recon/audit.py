@@ -29,6 +29,7 @@ from recon.ledger.results import append_run, previous_audit
 from recon.model import (
     CheckpointWitness,
     CheckResult,
+    DeltaCommit,
     DeltaWitness,
     KafkaWitness,
     LedgerSlice,
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 # A period goes on where the last audit that left no question open ended, within these bounds.
 _AT_LEAST = timedelta(hours=24)
 _AT_MOST = timedelta(days=30)
+# An entry may become visible a little after the time it carries; periods overlap by this much.
+_EDGE = timedelta(minutes=5)
 _NO_SPARK = "rows were not read (--no-spark)"
 
 
@@ -100,7 +103,6 @@ def audit(
 
     Raises:
         ConfigError: recon.yml asks for something that does not exist.
-        LedgerError: the results could not be kept.
     """
     started = utc_now()
     options = Options(
@@ -131,10 +133,19 @@ def audit(
         notes=tuple(run.notes()),
     )
     if keep:
+        outcome = _kept(project, run, outcome)
+    return outcome
+
+
+def _kept(project: Project, run: _Run, outcome: RunResult) -> RunResult:
+    """Append the results to the ledger's folder; where that fails the run says so, and is not thrown away."""
+    try:
         ledger = open_ledger(project, run.session.found)
         if ledger.exists():  # an audit of nothing leaves nothing behind
             append_run(ledger.results, outcome)
             ledger.tidy()
+    except LedgerError as error:
+        return replace(outcome, notes=(*outcome.notes, f"the results could not be kept beside the ledger: {error}"))
     return outcome
 
 
@@ -179,14 +190,11 @@ def _or_unavailable(witness: str, read: Callable[[], T]) -> T | Unavailable:
 
 
 class _Session:
-    """What the pipelines of one run share: the Spark session, found or built when the first check needs rows,
-    and the answer of a broker that cannot be reached, so that it is waited for once.
-    """
+    """The Spark session, found or built when the first check needs rows."""
 
     def __init__(self, project: Project, no_spark: bool, spark: SparkSession | None) -> None:
         self._project, self._no_spark = project, no_spark
         self.found: SparkSession | None = spark
-        self.broker_down: Unavailable | None = None
 
     def get(self) -> SparkSession | Unavailable:
         if self._no_spark:
@@ -233,7 +241,7 @@ class _Gathered:
         if isinstance(ledger, Unavailable):
             return None
         try:
-            return previous_audit(ledger.results, self.pipeline.name, self.now - _AT_MOST)
+            return previous_audit(ledger.results, self.pipeline.name, self.now - _AT_MOST, facts.PROOF)
         except LedgerError:
             return None
 
@@ -242,7 +250,7 @@ class _Gathered:
         if self.options.from_ is not None or self.previous is None:
             return self.options.from_
         to = self.options.to or self.now
-        return max(min(self.previous.audited_to or to - _AT_MOST, to - _AT_LEAST), to - _AT_MOST)
+        return max(min((self.previous.audited_to or to - _AT_MOST) - _EDGE, to - _AT_LEAST), to - _AT_MOST)
 
     @cached_property
     def ledgers(self) -> Mapping[str, LedgerSlice] | Unavailable:
@@ -279,7 +287,9 @@ class _Gathered:
 
         found = _or_unavailable("delta", read)
         if not isinstance(found, Unavailable) and self._outruns_ledger(found):
-            del self.ledgers  # the query may have written its entry meanwhile: look once more
+            # The query may have written its entry meanwhile: look once more, and at Kafka after it.
+            self.__dict__.pop("ledgers", None)
+            self.__dict__.pop("kafka", None)
         return found
 
     def _outruns_ledger(self, delta: Mapping[str, DeltaWitness]) -> bool:
@@ -289,16 +299,22 @@ class _Gathered:
             return False
         return any(
             unrecorded(
-                of.commits.values(), self.pipeline.name, sink, {(h.epoch, h.batch_id) for h in slices[sink].heads}
+                self._in_period(of), self.pipeline.name, sink, {(h.epoch, h.batch_id) for h in slices[sink].heads}
             )
             for sink, of in delta.items()
         )
+
+    def _in_period(self, of: DeltaWitness) -> list[DeltaCommit]:
+        until = self.options.to
+        return [commit for commit in of.commits.values() if until is None or commit.timestamp < until]
 
     def _delta_of(self, sink: Sink) -> DeltaWitness:
         slices = self.ledgers
         first = None
         if not isinstance(slices, Unavailable):
-            versions = [h.sink_version for h in slices[sink.name].heads if h.sink_version is not None]
+            of_sink = slices[sink.name]
+            recent = of_sink.heads[max(0, of_sink.anchors - 1) :]
+            versions = [h.sink_version for h in recent if h.sink_version is not None]
             # From the anchor on: a mutation right after it belongs to the period. A slice that holds the whole
             # chain looks at the whole log.
             first = min(versions) if versions and not slices[sink.name].complete else None
@@ -313,20 +329,15 @@ class _Gathered:
         topics = sorted({*self.pipeline.source.topics, *(topic for topic, _ in positions)})
         if "bootstrap.servers" not in self.project.kafka:
             return Unavailable("kafka", "recon.yml has no kafka: bootstrap.servers")
-        if self.session.broker_down is None:
-            found = _or_unavailable(
-                "kafka",
-                lambda: kafka.read(
-                    self.project.kafka,
-                    topics,
-                    isolation_level=self.pipeline.source.isolation_level,
-                    positions=positions,
-                ),
-            )
-            if not isinstance(found, Unavailable):
-                return found
-            self.session.broker_down = found
-        return self.session.broker_down
+        return _or_unavailable(
+            "kafka",
+            lambda: kafka.read(
+                self.project.kafka,
+                topics,
+                isolation_level=self.pipeline.source.isolation_level,
+                positions=positions,
+            ),
+        )
 
     def rows(self, sink: str) -> RowsWitness | Unavailable:
         if sink not in self.rows_read:
@@ -343,7 +354,10 @@ class _Gathered:
         slices = self.ledgers
         first = None
         if not isinstance(slices, Unavailable) and not slices[sink].complete:
-            first = min((h.batch_id for h in slices[sink].heads), default=None)
+            heads = slices[sink].heads
+            # Batch ids of two epochs do not compare: where a new one began, all rows are read.
+            if len({h.epoch for h in heads}) == 1:
+                first = min(h.batch_id for h in heads)
         return _or_unavailable(
             "rows",
             lambda: sink_rows.read(spark, self.project.resolve(found.target), first_batch=first),
@@ -359,6 +373,8 @@ class _Gathered:
     def witnesses(self, bound: Bound) -> Witnesses:
         check = cast(EvidenceCheck, bound.check)
         looked_at = {*check.needs, *check.uses}
+        if "delta" in looked_at:
+            _ = self.delta  # reading it may send us back to the ledger
         found = Witnesses(
             pipeline=self.pipeline.name,
             sink=bound.sink,
@@ -393,8 +409,9 @@ def _positions(slices: Iterable[LedgerSlice]) -> dict[tuple[str, int], int]:
         ranges = of_sink.ranges
         if not len(ranges):
             continue
-        newest = int(np.max(ranges.entry))
-        mine = np.flatnonzero(ranges.entry == newest)
+        # The furthest micro-batch, which need not be the newest entry: that may be a replay, or one restored late.
+        furthest = max(range(len(of_sink.heads)), key=lambda i: (of_sink.heads[i].epoch, of_sink.heads[i].batch_id))
+        mine = np.flatnonzero(ranges.entry == furthest)
         for i in mine.tolist():
             key = (ranges.topics[int(ranges.topic[i])][1], int(ranges.partition[i]))
             end = int(ranges.end[i])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,8 +48,11 @@ class _Audit:
 
     def proves(self, sink: str) -> bool:
         """Whether every check that a proof rests on could be evaluated for this sink."""
-        ran = {row["check"]: row["status"] for row in self.rows if row["sink"] == sink}
-        return all(ran.get(name) in _JUDGED for name in facts.PROOF)
+        ran = {row["check"]: row for row in self.rows if row["sink"] == sink}
+        return all(
+            name in ran and facts.evaluated(ran[name]["status"], json.loads(ran[name]["evidence"] or "{}"))
+            for name in facts.PROOF
+        )
 
     def findings(self) -> Iterable[Finding]:
         for row in self.rows:
@@ -90,7 +94,7 @@ def compliance(
         )
     now = utc_now()
     audits = {pipe.name: _audits(ledger, pipe.name, from_, to) for pipe in project.pipelines}
-    exceptions = tuple(e for pipe in project.pipelines for e in _exceptions(audits[pipe.name]))
+    exceptions = tuple(e for pipe in project.pipelines for e in _exceptions(audits[pipe.name], from_))
     return ComplianceReport(
         project=project.name,
         recon_version=__version__,
@@ -129,7 +133,7 @@ def _key(finding: Finding) -> tuple[Any, ...]:
     return where + place + ((finding.message,) if place == (None,) * 4 else ())
 
 
-def _exceptions(audits: Sequence[_Audit]) -> list[ExceptionRecord]:
+def _exceptions(audits: Sequence[_Audit], since: datetime) -> list[ExceptionRecord]:
     seen: dict[tuple[Any, ...], list[tuple[_Audit, Finding]]] = defaultdict(list)
     for audit in audits:
         for finding in {_key(f): f for f in audit.findings()}.values():
@@ -140,21 +144,36 @@ def _exceptions(audits: Sequence[_Audit]) -> list[ExceptionRecord]:
             first_seen=sightings[0][0].generated_at,
             last_seen=sightings[-1][0].generated_at,
             audits=len(sightings),
-            open=not any(_looked_again(later, sightings[-1][0]) for later in audits),
+            open=not any(_looked_again(later, *sightings[-1], since) for later in audits),
         )
         for sightings in seen.values()
     ]
 
 
-def _looked_again(later: _Audit, earlier: _Audit) -> bool:
-    """Whether a later audit looked at all that the earlier one saw; only then is its silence an answer."""
+# These speak of the present, not of a range of the past: the same check having run again is enough.
+_PRESENT = {
+    Code.LAG,
+    Code.STALLED,
+    Code.TOPIC_ID_UNKNOWN,
+    Code.INCONCLUSIVE,
+    Code.RETENTION_NEAR,
+    Code.LEDGER_MISSING,
+    Code.VIOLATION,
+}
+
+
+def _looked_again(later: _Audit, earlier: _Audit, finding: Finding, since: datetime) -> bool:
+    """Whether a later audit put the same questions to all that the earlier one saw; only then its silence answers."""
     if later.generated_at <= earlier.generated_at:
         return False
-    reaches = later.period_from is None or (
-        earlier.period_from is not None and later.period_from <= earlier.period_from
-    )
-    checks = {(row["unique_id"]) for row in later.rows if row["status"] in _JUDGED}
-    return reaches and checks >= {row["unique_id"] for row in earlier.rows if row["status"] in _JUDGED}
+    judged = {row["unique_id"] for row in later.rows if row["status"] in _JUDGED}
+    asked = {
+        row["unique_id"]
+        for row in earlier.rows
+        if row["status"] in _JUDGED or any(f.code == finding.code for f in findings_of(row))
+    }
+    reaches = max(later.period_from or since, since) <= max(earlier.period_from or since, since)
+    return judged >= asked and (reaches or finding.code in _PRESENT)
 
 
 def _sink(
@@ -172,6 +191,7 @@ def _sink(
         if f.sink in (None, sink.name)
     ]
     refuted = facts.refuted_batches(ledger, findings)
+    doubted = facts.doubted_batches(ledger, findings)
     proving = [audit for audit in audits if audit.proves(sink.name)]
     by_batch: dict[tuple[int, int], bool] = {}
     for i in judged:
@@ -179,13 +199,14 @@ def _sink(
         seen = any(audit.covers(head.committed_at) for audit in proving)
         by_batch[head.epoch, head.batch_id] = by_batch.get((head.epoch, head.batch_id), False) or seen
     bad = set(by_batch) & refuted
-    good = {batch for batch, seen in by_batch.items() if seen} - bad
+    good = {batch for batch, seen in by_batch.items() if seen} - bad - doubted
 
     ranges = ledger.ranges
     mine = ranges.entry >= ledger.anchors
-    touched = facts.refuted_ranges(ledger, findings) & mine
+    touched = facts.touched_ranges(ledger, findings, Level.FAIL) & mine
     of_seen = [i for i in judged if by_batch[ledger.heads[i].epoch, ledger.heads[i].batch_id]]
-    proved = np.isin(ranges.entry, of_seen) & mine & ~touched
+    doubts = facts.touched_ranges(ledger, findings, Level.UNPROVED)
+    proved = np.isin(ranges.entry, of_seen) & mine & ~touched & ~doubts
     rows = [ledger.heads[i].rows_written for i in judged if ledger.heads[i].status != "already_committed"]
     known = [r for r in rows if r is not None]
     return SinkCompliance(

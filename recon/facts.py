@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from recon.model import (
     Answer,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# Without these four "complete" would be a guess: seals hold, ranges join, commits exist, rows add up.
-PROOF = ("ledger_integrity", "offset_continuity", "delta_history", "source_rows")
+# Without these "complete" would be a guess: seals hold, ranges join, commits exist, rows add up.
+PROOF = ("ledger_integrity", "offset_continuity", "checkpoint_commits", "delta_history", "source_rows")
 
 _POINTS = 200
 _BUCKETS = 60
@@ -102,7 +102,7 @@ def sink_facts(
     findings = [f for r in results if r.kind == "evidence" and r.sink in (None, name) for f in r.findings]
     batches = {(h.epoch, h.batch_id) for h in judged}
     refuted = refuted_batches(ledger, findings) & batches
-    proved = _proved(results, name)
+    unproved = (doubted_batches(ledger, findings) if _proved(results, name) else batches) & batches - refuted
     rows = [h.rows_written for h in judged if h.status != "already_committed"]
     known_rows = [r for r in rows if r is not None]
     return SinkFacts(
@@ -111,9 +111,9 @@ def sink_facts(
         target=target,
         guarantee=guarantee,
         batches=len(batches),
-        batches_proved=len(batches) - len(refuted) if proved else 0,
+        batches_proved=len(batches) - len(refuted) - len(unproved),
         batches_refuted=len(refuted),
-        batches_unproved=0 if proved else len(batches) - len(refuted),
+        batches_unproved=len(unproved),
         epochs=len({h.epoch for h in judged}),
         rows_written=sum(known_rows) if len(known_rows) == len(rows) else None,
         first_commit=judged[0].committed_at,
@@ -125,26 +125,33 @@ def sink_facts(
 
 
 def _proved(results: Sequence[CheckResult], sink: str) -> bool:
-    """Whether the checks that proofs rest on could all be evaluated for this sink."""
-    ran = {r.check: r.status for r in results if r.kind == "evidence" and r.sink == sink}
-    return all(ran.get(name) in ("pass", "warn", "fail") for name in PROOF)
+    """Whether the checks that proofs rest on could all be evaluated for this sink, and saw what they needed."""
+    ran = {r.check: r for r in results if r.kind == "evidence" and r.sink == sink}
+    return all(name in ran and evaluated(ran[name].status, ran[name].evidence) for name in PROOF)
 
 
-def refuted_ranges(ledger: LedgerSlice, findings: Sequence[Finding]) -> npt.NDArray[np.bool_]:
-    """Which of the slice's ranges failing findings speak of: by their offsets, else by their micro-batch."""
+def evaluated(status: str, evidence: Mapping[str, Any]) -> bool:
+    """Whether a check gave its whole answer: it may have failed on one range with others left unread or unasked."""
+    return status in ("pass", "warn", "fail") and not evidence.get("unread") and not evidence.get("probe")
+
+
+def touched_ranges(ledger: LedgerSlice, findings: Sequence[Finding], level: Level) -> npt.NDArray[np.bool_]:
+    """Which of the slice's ranges findings of a level speak of: by their offsets, else by their micro-batch."""
     import numpy as np
 
     ranges, heads = ledger.ranges, ledger.heads
     mask = np.zeros(len(ranges), dtype=bool)
     for finding in findings:
-        if finding.level is not Level.FAIL:
+        if finding.level is not level:
             continue
         span = finding.span
         if span is not None and finding.topic is not None and finding.partition is not None:
-            # A gap before a range touches the micro-batch that begins behind it.
-            near = (ranges.start <= span.end) & (ranges.end > span.start)
-            mask |= _of_topic(ledger, finding.topic) & (ranges.partition == finding.partition) & near
-        elif finding.batch_id is not None:
+            touched = (ranges.start < span.end) & (ranges.end > span.start)
+            touched &= _of_topic(ledger, finding.topic) & (ranges.partition == finding.partition)
+            mask |= touched
+            if touched.any():
+                continue
+        if finding.batch_id is not None:  # a gap lies in no range; it names the micro-batch behind it
             numbers = [
                 i
                 for i, head in enumerate(heads)
@@ -156,14 +163,21 @@ def refuted_ranges(ledger: LedgerSlice, findings: Sequence[Finding]) -> npt.NDAr
 
 def refuted_batches(ledger: LedgerSlice, findings: Sequence[Finding]) -> set[tuple[int, int]]:
     """The (epoch, batch_id) of the slice that failing findings speak of."""
+    return _touched_batches(ledger, findings, Level.FAIL)
+
+
+def doubted_batches(ledger: LedgerSlice, findings: Sequence[Finding]) -> set[tuple[int, int]]:
+    """The (epoch, batch_id) of the slice about which a question stayed open."""
+    return _touched_batches(ledger, findings, Level.UNPROVED)
+
+
+def _touched_batches(ledger: LedgerSlice, findings: Sequence[Finding], level: Level) -> set[tuple[int, int]]:
     import numpy as np
 
     found = {
-        (f.epoch, f.batch_id)
-        for f in findings
-        if f.level is Level.FAIL and f.epoch is not None and f.batch_id is not None
+        (f.epoch, f.batch_id) for f in findings if f.level is level and f.epoch is not None and f.batch_id is not None
     }
-    for entry in np.unique(ledger.ranges.entry[refuted_ranges(ledger, findings)]).tolist():
+    for entry in np.unique(ledger.ranges.entry[touched_ranges(ledger, findings, level)]).tolist():
         found.add((ledger.heads[entry].epoch, ledger.heads[entry].batch_id))
     return found
 

@@ -25,8 +25,8 @@ from recon.evidence.kafka import KafkaAdmin
 from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.ledger import utc_now
 from recon.ledger.rebuild import restore, unrecorded
-from recon.model import CheckpointBatch, LedgerEntry, ReconStamp, offsets_text, parse_offsets
-from recon.offsets import OffsetSpan
+from recon.model import CheckpointBatch, LedgerEntry, RangeTable, ReconStamp, offsets_text, parse_offsets
+from recon.offsets import OffsetSpan, Spans
 from recon.project import LedgerConfig, Pipeline, Project, Sink, Source, load
 from recon.sinks import BatchSink, Landed, open_sink
 from recon.storage import Storage
@@ -158,6 +158,7 @@ class _Batch:
     run_id: str | None
     batch_id: int
     ranges: tuple[OffsetSpan, ...]
+    new_partitions: frozenset[tuple[int, str, int]] = frozenset()  # their starts are not in the checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +181,7 @@ class ForeachBatch:
         self._broker = _Broker(project.kafka)
         self._ledger: Ledger | None = None
         self._front: LedgerEntry | None = None  # the entry that got furthest: highest (epoch, batch_id)
+        self._held: dict[coverage.Key, Spans] | None = None  # what the ledger covers, where that is asked
         self._fingerprint = _fingerprint(sink)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -191,6 +193,15 @@ class ForeachBatch:
             LedgerError: the data is committed and the entry could not be written; the next start repairs it.
             GateError: a post-batch check with `on_failure: stop` failed.
         """
+        try:
+            self._write(frame, batch_id)
+        except BaseException:
+            # The same object may be started again: then it must look at table and ledger anew, as a new one would.
+            self._ledger = self._front = self._held = None
+            self._writer = open_sink(self.project, self.sink)
+            raise
+
+    def _write(self, frame: DataFrame, batch_id: int) -> None:
         started = utc_now()
         ledger = self._opened(frame)
         batch = self._identify(frame, batch_id)
@@ -198,7 +209,7 @@ class ForeachBatch:
         attempt = life.replays.attempt + 1 if life.replays else 1
 
         known = life.replays
-        ranges = known.offsets if known else self._effective(ledger, batch)
+        ranges = known.offsets if known else self._effective(ledger, batch, life.epoch)
         stamp = self._stamp(ledger, batch, life.epoch, ranges)
         landed = self._writer.landed(stamp, known.sink_version) if known else None
         rows_read: int | None
@@ -225,7 +236,7 @@ class ForeachBatch:
             status="already_committed" if status == "already_committed" else "committed",
             offsets=ranges,
             rows_read=rows_read,
-            rows_written=landed.rows,
+            rows_written=landed.rows if landed.rows is not None or known is None else known.rows_written,
             rows_quarantined=0,
             rows_filtered=filtered,
             sink_version=landed.version,
@@ -239,6 +250,8 @@ class ForeachBatch:
         )
         self._before_ledger(entry)
         self._front = _further(self._front, ledger.append(entry))
+        if self._held is not None:
+            self._held = coverage.plus(self._held, ranges)
         self._gate(frame, landed)
 
     def _before_ledger(self, entry: LedgerEntry) -> None:
@@ -292,7 +305,19 @@ class ForeachBatch:
                 "checkpointLocation of this query"
             )
         planned = checkpoint.read_batch(self._checkpoint, batch_id)
-        return _Batch(query_id=query_id, run_id=run_id, batch_id=batch_id, ranges=self._ranges(planned))
+        if not planned.starts_known:
+            raise EvidenceError(
+                f"checkpoint {self._checkpoint.uri} no longer tells where micro-batch {batch_id} begins (offsets/"
+                f"{batch_id - 1} or sources/0/0 is missing), so its range cannot be recorded; restore the file, or "
+                "start a fresh checkpoint with the offsets that `recon offsets` prints"
+            )
+        return _Batch(
+            query_id=query_id,
+            run_id=run_id,
+            batch_id=batch_id,
+            ranges=self._ranges(planned),
+            new_partitions=frozenset((source, topic, p) for source, topic, p, _ in planned.new_partitions),
+        )
 
     def _ranges(self, planned: CheckpointBatch) -> tuple[OffsetSpan, ...]:
         topics = sorted({s.topic for s in planned.ranges} | {topic for _, topic, _, _ in planned.new_partitions})
@@ -324,32 +349,37 @@ class ForeachBatch:
             known = self._known(ledger, front.epoch, batch)
             if known is not None:
                 return _Life(epoch=front.epoch, replays=known)
-        self._require_continuity(front, batch)
+        self._require_continuity(ledger, front, batch)
         return _Life(epoch=front.epoch + 1)
+
+    def _covered(self, ledger: Ledger) -> dict[coverage.Key, Spans]:
+        """What the ledger covers, read once: only a new epoch needs to know it all."""
+        if self._held is None:
+            self._held = ledger.coverage(self.pipeline.name, self.sink.name)
+        return self._held
 
     def _known(self, ledger: Ledger, epoch: int, batch: _Batch) -> LedgerEntry | None:
         """The newest entry of this very micro-batch: same epoch, same number, same ranges."""
         for entry in reversed(ledger.last(self.pipeline.name, self.sink.name, _RECENT)):
             if (entry.epoch, entry.batch_id) == (epoch, batch.batch_id):
                 planned = offsets_text(_without_ids(entry.offsets))
-                same = planned == offsets_text(_without_ids(batch.ranges))
-                return entry if same or planned == self._text_when_trimmed(ledger, entry, batch) else None
+                again = _starting_as(entry, batch)
+                same = planned == offsets_text(_without_ids(again))
+                return entry if same or planned == self._text_when_trimmed(ledger, entry, again) else None
         return None
 
-    def _text_when_trimmed(self, ledger: Ledger, entry: LedgerEntry, batch: _Batch) -> str | None:
+    def _text_when_trimmed(self, ledger: Ledger, entry: LedgerEntry, planned: Sequence[OffsetSpan]) -> str | None:
         """What the entry would hold if it were this micro-batch, less what the ledger held before it."""
         if not self.sink.trim_replayed_offsets:
             return None
-        before = ledger.slice(self.pipeline.name, self.sink.name, to=entry.committed_at)
-        earlier = [
-            i for i, head in enumerate(before.heads) if (head.epoch, head.batch_id) != (entry.epoch, entry.batch_id)
-        ]
-        held = coverage.of(before.ranges, earlier)
-        return offsets_text(_without_ids(coverage.remainder(held, batch.ranges)))
+        before = ledger.slice(self.pipeline.name, self.sink.name, to=entry.committed_at, operations=())
+        mine = [(head.epoch, head.batch_id) == (entry.epoch, entry.batch_id) for head in before.heads]
+        held = coverage.of(_without_entries(before.ranges, mine))
+        return offsets_text(_without_ids(coverage.remainder(held, planned)))
 
-    def _require_continuity(self, front: LedgerEntry, batch: _Batch) -> None:
+    def _require_continuity(self, ledger: Ledger, front: LedgerEntry, batch: _Batch) -> None:
         """A new epoch may only go on where the ledger ends, unless the user accepted what it does instead."""
-        overlaps, gaps = coverage.relation(front.offsets, batch.ranges)
+        overlaps, gaps = coverage.relation(self._covered(ledger), batch.ranges)
         name = f"pipeline {self.pipeline.name}, sink {self.sink.name}"
         if self.sink.trim_replayed_offsets:
             overlaps = []
@@ -374,21 +404,24 @@ class ForeachBatch:
 
     # -- stamp and write ---------------------------------------------------------------------------
 
-    def _effective(self, ledger: Ledger, batch: _Batch) -> tuple[OffsetSpan, ...]:
+    def _effective(self, ledger: Ledger, batch: _Batch, epoch: int) -> tuple[OffsetSpan, ...]:
         """The ranges this write accounts for: all of them, or what the ledger does not hold yet."""
-        if not self.sink.trim_replayed_offsets or self._front is None:
+        if not self.sink.trim_replayed_offsets or epoch == 0:
             return batch.ranges
-        overlaps, _ = coverage.relation(self._front.offsets, batch.ranges)
+        held = self._covered(ledger)
+        overlaps, _ = coverage.relation(held, batch.ranges)
         if not overlaps:
             return batch.ranges
-        unknown = sorted({span.topic for span in batch.ranges if span.topic_id is None})
+        unknown = sorted(
+            {span.topic for span in batch.ranges if span.topic_id is None} | {t for t, i, _ in held if not i}
+        )
         if unknown:
             raise SinkError(
                 f"pipeline {self.pipeline.name}: trim_replayed_offsets cannot tell whether topic {unknown[0]} is the "
-                "one the ledger knows, because no broker gave its topic id; set kafka: bootstrap.servers in recon.yml"
+                "one the ledger knows, because no broker gave its topic id, now or when it was written; set kafka: "
+                "bootstrap.servers in recon.yml, or start where `recon offsets` says"
             )
-        held = ledger.slice(self.pipeline.name, self.sink.name)
-        return coverage.remainder(coverage.of(held.ranges), batch.ranges)
+        return coverage.remainder(held, batch.ranges)
 
     def _stamp(self, ledger: Ledger, batch: _Batch, epoch: int, ranges: Sequence[OffsetSpan]) -> ReconStamp:
         return ReconStamp(
@@ -562,6 +595,30 @@ def _without_ids(ranges: Sequence[OffsetSpan]) -> list[OffsetSpan]:
     return [span._replace(topic_id=None) for span in ranges]
 
 
+def _starting_as(entry: LedgerEntry, batch: _Batch) -> list[OffsetSpan]:
+    """The planned ranges; a partition that was new starts where the entry says, since only Kafka said it then."""
+    starts = {(s.source, s.topic, s.partition): s.start_offset for s in entry.offsets}
+    return [
+        span._replace(start_offset=starts.get(where, span.start_offset)) if where in batch.new_partitions else span
+        for span in batch.ranges
+        for where in [(span.source, span.topic, span.partition)]
+    ]
+
+
+def _without_entries(table: RangeTable, left_out: Sequence[bool]) -> RangeTable:
+    import numpy as np
+
+    kept = ~np.array(left_out, dtype=bool)[table.entry]
+    return RangeTable(
+        entry=table.entry[kept],
+        topic=table.topic[kept],
+        partition=table.partition[kept],
+        start=table.start[kept],
+        end=table.end[kept],
+        topics=table.topics,
+    )
+
+
 def _further(front: LedgerEntry | None, entry: LedgerEntry) -> LedgerEntry:
     """Whichever got further; a replay of the same micro-batch replaces its earlier entry."""
     if front is None or (entry.epoch, entry.batch_id) >= (front.epoch, front.batch_id):
@@ -608,8 +665,14 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[s
     version = front.sink_version + 1 if front and front.sink_version is not None else None
     commits = delta_log.read(storage, from_version=version).commits.values()
     later = unrecorded(commits, pipeline, sink.name, {(entry.epoch, entry.batch_id) for entry in recent})
-    stamps = [commit.stamp for commit in later if commit.stamp]
-    last = parse_offsets(stamps[-1].offsets_text) if stamps else (front.offsets if front else ())
+    written = [parse_offsets(commit.stamp.offsets_text) for commit in later if commit.stamp]
+    last = written[-1] if written else (front.offsets if front else ())
+    if front is not None and front.epoch > 0:
+        # An epoch that read old offsets again may not have come as far as the one before it.
+        held = ledger.coverage(pipeline, sink.name)
+        for ranges in written:
+            held = coverage.plus(held, ranges)
+        last = coverage.remainder(held, [span._replace(start_offset=span.end_offset) for span in last])
     if not last:
         raise ConfigError(
             f"the ledger holds no offsets for pipeline {pipeline}, sink {sink.name}; begin with "

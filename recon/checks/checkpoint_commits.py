@@ -249,7 +249,10 @@ class _Trial:
     @cached_property
     def known_since(self) -> datetime | None:
         heads = self.ledger.heads if self.ledger is not None else ()
-        times = [head.started_at for head in heads]
+        # What lies before the newest anchor of this query was judged by earlier audits.
+        anchors = heads[: self.ledger.anchors] if self.ledger is not None else ()
+        own = [head.started_at for head in anchors if head.query_id == self.checkpoint.query_id]
+        times = [max(own)] if own else [head.started_at for head in heads]
         if not times:
             times = [commit.timestamp for commits in self.stamped.values() for commit, _ in commits]
         return min(times, default=None)

@@ -32,6 +32,7 @@ class LedgerIntegrity(EvidenceCheck):
         TAMPERED: an entry does not match its own hash, or follows an entry that is not there; the first entries of
             the chain are missing; the entry that the previous audit saw last is gone; the ledger's table was
             changed by something else than an append.
+        ATTESTED_ONLY: the ledger table's own log was cleaned up since the previous audit (warns).
         UNUSUAL: two entries follow the same entry: two queries wrote this sink at the same time.
         REBUILT: entries that were restored from the Delta log after a crash.
     """
@@ -50,7 +51,7 @@ class LedgerIntegrity(EvidenceCheck):
         _judge_seals(ledger, findings)
         _judge_links(ledger, findings)
         _judge_previous(witnesses, ledger, findings)
-        _judge_operations(ledger, findings)
+        _judge_operations(witnesses, ledger, findings)
         rebuilt = [head for head in ledger.heads[ledger.anchors :] if head.status == "rebuilt"]
         if rebuilt:
             findings.add(
@@ -93,6 +94,9 @@ def _judge_links(ledger: LedgerSlice, findings: Findings) -> None:
     seen: set[str] = set()
     followed: dict[str, int] = {}
     for i, head in enumerate(heads):
+        if i < ledger.anchors - 1:
+            seen.add(head.entry_hash)  # an earlier epoch's end: nothing here need follow it
+            continue
         twin = followed.get(head.prev_hash)
         if head.entry_hash in seen:
             findings.add(
@@ -108,7 +112,7 @@ def _judge_links(ledger: LedgerSlice, findings: Findings) -> None:
                 "wrote this sink at the same time; make sure that only one of them runs",
                 head=head,
             )
-        elif i == 0:
+        elif i == 0 or i == ledger.anchors - 1:
             if ledger.complete and head.prev_hash:
                 findings.add(
                     Code.TAMPERED,
@@ -147,7 +151,15 @@ def _judge_previous(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
     )
 
 
-def _judge_operations(ledger: LedgerSlice, findings: Findings) -> None:
+def _judge_operations(witnesses: Witnesses, ledger: LedgerSlice, findings: Findings) -> None:
+    since = witnesses.previous.ledger_version if witnesses.previous else None
+    first = min((version for version, _ in ledger.operations), default=None)
+    if since is not None and first is not None and first > since + 1:
+        findings.add(
+            Code.ATTESTED_ONLY,
+            f"versions {since + 1} to {first - 1} of the ledger's table are cleaned up from its log: who made them "
+            "nobody can tell, the hash chain alone vouches for the entries; audit at least every second day",
+        )
     for version, operation in ledger.operations:
         if not _LAWFUL.fullmatch(operation.strip()) and operation.strip().upper() != "WRITE APPEND":
             findings.add(

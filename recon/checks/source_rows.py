@@ -111,8 +111,10 @@ class SourceRows(EvidenceCheck):
         verdict = findings.verdict(
             message, batches=batches, proved_by_counts=proved, offsets_without_row=missing, explained=explained
         )
-        if readable or not reasons or verdict.failures:
+        if readable or not reasons:
             return verdict
+        if verdict.failures:  # refuted, and the rest is open
+            return replace(verdict, evidence={**verdict.evidence, "unread": "; ".join(reasons)})
         return _without_rows(verdict, rows, reasons, f"{proved:,} of {batches:,} micro-batches are proved by counts; ")
 
 
@@ -305,7 +307,7 @@ class _Trial:
         for entry, pieces in sought.items():
             dropped = self.counts.counted[entry].dropped
             count = sum(piece.end - piece.start for piece in pieces)
-            if dropped is None and self.counts.transforms:
+            if dropped is None and (self.counts.transforms or self._only_rebuilt()):
                 undecided += pieces
             elif count <= (dropped or 0):
                 for piece in pieces:
@@ -322,6 +324,10 @@ class _Trial:
             "are in Kafka and were read past, and no row carries them nor does the micro-batch say it dropped them"
         )
         self._tell(Code.GAP, lost, f"{recorded}; read exactly this range once more through the hook")
+
+    def _only_rebuilt(self) -> bool:
+        """Whether no entry was written by the stream itself, so that none can show that nothing is filtered."""
+        return not any(head.status == "committed" and head.rows_read is not None for head in self.ledger.heads)
 
     def _is_compacted(self, topic: str) -> bool:
         kafka = self.witnesses.kafka

@@ -1,57 +1,80 @@
-"""What the ledger covers, against what a micro-batch wants to read. Pure."""
+"""What the ledger covers, against what a micro-batch wants to read. Pure.
+
+Keys are (topic, topic id, partition): a new checkpoint may number its sources another way, the records are the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from recon.model import RangeTable
 from recon.offsets import OffsetSpan, Spans
 
-_Key = tuple[int, str, str | None, int]
+Key = tuple[str, str | None, int]
 
 
-def _key(span: OffsetSpan) -> _Key:
-    return (span.source, span.topic, span.topic_id, span.partition)
+def key_of(span: OffsetSpan) -> Key:
+    """What the span is about."""
+    return (span.topic, span.topic_id, span.partition)
 
 
-def relation(held: Sequence[OffsetSpan], wanted: Sequence[OffsetSpan]) -> tuple[list[OffsetSpan], list[OffsetSpan]]:
-    """(overlaps, gaps) between the end of one write and the start of the next, per topic partition.
+def of(table: RangeTable) -> dict[Key, Spans]:
+    """What the entries cover; joined in columns, since a day has 1.7 million ranges."""
+    import numpy as np
 
-    A re-created topic (another topic id) is another topic: nothing of it is held. A missing id matches any.
-    """
-    overlaps, gaps = [], []
-    ends: dict[tuple[int, str, int], list[OffsetSpan]] = {}
-    for span in held:
-        ends.setdefault((span.source, span.topic, span.partition), []).append(span)
-    for span in wanted:
-        known = [
-            old
-            for old in ends.get((span.source, span.topic, span.partition), ())
-            if old.topic_id == span.topic_id or None in (old.topic_id, span.topic_id)
-        ]
-        if not known:
-            continue
-        end = max(old.end_offset for old in known)
-        if span.start_offset < end:
-            overlaps.append(span._replace(end_offset=end))
-        elif span.start_offset > end:
-            gaps.append(span._replace(start_offset=end, end_offset=span.start_offset))
-    return overlaps, gaps
-
-
-def of(table: RangeTable, entries: Iterable[int] | None = None) -> Mapping[_Key, Spans]:
-    """What the entries (all, or those at these places) cover, per (source, topic, topic id, partition)."""
-    found: dict[_Key, list[tuple[int, int]]] = {}
-    wanted = None if entries is None else set(entries)
-    columns = (table.entry, table.topic, table.partition, table.start, table.end)
-    for entry, topic, partition, start, end in zip(*(column.tolist() for column in columns), strict=True):
-        if wanted is not None and entry not in wanted:
-            continue
-        found.setdefault((*table.topics[topic], partition), []).append((start, end))
+    full = np.flatnonzero(table.end > table.start)
+    if not len(full):
+        return {}
+    code = table.topic[full].astype(np.int64) * (int(table.partition.max()) + 1) + table.partition[full]
+    order = full[np.lexsort((table.start[full], code))]
+    topic, partition, start, end = (column[order] for column in (table.topic, table.partition, table.start, table.end))
+    # A stretch ends where the next range starts behind it; ranges that overlap are joined by Spans.
+    breaks = (np.diff(topic) != 0) | (np.diff(partition) != 0) | (start[1:] != end[:-1])
+    first = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+    last = np.append(first[1:], len(order)) - 1
+    found: dict[Key, list[tuple[int, int]]] = {}
+    for a, b in zip(first.tolist(), last.tolist(), strict=True):
+        _, name, topic_id = table.topics[int(topic[a])]
+        found.setdefault((name, topic_id, int(partition[a])), []).append((int(start[a]), int(end[b])))
     return {key: Spans.of(spans) for key, spans in found.items()}
 
 
-def remainder(held: Mapping[_Key, Spans], wanted: Sequence[OffsetSpan]) -> tuple[OffsetSpan, ...]:
+def plus(held: Mapping[Key, Spans], written: Sequence[OffsetSpan]) -> dict[Key, Spans]:
+    """What is covered after another write."""
+    found = dict(held)
+    for span in written:
+        found[key_of(span)] = found.get(key_of(span), Spans()).union(Spans.of([span.span]))
+    return found
+
+
+def _of(held: Mapping[Key, Spans], span: OffsetSpan) -> Spans:
+    """What is held of the span's topic partition; a topic id that nobody could tell matches any."""
+    found = Spans()
+    for (topic, topic_id, partition), spans in held.items():
+        if (topic, partition) == (span.topic, span.partition) and (
+            topic_id == span.topic_id or None in (topic_id, span.topic_id)
+        ):
+            found = found.union(spans)
+    return found
+
+
+def relation(held: Mapping[Key, Spans], wanted: Sequence[OffsetSpan]) -> tuple[list[OffsetSpan], list[OffsetSpan]]:
+    """(overlaps, gaps): what is wanted again, and what lies between the end of what is held and what is wanted.
+
+    A re-created topic (another topic id) is another topic: nothing of it is held.
+    """
+    overlaps, gaps = [], []
+    for span in wanted:
+        mine = _of(held, span)
+        again = mine.intersect(Spans.of([span.span])).hull
+        if again is not None:
+            overlaps.append(span._replace(start_offset=again.start, end_offset=again.end))
+        elif mine.hull is not None and span.start_offset > mine.hull.end:
+            gaps.append(span._replace(start_offset=mine.hull.end, end_offset=span.start_offset))
+    return overlaps, gaps
+
+
+def remainder(held: Mapping[Key, Spans], wanted: Sequence[OffsetSpan]) -> tuple[OffsetSpan, ...]:
     """The parts of `wanted` that are not held; a partition held whole keeps an empty range at its end.
 
     The empty range says how far the ledger has come there, so that the next write has something to
@@ -59,7 +82,7 @@ def remainder(held: Mapping[_Key, Spans], wanted: Sequence[OffsetSpan]) -> tuple
     """
     left: list[OffsetSpan] = []
     for span in wanted:
-        mine = held.get(_key(span), Spans())
+        mine = _of(held, span)
         parts = Spans.of([span.span]).minus(mine)
         end = max(span.end_offset, mine.hull.end if mine.hull else 0)
         left.extend(span._replace(start_offset=p.start, end_offset=p.end) for p in parts)

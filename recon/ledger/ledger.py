@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import ConfigError, LedgerError
-from recon.ledger import columns
+from recon.ledger import arrow, columns, coverage
 from recon.ledger.chain import GENESIS, link
 from recon.ledger.results import RESULTS_TIME, results_schema
 from recon.ledger.store import ChainMoved, DeltalakeStore, Filter, SparkStore, Store
 from recon.model import Finding, LedgerEntry, LedgerSlice, Unavailable, Witnesses
+from recon.offsets import Spans
 from recon.project import Project
 
 if TYPE_CHECKING:
@@ -117,23 +118,27 @@ class Ledger:
         """The newest `count` entries of a (pipeline, sink), oldest first."""
         return columns.entries(self._last(pipeline, sink, count, None))
 
-    def _last(
-        self, pipeline: str, sink: str, count: int, before: datetime | None, *, whole_day: bool = False
+    def _last(self, pipeline: str, sink: str, count: int, before: datetime | None) -> pa.Table:
+        found = self._back(pipeline, sink, before, lambda parts: sum(part.num_rows for part in parts) >= count)
+        return found.slice(max(0, found.num_rows - count))
+
+    def _back(
+        self, pipeline: str, sink: str, before: datetime | None, enough: Callable[[Sequence[pa.Table]], bool]
     ) -> pa.Table:
+        """Whole days of entries before an instant, newest day first, until there are enough; in chain order."""
         import pyarrow as pa
 
         parts: list[pa.Table] = []
-        # Newest day first, one partition at a time: a year of days costs what the last one costs.
+        # One partition at a time: a year of days costs what the last one costs.
         for day in reversed(self.store.dates()):
             if before is not None and day > before.date():
                 continue
             which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), dates=(day,), to=before)
             part = self.store.read(which)
             parts += [part] if part.num_rows else []
-            if sum(part.num_rows for part in parts) >= count:
+            if enough(parts):
                 break
-        found = pa.concat_tables(parts) if parts else columns.schema().empty_table()
-        return _in_order(found).slice(0 if whole_day else max(0, found.num_rows - count))
+        return _in_order(pa.concat_tables(parts) if parts else columns.schema().empty_table())
 
     def slice(
         self,
@@ -164,22 +169,42 @@ class Ledger:
         )
 
     def _anchors(self, pipeline: str, sink: str, before: datetime) -> pa.Table:
-        """Of the last day before an instant: the newest entry, and the furthest micro-batch of each epoch.
+        """What a period continues from: the newest entry before it, and the furthest micro-batch of every epoch.
 
         The newest is what the chain goes on from. It need not be the furthest: it may be a replay, or an older
-        micro-batch that was restored later.
+        micro-batch that was restored later. Earlier epochs are there so that a later one that read their offsets
+        again does not look like the first.
         """
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        day = self._last(pipeline, sink, 1, before, whole_day=True)
-        rows = day.select(["epoch", "batch_id"]).to_pylist()
-        furthest: dict[int, int] = {}
-        for place, row in enumerate(rows):
-            best = furthest.get(row["epoch"])
-            if best is None or row["batch_id"] >= rows[best]["batch_id"]:
-                furthest[row["epoch"]] = place
-        newest = [len(rows) - 1] if rows else []
-        return day.take(pa.array(sorted({*furthest.values(), *newest}), type=pa.int64()))
+        def has_a_write(parts: Sequence[pa.Table]) -> bool:
+            return any(pc.any(pc.equal(part["status"], "committed")).as_py() for part in parts)
+
+        recent = self._back(pipeline, sink, before, has_a_write)
+        if not recent.num_rows:
+            return recent
+        furthest = _furthest(recent)
+        chosen = recent.take(pa.array(sorted({*furthest.values(), recent.num_rows - 1}), type=pa.int64()))
+        if max(furthest) == 0:
+            return chosen
+        which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), to=before)
+        whole = _in_order(self.store.read(which, ["epoch", "batch_id", "attempt", "committed_at", "date"]))
+        earlier = [place for epoch, place in _furthest(whole).items() if epoch not in furthest]
+        parts = [chosen]
+        for row in whole.take(pa.array(earlier, type=pa.int64())).to_pylist():
+            day = self.store.read(Filter(equals=which.equals, dates=(row["date"],)))
+            parts.append(day.filter(pc.equal(day["committed_at"], pa.scalar(row["committed_at"]))))
+        return _in_order(pa.concat_tables(parts))
+
+    def coverage(self, pipeline: str, sink: str) -> dict[coverage.Key, Spans]:
+        """Every offset that the entries of a (pipeline, sink) account for; reads the whole ledger, a day at a time."""
+        held: dict[coverage.Key, Spans] = {}
+        for day in self.store.dates():
+            which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), dates=(day,))
+            found = coverage.of(columns.ranges(self.store.read(which, ["offsets"])))
+            held = {key: held.get(key, Spans()).union(found.get(key, Spans())) for key in held.keys() | found.keys()}
+        return held
 
     def entries(
         self,
@@ -241,6 +266,16 @@ def integrity(chain: LedgerSlice) -> list[Finding]:
     return list(LedgerIntegrity().judge(witnesses).findings)
 
 
+def _furthest(table: pa.Table) -> dict[int, int]:
+    """The place of the highest batch_id of each epoch, the newest of equals."""
+    found: dict[int, tuple[int, int]] = {}
+    pairs = zip(table["epoch"].to_pylist(), table["batch_id"].to_pylist(), strict=True)
+    for place, (epoch, batch_id) in enumerate(pairs):
+        if epoch not in found or batch_id >= found[epoch][0]:
+            found[epoch] = (batch_id, place)
+    return {epoch: place for epoch, (_, place) in found.items()}
+
+
 def _in_order(table: pa.Table) -> pa.Table:
     """Rows in the order of the chain."""
     import numpy as np
@@ -248,7 +283,7 @@ def _in_order(table: pa.Table) -> pa.Table:
 
     keys = table.select(["committed_at", "attempt"])
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-    places = order.to_numpy()
+    places = arrow.numbers(order)
     return table if np.all(places[1:] > places[:-1]) else table.take(order)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -90,55 +89,64 @@ def findings_of(row: Mapping[str, Any]) -> list[Finding]:
     return [Finding(**item) for item in json.loads(row["findings"] or "[]")]
 
 
-def previous_audit(store: Store, pipeline: str, not_before: datetime) -> PreviousAudit | None:
-    """What the newest audits of a pipeline left; None when there was none.
+def previous_audit(store: Store, pipeline: str, not_before: datetime, proof: Sequence[str]) -> PreviousAudit | None:
+    """What a pipeline's audits since an instant left; None when there was none.
 
-    Chain heads and log ends are those of the newest audit. `audited_to` is looked for further back, but not
-    before an instant: it is the end of the newest audit in which every evidence check could be evaluated.
+    Each fact comes from the newest period that told it: an audit of a past week, or of one check, takes nothing
+    away. `audited_to` is how far whole audits reach without a hole: those in which every check of `proof` was
+    answered for every sink.
     """
     from recon.ledger.store import Filter
 
-    found: PreviousAudit | None = None
-    wanted = ["invocation_id", "generated_at", "sink", "check", "kind", "status", "evidence", "period_to"]
-    for day in reversed(store.dates()):
-        which = Filter(equals=(("pipeline", pipeline),), dates=(day,))
-        rows = store.read(which, wanted).sort_by([("generated_at", "ascending")]).to_pylist()
-        if rows and found is None:
-            found = _left_by(rows)
-        if found is not None:
-            audited_to = _audited_to(rows)
-            if audited_to is not None:
-                return replace(found, audited_to=audited_to)
-            if day < not_before.date():
-                return found
-    return found
-
-
-def _left_by(rows: Sequence[Mapping[str, Any]]) -> PreviousAudit:
-    """What a day's audits, oldest first, left for the next one."""
-    heads: dict[str, str] = {}
+    wanted = [
+        "invocation_id",
+        "generated_at",
+        "sink",
+        "check",
+        "kind",
+        "status",
+        "evidence",
+        "period_from",
+        "period_to",
+    ]
+    which = Filter(equals=(("pipeline", pipeline),), from_=not_before)
+    rows = store.read(which, wanted).sort_by([("period_to", "ascending"), ("generated_at", "ascending")]).to_pylist()
+    if not rows:
+        return None
+    heads: dict[str, tuple[datetime, str]] = {}
     ends: dict[tuple[str, int], int] = {}
     version: int | None = None
     for row in rows:
-        evidence = json.loads(row["evidence"] or "{}")
-        if evidence.get("chain_head"):
-            heads[row["sink"]] = evidence["chain_head"]
-        for topic, partition, end in evidence.get("log_ends", ()):
+        row["evidence"] = json.loads(row["evidence"] or "{}")
+        if row["evidence"].get("chain_head"):
+            heads[row["sink"]] = (row["period_to"], row["evidence"]["chain_head"])
+        for topic, partition, end in row["evidence"].get("log_ends", ()):
             ends[(topic, partition)] = end
-        version = evidence.get("ledger_version", version)
-    return PreviousAudit(generated_at=rows[-1]["period_to"], chain_heads=heads, log_ends=ends, ledger_version=version)
+        version = max(version or 0, row["evidence"].get("ledger_version") or 0) or None
+    return PreviousAudit(
+        generated_at=min((at for at, _ in heads.values()), default=rows[-1]["period_to"]),
+        chain_heads={sink: head for sink, (_, head) in heads.items()},
+        log_ends=ends,
+        ledger_version=version,
+        audited_to=_audited_to(rows, not_before, proof),
+    )
 
 
-def _audited_to(rows: Sequence[Mapping[str, Any]]) -> datetime | None:
-    """The end of the day's newest audit that left no question open; a partial one (--select) does not count."""
+def _audited_to(rows: Sequence[Mapping[str, Any]], not_before: datetime, proof: Sequence[str]) -> datetime | None:
     audits: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["kind"] == "evidence":
             audits.setdefault(row["invocation_id"], []).append(row)
-    ends = [
-        evidence[0]["period_to"]
-        for evidence in audits.values()
-        if all(row["status"] in ("pass", "warn", "fail") for row in evidence)
-        and any(row["check"] == "ledger_integrity" for row in evidence)
-    ]
-    return max(ends, default=None)
+    sinks = {row["sink"] for row in rows if row["sink"]}
+    reached = not_before
+    for evidence in sorted(audits.values(), key=lambda audit: audit[0]["period_to"]):
+        answered = {(row["sink"], row["check"]) for row in evidence if _answered(row)}
+        begin, end = evidence[0]["period_from"], evidence[0]["period_to"]
+        whole = all((sink, check) in answered for sink in sinks for check in proof)
+        if whole and all(_answered(row) for row in evidence) and (begin is None or begin <= reached):
+            reached = max(reached, end)
+    return reached if reached > not_before else None
+
+
+def _answered(row: Mapping[str, Any]) -> bool:
+    return row["status"] in ("pass", "warn", "fail") and not row["evidence"].get("unread")

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -323,9 +324,32 @@ class DeltalakeStore(Store):
         table = self._table()
         if table is None:
             return []
+        if self._local is not None:
+            return self._local_operations(self._local / "_delta_log", table.version(), -1 if after is None else after)
         newer = None if after is None else max(0, table.version() - after)
         commits = table.history(newer) if newer != 0 else []
         return sorted((int(commit["version"]), _operation(commit)) for commit in commits)
+
+    def _local_operations(self, log: Path, last: int, after: int) -> list[tuple[int, str]]:
+        """The same from the commit files, a day of which delta-rs would take half a second for."""
+        from pydantic_core import from_json
+
+        found = []
+        for version in range(last, after, -1):
+            try:
+                with open(f"{log}/{version:020d}.json", "rb", buffering=0) as file:  # noqa: PTH123 - thousands of them
+                    raw = file.read()
+            except FileNotFoundError:
+                break  # cleaned up, like all before it
+            except OSError as error:
+                raise self._unreadable(error) from error
+            lines = (line for line in raw.split(b"\n") if b'"commitInfo"' in line)
+            try:
+                infos = [action["commitInfo"] for action in map(from_json, lines) if "commitInfo" in action]
+            except (ValueError, TypeError) as error:
+                raise self._unreadable(error) from error
+            found.append((version, _operation(infos[0] if infos else {})))
+        return found[::-1]
 
     def small_files(self) -> int:
         """How many data files the fullest day has."""

@@ -78,7 +78,12 @@ class DeltaAppend(BatchSink):
         """The commit of an earlier attempt, read at the version the ledger names."""
         if version is None:
             return None
-        commit = delta_log.read(self.storage, from_version=version, to_version=version).commits.get(version)
+        log = delta_log.read(self.storage, from_version=version, to_version=version)
+        commit = log.commits.get(version)
+        if commit is None and log.first_retained is not None and version < log.first_retained:
+            # The log no longer holds the commit; that Delta would drop a second one says that it was there.
+            known = delta_log.transaction_version(self.storage, self._app_id(stamp))
+            return Landed(version=version, rows=None) if known is not None and known >= stamp.batch_id else None
         if commit is None or commit.stamp is None:
             return None
         same = commit.stamp.epoch == stamp.epoch and commit.stamp.batch_id == stamp.batch_id
@@ -111,7 +116,12 @@ class DeltaAppend(BatchSink):
             return (
                 f"{name} was SKIPPED: {self.target} already holds txn version {known} of app id "
                 f"{self._app_id(stamp)}, so Delta dropped the write without an error and its rows are not in the "
-                "table; remove txn_app_id from the sink (recon uses one app id per epoch) and restart"
+                "table; "
+                + (
+                    "remove txn_app_id from the sink (recon uses one app id per epoch) and restart"
+                    if self._fixed_app_id
+                    else "another writer uses recon's app id, or the table was restored: run `recon audit`"
+                )
             )
         return (
             f"{name} left no commit in {self.target}, though Spark reported success; look for session settings "

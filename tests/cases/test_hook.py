@@ -13,8 +13,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
+from recon.audit import audit
 from recon.errors import ConfigError
 from recon.hook import ForeachBatch, foreach_batch, starting_offsets
+from recon.ledger import open_ledger
 from recon.model import parse_stamp
 from recon.project import CheckConfig, CheckSpec
 from tests.cases.lake import Lake, failing, findings, ranges, statuses
@@ -226,6 +228,86 @@ def test_a_ledger_that_cannot_be_written_stops_and_the_next_start_repairs(make_l
     lake.run()
     assert [e.status for e in lake.entries()] == ["committed", "rebuilt", "already_committed"]
     assert lake.audit().pipelines[0].answer == "complete"
+
+
+def test_the_same_object_started_again_repairs_what_it_left(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(10)
+    lake.run()
+    lake.produce(10)
+
+    class Once(ForeachBatch):
+        died = False
+
+        def _before_ledger(self, entry: Any) -> None:
+            if not self.died:
+                self.died = True
+                raise RuntimeError("died here")
+
+    whole = lake.hook()
+    hook = Once(whole.project, whole.pipeline, whole.sink)
+    with pytest.raises(StreamingQueryException, match="died here"):
+        lake.run(hook)
+    lake.run(hook)
+    assert [e.status for e in lake.entries()] == ["committed", "rebuilt", "already_committed"]
+    assert len(lake.rows()) == 20 and lake.audit().pipelines[0].answer == "complete"
+
+
+def test_a_refill_with_trim_writes_only_what_is_missing(make_lake: MakeLake) -> None:
+    lake = make_lake(sink={"on_new_epoch": "warn", "trim_replayed_offsets": True})
+    lake.produce(120)
+    lake.run(starting=json.dumps({lake.topic: {"0": 80}}))
+    lake.forget_checkpoint()
+    lake.run(starting=json.dumps({lake.topic: {"0": 50}}), per_trigger=20)
+    assert lake.values() == [(0, o) for o in range(50, 120)]
+    assert json.loads(starting_offsets(lake.project, "p")) == {lake.topic: {"0": 120}}
+    assert failing(lake.audit()) == set()
+
+
+def test_a_trimmed_batch_is_recognised_when_it_is_tried_again(make_lake: MakeLake) -> None:
+    lake = make_lake(sink={"trim_replayed_offsets": True})
+    lake.produce(40)
+    lake.run()
+    lake.produce(20)
+    lake.forget_checkpoint()
+    hook = lake.hook()
+
+    def dies_after(frame: DataFrame, batch_id: int) -> None:
+        hook(frame, batch_id)
+        raise RuntimeError("died here")
+
+    with pytest.raises(StreamingQueryException, match="died here"):
+        lake.run(dies_after)
+    lake.run()
+    assert [(e.epoch, e.attempt, e.status) for e in lake.entries()] == [
+        (0, 1, "committed"),
+        (1, 1, "committed"),
+        (1, 2, "already_committed"),
+    ]
+    assert lake.values() == [(0, o) for o in range(60)] and lake.audit().pipelines[0].answer == "complete"
+
+
+def test_two_sinks_of_one_pipeline_have_their_own_chains(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(20)
+    one = lake.project.pipelines[0]
+    copy = one.sinks[0].model_copy(update={"name": "copy", "target": "copy"})
+    both = lake.project.model_copy(update={"pipelines": (one.model_copy(update={"sinks": (*one.sinks, copy)}),)})
+    first, second = (foreach_batch(both, pipeline="p", sink=name) for name in ("s", "copy"))
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        first(frame, batch_id)
+        if batch_id == 0:
+            second(frame, batch_id)
+
+    lake.run(write, per_trigger=10)
+    entries = open_ledger(both).entries()
+    assert [(e.sink, e.batch_id) for e in entries] == [("s", 0), ("copy", 0), ("s", 1)]
+    assert [e.prev_hash for e in entries] == ["", "", entries[0].entry_hash]
+    with pytest.raises(ConfigError, match="end at different offsets"):
+        starting_offsets(both, "p")
+    run = audit(both, spark=lake.spark)
+    assert ranges(findings(run, "GAP")) == {(0, 10, 20)} and {f.sink for f in findings(run, "GAP")} == {"copy"}
 
 
 def test_the_wrong_checkpoint_is_refused(make_lake: MakeLake, tmp_path: Path) -> None:

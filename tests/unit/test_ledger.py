@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recon.errors import LedgerError
-from recon.ledger import columns, open_ledger
+from recon.ledger import columns, coverage, open_ledger
 from recon.ledger.chain import link
+from recon.ledger.ledger import integrity
 from recon.model import RangeTable, offsets_text, parse_offsets
-from recon.offsets import OffsetSpan
+from recon.offsets import OffsetSpan, Spans
 from tests.unit.ledger_entries import AT, entry, project
 
 
@@ -231,3 +232,49 @@ def test_the_ledger_keeps_little_of_its_own_log(tmp_path: Path) -> None:
     ledger.append(entry())
     properties = DeltaTable(str(tmp_path / "_recon/ledger")).metadata().configuration
     assert properties["delta.logRetentionDuration"] == "interval 2 days"
+
+
+def test_housekeeping_merges_a_days_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recon.ledger.ledger._MANY_FILES", 5)
+    ledger = open_ledger(project(tmp_path))
+    written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(12)]
+    assert ledger.store.small_files() == 3, "the hook merged after the fifth and the tenth"
+    for n in range(12, 14):
+        written.append(ledger.append(entry(n, at=AT + timedelta(seconds=n))))
+    monkeypatch.setattr("recon.ledger.ledger._MANY_FILES", 2)
+    ledger.tidy()
+    assert open_ledger(project(tmp_path)).store.small_files() == 1
+    assert open_ledger(project(tmp_path)).entries() == written
+
+
+def test_an_earlier_epochs_end_is_an_anchor_however_long_ago(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(3):
+        ledger.append(entry(n, at=AT + timedelta(seconds=n)))
+    for n in range(5):
+        ledger.append(entry(n, at=AT + timedelta(days=n + 1), epoch=1, query_id="q-2"))
+    cut = ledger.slice("orders", "orders", AT + timedelta(days=4, hours=12))
+    assert [(h.epoch, h.batch_id) for h in cut.heads] == [(0, 2), (1, 3), (1, 4)] and cut.anchors == 2
+    assert integrity(cut) == [], "anchors of two epochs need not follow each other"
+
+
+def test_a_day_of_restored_entries_is_no_anchor_alone(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in (0, 1, 3, 4):
+        ledger.append(entry(n, at=AT + timedelta(seconds=n)))
+    ledger.append(entry(2, at=AT + timedelta(days=1), status="rebuilt"))
+    ledger.append(entry(5, at=AT + timedelta(days=2)))
+    cut = ledger.slice("orders", "orders", AT + timedelta(days=1, hours=12))
+    assert [h.batch_id for h in cut.heads] == [4, 2, 5] and cut.anchors == 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(0, 20)), max_size=20))
+def test_coverage_in_columns_is_the_union(parts: list[tuple[int, int, int]]) -> None:
+    entries = [
+        link(entry(n, offsets=(OffsetSpan("orders", "id", p, a, a + size),)), "")
+        for n, (p, a, size) in enumerate(parts)
+    ]
+    found = coverage.of(columns.ranges(columns.to_table(entries)))
+    for partition in range(3):
+        expected = Spans.of((a, a + size) for p, a, size in parts if p == partition)
+        assert found.get(("orders", "id", partition), Spans()) == expected

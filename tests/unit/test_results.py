@@ -8,7 +8,8 @@ from pathlib import Path
 
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run, previous_audit
-from recon.model import CheckResult, RunResult, Status
+from recon.ledger.store import Store
+from recon.model import CheckResult, PreviousAudit, RunResult, Status
 from recon.model.verdict import PipelineFacts
 from tests.unit.ledger_entries import project
 
@@ -47,34 +48,68 @@ def run(at: datetime, **statuses: Status) -> RunResult:
     )
 
 
+PROOF = ("ledger_integrity", "source_rows")
+BACK = NOW - timedelta(days=30)
+
+
+def left(store: Store, pipeline: str = "orders") -> PreviousAudit | None:
+    return previous_audit(store, pipeline, BACK, PROOF)
+
+
+def audited_to(store: Store) -> datetime | None:
+    found = left(store)
+    assert found is not None
+    return found.audited_to
+
+
+def ago(days: float) -> datetime:
+    return NOW - timedelta(days=days)
+
+
+def whole(at: datetime, **changes: Status) -> RunResult:
+    return run(at, **{"ledger_integrity": "pass", "source_rows": "fail", **changes})
+
+
 def test_nothing_was_audited(tmp_path: Path) -> None:
-    assert previous_audit(open_ledger(project(tmp_path)).results, "orders", NOW) is None
+    assert left(open_ledger(project(tmp_path)).results) is None
 
 
-def test_the_newest_audit_is_remembered_and_the_newest_whole_one_is_gone_on_from(tmp_path: Path) -> None:
+def test_an_audit_that_left_a_question_open_is_not_gone_on_from(tmp_path: Path) -> None:
     store = open_ledger(project(tmp_path)).results
-    append_run(store, run(NOW - timedelta(days=3), ledger_integrity="pass", offset_continuity="fail"))
-    append_run(store, run(NOW - timedelta(days=2), ledger_integrity="pass", offset_continuity="error"))
-    append_run(store, run(NOW - timedelta(days=1), ledger_integrity="pass", source_rows="skipped"))
-    append_run(store, run(NOW, offset_continuity="pass"))
-    left = previous_audit(store, "orders", NOW - timedelta(days=30))
-    assert left is not None and left.generated_at == NOW
-    assert left.audited_to == NOW - timedelta(days=3), "errors, skips and selections leave questions open"
-    assert previous_audit(store, "payments", NOW) is None
-
-
-def test_the_chain_head_is_the_newest_days(tmp_path: Path) -> None:
-    store = open_ledger(project(tmp_path)).results
-    append_run(store, run(NOW - timedelta(days=1), ledger_integrity="pass"))
+    append_run(store, replace_period(whole(ago(3)), None))
+    append_run(store, whole(ago(2), source_rows="error"))
+    append_run(store, whole(ago(1), source_rows="skipped"))
     append_run(store, run(NOW, ledger_integrity="pass"))
-    left = previous_audit(store, "orders", NOW - timedelta(days=30))
-    assert left is not None and left.chain_heads == {"orders": "head-20"} and left.ledger_version == 20
+    assert audited_to(store) == ago(3), "errors, skips and selections leave questions open"
+    assert left(store, "payments") is None
 
 
-def test_it_does_not_look_back_for_ever(tmp_path: Path) -> None:
+def test_a_narrow_audit_moves_nothing(tmp_path: Path) -> None:
     store = open_ledger(project(tmp_path)).results
-    append_run(store, run(NOW - timedelta(days=40), ledger_integrity="pass"))
-    for days in (35, 3):
-        append_run(store, run(NOW - timedelta(days=days), ledger_integrity="error"))
-    left = previous_audit(store, "orders", NOW - timedelta(days=30))
-    assert left is not None and left.audited_to is None
+    append_run(store, replace_period(whole(ago(3)), None))
+    append_run(store, replace_period(whole(ago(1)), ago(1.1)))
+    assert audited_to(store) == ago(3), "what lies between the two was never judged"
+    append_run(store, replace_period(whole(NOW), ago(3)))
+    assert audited_to(store) == NOW
+
+
+def test_daily_audits_reach_as_far_as_they_join(tmp_path: Path) -> None:
+    store = open_ledger(project(tmp_path)).results
+    for days in range(33, -1, -1):
+        append_run(store, whole(ago(days)))
+    assert audited_to(store) == NOW
+
+
+def test_an_audit_of_one_check_or_of_the_past_takes_no_memory_away(tmp_path: Path) -> None:
+    store = open_ledger(project(tmp_path)).results
+    append_run(store, whole(ago(1)))
+    append_run(store, run(NOW, source_rows="pass"))
+    late = whole(ago(5))
+    append_run(store, replace(late, invocation_id="late", generated_at=NOW))
+    found = left(store)
+    assert found is not None and found.chain_heads == {"orders": "head-19"} and found.ledger_version == 19
+    assert found.generated_at == ago(1)
+
+
+def replace_period(of: RunResult, begin: datetime | None) -> RunResult:
+    return replace(of, pipelines=(replace(of.pipelines[0], period_from=begin),))
