@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m bench [name ...]` measures, prints a table and keeps bench/results.json."""

@@ -1,0 +1,118 @@
+"""What the hook adds to a micro-batch: the same stream with a plain Delta append, and through the hook.
+
+One topic of 200 partitions; micro-batches of 250,000 records of about 200 bytes, 10 s worth at 25,000 events a second.
+Floor: foreachBatch with a plain append that is exactly-once by txnAppId/txnVersion and stamps the same four columns, so
+that the same bytes are written. Ours: `recon.foreach_batch`. Two queries drain the same topic in one session, their
+micro-batches taken in turns; the figure is the median time inside the foreachBatch function.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PARTITIONS = 200
+PER_BATCH = 250_000
+BATCHES = 14
+WARM_UP = 2
+
+
+def run() -> dict[str, Any]:
+    from recon.local.kafka import LocalKafka
+    from recon.local.spark import spark_session
+
+    with tempfile.TemporaryDirectory() as folder, LocalKafka(Path(folder) / "kafka") as broker:
+        broker.create_topic("events", PARTITIONS)
+        spark = spark_session("hook_overhead", conf={"spark.driver.memory": "6g"})
+        try:
+            _produce(spark, broker.bootstrap_servers)
+            ours, floor = _alternate(spark, broker.bootstrap_servers, Path(folder))
+        finally:
+            spark.stop()
+    return {"name": "hook_overhead", "ours": ours, "floor": floor, "ratio": ours / floor, "unit": "s", "peers": {}}
+
+
+def _produce(spark: Any, bootstrap: str) -> None:
+    rows = spark.range(0, PER_BATCH * BATCHES, 1, 8).selectExpr(
+        f"CAST(id % {PARTITIONS} AS INT) AS partition",
+        "CAST(CAST(id AS STRING) AS BINARY) AS key",
+        "CAST(to_json(struct(id, uuid() AS order_id, 'shipped' AS status, rand() AS amount, repeat('x', 80) AS note)) "
+        "AS BINARY) AS value",
+    )
+    rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("topic", "events").save()
+
+
+def _alternate(spark: Any, bootstrap: str, folder: Path) -> tuple[float, float]:
+    """Medians (ours, floor) of the seconds inside foreachBatch; only one of the two works at a time."""
+    import recon
+
+    hook = recon.foreach_batch(
+        pipeline="events",
+        checkpoint=str(folder / "ours-checkpoint"),
+        target=str(folder / "ours"),
+        ledger=str(folder / "ledger"),
+        kafka={"bootstrap.servers": bootstrap},
+    )
+    turn = threading.Condition()
+    state = {"turn": "floor"}
+    taken: dict[str, list[float]] = {"ours": [], "floor": []}
+
+    def timed(name: str, other: str, write: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+        def one(frame: Any, batch_id: int) -> None:
+            with turn:
+                turn.wait_for(lambda: state["turn"] == name, timeout=300)
+                began = time.perf_counter()
+                write(frame, batch_id)
+                taken[name].append(time.perf_counter() - began)
+                state["turn"] = other
+                turn.notify_all()
+
+        return one
+
+    queries = []
+    for name, other, write in (("floor", "ours", _plain(str(folder / "floor"))), ("ours", "floor", hook)):
+        query = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("subscribe", "events")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", PER_BATCH)
+            .load()
+            .writeStream.foreachBatch(timed(name, other, write))
+            .option("checkpointLocation", str(folder / f"{name}-checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        queries.append(query)
+    for query in queries:
+        query.awaitTermination()
+    counts = {name: len(times) for name, times in taken.items()}
+    assert counts["ours"] == counts["floor"] >= 12, counts
+    written = [spark.read.format("delta").load(str(folder / name)).count() for name in ("ours", "floor")]
+    assert written == [PER_BATCH * BATCHES] * 2, written
+    print(json.dumps({name: [round(t, 2) for t in times] for name, times in taken.items()}))
+    return statistics.median(taken["ours"][WARM_UP:]), statistics.median(taken["floor"][WARM_UP:])
+
+
+def _plain(path: str) -> Callable[[Any, int], None]:
+    def write(frame: Any, batch_id: int) -> None:
+        from pyspark.sql import functions as F
+
+        stamped = frame.withColumns(
+            {
+                "_source_topic": F.col("topic"),
+                "_source_partition": F.col("partition"),
+                "_source_offset": F.col("offset"),
+                "_batch_id": F.lit(batch_id).cast("long"),
+            }
+        )
+        writer = stamped.write.format("delta").mode("append")
+        writer.option("txnAppId", "bench").option("txnVersion", batch_id).save(path)
+
+    return write
