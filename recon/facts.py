@@ -193,9 +193,9 @@ def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
     import numpy as np
 
     judged = range(ledger.anchors, len(ledger.heads))
-    widths = np.bincount(
-        ledger.ranges.entry, weights=ledger.ranges.end - ledger.ranges.start, minlength=len(ledger.heads)
-    )
+    low = np.searchsorted(ledger.ranges.entry, np.arange(len(ledger.heads) + 1))
+    sums = np.concatenate(([0], np.cumsum(ledger.ranges.end - ledger.ranges.start)))
+    widths = sums[low[1:]] - sums[low[:-1]]
     written = [i for i in judged if ledger.heads[i].status != "already_committed"]
     size = max(1, -(-len(written) // _POINTS))
     for at in range(0, len(written), size):
@@ -220,16 +220,18 @@ def _partitions(
     import numpy as np
 
     ranges = ledger.ranges
-    judged = ranges.entry >= ledger.anchors
+    first = int(np.searchsorted(ranges.entry, ledger.anchors))  # of the judged ones: entries ascend
     # One code per (topic name, partition): topic ids and epochs fold into one row of the picture.
     names = sorted({name for _, name, _ in ranges.topics})
     name_code = np.array([names.index(name) for _, name, _ in ranges.topics] or [0], dtype=np.int64)
     width = int(ranges.partition.max(initial=0)) + 1
-    code = name_code[ranges.topic] * width + ranges.partition
-    order = np.flatnonzero(judged)
-    order = order[np.argsort(code[order], kind="stable")]
-    keys, starts = np.unique(code[order], return_index=True)
-    for key, members in zip(keys.tolist(), np.split(order, starts[1:]), strict=True):
+    code = name_code[ranges.topic[first:]] * width + ranges.partition[first:]
+    # Sixteen bits are sorted by radix, in linear time.
+    code = code.astype(np.uint16) if width * len(names) <= 2**16 else code
+    order = np.argsort(code, kind="stable")
+    code = code[order]
+    starts = np.flatnonzero(np.append(True, code[1:] != code[:-1]))[: len(code)]
+    for key, members in zip(code[starts].tolist(), np.split(order + first, starts[1:]), strict=True):
         topic, partition = names[key // width], int(key % width)
         mine = [f for f in findings if f.topic == topic and f.partition == partition]
         yield _partition(ledger, kafka, topic, partition, members, mine, now)

@@ -78,6 +78,12 @@ def values(column: pa.ChunkedArray) -> list[Any]:
     return [at.replace(tzinfo=UTC) for at in numbers(column).astype("datetime64[us]").tolist()]
 
 
+def rows(table: pa.Table) -> list[dict[str, Any]]:
+    """A table of flat columns row by row."""
+    names = table.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*map(values, table.columns), strict=True)]
+
+
 def table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """Rows of texts, numbers, instants and days as an Arrow table."""
     import pyarrow as pa
@@ -114,4 +120,4 @@ def _at(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-__all__ = ["array", "days", "instant", "numbers", "table", "text", "values"]
+__all__ = ["array", "days", "instant", "numbers", "rows", "table", "text", "values"]

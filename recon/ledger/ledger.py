@@ -123,7 +123,12 @@ class Ledger:
         return found.slice(max(0, found.num_rows - count))
 
     def _back(
-        self, pipeline: str, sink: str, before: datetime | None, enough: Callable[[Sequence[pa.Table]], bool]
+        self,
+        pipeline: str,
+        sink: str,
+        before: datetime | None,
+        enough: Callable[[Sequence[pa.Table]], bool],
+        names: Sequence[str] | None = None,
     ) -> pa.Table:
         """Whole days of entries before an instant, newest day first, until there are enough; in chain order."""
         import pyarrow as pa
@@ -134,11 +139,12 @@ class Ledger:
             if before is not None and day > before.date():
                 continue
             which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), dates=(day,), to=before)
-            part = self.store.read(which)
+            part = self.store.read(which, names)
             parts += [part] if part.num_rows else []
             if enough(parts):
                 break
-        return _in_order(pa.concat_tables(parts) if parts else columns.schema().empty_table())
+        empty = columns.schema().empty_table()
+        return _in_order(pa.concat_tables(parts) if parts else empty.select(names or empty.column_names))
 
     def slice(
         self,
@@ -179,23 +185,24 @@ class Ledger:
         import pyarrow.compute as pc
 
         def has_a_write(parts: Sequence[pa.Table]) -> bool:
-            return any(pc.any(pc.equal(part["status"], "committed")).as_py() for part in parts)
+            return any(pc.any(pc.equal(part["status"], arrow.text("committed"))).as_py() for part in parts)
 
-        recent = self._back(pipeline, sink, before, has_a_write)
+        keys = ["epoch", "batch_id", "attempt", "committed_at", "status"]
+        recent = self._back(pipeline, sink, before, has_a_write, keys)
         if not recent.num_rows:
-            return recent
+            return columns.schema().empty_table()
         furthest = _furthest(recent)
-        chosen = recent.take(pa.array(sorted({*furthest.values(), recent.num_rows - 1}), type=pa.int64()))
-        if max(furthest) == 0:
-            return chosen
-        which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), to=before)
-        whole = _in_order(self.store.read(which, ["epoch", "batch_id", "attempt", "committed_at", "date"]))
-        earlier = [place for epoch, place in _furthest(whole).items() if epoch not in furthest]
-        parts = [chosen]
-        for row in whole.take(pa.array(earlier, type=pa.int64())).to_pylist():
-            day = self.store.read(Filter(equals=which.equals, dates=(row["date"],)))
-            parts.append(day.filter(pc.equal(day["committed_at"], pa.scalar(row["committed_at"]))))
-        return _in_order(pa.concat_tables(parts))
+        times = arrow.values(recent["committed_at"])
+        chosen = {times[place] for place in (*furthest.values(), -1)}
+        of_sink = Filter(equals=(("pipeline", pipeline), ("sink", sink)), to=before)
+        if max(furthest) > 0:
+            whole = _in_order(self.store.read(of_sink, keys))
+            times = arrow.values(whole["committed_at"])
+            chosen |= {times[place] for epoch, place in _furthest(whole).items() if epoch not in furthest}
+        # Ranges are read for these few alone.
+        moment = timedelta(microseconds=1)
+        at = [self.store.read(replace(of_sink, from_=time, to=time + moment)) for time in sorted(chosen)]
+        return _in_order(pa.concat_tables(at))
 
     def coverage(self, pipeline: str, sink: str) -> dict[coverage.Key, Spans]:
         """Every offset that the entries of a (pipeline, sink) account for; reads the whole ledger, a day at a time."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from recon.ledger import arrow
 from recon.model import CheckResult, Finding, PreviousAudit, RunResult, plain
 
 if TYPE_CHECKING:
@@ -51,12 +52,10 @@ def results_schema() -> pa.Schema:
 
 def append_run(store: Store, run: RunResult) -> None:
     """Keep every result of a run, in one commit."""
-    import pyarrow as pa
-
     begins = {facts.name: facts.period_from for facts in run.pipelines}
     rows = [_row(run, result, begins.get(result.pipeline or "", run.period_from)) for result in run.results]
     if rows:
-        store.append(pa.Table.from_pylist(rows, schema=results_schema()))
+        store.append(arrow.table(rows, results_schema()))
 
 
 def _row(run: RunResult, result: CheckResult, period_from: datetime | None) -> dict[str, Any]:
@@ -110,7 +109,7 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime, proof: Seq
         "period_to",
     ]
     which = Filter(equals=(("pipeline", pipeline),), from_=not_before)
-    rows = store.read(which, wanted).sort_by([("period_to", "ascending"), ("generated_at", "ascending")]).to_pylist()
+    rows = sorted(arrow.rows(store.read(which, wanted)), key=lambda row: (row["period_to"], row["generated_at"]))
     if not rows:
         return None
     heads: dict[str, tuple[datetime, str]] = {}

@@ -292,7 +292,7 @@ class DeltalakeStore(Store):
             found = pa.table(table.scan(columns=names, predicate=which.sql(self.time_column)))
         except Exception as error:  # a missing or torn data file surfaces here, in many kinds
             raise self._unreadable(error) from error
-        return found.select(names).cast(target)
+        return found.select(names).cast(target).cast(files.schema_of(target))
 
     def _read_files(self, table: DeltaTable, which: Filter, target: pa.Schema) -> pa.Table:
         import pyarrow as pa
@@ -305,7 +305,7 @@ class DeltalakeStore(Store):
             if which.covers(files.day_of(path))
         ]
         parts = [part for part in found if part.num_rows]
-        return pa.concat_tables(parts) if parts else target.empty_table()
+        return pa.concat_tables(parts) if parts else files.schema_of(target).empty_table()
 
     def length(self, chain: str) -> int:
         """How many entries the chain has; kept as the version of the chain's `txn`."""

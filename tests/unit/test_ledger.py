@@ -278,3 +278,14 @@ def test_coverage_in_columns_is_the_union(parts: list[tuple[int, int, int]]) -> 
     for partition in range(3):
         expected = Spans.of((a, a + size) for p, a, size in parts if p == partition)
         assert found.get(("orders", "id", partition), Spans()) == expected
+
+
+def test_a_day_that_somebody_rewrote_is_read_beside_the_others(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(4):
+        ledger.append(entry(n, at=AT + timedelta(hours=20 * n)))
+    DeltaTable(str(tmp_path / "_recon/ledger")).update({"rows_written": "19"}, predicate="batch_id = 1")
+    for start in (None, AT + timedelta(hours=30)):
+        cut = open_ledger(project(tmp_path)).slice("orders", "orders", start)
+        assert [cut.heads[i].batch_id for i in cut.broken] == [1]
+        assert cut.ranges.end.tolist() == [h.batch_id * 10 + 10 for h in cut.heads for _ in range(2)]
