@@ -78,6 +78,13 @@ def values(column: pa.ChunkedArray) -> list[Any]:
     return [at.replace(tzinfo=UTC) for at in numbers(column).astype("datetime64[us]").tolist()]
 
 
+def empty(schema: pa.Schema) -> pa.Table:
+    """A table without rows."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches([], schema=schema)
+
+
 def rows(table: pa.Table) -> list[dict[str, Any]]:
     """A table of flat columns row by row."""
     names = table.column_names
@@ -120,4 +127,4 @@ def _at(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-__all__ = ["array", "days", "instant", "numbers", "rows", "table", "text", "values"]
+__all__ = ["array", "days", "empty", "instant", "numbers", "rows", "table", "text", "values"]

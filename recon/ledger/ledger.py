@@ -143,7 +143,7 @@ class Ledger:
             parts += [part] if part.num_rows else []
             if enough(parts):
                 break
-        empty = columns.schema().empty_table()
+        empty = arrow.empty(columns.schema())
         return _in_order(pa.concat_tables(parts) if parts else empty.select(names or empty.column_names))
 
     def slice(
@@ -190,7 +190,7 @@ class Ledger:
         keys = ["epoch", "batch_id", "attempt", "committed_at", "status"]
         recent = self._back(pipeline, sink, before, has_a_write, keys)
         if not recent.num_rows:
-            return columns.schema().empty_table()
+            return arrow.empty(columns.schema())
         furthest = _furthest(recent)
         times = arrow.values(recent["committed_at"])
         chosen = {times[place] for place in (*furthest.values(), -1)}

@@ -284,7 +284,7 @@ class DeltalakeStore(Store):
         target = pa.schema([self.schema.field(name) for name in names])
         table = self._table()
         if table is None:
-            return target.empty_table()
+            return arrow.empty(target)
         try:
             if self._local and table.protocol().min_reader_version == 1:  # no deletion vectors, no renamed columns
                 with suppress(files.Unfamiliar):
@@ -305,7 +305,7 @@ class DeltalakeStore(Store):
             if which.covers(files.day_of(path))
         ]
         parts = [part for part in found if part.num_rows]
-        return pa.concat_tables(parts) if parts else files.schema_of(target).empty_table()
+        return pa.concat_tables(parts) if parts else arrow.empty(files.schema_of(target))
 
     def length(self, chain: str) -> int:
         """How many entries the chain has; kept as the version of the chain's `txn`."""
@@ -471,7 +471,7 @@ class SparkStore(Store):
         target = pa.schema([self.schema.field(name) for name in names])
         try:
             if not self._ready():
-                return target.empty_table()
+                return arrow.empty(target)
             frame = self._spark().table(self._relation).select(*names)
             predicate = which.sql(self.time_column)
             return (frame.where(predicate) if predicate else frame).toArrow().cast(target)
