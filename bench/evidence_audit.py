@@ -90,14 +90,16 @@ class _lake:
 
 def _medians(lake: Lake) -> tuple[float, float]:
     results = lake.path / "_recon/results"
-    kept = lake.path / "results-before"
-    if results.exists() and not kept.exists():
-        shutil.copytree(results, kept)
+    kept = lake.path / "results-before"  # what the audits of earlier days left; each run goes on from there
+    if not kept.exists():
+        if results.exists():
+            shutil.copytree(results, kept)
+        else:
+            kept.mkdir()
     ours, floor = [], []
     for turn in range(RUNS + 1):
-        # Every run goes on from the same audits before it.
         shutil.rmtree(results, ignore_errors=True)
-        if kept.exists():
+        if any(kept.iterdir()):
             shutil.copytree(kept, results)
         taken = _audit(lake)
         bare = _read(lake)
@@ -108,7 +110,9 @@ def _medians(lake: Lake) -> tuple[float, float]:
 
 
 def _audit(lake: Lake) -> float:
-    command = [sys.executable, "-m", "recon.cli", "audit", "--no-spark", "--project-dir", str(lake.path)]
+    date = f"{midnight():%Y-%m-%d}"
+    period = ["--from", date, "--to", date]
+    command = [sys.executable, "-m", "recon.cli", "audit", "--no-spark", "--project-dir", str(lake.path), *period]
     began = time.perf_counter()
     done = subprocess.Popen(command, env=_env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     out, err = done.communicate()

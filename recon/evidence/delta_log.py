@@ -272,11 +272,17 @@ def _num_records(stats: str | None) -> int | None:
 
 
 def _actions(log: Storage, name: str, raw: bytes) -> Iterator[Mapping[str, Any]]:
+    from pydantic_core import from_json
+
     if not raw.strip():
         raise _broken(log, name, "it is empty")
     for line in raw.split(b"\n"):
         if line and not line.isspace():
-            yield _action(log, name, line)
+            try:
+                action = from_json(line, cache_strings="keys")
+            except ValueError:
+                action = None
+            yield action if isinstance(action, dict) else _action(log, name, line)
 
 
 def _action(log: Storage, name: str, line: bytes) -> Mapping[str, Any]:

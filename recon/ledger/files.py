@@ -64,23 +64,27 @@ def read(
         OSError: the file is missing or torn.
         Unfamiliar: somebody else wrote it, in types of his own.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     stored = [n for n in dict.fromkeys((*names, *looked_at)) if n != "date"]
     try:
-        opened = pq.ParquetFile(path, read_dictionary=list(_NAMES) if NESTED in stored else None)
+        opened = pq.ParquetFile(
+            pa.memory_map(path), read_dictionary=list(_NAMES) if NESTED in stored else None, pre_buffer=False
+        )
     except KeyError as error:
         raise Unfamiliar(path) from error
     with opened as file:
         found = file.schema_arrow
         if any(n not in found.names or found.field(n).type != schema.field(n).type for n in stored):
             raise Unfamiliar(path)
-        rows = file.read(columns=[n for n in stored if n != NESTED])
+        few = file.metadata.num_rows <= _STEP
+        rows = file.read(columns=stored if few else [n for n in stored if n != NESTED], use_threads=not few)
         mask = wanted(rows)
         if mask is not None:
             mask = mask.combine_chunks()
             rows = rows.filter(mask)
-        if NESTED in stored:
+        if NESTED in stored and not few:
             rows = rows.append_column(NESTED, _ranges(file, mask, rows.num_rows))
     if "date" in names:
         rows = rows.append_column("date", arrow.days(day_of(path), rows.num_rows))
