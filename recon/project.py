@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -58,19 +58,45 @@ class _Strict(BaseModel):
 
 
 class CheckConfig(_Strict):
-    """dbt's test config, and `on_failure` for post-batch checks. `limit` caps samples."""
+    """dbt's test config, and what streams add to it.
+
+    `limit` caps samples and stored failures. `if_empty` is what zero rows give. `incremental` measures new
+    micro-batches only and merges them with what earlier runs measured. `on_failure` is for post-batch checks.
+    """
 
     severity: Literal["error", "warn"] = "error"
     warn_if: str = "!=0"
     error_if: str = "!=0"
+    fail_calc: str | None = None
     where: str | None = None
     limit: int | None = Field(default=None, ge=1)
+    store_failures: bool = False
+    if_empty: Literal["skip", "pass", "fail"] = "skip"
+    incremental: bool = False
     tags: tuple[str, ...] = ()
     meta: dict[str, Any] = Field(default_factory=dict)
     enabled: bool = True
     alias: str | None = None
     description: str | None = None
-    on_failure: Literal["warn", "stop"] = "warn"
+    on_failure: Literal["warn", "quarantine", "stop"] = "warn"
+
+    def over(self, defaults: CheckConfig) -> CheckConfig:
+        """This config over what is the default around it: what is set here wins; tags unite, meta merges."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        merged = {**{name: getattr(defaults, name) for name in defaults.model_fields_set}, **given}
+        if tags := tuple(dict.fromkeys((*defaults.tags, *self.tags))):
+            merged["tags"] = tags
+        if meta := {**defaults.meta, **self.meta}:
+            merged["meta"] = meta
+        return CheckConfig.model_construct(_fields_set=set(merged), **{**CheckConfig().__dict__, **merged})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_plus(cls, value: Any) -> Any:
+        """Both `severity` and `+severity`, as dbt writes defaults."""
+        if not isinstance(value, Mapping):
+            return value
+        return {k.removeprefix("+") if isinstance(k, str) else k: v for k, v in value.items()}
 
     @field_validator("severity", mode="before")
     @classmethod
@@ -131,6 +157,43 @@ class Column(_Tested):
         return self
 
 
+class QuarantineConfig(_Strict):
+    """Where rows go that fail a post-batch check with `on_failure: quarantine`, and how many may.
+
+    `target`: the Delta table; by default one per sink in the ledger's folder. `stop_above`: the share of a
+    micro-batch's rows, 0 to 1 or such as `1%`, above which nothing of it is written and the query stops.
+    """
+
+    target: str | None = None
+    stop_above: float | None = Field(default=None, ge=0, le=1)
+
+    @field_validator("stop_above", mode="before")
+    @classmethod
+    def _percent(cls, value: Any) -> Any:
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+        return float(found[1]) / 100 if found else value
+
+
+class Table(_Strict):
+    """A table that checks may look at besides the sinks: `ref('name')` finds it.
+
+    `format` and `options` go to Spark's reader (`delta`, `parquet`, `jdbc`, …); `target` is its path or URI, or a
+    catalog table for `format: table`.
+    """
+
+    name: Name
+    format: str = "delta"
+    target: str | None = None
+    description: str | None = None
+    options: Texts = Field(default_factory=dict, repr=False)
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Table:
+        if self.target is None and not self.options:
+            raise Problem("needs 'target' (a path, URI or catalog table), or 'options' that say where it is")
+        return self
+
+
 class Sink(_Tested):
     """Where a pipeline writes. `kind: delta` appends to the Delta table at `target` (a path or URI).
 
@@ -151,6 +214,8 @@ class Sink(_Tested):
     txn_app_id: str | None = None
     partition_by: tuple[str, ...] = ()
     options: Texts = Field(default_factory=dict)
+    quarantine: QuarantineConfig = QuarantineConfig()
+    defaults: CheckConfig = CheckConfig()
     columns: tuple[Column, ...] = ()
     post_batch: tuple[CheckSpec, ...] = ()
 
@@ -180,6 +245,7 @@ class Pipeline(_Tested):
     checkpoint: str
     description: str | None = None
     source: Source = Source()
+    defaults: CheckConfig = CheckConfig()
     sinks: tuple[Sink, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -239,6 +305,9 @@ class Project(_Strict):
     spark: SparkConfig = SparkConfig()
     storage_options: Texts = Field(default_factory=dict, repr=False)
     target_path: str = "target"
+    test_paths: tuple[str, ...] = ("data_tests",)
+    tables: tuple[Table, ...] = ()
+    defaults: CheckConfig = CheckConfig()
     pipelines: tuple[Pipeline, ...] = Field(min_length=1)
     project_dir: Path = Path()
 
@@ -247,6 +316,14 @@ class Project(_Strict):
     @model_validator(mode="after")
     def _pipelines_differ(self) -> Project:
         _refuse_doubles("pipelines", "", (p.name for p in self.pipelines))
+        _refuse_doubles("tables", "", (t.name for t in self.tables))
+        return self
+
+    @model_validator(mode="after")
+    def _defaults_reach_the_tests(self) -> Project:
+        """Every test's config over its sink's defaults, over its pipeline's, over the project's."""
+        pipelines = tuple(_with_defaults(pipeline, self.defaults) for pipeline in self.pipelines)
+        object.__setattr__(self, "pipelines", pipelines)
         return self
 
     def resolve(self, location: str) -> str:
@@ -263,6 +340,28 @@ class Project(_Strict):
         shorter than four characters are left alone: masking them would only garble the text.
         """
         return hide(text, self._secrets, shortest=4)
+
+
+Tested = TypeVar("Tested", bound=_Tested)
+
+
+def _with_defaults(pipeline: Pipeline, around: CheckConfig) -> Pipeline:
+    below = pipeline.defaults.over(around)
+    sinks = []
+    for sink in pipeline.sinks:
+        inner = sink.defaults.over(below)
+        columns = tuple(_tests_over(column, inner) for column in sink.columns)
+        post_batch = tuple(_over(spec, inner) for spec in sink.post_batch)
+        sinks.append(_tests_over(sink, inner).model_copy(update={"columns": columns, "post_batch": post_batch}))
+    return _tests_over(pipeline, below).model_copy(update={"sinks": tuple(sinks)})
+
+
+def _tests_over(of: Tested, defaults: CheckConfig) -> Tested:
+    return of.model_copy(update={"data_tests": tuple(_over(spec, defaults) for spec in of.data_tests)})
+
+
+def _over(spec: CheckSpec, defaults: CheckConfig) -> CheckSpec:
+    return spec.model_copy(update={"config": spec.config.over(defaults)})
 
 
 def find(start: Path) -> Path:
@@ -397,7 +496,8 @@ _SECRET_KEY = re.compile(r"password|passwd|secret|token|jaas|access.?key|account
 
 def _secrets(project: Project, given: frozenset[str]) -> Iterator[str]:
     sinks = [sink for pipeline in project.pipelines for sink in pipeline.sinks]
-    places = [project.kafka, project.storage_options, project.spark.conf, *(s.options for s in sinks)]
+    options = [*(sink.options for sink in sinks), *(table.options for table in project.tables)]
+    places = [project.kafka, project.storage_options, project.spark.conf, *options]
     for place in places:
         for key, value in place.items():
             if key == "bootstrap.servers":
