@@ -19,6 +19,7 @@ from recon._version import __version__
 from recon.checks import registry, runner
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
+from recon.checks.context import ScanContext
 from recon.checks.select import select as select_bounds
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import checkpoint, delta_log
@@ -45,6 +46,7 @@ from recon.offsets import Spans
 from recon.project import Pipeline, Project, Sink
 from recon.session import session
 from recon.storage import Storage
+from recon.tables import ProjectTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -466,7 +468,8 @@ class _Run:
             gone = Unavailable("rows", f"table {target} cannot be read: {runner.reason_of(error)}")
             yield from (runner.without_answer(bound, gone, utc_now) for bound in bounds)
             return
-        yield from runner.run_table(bounds, table, target, utc_now)
+        context = ScanContext(tables=ProjectTables(self.project, spark), fail_fast=self.options.fail_fast)
+        yield from runner.run_table(bounds, table, target, utc_now, context)
 
     @property
     def period_from(self) -> datetime | None:

@@ -100,6 +100,11 @@ def _friendly(file: Path) -> str:
     return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
 
 
+def _reference(*names: str) -> str:
+    """`ref('orders')`, as dbt's YAML writes the name of another table: kept as text until the table is opened."""
+    return f"ref({', '.join(repr(str(name)) for name in names)})"
+
+
 class _Given(str):
     """A value that env_var or var returned, untouched by filters."""
 
@@ -135,7 +140,7 @@ class _Rendering:
             undefined=StrictUndefined, extensions=[_NumberLines], finalize=self._write, autoescape=False
         )
         environment.globals.clear()
-        environment.globals.update(env_var=self._env_var, var=self._var, range=range)
+        environment.globals.update(env_var=self._env_var, var=self._var, range=range, ref=_reference, source=_reference)
         try:
             rendered = environment.from_string(_COMMENT.sub(r"\1", self.source)).render()
         except TemplateSyntaxError as error:
@@ -143,7 +148,7 @@ class _Rendering:
         except ConfigError as error:
             raise ConfigError(f"{self._where(error)}: {error}") from None
         except UndefinedError as error:
-            message = f"{error.message}; recon.yml knows env_var('NAME') and var('name')"
+            message = f"{error.message}; recon.yml knows env_var('NAME'), var('name') and ref('table')"
             raise ConfigError(f"{self._where(error)}: {message}") from None
         except SecurityError as error:
             raise ConfigError(f"{self._where(error)}: {str(error).rstrip('.')}") from None

@@ -1,23 +1,30 @@
 """What a check is: it says what to measure and how to judge, and does neither itself.
 
-Evidence checks judge witnesses (`EvidenceCheck.judge`). Data checks look at the rows of one table: they name
-aggregates that the runner folds into one Spark job (`RowCheck.measures`), or a key to group by
-(`KeyCheck.key`). A check neither collects, prints nor renders.
+Evidence checks judge witnesses (`EvidenceCheck.judge`). Data checks look at the rows of one table, in one of five ways:
+
+- `RowCheck` names aggregates; all of a table's are folded into one Spark job.
+- `KeyCheck` names a key to group by; equal keys are grouped once.
+- `QueryCheck` derives the failing rows itself, from this table and others.
+- `SchemaCheck` judges names and types; no row is read.
+- `JointCheck` is measured together with its kind by foreign code, such as a suite of expectations.
+
+A check neither collects, prints nor renders.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from recon.model import Verdict, Witnesses
 from recon.offsets import Spans
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +42,17 @@ class Check(ABC):
     def label(self) -> str:
         """The part of the check's name that its arguments add, like dbt's; `""` for none."""
         return ""
+
+    @classmethod
+    def variants(cls, arguments: Mapping[str, Any], folder: Path) -> Iterable[Mapping[str, Any]]:
+        """The arguments of each check that one item of `data_tests` stands for: itself, or a whole suite.
+
+        `folder` is recon.yml's; a file that an argument names is relative to it.
+
+        Raises:
+            ConfigError: what the arguments name cannot be read.
+        """
+        return (arguments,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,17 +97,47 @@ class TableScan(Protocol):
     def group(self, at: int, check: KeyCheck) -> None:
         """Measure it by grouping the table by the check's key."""
 
+    def query(self, at: int, check: QueryCheck) -> None:
+        """Measure it by counting the rows of its own query."""
+
+    def inspect(self, at: int, check: SchemaCheck) -> None:
+        """Judge it by the table's schema."""
+
+    def jointly(self, at: int, check: JointCheck) -> None:
+        """Measure it together with the others of its party."""
+
+
+class Tables(Protocol):
+    """Other tables that a check names."""
+
+    def open(self, reference: str) -> DataFrame:
+        """The rows of a table; it is not read yet.
+
+        `reference` is `ref('name')`, the name of a sink or of an entry of `tables`, a path or URI of a Delta table or
+        of `.parquet` files, or a catalog table.
+
+        Raises:
+            ConfigError: there is no such table, or it cannot be read.
+        """
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataCheck(Check):
-    """Looks at the rows of one table; derive from `RowCheck` or `KeyCheck`."""
+    """Looks at the rows of one table; derive from one of the five ways below.
+
+    On a table (or `where`) without rows the runner answers with the config's `if_empty`, unless `judges_empty`: then
+    `judge` sees 0 rows. With `remembers`, a key of the verdict's evidence, `judge` finds what that key held in earlier
+    runs of this check as `measured["history"]`, newest first.
+    """
 
     kind: ClassVar[str] = "data"
     scope: ClassVar[str] = "table"
+    judges_empty: ClassVar[bool] = False
+    remembers: ClassVar[str | None] = None
 
-    @abstractmethod
     def columns(self) -> Sequence[str]:
         """Columns the check reads, in Spark's notation; the runner checks that they exist."""
+        return ()
 
     def fit(self, types: Mapping[str, DataType]) -> Self:
         """The check for a table whose `columns()` have these types; itself where types do not matter.
@@ -106,10 +154,15 @@ class DataCheck(Check):
 
 @dataclass(frozen=True)
 class Measure:
-    """An aggregate that ignores NULL, and what it aggregates; `where` makes other rows NULL."""
+    """An aggregate that ignores NULL, and what it aggregates; `where` makes other rows NULL.
+
+    `merge` makes one value of two that were measured on disjoint rows, so that new micro-batches can be added to what
+    is known; None where that cannot be done. Either value may be None (no row had one).
+    """
 
     of: Column
     aggregate: Callable[[Column], Column]
+    merge: Callable[[Any, Any], Any] | None = None
 
     def over(self, where: Column | None) -> Column:
         """The aggregate over the rows that meet `where`, over all rows when it is None."""
@@ -118,11 +171,40 @@ class Measure:
         return self.aggregate(self.of if where is None else F.when(where, self.of))
 
 
+def _known(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The merge of two values of which either may be missing."""
+    return lambda a, b: b if a is None else a if b is None else merge(a, b)
+
+
+_ADD = _known(lambda a, b: a + b)
+
+
 def count_if(condition: Column) -> Measure:
     """The number of rows that meet `condition`; NULL is not met."""
     from pyspark.sql import functions as F
 
-    return Measure(condition, F.count_if)
+    return Measure(condition, F.count_if, _ADD)
+
+
+def total(of: Column) -> Measure:
+    """The sum of the values that are not NULL; None when all are."""
+    from pyspark.sql import functions as F
+
+    return Measure(of, F.sum, _ADD)
+
+
+def least(of: Column) -> Measure:
+    """The smallest value that is not NULL; None when all are."""
+    from pyspark.sql import functions as F
+
+    return Measure(of, F.min, _known(min))
+
+
+def greatest(of: Column) -> Measure:
+    """The greatest value that is not NULL; None when all are."""
+    from pyspark.sql import functions as F
+
+    return Measure(of, F.max, _known(max))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +212,8 @@ class RowCheck(DataCheck):
     """Aggregates over the rows of one table, all folded into one scan.
 
     `measures` says what to aggregate under which name; `judge` gets the same names with plain values, and
-    `rows`, the number of rows it was measured on, which is never 0: the runner skips a check on no rows.
-    `failing` is the condition a failing row meets, for samples.
+    `rows`, the number of rows it was measured on. `failing` is the condition a failing row meets, for samples and for
+    quarantine.
     """
 
     @abstractmethod
@@ -152,13 +234,36 @@ class RowCheck(DataCheck):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EachRow(RowCheck):
+    """A row check in its plainest form: each row meets `failing` or does not; failures are the rows that do."""
+
+    @abstractmethod
+    def failing(self) -> Column:
+        """The condition that a failing row meets; NULL is not met."""
+
+    @abstractmethod
+    def said(self, failures: int, rows: int) -> str:
+        """The sentence for people when rows fail."""
+
+    def measures(self) -> Mapping[str, Measure]:
+        """The number of failing rows."""
+        return {"failing": count_if(self.failing())}
+
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        """Fails by the number of failing rows."""
+        failing, rows = measured["failing"], measured["rows"]
+        return Verdict(
+            failures=failing, message=self.said(failing, rows) if failing else "", evidence={"rows": rows}
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class KeyCheck(DataCheck):
     """Groups one table by a key and judges keys that occur more than once.
 
-    `judge` gets `rows` (never 0), `null_keys` (rows whose key holds a NULL), `duplicate_keys` (keys that
-    occur more than once), `surplus_rows` (rows beyond the first of each such key) and `samples` (the first
-    `limit` keys, most rows first, with their number of rows as `n_records`). With `ignores_null`, a key that
-    holds a NULL is never a duplicate; otherwise NULL equals NULL, as in GROUP BY.
+    `judge` gets `rows`, `null_keys` (rows whose key holds a NULL), `duplicate_keys` (keys that occur more than once)
+    and `surplus_rows` (rows beyond the first of each such key). With `ignores_null`, a key that holds a NULL is never
+    a duplicate; otherwise NULL equals NULL, as in GROUP BY.
     """
 
     ignores_null: ClassVar[bool] = False
@@ -180,4 +285,81 @@ class KeyCheck(DataCheck):
         scan.group(at, self)
 
 
-__all__ = ["Check", "DataCheck", "EvidenceCheck", "KeyCheck", "Measure", "RowCheck", "TableScan", "count_if"]
+@dataclass(frozen=True, kw_only=True)
+class QueryCheck(DataCheck):
+    """Derives its failing rows by a query of its own, from the table and from others.
+
+    `judge` gets `failures` (what `fail_calc` gives over the failing rows) and `rows`, the rows of the table;
+    `rows` is None for a check that `judges_empty`, whose table is then not counted.
+    """
+
+    @abstractmethod
+    def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        """The failing rows, with the columns that samples show. `rows` are the table's, after `where`.
+
+        Raises:
+            ConfigError: another table cannot be had, or does not fit.
+        """
+
+    @abstractmethod
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        """The verdict from the number of failures."""
+
+    def fail_calc(self) -> str:
+        """SQL over the failing rows that gives the number of failures."""
+        return "count(*)"
+
+    def join(self, scan: TableScan, at: int) -> None:
+        """Asks to be measured by its query."""
+        scan.query(at, self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaCheck(DataCheck):
+    """Judges the table's schema; costs no Spark job."""
+
+    @abstractmethod
+    def judge_schema(self, schema: StructType) -> Verdict:
+        """The verdict on names, types and nullability."""
+
+    def join(self, scan: TableScan, at: int) -> None:
+        """Asks to see the schema."""
+        scan.inspect(at, self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointCheck(DataCheck):
+    """Measured together with all others of its party, which share one `where`."""
+
+    @abstractmethod
+    def party(self) -> Hashable:
+        """Equal for checks that are to be measured together."""
+
+    @classmethod
+    @abstractmethod
+    def judge_all(cls, checks: Sequence[Any], rows: DataFrame) -> Sequence[Verdict]:
+        """A verdict for each, in their order; an exception makes all of them errors."""
+
+    def join(self, scan: TableScan, at: int) -> None:
+        """Asks to be measured with its party."""
+        scan.jointly(at, self)
+
+
+__all__ = [
+    "Check",
+    "DataCheck",
+    "EachRow",
+    "EvidenceCheck",
+    "JointCheck",
+    "KeyCheck",
+    "Measure",
+    "QueryCheck",
+    "RowCheck",
+    "SchemaCheck",
+    "TableScan",
+    "Tables",
+    "count_if",
+    "greatest",
+    "least",
+    "total",
+]

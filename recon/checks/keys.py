@@ -82,7 +82,6 @@ def _duplicates(what: str, measured: Mapping[str, Any]) -> Verdict:
     keys, surplus = measured["duplicate_keys"], measured["surplus_rows"]
     return Verdict(
         failures=keys,
-        message=f"{keys} keys {what} occur more than once, {surplus} surplus rows" if keys else "",
-        samples=tuple(measured["samples"]),
+        message=f"{keys} values of {what} occur more than once, with {surplus} surplus rows" if keys else "",
         evidence={name: measured[name] for name in ("rows", "null_keys", "duplicate_keys", "surplus_rows")},
     )

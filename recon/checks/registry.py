@@ -1,6 +1,7 @@
 """The checks by name, and recon.yml's tests bound to them.
 
-A new check is its class, its test and one line in `REGISTRY`. A check's dataclass fields are its arguments:
+A new check is its class, its test and one line in `REGISTRY`; a check of your own is the same, with the line in the
+entry points `recon.checks` of your package, or a call of `register`. A check's dataclass fields are its arguments:
 their names, types and defaults are read from the class, nothing is said twice.
 """
 
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, cast
 
 from recon.checks import threshold
@@ -41,9 +44,47 @@ _LONGEST_NAME = 100
 _NOT_A_NAME = re.compile(r"[^0-9a-zA-Z_]+")
 
 
+_OWN: dict[str, type[Check]] = {}
+_ENTRY_POINTS = "recon.checks"
+
+
+def register(check: type[Check], name: str | None = None) -> type[Check]:
+    """Makes a check of your own known under its `test` name; usable as a decorator.
+
+    Args:
+        check: a dataclass derived from one of the classes of recon.checks.base.
+        name: the name, when it is not the class's `test`.
+
+    Raises:
+        ConfigError: it is no check, has no name, or the name belongs to a built-in check.
+    """
+    if not (isinstance(check, type) and issubclass(check, Check)):
+        raise ConfigError(f"{check!r} is no check; derive it from RowCheck, KeyCheck, … of recon.checks")
+    found = name or getattr(check, "test", None)
+    if not found:
+        raise ConfigError(f"check {check.__name__} has no name; give it `test: ClassVar[str]`")
+    if found in REGISTRY:
+        raise ConfigError(f"check {check.__name__} cannot be named {found!r}, as a built-in check is; choose another")
+    if not hasattr(check, "test"):
+        check.test = found
+    _OWN[found] = check
+    return check
+
+
+@lru_cache(maxsize=1)
+def _installed() -> Mapping[str, EntryPoint]:
+    """Checks that installed packages offer, by name."""
+    return {entry.name: entry for entry in entry_points(group=_ENTRY_POINTS) if entry.name not in REGISTRY}
+
+
+def names() -> list[str]:
+    """The names of all checks: built-in, registered, installed."""
+    return [*REGISTRY, *_OWN, *(name for name in _installed() if name not in _OWN)]
+
+
 def known(name: str) -> bool:
     """Whether a check of this name exists."""
-    return name in REGISTRY
+    return name in REGISTRY or name in _OWN or name in _installed()
 
 
 def scope_of(name: str) -> str:
@@ -59,12 +100,22 @@ def check_class(name: str) -> type[Check]:
     """The class of a check.
 
     Raises:
-        ConfigError: there is no such check.
+        ConfigError: there is no such check, or the package that offers it cannot be imported.
     """
-    if name not in REGISTRY:
-        raise ConfigError(f"there is no check {name!r}{nearest(name, REGISTRY)}")
-    module, _, attribute = REGISTRY[name].partition(":")
-    return cast("type[Check]", getattr(import_module(module), attribute))
+    # dbt names a package's tests with its name.
+    plain = name.removeprefix("dbt_utils.")
+    if plain in REGISTRY:
+        module, _, attribute = REGISTRY[plain].partition(":")
+        return cast("type[Check]", getattr(import_module(module), attribute))
+    if name not in _OWN and name in _installed():
+        entry = _installed()[name]
+        try:
+            register(entry.load(), name)
+        except Exception as error:
+            raise ConfigError(f"check {name!r} of {entry.value} cannot be loaded: {error}") from error
+    if name in _OWN:
+        return _OWN[name]
+    raise ConfigError(f"there is no check {name!r}{nearest(name, names())}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -81,11 +132,18 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def build(spec: CheckSpec, where_it_stands: str) -> Check:
-    """The check that an item of `data_tests` asks for.
+    """The one check that an item of `data_tests` asks for; see `build_all`."""
+    (check,) = build_all(spec, where_it_stands, Path())
+    return check
+
+
+def build_all(spec: CheckSpec, where_it_stands: str, folder: Path) -> list[Check]:
+    """The checks that an item of `data_tests` asks for: one, or all of a suite.
 
     Args:
         spec: the item.
         where_it_stands: for the error, such as "pipeline orders, sink orders, column status".
+        folder: recon.yml's, for arguments that name a file.
 
     Raises:
         ConfigError: an unknown check, an argument that is unknown, missing or of a wrong type, or a
@@ -96,7 +154,8 @@ def build(spec: CheckSpec, where_it_stands: str) -> Check:
         found = check_class(spec.test)
         for expression in (spec.config.warn_if, spec.config.error_if):
             threshold.parse(expression)
-        return _instance(found, spec)
+        arguments = _arguments(found, spec)
+        return [_instance(found, spec.test, variant) for variant in found.variants(arguments, folder)]
     except ReconError as error:
         raise ConfigError(f"{place}{error}") from error
 
@@ -105,10 +164,8 @@ def _at(spec: CheckSpec) -> str:
     return f" (line {spec.line})" if spec.line is not None else ""
 
 
-def _instance(found: type[Check], spec: CheckSpec) -> Check:
-    """The check with its arguments validated against the class's dataclass fields."""
-    from pydantic import ValidationError
-
+def _arguments(found: type[Check], spec: CheckSpec) -> dict[str, Any]:
+    """The item's arguments, all known and none missing, by the class's dataclass fields."""
     arguments = dict(spec.arguments)
     taken = {f.name: f for f in fields(found) if f.init}
     if spec.column is not None:
@@ -124,14 +181,19 @@ def _instance(found: type[Check], spec: CheckSpec) -> Check:
         if name not in arguments and field.default is MISSING and field.default_factory is MISSING:
             hint = ": list it below a column, or give the argument" if name == "column_name" else ""
             raise ConfigError(f"{spec.test} needs the argument {name!r}{hint}")
+    return arguments
+
+
+def _instance(found: type[Check], test: str, arguments: Mapping[str, Any]) -> Check:
+    """The check with its arguments, each validated against its field's type."""
+    from pydantic import ValidationError
+
     try:
         return cast(Check, _validator(found).validate_python(arguments))
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(
-            f"{spec.test}'s argument {path!r} cannot be {first['input']!r}: {first['msg'].lower()}"
-        ) from error
+        raise ConfigError(f"{test}'s argument {path!r} cannot be {first['input']!r}: {first['msg'].lower()}") from error
 
 
 @lru_cache(maxsize=128)
@@ -221,23 +283,22 @@ def _named(project: Project, wanted: Iterable[_Wanted], suffix: str = "") -> lis
     bounds: list[Bound] = []
     taken: Counter[str] = Counter()
     for want in wanted:
-        check = build(want.spec, want.place)
-        if not want.spec.config.enabled:
-            continue
-        name = _unique_name(want, check, suffix, taken)
-        taken[name] += 1
-        bounds.append(
-            Bound(
-                check=check,
-                config=want.spec.config,
-                unique_id=f"test.{project.name}.{name}",
-                name=name,
-                pipeline=want.pipeline.name,
-                sink=want.sink.name if want.sink else None,
-                column=getattr(check, "column_name", None),
-                tags=(*want.spec.config.tags, *want.tags),
+        checks = build_all(want.spec, want.place, project.project_dir)
+        for check in checks if want.spec.config.enabled else ():
+            name = _unique_name(want, check, suffix, taken)
+            taken[name] += 1
+            bounds.append(
+                Bound(
+                    check=check,
+                    config=want.spec.config,
+                    unique_id=f"test.{project.name}.{name}",
+                    name=name,
+                    pipeline=want.pipeline.name,
+                    sink=want.sink.name if want.sink else None,
+                    column=getattr(check, "column_name", None),
+                    tags=(*want.spec.config.tags, *want.tags),
+                )
             )
-        )
     return bounds
 
 

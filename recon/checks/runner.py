@@ -21,6 +21,8 @@ from recon.offsets import Spans
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from recon.checks.context import ScanContext
+
 Clock = Callable[[], datetime]
 Questions = Mapping[tuple[str, int], Spans]
 Answers = Mapping[tuple[str, int], ProbeAnswer]
@@ -86,24 +88,31 @@ def _evidence_verdict(
     return replace(verdict, unproved=reason)  # a question that stayed open is never a pass
 
 
-def run_table(bounds: Sequence[Bound], table: DataFrame, relation_name: str, clock: Clock) -> Iterator[CheckResult]:
+def run_table(
+    bounds: Sequence[Bound],
+    table: DataFrame,
+    relation_name: str,
+    clock: Clock,
+    context: ScanContext | None = None,
+) -> Iterator[CheckResult]:
     """Runs data checks on one table, results in order.
 
-    All row checks share one Spark job, and those that fail share a second one for samples. Key checks need
-    one job per distinct key and `where`, and a second one for samples when keys are found. Nothing is cached.
-    Checks that shared a job carry the same times.
+    All row checks share one Spark job. Key checks need one per distinct key and `where`, a check with a query of its
+    own one more, and all that fail share a last one for samples. Nothing is cached. Checks that shared a job carry
+    the same times.
 
     Args:
         bounds: checks of kind "data", all on this table.
         table: the rows; read as often as there are jobs.
         relation_name: what messages and results call the table.
         clock: the time, in UTC.
+        context: other tables, earlier runs and the like, for checks that ask for them.
     """
     if not bounds:
         return
     from recon.checks.scan import TableMeasurement
 
-    measurement = TableMeasurement(bounds, table, relation_name, clock)
+    measurement = TableMeasurement(bounds, table, relation_name, clock, context)
     for at in range(len(bounds)):
         yield measurement.result(at)
 

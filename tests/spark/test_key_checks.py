@@ -15,7 +15,7 @@ def lines(spark):
 def test_unique_counts_values_and_surplus_rows(lines):
     failed = one(lines, "unique", column_name="order_id")
     assert (failed.status, failed.failures) == ("fail", 3)
-    assert failed.message == "3 keys order_id occur more than once, 5 surplus rows"
+    assert failed.message == "3 values of order_id occur more than once, with 5 surplus rows"
     assert failed.samples == (
         {"order_id": 1, "n_records": 4},
         {"order_id": 2, "n_records": 2},

@@ -55,6 +55,18 @@ def test_all_that_fail_share_one_more_job(spark, orders):
     assert len(jobs) == 2
 
 
+def test_row_checks_and_key_checks_that_fail_share_the_job_for_samples(spark, orders):
+    with counted_jobs(spark) as jobs:
+        results = run(
+            orders,
+            bound("not_null", column_name="status"),
+            bound("unique", column_name="pair"),
+            bound("unique", column_name="text"),
+        )
+    assert [(r.status, len(r.samples)) for r in results] == [("fail", 5), ("fail", 5), ("pass", 0)]
+    assert len(jobs) == 4  # the aggregate, two groupings, the samples of both that fail
+
+
 def test_a_key_check_is_one_job_and_one_more_when_it_fails(spark, orders):
     with counted_jobs(spark) as jobs:
         (result,) = run(orders, bound("unique", column_name="id"))
@@ -107,14 +119,15 @@ def test_a_job_starts_only_when_its_result_is_asked_for(spark, orders):
 
 
 def test_equal_expressions_are_computed_once_and_columns_pruned(orders):
-    from recon.checks.bound import Bound
-    from recon.checks.scan import TableMeasurement, _aggregates
+    from recon.checks.context import ScanContext
+    from recon.checks.parts import Folded, Slot
 
-    twice: list[Bound] = [bound("not_null", column_name="status"), bound("not_null", column_name="status")]
-    from datetime import UTC, datetime
-
-    scan = TableMeasurement(twice, orders, "t", lambda: datetime.now(UTC))
-    columns = [c for at, slot in scan._folded.items() for c in _aggregates(at, slot).values()]
+    folded = Folded(orders, "t", ScanContext())
+    columns = []
+    for at, twice in enumerate([bound("not_null", column_name="status"), bound("not_null", column_name="status")]):
+        slot = Slot(at, twice, twice.check, None)
+        folded.admit(slot)
+        columns += [c.alias(f"{at}{n}") for n, c in folded._wanted(slot).items()]
     plan = orders.agg(*columns)._jdf.queryExecution().executedPlan().toString()
     partial = next(line for line in plan.splitlines() if "partial_count" in line)
     assert partial.count("partial_count(") == 2  # rows and nulls, not four

@@ -216,7 +216,7 @@ def test_a_missing_variable_names_itself_and_its_line(written: Callable[..., Pat
 @pytest.mark.parametrize(
     ("expression", "told"),
     [
-        ("{{ env_vra('A') }}", "'env_vra' is undefined; recon.yml knows env_var('NAME') and var('name')"),
+        ("{{ env_vra('A') }}", "'env_vra' is undefined; recon.yml knows env_var('NAME'), var('name') and ref('table')"),
         ("{{ env_var('A' }}", "not valid Jinja: unexpected '}', expected ')'"),
         ("{% if %}", "not valid Jinja: Expected an expression, got 'end of statement block'"),
         ("{{ 1 / 0 }}", "a Jinja expression fails with ZeroDivisionError"),
