@@ -22,6 +22,7 @@ from recon.errors import (
 
 if TYPE_CHECKING:
     from recon.audit import audit as run_audit
+    from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
     from recon.compliance import compliance as compliance_report
     from recon.hook import ForeachBatch, foreach_batch, starting_offsets
     from recon.ledger import Ledger, open_ledger
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckResult",
     "Code",
+    "ColumnDifference",
+    "Comparison",
     "ConfigError",
     "EvidenceError",
     "Finding",
@@ -44,9 +47,12 @@ __all__ = [
     "NewEpochError",
     "Project",
     "ReconError",
+    "RowDifference",
     "RunResult",
+    "SchemaDifference",
     "SinkError",
     "__version__",
+    "compare",
     "compliance_report",
     "foreach_batch",
     "load_project",
@@ -58,13 +64,18 @@ __all__ = [
 _LATE = {
     "CheckResult": "recon.model:CheckResult",
     "Code": "recon.model:Code",
+    "ColumnDifference": "recon.comparison:ColumnDifference",
+    "Comparison": "recon.comparison:Comparison",
     "Finding": "recon.model:Finding",
     "ForeachBatch": "recon.hook:ForeachBatch",
     "Ledger": "recon.ledger:Ledger",
     "LedgerEntry": "recon.model:LedgerEntry",
     "Level": "recon.model:Level",
     "Project": "recon.project:Project",
+    "RowDifference": "recon.comparison:RowDifference",
     "RunResult": "recon.model:RunResult",
+    "SchemaDifference": "recon.comparison:SchemaDifference",
+    "compare": "recon.comparison:compare",
     "compliance_report": "recon.compliance:compliance",
     "foreach_batch": "recon.hook:foreach_batch",
     "load_project": "recon.project:load",
