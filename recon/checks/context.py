@@ -17,16 +17,26 @@ Row = Mapping[str, Any]
 
 
 class Memory(Protocol):
-    """What earlier runs measured on the rows that are not in the scanned table any more."""
+    """What earlier runs measured, for the checks that go on from there (recon.incremental).
+
+    The scanned table then holds the rows that are new since, or all of them where the memory is to begin with.
+    """
+
+    def keeps(self, bound: Bound) -> bool:
+        """Whether it remembers this check; the others are measured as if there were no memory."""
 
     def fold(self, bound: Bound, check: RowCheck, measured: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The values over all rows, from those over the new ones; they are kept for the next run."""
+        """The values over all rows, from those over the scanned ones; they are kept for the next run."""
 
-    def group(self, bound: Bound, check: KeyCheck, rows: DataFrame) -> tuple[Mapping[str, Any], DataFrame]:
-        """What `KeyCheck.judge` gets, over all rows, and the keys of new rows that occur more than once.
+    def group(self, bound: Bound, check: KeyCheck, rows: DataFrame) -> tuple[Mapping[str, Any], DataFrame] | None:
+        """What `KeyCheck.judge` gets, over all rows, and the keys of `rows` that samples are taken from.
 
-        The keys come as `_counted` gives them: columns k0, k1, … and n.
+        The keys come as `recon.checks.parts.count_keys` gives them: columns k0, k1, … and n, over all rows. None: the
+        scanned rows are all there are; group them, and give what was found to `begin`.
         """
+
+    def begin(self, bound: Bound, check: KeyCheck, rows: DataFrame, measured: Mapping[str, Any]) -> None:
+        """Keeps what was measured on all rows for the next run; must not raise."""
 
 
 class NoTables:
@@ -49,7 +59,7 @@ class ScanContext:
         tables: opens other tables.
         history: what a key of the evidence held in earlier runs of a check, newest first.
         keep_failures: takes the failing rows of a check with `store_failures`.
-        memory: set when the scanned table holds new rows only.
+        memory: what earlier runs measured, for checks that are measured on new rows only.
         fail_fast: the caller stops at the first failure, so nothing is measured ahead of it.
     """
 

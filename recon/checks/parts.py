@@ -119,9 +119,10 @@ class Folded:
         values = self._values[slot.at]
         if isinstance(values, Exception):
             return Verdict(unproved=reason_of(values))
-        if self._context.memory is not None:
+        memory = self._context.memory
+        if memory is not None and memory.keeps(slot.bound):
             try:
-                values = self._context.memory.fold(slot.bound, cast(RowCheck, slot.check), values)
+                values = memory.fold(slot.bound, cast(RowCheck, slot.check), values)
             except Exception as error:
                 return Verdict(unproved=reason_of(error))
         return judged(slot, values, self._context)
@@ -142,15 +143,25 @@ class Grouped:
 
     def measure(self, slot: Slot) -> Mapping[int, Verdict]:
         """All with this key and `where`."""
+        memory = self._context.memory
+        try:
+            if memory is not None and memory.keeps(slot.bound):
+                known = memory.group(slot.bound, cast(KeyCheck, slot.check), self._rows(slot))
+                if known is not None:
+                    values, self._keys[slot.at] = known
+                    return {slot.at: judged(slot, values, self._context)}
+        except Exception as error:
+            return {slot.at: Verdict(unproved=reason_of(error))}
         same = {at: s for at, s in self._slots.items() if _grouping(s) == _grouping(slot)}
-        if self._context.memory is not None:
-            return {at: self._remembered(s) for at, s in same.items()}
         try:
             counted = self._counted(slot)
             row = counted.agg(*_key_totals(same)).collect()[0].asDict()
         except Exception as error:
             return dict.fromkeys(same, Verdict(unproved=str(broke(self._name, error))))
         self._keys.update(dict.fromkeys(same, counted))
+        for at, of in same.items():
+            if memory is not None and memory.keeps(of.bound):
+                memory.begin(of.bound, cast(KeyCheck, of.check), self._rows(of), _of_key(at, row))
         return {at: judged(s, _of_key(at, row), self._context) for at, s in same.items()}
 
     def failing(self, slot: Slot, limit: int) -> DataFrame | None:
@@ -163,24 +174,11 @@ class Grouped:
         again = self._keys[slot.at].filter(_occurs_again(check))
         return again.orderBy(F.desc("n"), *key).limit(limit).select(*named, F.col("n").alias("n_records"))
 
-    def _remembered(self, slot: Slot) -> Verdict:
-        assert self._context.memory is not None
-        try:
-            values, keys = self._context.memory.group(slot.bound, cast(KeyCheck, slot.check), self._rows(slot))
-        except Exception as error:
-            return Verdict(unproved=reason_of(error))
-        self._keys[slot.at] = keys
-        return judged(slot, values, self._context)
-
     def _rows(self, slot: Slot) -> DataFrame:
         return self._table if slot.where is None else self._table.filter(slot.where)
 
     def _counted(self, slot: Slot) -> DataFrame:
-        """Each key (columns k0, k1, …) with its number of rows n."""
-        from pyspark.sql import functions as F
-
-        key = [F.col(name).alias(f"k{i}") for i, name in enumerate(cast(KeyCheck, slot.check).key())]
-        return self._rows(slot).groupBy(*key).agg(F.count(F.lit(1)).alias("n"))
+        return count_keys(cast(KeyCheck, slot.check), self._rows(slot))
 
 
 class Queried:
@@ -254,6 +252,14 @@ class Joint:
 
     def _party(self, slot: Slot) -> tuple[Any, ...]:
         return (type(slot.check), cast(JointCheck, slot.check).party(), slot.bound.config.where)
+
+
+def count_keys(check: KeyCheck, rows: DataFrame) -> DataFrame:
+    """Each key of these rows (columns k0, k1, …) with its number of rows n."""
+    from pyspark.sql import functions as F
+
+    key = [F.col(name).alias(f"k{i}") for i, name in enumerate(check.key())]
+    return rows.groupBy(*key).agg(F.count(F.lit(1)).alias("n"))
 
 
 def judged(slot: Slot, values: Mapping[str, Any], context: ScanContext) -> Verdict:
