@@ -32,7 +32,7 @@ def _section(command: str) -> str:
 
 
 def test_there_are_the_commands_we_promise() -> None:
-    alone = ["audit", "list", "report", "compliance", "offsets", "init", "debug", "demo"]
+    alone = ["audit", "list", "report", "compliance", "compare", "offsets", "init", "debug", "demo"]
     ledger = [f"ledger {c}" for c in ("show", "verify", "rebuild", "compact")]
     local = [f"local kafka {c}" for c in ("start", "stop")]
     assert sorted(COMMANDS) == sorted(f"recon {c}" for c in (*alone, *ledger, *local))

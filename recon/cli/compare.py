@@ -1,0 +1,85 @@
+"""recon compare: two tables set side by side by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from recon.cli.shared import OutputOption, Session, command, print_json
+from recon.errors import ConfigError
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers this module's command."""
+    command(app, "compare")(compare)
+
+
+def compare(
+    session: Session,
+    left: Annotated[str, typer.Argument(help="The rows that should have arrived: a sink, an entry of tables, a path.")],
+    right: Annotated[str, typer.Argument(help="The rows to check against them.")],
+    key: Annotated[list[str], typer.Option("--key", help="Columns that say which rows belong together: a,b.")],
+    columns: Annotated[list[str] | None, typer.Option("--columns", help="Compare only these: a,b.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Columns to leave out: a,b.")] = None,
+    tolerance: Annotated[
+        list[str] | None,
+        typer.Option("--tolerance", help="amount=0.01, weight=0.1% or at='5 seconds'; repeatable."),
+    ] = None,
+    map: Annotated[
+        list[str] | None, typer.Option("--map", help="left=right, where a column's names differ; repeatable.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="SQL that both sides' rows must meet, with the left side's names.")
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", min=0, help="So many examples of each difference.")] = 20,
+    same_types: Annotated[bool, typer.Option("--same-types", help="Types that differ are a difference, too.")] = False,
+    output: OutputOption = "text",
+) -> None:
+    """Compare two tables by key.
+
+    Exit 0 when they are equal, 1 when they differ, 2 when they could not be compared.
+    """
+    tolerances, mapping = dict(_assigned("--tolerance", tolerance)), dict(_assigned("--map", map))
+    project = session.project()
+
+    from recon.comparison import compare as compared
+    from recon.comparison import text
+    from recon.session import session as spark_session
+    from recon.tables import ProjectTables
+
+    tables = ProjectTables(project, spark_session(project))
+    found = compared(
+        tables.open(left),
+        tables.open(right),
+        key=_names(key),
+        columns=_names(columns) if columns else None,
+        exclude=_names(exclude or ()),
+        mapping=mapping,
+        tolerances=tolerances,
+        where=where,
+        left_name=left,
+        right_name=right,
+        samples=samples,
+        same_types=same_types,
+    )
+    if output == "json":
+        print_json(found)
+    else:
+        for line in text(found):
+            typer.echo(line)
+    raise typer.Exit(0 if found.equal else 1)
+
+
+def _names(given: Sequence[str]) -> list[str]:
+    return [name.strip() for item in given for name in item.split(",") if name.strip()]
+
+
+def _assigned(option: str, given: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+    for item in given or ():
+        name, separator, value = item.partition("=")
+        if not separator or not name.strip() or not value.strip():
+            wanted = "column=bound" if option == "--tolerance" else "left=right"
+            raise ConfigError(f"{option} {item!r} is not of the form {wanted}")
+        yield name.strip(), value.strip()
