@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
+    from recon.project import CheckConfig
+
 
 @dataclass(frozen=True, kw_only=True)
 class Check(ABC):
@@ -53,6 +55,10 @@ class Check(ABC):
             ConfigError: what the arguments name cannot be read.
         """
         return (arguments,)
+
+    def settled(self, config: CheckConfig) -> CheckConfig:
+        """The config it runs with: the given one, or one that fills in what the check itself brings along."""
+        return config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,9 +258,7 @@ class EachRow(RowCheck):
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         """Fails by the number of failing rows."""
         failing, rows = measured["failing"], measured["rows"]
-        return Verdict(
-            failures=failing, message=self.said(failing, rows) if failing else "", evidence={"rows": rows}
-        )
+        return Verdict(failures=failing, message=self.said(failing, rows) if failing else "", evidence={"rows": rows})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,8 +293,8 @@ class KeyCheck(DataCheck):
 class QueryCheck(DataCheck):
     """Derives its failing rows by a query of its own, from the table and from others.
 
-    `judge` gets `failures` (what `fail_calc` gives over the failing rows) and `rows`, the rows of the table;
-    `rows` is None for a check that `judges_empty`, whose table is then not counted.
+    `judge` gets `failures` (what `fail_calc` gives over `counted`), the `measures` and `figures`, and `rows`, the rows
+    of the table; `rows` is None for a check that `judges_empty`, whose table is then not counted.
     """
 
     @abstractmethod
@@ -305,9 +309,25 @@ class QueryCheck(DataCheck):
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         """The verdict from the number of failures."""
 
+    def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        """What `fail_calc` and `figures` are taken over; the failing rows, unless less or more is needed for them."""
+        return self.failing_rows(rows, tables)
+
     def fail_calc(self) -> str:
-        """SQL over the failing rows that gives the number of failures."""
+        """SQL over `counted` that gives the number of failures; the config's is put to the failing rows."""
         return "count(*)"
+
+    def figures(self) -> Mapping[str, str]:
+        """Further SQL aggregates over `counted`, by the name under which `judge` gets them.
+
+        One named `rows` is the number of rows judged: the table is then not counted, and none is answered with the
+        config's `if_empty`.
+        """
+        return {}
+
+    def measures(self) -> Mapping[str, Measure]:
+        """Aggregates over the table itself by name, taken in the one scan that its row checks share."""
+        return {}
 
     def join(self, scan: TableScan, at: int) -> None:
         """Asks to be measured by its query."""

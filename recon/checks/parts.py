@@ -65,16 +65,21 @@ class Folded:
         self._slots[slot.at] = slot
 
     def count_rows(self, slot: Slot) -> None:
-        """Counts the rows of a check that another part measures."""
+        """Counts the rows of a check that another part measures, and takes the `measures` of its query."""
+        _ = self._wanted(slot)
         self._counted[slot.at] = slot
 
     def rows(self, slot: Slot) -> int:
         """The number of rows that `count_rows` asked for."""
+        return int(self.values(slot)["rows"])
+
+    def values(self, slot: Slot) -> Mapping[str, Any]:
+        """The number of rows that `count_rows` asked for, and the measures."""
         self._run()
         found = self._values[slot.at]
         if isinstance(found, Exception):
             raise found
-        return int(found["rows"])
+        return found
 
     def measure(self, slot: Slot) -> Mapping[int, Verdict]:
         """All of them at once."""
@@ -113,7 +118,7 @@ class Folded:
         return {at: {n: row[f"c{at}.{n}"] for n in self._wanted(s)} for at, s in slots.items()}
 
     def _wanted(self, slot: Slot) -> dict[str, Column]:
-        return _columns(slot) if slot.at in self._slots else {"rows": _row_count(slot)}
+        return _columns(slot) if isinstance(slot.check, (RowCheck, QueryCheck)) else {"rows": _row_count(slot)}
 
     def _verdict(self, slot: Slot) -> Verdict:
         values = self._values[slot.at]
@@ -186,37 +191,57 @@ class Queried:
 
     def __init__(self, table: DataFrame, name: str, context: ScanContext, folded: Folded) -> None:
         self._table, self._name, self._context, self._folded = table, name, context, folded
-        self._failing: dict[int, DataFrame] = {}
+        self._counted: dict[int, DataFrame] = {}
+        self._folds: set[int] = set()
 
     def admit(self, slot: Slot) -> None:
         """Takes a check if Spark accepts its query."""
         check = cast(QueryCheck, slot.check)
-        rows = self._table if slot.where is None else self._table.filter(slot.where)
-        failing = check.failing_rows(rows, self._context.tables)
-        _ = failing.schema
-        self._failing[slot.at] = failing
-        if not check.judges_empty:
+        counted = check.counted(self._rows(slot), self._context.tables)
+        _ = counted.schema
+        self._counted[slot.at] = counted
+        if check.measures() or not (check.judges_empty or "rows" in check.figures()):
             self._folded.count_rows(slot)
+            self._folds.add(slot.at)
 
     def measure(self, slot: Slot) -> Mapping[int, Verdict]:
         """This one alone."""
-        from pyspark.sql import functions as F
-
         check = cast(QueryCheck, slot.check)
-        calc = slot.bound.config.fail_calc or check.fail_calc()
         try:
-            rows = None if check.judges_empty else self._folded.rows(slot)
-            failures = 0
-            if rows != 0:
-                found = self._failing[slot.at].agg(F.expr(calc).alias("failures")).collect()[0]["failures"]
-                failures = int(found or 0)
+            values: dict[str, Any] = {"rows": None, "failures": 0}
+            if slot.at in self._folds:
+                values |= self._folded.values(slot)
+            if values["rows"] != 0 or check.judges_empty:
+                values |= self._figures(slot, check)
         except Exception as error:
             return {slot.at: Verdict(unproved=str(broke(self._name, error)))}
-        return {slot.at: judged(slot, {"rows": rows, "failures": failures}, self._context)}
+        return {slot.at: judged(slot, values, self._context)}
 
     def failing(self, slot: Slot, limit: int) -> DataFrame | None:
         """The query's own rows."""
-        return self._failing[slot.at].limit(limit)
+        return self._failing(slot).limit(limit)
+
+    def _failing(self, slot: Slot) -> DataFrame:
+        return cast(QueryCheck, slot.check).failing_rows(self._rows(slot), self._context.tables)
+
+    def _figures(self, slot: Slot, check: QueryCheck) -> dict[str, Any]:
+        """The failures and the check's figures, in one job."""
+        from pyspark.sql import functions as F
+
+        figures = [F.expr(sql).alias(name) for name, sql in check.figures().items()]
+        own = slot.bound.config.fail_calc
+        failures = F.expr(own or check.fail_calc()).alias("failures")
+        if own is None:
+            found = self._counted[slot.at].agg(failures, *figures)
+        else:
+            found = self._failing(slot).agg(failures)
+            if figures:
+                found = found.crossJoin(self._counted[slot.at].agg(*figures))
+        values = found.collect()[0].asDict()
+        return {**values, "failures": int(values["failures"] or 0)}
+
+    def _rows(self, slot: Slot) -> DataFrame:
+        return self._table if slot.where is None else self._table.filter(slot.where)
 
 
 class Joint:
@@ -303,8 +328,8 @@ def spark_says(error: Exception) -> str:
 
 
 def _columns(slot: Slot) -> dict[str, Column]:
-    """A row check's aggregates and its number of rows, by name."""
-    measures = cast(RowCheck, slot.check).measures()
+    """A check's aggregates and its number of rows, by name."""
+    measures = cast("RowCheck | QueryCheck", slot.check).measures()
     bare = [name for name, measure in measures.items() if not isinstance(measure, Measure)]
     if bare:
         raise ConfigError(

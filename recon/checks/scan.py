@@ -117,7 +117,9 @@ class TableMeasurement:
         ended = self._clock()
         for other, verdict in verdicts.items():
             self._verdicts[other] = (verdict, started, ended)
-            if verdict.failures and not verdict.samples:
+            if verdict.samples:
+                self._keep(other, verdict.samples)
+            elif verdict.failures:
                 self._unsampled[other] = self._parts[other][1]
 
     def _sample(self) -> None:
@@ -129,7 +131,7 @@ class TableMeasurement:
         for at, slot in waiting.items():
             rows = self._failing(at, slot)
             if rows is not None:
-                parts.append(rows.select(F.lit(at).alias("at"), _as_json(rows.columns).alias("row")))
+                parts.append(rows.select(F.lit(at).alias("at"), F.col("row")))
         found: dict[int, list[Mapping[str, Any]]] = {}
         try:
             for row in reduce(lambda a, b: a.unionAll(b), parts).collect() if parts else ():
@@ -137,21 +139,26 @@ class TableMeasurement:
         except Exception:  # the counts stand without samples
             return
         for at, samples in found.items():
-            bound = self._bounds[at]
-            verdict, started, ended = self._verdicts[at]
-            shown = tuple(samples[: bound.config.limit or DEFAULT_LIMIT])
-            self._verdicts[at] = (replace(verdict, samples=shown), started, ended)
-            if bound.config.store_failures and self._context.keep_failures is not None:
-                self._context.keep_failures(bound, samples)
+            self._keep(at, samples)
+
+    def _keep(self, at: int, samples: Sequence[Mapping[str, Any]]) -> None:
+        """Shows as many failing rows as `limit` allows, and stores all of them where that is wanted."""
+        bound = self._bounds[at]
+        verdict, started, ended = self._verdicts[at]
+        shown = tuple(samples[: bound.config.limit or DEFAULT_LIMIT])
+        self._verdicts[at] = (replace(verdict, samples=shown), started, ended)
+        if bound.config.store_failures and self._context.keep_failures is not None:
+            self._context.keep_failures(bound, samples)
 
     def _failing(self, at: int, slot: Slot) -> DataFrame | None:
-        """At most as many failing rows as are shown or stored."""
+        """At most as many failing rows as are shown or stored, as JSON text."""
         config = slot.bound.config
         storing = config.store_failures and self._context.keep_failures is not None
         limit = config.limit or (STORED_LIMIT if storing else DEFAULT_LIMIT)
         try:
-            return self._parts[at][0].failing(slot, limit)
-        except Exception:
+            rows = self._parts[at][0].failing(slot, limit)
+            return None if rows is None else rows.select(_as_json(rows.columns).alias("row"))
+        except Exception:  # such as two columns of one name in a query's rows
             return None
 
 
