@@ -23,7 +23,7 @@ from recon.checks.context import ScanContext
 from recon.checks.select import select as select_bounds
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import checkpoint, delta_log
-from recon.ledger import Ledger, open_ledger
+from recon.ledger import Ledger, open_ledger, quarantined
 from recon.ledger.ledger import utc_now
 from recon.ledger.rebuild import unrecorded
 from recon.ledger.results import append_run, previous_audit
@@ -323,6 +323,20 @@ class _Gathered:
         return delta_log.read(self._storage(sink.target), from_version=first)
 
     @cached_property
+    def quarantine(self) -> Mapping[str, DeltaWitness] | Unavailable:
+        """The logs of the quarantine tables of sinks whose entries say that rows were put aside."""
+        slices = self.ledgers
+        if isinstance(slices, Unavailable):
+            return Unavailable("quarantine", slices.reason)
+
+        def read() -> Mapping[str, DeltaWitness]:
+            aside = [s for s in self.pipeline.sinks if any(h.rows_quarantined for h in slices[s.name].heads)]
+            places = {sink.name: quarantined.location(self.project, self.pipeline.name, sink) for sink in aside}
+            return {name: delta_log.read(self._storage(place)) for name, place in places.items() if place is not None}
+
+        return _or_unavailable("quarantine", read)
+
+    @cached_property
     def kafka(self) -> KafkaWitness | Unavailable:
         from recon.evidence import kafka
 
@@ -356,14 +370,19 @@ class _Gathered:
         slices = self.ledgers
         first = None
         if not isinstance(slices, Unavailable) and not slices[sink].complete:
-            heads = slices[sink].heads
+            heads = [h for h in slices[sink].heads if not h.is_release]
             # Batch ids of two epochs do not compare: where a new one began, all rows are read.
             if len({h.epoch for h in heads}) == 1:
                 first = min(h.batch_id for h in heads)
-        return _or_unavailable(
-            "rows",
-            lambda: sink_rows.read(spark, self.project.resolve(found.target), first_batch=first),
-        )
+        place = quarantined.location(self.project, self.pipeline.name, found)
+
+        def read() -> RowsWitness:
+            rows = sink_rows.read(spark, self.project.resolve(found.target), first_batch=first)
+            if place is None or not quarantined.exists(self._storage(place)):
+                return rows
+            return replace(rows, quarantined=sink_rows.read(spark, place, first_batch=first).groups)
+
+        return _or_unavailable("rows", read)
 
     def answer(self, questions: Mapping[tuple[str, int], Spans]) -> Mapping[tuple[str, int], ProbeAnswer] | Unavailable:
         from recon.evidence import kafka
@@ -390,6 +409,7 @@ class _Gathered:
             delta=self._if("delta", looked_at),
             rows=Unavailable("rows", "the rows were not read"),
             previous=self.previous,
+            quarantine=self._if("quarantine", looked_at),
         )
         if bound.sink is not None and ("rows" in check.needs or check.wants_rows(found)):
             found = replace(found, rows=self.rows(bound.sink))
@@ -484,7 +504,8 @@ class _Run:
         said, because = facts.answer(mine, [sink.name for sink in pipeline.sinks])
         slices = gathered.ledgers
         kafka = gathered.__dict__.get("kafka", Unavailable("kafka", "not asked for"))
-        queries = [] if isinstance(slices, Unavailable) else [s.heads[-1].query_id for s in slices.values() if s.heads]
+        heads = [] if isinstance(slices, Unavailable) else [h for s in slices.values() for h in reversed(s.heads)]
+        queries = [head.query_id for head in heads if not head.is_release]
         return PipelineFacts(
             name=pipeline.name,
             answer=said,

@@ -181,7 +181,7 @@ def _sink(
 ) -> SinkCompliance:
     import numpy as np
 
-    judged = range(ledger.anchors, len(ledger.heads))
+    judged = [i for i in range(ledger.anchors, len(ledger.heads)) if not ledger.heads[i].is_release]
     findings = [
         f
         for audit in audits
@@ -207,7 +207,7 @@ def _sink(
     of_seen = [i for i in judged if by_batch[ledger.heads[i].epoch, ledger.heads[i].batch_id]]
     doubts = facts.touched_ranges(ledger, findings, Level.UNPROVED)
     proved = np.isin(ranges.entry, of_seen) & mine & ~touched & ~doubts
-    rows = [ledger.heads[i].rows_written for i in judged if ledger.heads[i].status != "already_committed"]
+    rows = [h.rows_written for h in ledger.heads[ledger.anchors :] if h.status != "already_committed"]
     known = [r for r in rows if r is not None]
     return SinkCompliance(
         pipeline=pipeline.name,
@@ -234,7 +234,8 @@ def _sink(
 def _epochs(ledger: LedgerSlice) -> Iterable[EpochRecord]:
     by_epoch: dict[int, list[Any]] = defaultdict(list)
     for head in ledger.heads[ledger.anchors :]:
-        by_epoch[head.epoch].append(head)
+        if not head.is_release:
+            by_epoch[head.epoch].append(head)
     for epoch, heads in sorted(by_epoch.items()):
         yield EpochRecord(
             epoch=epoch,

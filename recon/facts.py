@@ -100,7 +100,7 @@ def sink_facts(
         )
     judged = ledger.heads[ledger.anchors :]
     findings = [f for r in results if r.kind == "evidence" and r.sink in (None, name) for f in r.findings]
-    batches = {(h.epoch, h.batch_id) for h in judged}
+    batches = {(h.epoch, h.batch_id) for h in judged if not h.is_release}
     refuted = refuted_batches(ledger, findings) & batches
     unproved = (doubted_batches(ledger, findings) if _proved(results, name) else batches) & batches - refuted
     rows = [h.rows_written for h in judged if h.status != "already_committed"]
@@ -114,7 +114,7 @@ def sink_facts(
         batches_proved=len(batches) - len(refuted) - len(unproved),
         batches_refuted=len(refuted),
         batches_unproved=len(unproved),
-        epochs=len({h.epoch for h in judged}),
+        epochs=len({h.epoch for h in judged if not h.is_release}),
         rows_written=sum(known_rows) if len(known_rows) == len(rows) else None,
         first_commit=judged[0].committed_at,
         last_commit=judged[-1].committed_at,
@@ -196,19 +196,20 @@ def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
     low = np.searchsorted(ledger.ranges.entry, np.arange(len(ledger.heads) + 1))
     sums = np.concatenate(([0], np.cumsum(ledger.ranges.end - ledger.ranges.start)))
     widths = sums[low[1:]] - sums[low[:-1]]
-    written = [i for i in judged if ledger.heads[i].status != "already_committed"]
+    heads = ledger.heads
+    written = [i for i in judged if heads[i].status != "already_committed" and not heads[i].is_release]
     size = max(1, -(-len(written) // _POINTS))
     for at in range(0, len(written), size):
         members = written[at : at + size]
-        heads = [ledger.heads[i] for i in members]
-        rows = [h.rows_written for h in heads]
+        of_point = [heads[i] for i in members]
+        rows = [h.rows_written for h in of_point]
         known = [r for r in rows if r is not None]
         yield BatchPoint(
-            at=heads[-1].committed_at,
-            epoch=heads[-1].epoch,
-            first_batch_id=heads[0].batch_id,
-            last_batch_id=heads[-1].batch_id,
-            batches=len(heads),
+            at=of_point[-1].committed_at,
+            epoch=of_point[-1].epoch,
+            first_batch_id=of_point[0].batch_id,
+            last_batch_id=of_point[-1].batch_id,
+            batches=len(of_point),
             offsets=int(widths[members].sum()),
             rows_written=sum(known) if len(known) == len(rows) else None,
         )

@@ -19,15 +19,16 @@ class Counted(NamedTuple):
     """One entry's counts.
 
     `deficit`: offsets that no counted row accounts for; None when counts cannot say. `dropped`: rows recorded as
-    filtered or quarantined within the entry's own ranges; None when unknown (also where trimming dropped rows of other
-    entries). `explodes`: the transform made more rows than it read, so counts prove nothing. `surplus`: more rows
-    than offsets, and no transform to make them.
+    filtered within the entry's own ranges; None when unknown (also where trimming dropped rows of other entries).
+    `explodes`: the transform made more rows than it read, so counts prove nothing. `surplus`: more rows than offsets,
+    and no transform to make them. `quarantined`: rows put aside.
     """
 
     deficit: int | None
     dropped: int | None
     explodes: bool
     surplus: int
+    quarantined: int = 0
 
     @property
     def proved(self) -> bool:
@@ -112,31 +113,46 @@ def account(ledger: LedgerSlice) -> Account:
     """Counts the entries of a slice."""
     covered = coverage(ledger)
     width = widths(ledger)
+    aside = _quarantined(covered)
     transforms = any(
-        head.rows_read not in (None, head.rows_written) and not _trimmed(head, width[i])
+        head.rows_read not in (None, _put(head, aside[i])) and not _trimmed(head, width[i], aside[i])
         for i, head in enumerate(ledger.heads)
+        if not head.is_release
     )
     counted = {
-        entry: _count(ledger.heads[entry], width[entry], transforms=transforms) for entry in covered.judged_entries()
+        entry: _count(ledger.heads[entry], width[entry], aside[entry], transforms=transforms)
+        for entry in covered.judged_entries()
     }
     return Account(covered, counted, transforms)
 
 
-def _trimmed(head: EntryHead, width: int) -> bool:
+def _quarantined(covered: Coverage) -> list[int]:
+    """Rows put aside by each entry; what a restored entry does not know, the replay of its micro-batch may."""
+    known = [head.rows_quarantined for head in covered.slice.heads]
+    for replay, first in covered.replays.items():
+        if known[first] is None:
+            known[first] = known[replay]
+    return [count or 0 for count in known]
+
+
+def _put(head: EntryHead, aside: int) -> int | None:
+    """Rows that the transform gave: written and quarantined."""
+    return None if head.rows_written is None else head.rows_written + aside
+
+
+def _trimmed(head: EntryHead, width: int, aside: int) -> bool:
     """Whether more rows were read than the entry's ranges hold: the rest was dropped as already there."""
-    return head.rows_read is not None and head.rows_read > width and head.rows_read != head.rows_written
+    return head.rows_read is not None and head.rows_read > width and head.rows_read != _put(head, aside)
 
 
-def _count(head: EntryHead, width: int, *, transforms: bool) -> Counted:
-    trimmed, written, read = _trimmed(head, width), head.rows_written, head.rows_read
-    dropped = None
-    if head.rows_filtered is not None and not trimmed:
-        dropped = head.rows_filtered + (head.rows_quarantined or 0)
-    if written is None:
-        return Counted(None, dropped, False, 0)
-    total = written + (dropped or 0)
-    transformed = transforms if read is None else read != written
+def _count(head: EntryHead, width: int, aside: int, *, transforms: bool) -> Counted:
+    trimmed, put, read = _trimmed(head, width, aside), _put(head, aside), head.rows_read
+    dropped = None if trimmed else head.rows_filtered
+    if put is None:
+        return Counted(None, dropped, False, 0, aside)
+    total = put + (dropped or 0)
+    transformed = transforms if read is None else read != put
     if total > width:
-        return Counted(None, dropped, True, 0) if transformed else Counted(0, dropped, False, total - width)
+        return Counted(None if transformed else 0, dropped, transformed, 0 if transformed else total - width, aside)
     explodes = read is not None and not trimmed and total > read
-    return Counted(None if explodes else width - total, dropped, explodes, 0)
+    return Counted(None if explodes else width - total, dropped, explodes, 0, aside)

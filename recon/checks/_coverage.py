@@ -132,7 +132,7 @@ class Coverage:
 
     Args:
         slice: where they come from.
-        order: indices of the heads in reading order, replays left out.
+        order: indices of the heads in reading order, replays and releases left out.
         replays: entry → the earlier entry whose write it repeats (same epoch, batch_id and ranges, one commit).
         lives: per topic partition its lives, oldest first.
         ends: end offsets of all ranges, sorted by topic partition and reading order.
@@ -188,7 +188,9 @@ def _walk(slice_: LedgerSlice) -> Coverage:
     import numpy as np
 
     heads = slice_.heads
-    ranked = sorted(range(len(heads)), key=lambda i: (heads[i].epoch, heads[i].batch_id, i))
+    # What was released from quarantine belongs to no micro-batch: offsets were accounted for when it was put aside.
+    read = [i for i, head in enumerate(heads) if not head.is_release]
+    ranked = sorted(read, key=lambda i: (heads[i].epoch, heads[i].batch_id, i))
     replays = _replays(slice_, ranked)
     order = [entry for entry in ranked if entry not in replays]
 
@@ -203,7 +205,7 @@ def _walk(slice_: LedgerSlice) -> Coverage:
     if replays:
         rows = rows.take(~np.isin(rows.entry, np.fromiter(replays, np.int64, len(replays))))
     if ranked != list(range(len(heads))):
-        rank = np.empty(len(heads), np.int64)
+        rank = np.zeros(len(heads), np.int64)
         rank[ranked] = np.arange(len(heads))
         rows = rows.take(np.argsort(rank[rows.entry], kind="stable"))
     rows = rows.take(np.argsort(rows.code, kind="stable"))

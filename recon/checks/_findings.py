@@ -103,7 +103,9 @@ def quiet(slice_: LedgerSlice) -> str:
 
 
 def named(head: EntryHead) -> str:
-    """A micro-batch in a sentence."""
+    """A micro-batch, or a release from quarantine, in a sentence."""
+    if head.is_release:
+        return f"release {head.batch_id} from quarantine"
     return f"micro-batch {head.batch_id} (epoch {head.epoch})"
 
 

@@ -254,7 +254,7 @@ class _Trial:
         # What lies before the newest anchor of this query was judged by earlier audits.
         anchors = heads[: self.ledger.anchors] if self.ledger is not None else ()
         own = [head.started_at for head in anchors if head.query_id == self.checkpoint.query_id]
-        times = [max(own)] if own else [head.started_at for head in heads]
+        times = [max(own)] if own else [head.started_at for head in heads if not head.is_release]
         if not times:
             times = [commit.timestamp for commits in self.stamped.values() for commit, _ in commits]
         return min(times, default=None)
@@ -270,7 +270,8 @@ class _Trial:
             return True
         if self.witnesses.period_to >= self.witnesses.now:
             return False
-        last = max((head.started_at for head in self.ledger.heads), default=None) if self.ledger is not None else None
+        heads = self.ledger.heads if self.ledger is not None else ()
+        last = max((head.started_at for head in heads if not head.is_release), default=None)
         return at >= self.witnesses.period_to or last is None or at > last
 
     # -- verdicts ----------------------------------------------------------------------------------------------------

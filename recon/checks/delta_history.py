@@ -22,6 +22,7 @@ from recon.checks._history import (
 from recon.checks.base import EvidenceCheck
 from recon.errors import EvidenceError
 from recon.model import (
+    RELEASES,
     Code,
     DeltaCommit,
     DeltaWitness,
@@ -109,7 +110,11 @@ class DeltaHistory(EvidenceCheck):
     def _tell_unusual(self, ledger: LedgerSlice, findings: Findings) -> None:
         import numpy as np
 
-        seen = [(i, head.rows_written) for i, head in enumerate(ledger.heads) if head.status != "already_committed"]
+        seen = [
+            (i, head.rows_written)
+            for i, head in enumerate(ledger.heads)
+            if head.status != "already_committed" and not head.is_release
+        ]
         counted = [(i, rows) for i, rows in seen if rows]
         if len(counted) < max(self.history, 1):
             return
@@ -269,8 +274,8 @@ def _tell_missing(witnesses: Witnesses, delta: DeltaWitness, ledger: LedgerSlice
         if unknown and not _after_the_period(newest, last, witnesses):
             findings.add(
                 Code.LEDGER_MISSING,
-                f"version {newest.version} holds micro-batch {batch_id} (epoch {epoch}), and the ledger has no entry "
-                "of it; the query's next start, or `recon ledger rebuild`, restores it",
+                f"version {newest.version} holds {_written(epoch, batch_id)}, and the ledger has no entry of it; the "
+                "query's next start, or `recon ledger rebuild`, restores it",
                 epoch=epoch,
                 batch_id=batch_id,
             )
@@ -278,11 +283,15 @@ def _tell_missing(witnesses: Witnesses, delta: DeltaWitness, ledger: LedgerSlice
         if len(twice) > 1 and newest.version > since:
             findings.add(
                 Code.DUPLICATE,
-                f"micro-batch {batch_id} (epoch {epoch}) was committed {len(twice)} times, as versions "
+                f"{_written(epoch, batch_id)} was committed {len(twice)} times, as versions "
                 f"{some(c.version for c in twice)}: its rows are doubled; remove those of one version",
                 epoch=epoch,
                 batch_id=batch_id,
             )
+
+
+def _written(epoch: int, batch_id: int) -> str:
+    return f"release {batch_id} from quarantine" if epoch == RELEASES else f"micro-batch {batch_id} (epoch {epoch})"
 
 
 def _after_the_period(commit: DeltaCommit, last_known: int, witnesses: Witnesses) -> bool:

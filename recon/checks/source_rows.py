@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 from recon.checks._account import Account, Piece, account
 from recon.checks._coverage import Key, Stretch
 from recon.checks._findings import Findings, ledger_of, named, no_entries, offsets, plural, quiet, some
-from recon.checks._history import alive, changes_rows, is_restore
+from recon.checks._history import alive, changes_rows, is_restore, rows_lost
 from recon.checks.base import EvidenceCheck
 from recon.model import (
     Code,
@@ -50,7 +50,7 @@ class SourceRows(EvidenceCheck):
         PHANTOM_ROWS: rows of records whose transaction was aborted: the stream reads uncommitted.
         UNSTAMPED: rows that no ledger entry accounts for (warns).
         EXPLAINED: how many offsets per partition have no row for a lawful reason: transaction markers (control),
-            aborted, compacted, filtered.
+            aborted, compacted, filtered, quarantined (a row of the quarantine table carries them).
         INCONCLUSIVE: offsets that nobody could be asked about, or whose micro-batch does not say what it filtered.
 
     What Kafka deletes while a micro-batch reads is the beginning of its range. Offsets further in, below today's log
@@ -61,7 +61,7 @@ class SourceRows(EvidenceCheck):
 
     test: ClassVar[str] = "source_rows"
     needs: ClassVar[Sequence[str]] = ("ledgers",)
-    uses: ClassVar[Sequence[str]] = ("kafka", "delta")
+    uses: ClassVar[Sequence[str]] = ("kafka", "delta", "quarantine")
     scope: ClassVar[str] = "sink"
 
     def wants_rows(self, witnesses: Witnesses) -> bool:
@@ -156,7 +156,25 @@ def _reasons(counts: Account, witnesses: Witnesses) -> list[str]:
         ]
         if removing:
             found.append(f"version {some(removing)} of the sink changed rows")
+    found.extend(_doubts_of_quarantine(counts, witnesses))
     return found
+
+
+def _doubts_of_quarantine(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+    """Why what the ledger counts as quarantined may no longer be there."""
+    aside = sum(counted.quarantined for counted in counts.counted.values())
+    if not aside:
+        return
+    if isinstance(witnesses.quarantine, Unavailable):
+        yield f"{plural(aside, 'row')} were quarantined, and that log was not read ({witnesses.quarantine.reason})"
+        return
+    log = witnesses.quarantine.get(witnesses.sink or "")
+    if log is None or not log.exists:
+        yield f"{plural(aside, 'row')} were quarantined, and there is no quarantine table"
+        return
+    took = [c.version for c in log.commits.values() if is_restore(c) or (changes_rows(c) and rows_lost(c) != 0)]
+    if took:
+        yield f"version {some(took)} of the quarantine table removed rows"
 
 
 def _tell_surplus(ledger: LedgerSlice, counts: Account, findings: Findings) -> None:
@@ -208,22 +226,28 @@ class _Trial:
         self.present = {
             where: Spans.of(span for group in groups for span in group.present) for where, groups in self.groups.items()
         }
+        self.aside: dict[TopicPartition, Spans] = {}
+        for group in self.rows.quarantined:
+            where = (group.topic, group.partition)
+            self.aside[where] = self.aside.get(where, Spans()).union(group.present)
         self.overlaps = self.counts.overlaps()
         self.filtered: Counter[TopicPartition] = Counter()
+        self.quarantined: Counter[TopicPartition] = Counter()
         self.removed: list[Piece] = []
         self.unexplained = self._unexplained()
 
     def _unexplained(self) -> dict[TopicPartition, list[Piece]]:
         """Offsets without a row, cut up by entry, but for entries that dropped exactly as many rows."""
-        pieces = [
-            piece
-            for where, found in self.stretches.items()
-            for piece in self.counts.pieces(found, self.ranges[where].minus(self.present.get(where, Spans())))
-        ]
+        pieces: list[Piece] = []
+        for where, found in self.stretches.items():
+            absent = self.ranges[where].minus(self.present.get(where, Spans()))
+            waiting = absent.intersect(self.aside.get(where, Spans()))
+            self.quarantined[where] = waiting.size
+            pieces += self.counts.pieces(found, absent.minus(waiting))
         of_entry: Counter[int] = Counter()
         for piece in pieces:
             of_entry[piece.entry] += piece.end - piece.start
-        self.missing = sum(of_entry.values())
+        self.missing = sum(of_entry.values()) + self.quarantined.total()
         left: dict[TopicPartition, list[Piece]] = {}
         for piece in pieces:
             counted = self.counts.counted[piece.entry]
@@ -242,6 +266,8 @@ class _Trial:
         explained: dict[TopicPartition, Counter[str]] = {}
         for where, count in self.filtered.items():
             explained.setdefault(where, Counter())["filtered"] += count
+        for where, count in self.quarantined.items():
+            explained.setdefault(where, Counter())["quarantined"] += count
         for where, pieces in self.unexplained.items():
             answer = self.witnesses.probes.get(where)
             if answer is None:
@@ -251,10 +277,12 @@ class _Trial:
             for piece in self._judge_missing(pieces, answer, tally):
                 sought.setdefault(piece.entry, []).append(piece)
         self._judge_sought(sought, explained)
+        or_quarantine = any(self.counts.counted[piece.entry].quarantined for piece in self.removed)
         self._tell(
             Code.GAP,
             self.removed,
-            "had a row each when they were written, and no row carries them now: they were removed from the sink",
+            "had a row each when they were written, and no row carries them now: they were removed from the sink"
+            + (" or from its quarantine" if or_quarantine else ""),
         )
         for (topic, partition), tally in sorted(explained.items()):
             self.explained += tally

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import random
 import time
@@ -17,7 +18,7 @@ from recon.ledger.results import RESULTS_TIME, results_schema
 from recon.ledger.store import ChainMoved, DeltalakeStore, Filter, SparkStore, Store
 from recon.model import Finding, LedgerEntry, LedgerSlice, Unavailable, Witnesses
 from recon.offsets import Spans
-from recon.project import Project
+from recon.project import Project, Sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -324,6 +325,13 @@ def open_ledger(project: Project, spark: SparkSession | None = None) -> Ledger:
     else:
         raise ConfigError("recon.yml has no place for the ledger; set `ledger: {location: lake/_recon}`")
     return Ledger(*made)
+
+
+def checks_fingerprint(sink: Sink) -> str:
+    """A short hash of the checks that were agreed for a sink when an entry was made."""
+    agreed = [spec.model_dump_json(exclude={"line"}) for spec in (*sink.data_tests, *sink.post_batch)]
+    agreed += [spec.model_dump_json(exclude={"line"}) for column in sink.columns for spec in column.data_tests]
+    return hashlib.sha256("\n".join(agreed).encode()).hexdigest()[:16]
 
 
 def utc_now() -> datetime:

@@ -6,11 +6,12 @@ everything the entry needs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
 from recon._version import __version__
 from recon.evidence import delta_log
+from recon.ledger import quarantined
 from recon.ledger.ledger import Ledger, open_ledger, utc_now
 from recon.ledger.store import Filter
 from recon.model import DeltaCommit, LedgerEntry, parse_offsets
@@ -18,11 +19,20 @@ from recon.project import Pipeline, Project, Sink
 from recon.storage import Storage
 
 
-def entry_of(commit: DeltaCommit, *, target: str, kind: str, guarantee: str, restored_at: datetime) -> LedgerEntry:
+def entry_of(
+    commit: DeltaCommit,
+    *,
+    target: str,
+    kind: str,
+    guarantee: str,
+    restored_at: datetime,
+    rows_quarantined: int | None = None,
+) -> LedgerEntry:
     """The entry that a stamped commit stands for, status `rebuilt`, not yet chained.
 
-    `started_at` is the commit's own time. `committed_at` is the time of the restoration, which keeps the
-    chain in the order of time and lets the next audit judge the micro-batch.
+    `rows_quarantined` is what the quarantine table's own log says, None where it says nothing. `started_at` is the
+    commit's own time. `committed_at` is the time of the restoration, which keeps the chain in the order of time and
+    lets the next audit judge the micro-batch.
     """
     stamp = commit.stamp
     assert stamp is not None
@@ -41,7 +51,7 @@ def entry_of(commit: DeltaCommit, *, target: str, kind: str, guarantee: str, res
         offsets=parse_offsets(stamp.offsets_text),
         rows_read=None,
         rows_written=commit.rows_added,
-        rows_quarantined=None,
+        rows_quarantined=rows_quarantined,
         rows_filtered=None,
         sink_version=commit.version,
         started_at=commit.timestamp,
@@ -85,16 +95,35 @@ def restore(
     guarantee: str,
     after_version: int | None,
     known: Collection[tuple[int, int]],
+    quarantine: Callable[[], Mapping[tuple[int, int], int]] = dict,
 ) -> list[LedgerEntry]:
     """Append an entry for every stamped commit after a version that the ledger does not know.
 
+    `quarantine` tells the rows put aside per (epoch, batch_id); it is asked only when an entry is missing.
     Returns the entries it appended, oldest first.
     """
     witness = delta_log.read(storage, from_version=None if after_version is None else after_version + 1)
+    missing = unrecorded(witness.commits.values(), pipeline, sink, known)
+    aside = quarantine() if missing else {}
     return [
-        ledger.append(entry_of(commit, target=target, kind=kind, guarantee=guarantee, restored_at=utc_now()))
-        for commit in unrecorded(witness.commits.values(), pipeline, sink, known)
+        ledger.append(
+            entry_of(
+                commit,
+                target=target,
+                kind=kind,
+                guarantee=guarantee,
+                restored_at=utc_now(),
+                rows_quarantined=aside.get((commit.stamp.epoch, commit.stamp.batch_id)) if commit.stamp else None,
+            )
+        )
+        for commit in missing
     ]
+
+
+def quarantine_of(project: Project, pipeline: str, sink: Sink) -> Mapping[tuple[int, int], int]:
+    """Rows of a sink put aside per (epoch, batch_id); empty where it has no quarantine table."""
+    place = quarantined.location(project, pipeline, sink)
+    return {} if place is None else quarantined.rows_by_batch(Storage(place, project.storage_options))
 
 
 def rebuild(project: Project, pipeline: str | None = None, sink: str | None = None) -> list[LedgerEntry]:
@@ -118,6 +147,7 @@ def rebuild(project: Project, pipeline: str | None = None, sink: str | None = No
             guarantee=out.guarantee,
             after_version=None,
             known=recorded(ledger, pipe.name, out.name),
+            quarantine=lambda pipe=pipe, out=out: quarantine_of(project, pipe.name, out),  # type: ignore[misc]
         )
     return restored
 

@@ -1,6 +1,6 @@
 """Plain, frozen values that travel between the rooms: entries, witnesses, findings, results. No I/O."""
 
-from recon.model.ledger import EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
+from recon.model.ledger import RELEASES, EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
 from recon.model.stamp import dump_stamp, offsets_text, parse_offsets, parse_stamp, sort_key
 from recon.model.verdict import (
     LEVELS,
@@ -38,6 +38,7 @@ from recon.model.witness import (
 
 __all__ = [
     "LEVELS",
+    "RELEASES",
     "Answer",
     "BatchPoint",
     "CheckResult",

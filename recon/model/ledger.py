@@ -17,16 +17,19 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-EntryStatus = Literal["committed", "already_committed", "rebuilt"]
+EntryStatus = Literal["committed", "already_committed", "rebuilt", "released"]
+
+# The epoch of what `recon quarantine release` wrote: no micro-batch, batch_id counts the releases, offsets are ().
+RELEASES = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntryHead:
     """A ledger entry without its offset ranges; times are UTC.
 
-    `rows_read`, `rows_filtered` are None where nothing independent could count them. `sink_version` is the
-    Delta version of the data commit. `prev_hash` is the entry_hash of the entry before it of the same
-    (pipeline, sink), "" for the first.
+    `rows_read`, `rows_filtered` are None where nothing independent could count them, `rows_quarantined` where a
+    restored entry's quarantine commit is not known. `sink_version` is the Delta version of the data commit.
+    `prev_hash` is the entry_hash of the entry before it of the same (pipeline, sink), "" for the first.
     """
 
     pipeline: str
@@ -57,6 +60,11 @@ class EntryHead:
     def date(self) -> date:
         """The ledger's partition: the UTC day of `committed_at`."""
         return self.committed_at.date()
+
+    @property
+    def is_release(self) -> bool:
+        """Whether rows were released from quarantine, and no micro-batch was written."""
+        return self.epoch == RELEASES
 
 
 @dataclass(frozen=True, kw_only=True)

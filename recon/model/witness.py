@@ -174,7 +174,8 @@ class RowsWitness:
     """The sink's rows, read once: groups per (batch_id, topic, partition).
 
     `unstamped_rows` counts rows with no `_batch_id`; `groups` is empty when the table has no source columns
-    (`has_source_columns` False), and then row-level questions cannot be answered.
+    (`has_source_columns` False), and then row-level questions cannot be answered. `quarantined` are groups of the
+    sink's quarantine table, of rows that wait there and of rows that were released.
     """
 
     location: str
@@ -183,6 +184,7 @@ class RowsWitness:
     unstamped_rows: int
     has_source_columns: bool
     groups: Sequence[RowGroup]
+    quarantined: Sequence[RowGroup] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +226,8 @@ class Witnesses:
     """Everything one pipeline's (and one sink's) judges may look at; a missing witness is an `Unavailable`.
 
     `sink` is None for a pipeline-level check. `ledgers` has a slice per sink of the pipeline.
-    `now` is the audit's clock, so that no judge reads the time.
+    `now` is the audit's clock, so that no judge reads the time. `quarantine` has the log of each sink's quarantine
+    table.
     """
 
     pipeline: str
@@ -240,3 +243,4 @@ class Witnesses:
     rows: RowsWitness | Unavailable
     probes: Mapping[tuple[str, int], ProbeAnswer] = field(default_factory=dict)
     previous: PreviousAudit | None = None
+    quarantine: Mapping[str, DeltaWitness] | Unavailable = Unavailable("quarantine", "not asked for")

@@ -249,6 +249,9 @@ def delta(*commits: DeltaCommit, **fields: Any) -> DeltaWitness:
     return DeltaWitness(**{**made, **fields})
 
 
+delta_log = delta  # where an argument hides the name
+
+
 def group(batch_id: int, *present: Range, rows: int | None = None, partition: int = 0, topic: str = TOPIC) -> RowGroup:
     offsets = Spans.of(present)
     hull = offsets.hull
@@ -326,6 +329,7 @@ def witnesses(
         "rows": gone("rows"),
         "probes": probes or {},
         "previous": previous,
+        "quarantine": {SINK: delta_log(location="lake/quarantine")},
     }
     return Witnesses(**{**made, **fields})
 

@@ -1,0 +1,40 @@
+"""Where rows that were put aside lie, and how many of each micro-batch, from the quarantine table's own log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from recon.evidence import delta_log
+from recon.model import RELEASES
+from recon.project import Project, Sink
+from recon.storage import Storage
+
+
+def location(project: Project, pipeline: str, sink: Sink) -> str | None:
+    """The path or URI of a sink's quarantine table; None where recon.yml names no place for one.
+
+    By default one table per sink in the ledger's folder; a ledger that is a catalog table has no folder.
+    """
+    if sink.quarantine.target is not None:
+        return project.resolve(sink.quarantine.target)
+    if project.ledger.location is None:
+        return None
+    return f"{project.resolve(project.ledger.location).rstrip('/')}/quarantine/{pipeline}/{sink.name}"
+
+
+def exists(storage: Storage) -> bool:
+    """Whether there is a Delta table."""
+    return bool(storage.child("_delta_log").names())
+
+
+def rows_by_batch(storage: Storage) -> Mapping[tuple[int, int], int]:
+    """Rows put aside per (epoch, batch_id), as far back as the table's log reaches; empty without a table."""
+    found: dict[tuple[int, int], int] = {}
+    for commit in delta_log.read(storage).commits.values():
+        stamp = commit.stamp
+        if stamp is not None and stamp.epoch != RELEASES and commit.rows_added is not None:
+            found[stamp.epoch, stamp.batch_id] = commit.rows_added
+    return found
+
+
+__all__ = ["exists", "location", "rows_by_batch"]
