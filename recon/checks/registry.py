@@ -30,6 +30,7 @@ REGISTRY: dict[str, str] = {
     "accepted_values": "recon.checks.rows:AcceptedValues",
     "unique": "recon.checks.keys:Unique",
     "unique_combination_of_columns": "recon.checks.keys:UniqueCombinationOfColumns",
+    "expectation_suite": "recon.checks.gx:ExpectationSuite",
     "offset_continuity": "recon.checks.offset_continuity:OffsetContinuity",
     "kafka_end_offsets": "recon.checks.kafka_end_offsets:KafkaEndOffsets",
     "checkpoint_commits": "recon.checks.checkpoint_commits:CheckpointCommits",
@@ -290,7 +291,7 @@ def _named(project: Project, wanted: Iterable[_Wanted], suffix: str = "") -> lis
             bounds.append(
                 Bound(
                     check=check,
-                    config=want.spec.config,
+                    config=check.settled(want.spec.config),
                     unique_id=f"test.{project.name}.{name}",
                     name=name,
                     pipeline=want.pipeline.name,

@@ -1,0 +1,147 @@
+"""GX suites on real tables, by Great Expectations itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from data_checks import bound, run
+
+from recon.checks.bound import Bound
+from recon.checks.registry import build_all
+from recon.checks.runner import run_table
+from recon.model import CheckResult
+from recon.project import CheckConfig, CheckSpec
+
+pytest.importorskip("great_expectations")
+
+NOT_NULL, BETWEEN, ROWS = (
+    "expect_column_values_to_not_be_null",
+    "expect_column_values_to_be_between",
+    "expect_table_row_count_to_be_between",
+)
+
+
+def suite(*expectations, config: dict | None = None, folder: Path = Path(), **arguments) -> list[Bound]:
+    settings = CheckConfig(**(config or {}))
+    given = {"expectations": list(expectations), **arguments} if expectations else arguments
+    spec = CheckSpec(test="expectation_suite", arguments=given, config=settings)
+    return [
+        Bound(check=c, config=c.settled(settings), unique_id=f"t{n}", name=c.label(), pipeline="p", sink="s")
+        for n, c in enumerate(build_all(spec, "here", folder))
+    ]
+
+
+@pytest.fixture(scope="module")
+def table(spark):
+    rows = [(n, None if n % 10 == 0 else n * 1.5, ["new", "paid", "odd"][n % 3], f"m{n}") for n in range(60)]
+    frame = spark.createDataFrame([*rows, (5, 7.5, "new", "bad")], "id int, amount double, status string, mail string")
+    # One partition, so that GX's many small jobs stay cheap.
+    return frame.coalesce(1)
+
+
+def told(results: list[CheckResult]) -> list[tuple[str, int | None]]:
+    return [(r.status, r.failures) for r in results]
+
+
+def test_every_expectation_has_its_result(spark, table, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written = {
+        "expectations": [
+            {"type": NOT_NULL, "kwargs": {"column": "amount"}},
+            {"type": NOT_NULL, "kwargs": {"column": "amount", "mostly": 0.5}},
+            {"type": BETWEEN, "kwargs": {"column": "amount", "min_value": 10}, "severity": "warning"},
+            {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "status", "value_set": ["new", "paid"]}},
+            {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}},
+            {"type": "expect_compound_columns_to_be_unique", "kwargs": {"column_list": ["id", "mail"]}},
+            {
+                "type": "expect_column_pair_values_a_to_be_greater_than_b",
+                "kwargs": {"column_A": "amount", "column_B": "id", "ignore_row_if": "either_value_is_missing"},
+            },
+            {"type": ROWS, "kwargs": {"min_value": 100}},
+            {"type": "expect_column_mean_to_be_between", "kwargs": {"column": "id", "max_value": 1}},
+            {
+                "type": "unexpected_rows_expectation",
+                "kwargs": {"unexpected_rows_query": "select * from {batch} where id > 50"},
+            },
+        ]
+    }
+    (tmp_path / "s.json").write_text(json.dumps(written))
+    found = run(table, *suite(suite="s.json", folder=tmp_path))
+    assert told(found) == [
+        ("fail", 6),
+        ("pass", 0),
+        ("warn", 7),
+        ("fail", 20),
+        ("fail", 2),
+        ("pass", 0),
+        ("pass", 0),
+        ("fail", 1),
+        ("fail", 1),
+        ("fail", 9),
+    ]
+    within, between, odd, twice, rows = (found[n] for n in (1, 2, 3, 4, 7))
+    assert within.evidence["unexpected_count"] == 6 and within.message == "6 unexpected, within mostly 0.5"
+    assert [s["amount"] for s in between.samples] == [1.5, 3.0, 4.5, 6.0, 7.5]  # the config's limit, 5
+    assert odd.samples[0] == {"status": "odd"} and odd.evidence["rows"] == 61
+    assert twice.samples == ({"id": 5}, {"id": 5})
+    assert rows.message == f"{ROWS}: observed 61" and rows.evidence["observed_value"] == 61
+    # Nothing is left behind: no cache, no view, no file, no telemetry.
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+    assert "tmp_view" not in [t.name for t in spark.catalog.listTables()]
+    assert [file.name for file in tmp_path.iterdir()] == ["s.json"]
+    assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
+
+
+def test_what_cannot_be_evaluated_is_an_error_and_the_others_run(table, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{")
+    good = {NOT_NULL: {"column": "id"}}
+    found = run(
+        table,
+        *suite(
+            {BETWEEN: {"column": "nope", "min_value": 1}},
+            {BETWEEN: {"colum": "id", "min_value": 1}},
+            {"expect_column_values_to_be_betwee": {"column": "id"}},
+            {"expect_column_values_to_match_regex": {"column": "mail", "regex": "(["}},
+            good,
+        ),
+        *suite(suite="bad.json", folder=tmp_path),
+        bound("not_null", column_name="amount"),
+    )
+    assert [r.status for r in found] == ["error", "error", "error", "error", "pass", "error", "fail"]
+    missing, wrong, unknown, regex = (r.message for r in found[:4])
+    assert missing == f'{BETWEEN} could not be evaluated: The column "nope" in BatchData does not exist.'
+    assert wrong == f"{BETWEEN} cannot be made of its arguments: column: field required"
+    assert unknown == (
+        f"Great Expectations knows no expectation 'expect_column_values_to_be_betwee'; did you mean '{BETWEEN}'?"
+    )
+    assert "Unclosed character class" in regex
+    assert "bad.json is not valid JSON" in found[5].message
+
+
+def test_no_rows_no_answer_but_for_the_table_itself(table) -> None:
+    expectations = ({NOT_NULL: {"column": "amount"}}, {ROWS: {"min_value": 1}}, {ROWS: {"max_value": 1}})
+    found = run(table, *suite(*expectations, config={"where": "id < 0"}))
+    assert told(found) == [("skipped", None), ("fail", 1), ("pass", 0)]
+    assert found[0].message == "0 rows where id < 0"
+
+
+def test_on_a_micro_batch(spark, tmp_path: Path) -> None:
+    """The same checks in foreachBatch, whose batches have a session of their own."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text('{"id": 1}\n{"id": null}\n')
+    found: list[CheckResult] = []
+    checks = suite(
+        {NOT_NULL: {"column": "id"}},
+        {"unexpected_rows_expectation": {"unexpected_rows_query": "select * from {batch} where id = 1"}},
+    )
+
+    def judge(batch, _: int) -> None:
+        found.extend(run_table(checks, batch, "the batch", lambda: datetime.now(UTC)))
+
+    stream = spark.readStream.schema("id int").json(str(tmp_path / "in")).writeStream.foreachBatch(judge)
+    stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
+    assert told(found) == [("fail", 1), ("fail", 1)]
