@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,7 @@ from recon.errors import ConfigError
 # Private-use characters, which YAML and Jinja let through: a line's number, and a value to be put in later.
 _LINE = re.compile("\ue000(\\d+)\ue001")
 _VALUE = re.compile("\ue002(\\d+)\ue003")
+_TEMPLATE = "<template>"  # Jinja's name for a template without a file
 HIDDEN = "***"
 # A comment line that holds Jinja. dbt parses YAML first, so that a commented-out line asks for nothing.
 _COMMENT = re.compile(r"^([ \t]*#).*(?:\{\{|\{%|\{#).*$", re.MULTILINE)
@@ -82,7 +83,7 @@ def read(file: Path, variables: Mapping[str, Any]) -> Document:
     Raises:
         ConfigError: it cannot be read, or Jinja or YAML refuse it; the message names the line.
     """
-    name = _friendly(file)
+    name = friendly(file)
     try:
         source = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -91,18 +92,67 @@ def read(file: Path, variables: Mapping[str, Any]) -> Document:
     text, lines = rendering.run()
     root = _Tree(name, lines, rendering.given).build(text)
     asking = frozenset(n for n, row in enumerate(source.splitlines(), 1) if "env_var" in row)
-    return Document(name, root, frozenset(rendering.secrets - {""}), asking)
+    return Document(name, root, frozenset(rendering.asked.secrets - {""}), asking)
 
 
-def _friendly(file: Path) -> str:
+def friendly(file: Path) -> str:
     """The path as the user would type it."""
     absolute = file.absolute()
     return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
 
 
-def _reference(*names: str) -> str:
+def reference(*names: str) -> str:
     """`ref('orders')`, as dbt's YAML writes the name of another table: kept as text until the table is opened."""
     return f"ref({', '.join(repr(str(name)) for name in names)})"
+
+
+def line_of(error: BaseException, names: Container[str]) -> tuple[str, int] | None:
+    """Template and line of the innermost frame; Jinja puts its own file names and lines into the traceback."""
+    found, trace = None, error.__traceback__
+    while isinstance(trace, TracebackType):
+        if trace.tb_frame.f_code.co_filename in names:
+            found = (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+class Surroundings:
+    """What a template may ask for as in dbt, and in `secrets` what the environment answered."""
+
+    def __init__(self, variables: Mapping[str, Any]) -> None:
+        """`variables` is what `var` finds."""
+        self.variables = variables
+        self.secrets: set[str] = set()
+
+    def env_var(self, name: str, default: Any = None) -> Any:
+        """An environment variable, or the default.
+
+        Raises:
+            ConfigError: it is not set and there is no default.
+        """
+        found = os.environ.get(name)
+        if found is not None:
+            self.secrets.add(found)
+            return found
+        if default is None:
+            raise ConfigError(
+                f"environment variable {name} is not set; export it, or give a default: env_var('{name}', 'default')"
+            )
+        return default
+
+    def var(self, name: str, default: Any = None) -> Any:
+        """What --vars gave, or the default.
+
+        Raises:
+            ConfigError: it was not given and there is no default.
+        """
+        found = self.variables.get(name, default)
+        if found is None:
+            raise ConfigError(
+                f"variable {name} is not given; pass --vars '{{{name}: …}}', or give a default: "
+                f"var('{name}', 'default')"
+            )
+        return found
 
 
 class _Given(str):
@@ -130,9 +180,8 @@ class _Rendering:
     def __init__(self, name: str, source: str, variables: Mapping[str, Any]) -> None:
         self.name = name
         self.source = source
-        self.variables = variables
+        self.asked = Surroundings(variables)
         self.given: list[str] = []
-        self.secrets: set[str] = set()
 
     def run(self) -> tuple[str, list[int]]:
         """The rendered text, and for each of its lines the line of the template it came from."""
@@ -140,7 +189,7 @@ class _Rendering:
             undefined=StrictUndefined, extensions=[_NumberLines], finalize=self._write, autoescape=False
         )
         environment.globals.clear()
-        environment.globals.update(env_var=self._env_var, var=self._var, range=range, ref=_reference, source=_reference)
+        environment.globals.update(env_var=self._env_var, var=self._var, range=range, ref=reference, source=reference)
         try:
             rendered = environment.from_string(_COMMENT.sub(r"\1", self.source)).render()
         except TemplateSyntaxError as error:
@@ -165,24 +214,10 @@ class _Rendering:
         return "\n".join(rows), lines
 
     def _env_var(self, name: str, default: Any = None) -> Any:
-        found = os.environ.get(name)
-        if found is not None:
-            self.secrets.add(found)
-            return _Given(found)
-        if default is None:
-            raise ConfigError(
-                f"environment variable {name} is not set; export it, or give a default: env_var('{name}', 'default')"
-            )
-        return _Given(default) if isinstance(default, str) else default
+        return _as_given(self.asked.env_var(name, default))
 
     def _var(self, name: str, default: Any = None) -> Any:
-        found = self.variables.get(name, default)
-        if found is None:
-            raise ConfigError(
-                f"variable {name} is not given; pass --vars '{{{name}: …}}', or give a default: "
-                f"var('{name}', 'default')"
-            )
-        return _Given(found) if isinstance(found, str) else found
+        return _as_given(self.asked.var(name, default))
 
     def _write(self, value: Any) -> Any:
         """What Jinja writes for an expression: a stand-in for an untouched value, else its text."""
@@ -192,13 +227,13 @@ class _Rendering:
         return f"\ue002{len(self.given) - 1}\ue003"
 
     def _where(self, error: BaseException) -> str:
-        """file:line of the template's innermost frame; Jinja puts its own line numbers into the traceback."""
-        line, trace = 1, error.__traceback__
-        while isinstance(trace, TracebackType):
-            if trace.tb_frame.f_code.co_filename == "<template>":
-                line = trace.tb_lineno
-            trace = trace.tb_next
+        """file:line of the template's innermost frame."""
+        _, line = line_of(error, (_TEMPLATE,)) or (_TEMPLATE, 1)
         return f"{self.name}:{line}"
+
+
+def _as_given(value: Any) -> Any:
+    return _Given(value) if isinstance(value, str) else value
 
 
 class _Tree:

@@ -27,6 +27,7 @@ from pydantic import (
 from recon.complaint import Problem, complaint, meant, unknown_key
 from recon.document import Located, hide, read
 from recon.errors import ConfigError
+from recon.sql_tests import SqlTests
 
 FILE_NAME = "recon.yml"
 
@@ -165,13 +166,17 @@ class QuarantineConfig(_Strict):
     """
 
     target: str | None = None
-    stop_above: float | None = Field(default=None, ge=0, le=1)
+    stop_above: float | None = None
 
     @field_validator("stop_above", mode="before")
     @classmethod
     def _percent(cls, value: Any) -> Any:
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
-        return float(found[1]) / 100 if found else value
+        share = float(found[1]) / 100 if found else value
+        known = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1
+        if value is not None and not known:
+            raise Problem("must be a share of the rows, from 0 to 1 or such as 1%", found=True)
+        return share
 
 
 class Table(_Strict):
@@ -312,6 +317,8 @@ class Project(_Strict):
     project_dir: Path = Path()
 
     _secrets: frozenset[str] = PrivateAttr(default=frozenset())
+    _variables: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _sql_tests: SqlTests | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _pipelines_differ(self) -> Project:
@@ -340,6 +347,55 @@ class Project(_Strict):
         shorter than four characters are left alone: masking them would only garble the text.
         """
         return hide(text, self._secrets, shortest=4)
+
+    @property
+    def sql_tests(self) -> SqlTests:
+        """The project's own SQL tests and macros; files are read when first asked for."""
+        if self._sql_tests is None or self._sql_tests.folder != self.project_dir:
+            self._sql_tests = SqlTests(
+                self.project_dir,
+                self.test_paths,
+                self._variables,
+                config_of,
+                must_exist="test_paths" in self.model_fields_set,
+            )
+        return self._sql_tests
+
+    def find_table(self, name: str) -> tuple[Pipeline, Sink] | Table | None:
+        """What `ref` finds: an entry of `tables`, or a sink by its name or `pipeline.sink`; None when there is none.
+
+        Raises:
+            ConfigError: sinks of several pipelines have the name.
+        """
+        for table in self.tables:
+            if table.name == name:
+                return table
+        sinks = [(p, s) for p in self.pipelines for s in p.sinks if name in (s.name, f"{p.name}.{s.name}")]
+        exact = [(p, s) for p, s in sinks if f"{p.name}.{s.name}" == name]
+        if len(exact or sinks) > 1:
+            several = ", ".join(f"{pipeline.name}.{name}" for pipeline, _ in sinks)
+            raise ConfigError(f"several pipelines have a sink {name!r}; write which: {several}")
+        return (exact or sinks)[0] if sinks else None
+
+    def table_names(self) -> list[str]:
+        """The names that `find_table` knows."""
+        return [*(t.name for t in self.tables), *(s.name for p in self.pipelines for s in p.sinks)]
+
+
+def config_of(given: Mapping[str, Any]) -> CheckConfig:
+    """A SQL test's `config(…)` as typed values.
+
+    Raises:
+        ConfigError: a key is unknown, or its value cannot be used.
+    """
+    try:
+        return CheckConfig.model_validate(dict(given))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            raise ConfigError(f"config has no key {key!r}{meant(key, list(CheckConfig.model_fields))}") from None
+        raise ConfigError(f"config's {key!r} cannot be {first['input']!r}: {first['msg'].lower()}") from None
 
 
 Tested = TypeVar("Tested", bound=_Tested)
@@ -408,6 +464,7 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
     except ValidationError as error:
         raise ConfigError(complaint(error, Project, document)) from None
     project._secrets = frozenset(_secrets(project, document.secrets))
+    project._variables = dict(vars or {})
     return project
 
 

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -22,8 +22,10 @@ from typing import Any, cast
 from recon.checks import threshold
 from recon.checks.base import Check
 from recon.checks.bound import Bound
+from recon.checks.sql import SqlTest
 from recon.errors import ConfigError, ReconError
 from recon.project import CheckSpec, Pipeline, Project, Sink
+from recon.sql_tests import MODEL, Generic, SqlTests
 
 REGISTRY: dict[str, str] = {
     "not_null": "recon.checks.rows:NotNull",
@@ -31,6 +33,14 @@ REGISTRY: dict[str, str] = {
     "unique": "recon.checks.keys:Unique",
     "unique_combination_of_columns": "recon.checks.keys:UniqueCombinationOfColumns",
     "expectation_suite": "recon.checks.gx:ExpectationSuite",
+    "relationships": "recon.checks.relations:Relationships",
+    "relationships_where": "recon.checks.relations:RelationshipsWhere",
+    "cardinality_equality": "recon.checks.relations:CardinalityEquality",
+    "equal_rowcount": "recon.checks.relations:EqualRowcount",
+    "fewer_rows_than": "recon.checks.relations:FewerRowsThan",
+    "equality": "recon.checks.relations:Equality",
+    "sequential_values": "recon.checks.order:SequentialValues",
+    "mutually_exclusive_ranges": "recon.checks.order:MutuallyExclusiveRanges",
     "offset_continuity": "recon.checks.offset_continuity:OffsetContinuity",
     "kafka_end_offsets": "recon.checks.kafka_end_offsets:KafkaEndOffsets",
     "checkpoint_commits": "recon.checks.checkpoint_commits:CheckpointCommits",
@@ -97,8 +107,8 @@ def scope_of(name: str) -> str:
     return check_class(name).scope
 
 
-def check_class(name: str) -> type[Check]:
-    """The class of a check.
+def check_class(name: str, more: Iterable[str] = ()) -> type[Check]:
+    """The class of a check; `more` are further names to propose where there is none.
 
     Raises:
         ConfigError: there is no such check, or the package that offers it cannot be imported.
@@ -116,7 +126,7 @@ def check_class(name: str) -> type[Check]:
             raise ConfigError(f"check {name!r} of {entry.value} cannot be loaded: {error}") from error
     if name in _OWN:
         return _OWN[name]
-    raise ConfigError(f"there is no check {name!r}{nearest(name, names())}")
+    raise ConfigError(f"there is no check {name!r}{nearest(name, [*names(), *more])}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -138,13 +148,14 @@ def build(spec: CheckSpec, where_it_stands: str) -> Check:
     return check
 
 
-def build_all(spec: CheckSpec, where_it_stands: str, folder: Path) -> list[Check]:
+def build_all(spec: CheckSpec, where_it_stands: str, folder: Path, sql_tests: SqlTests | None = None) -> list[Check]:
     """The checks that an item of `data_tests` asks for: one, or all of a suite.
 
     Args:
         spec: the item.
         where_it_stands: for the error, such as "pipeline orders, sink orders, column status".
         folder: recon.yml's, for arguments that name a file.
+        sql_tests: the project's own; its generic tests are checks, too.
 
     Raises:
         ConfigError: an unknown check, an argument that is unknown, missing or of a wrong type, or a
@@ -152,12 +163,21 @@ def build_all(spec: CheckSpec, where_it_stands: str, folder: Path) -> list[Check
     """
     place = f"{where_it_stands}{_at(spec)}: "
     try:
-        found = check_class(spec.test)
-        for expression in (spec.config.warn_if, spec.config.error_if):
-            threshold.parse(expression)
-        arguments = _arguments(found, spec)
+        _refuse_thresholds(spec)
+        if sql_tests is not None and not known(spec.test) and spec.test in sql_tests.generic:
+            return [_generic(sql_tests, sql_tests.generic[spec.test], spec)]
+        found = check_class(spec.test, sql_tests.generic if sql_tests else ())
+        arguments = _arguments_of_class(found, spec)
         return [_instance(found, spec.test, variant) for variant in found.variants(arguments, folder)]
     except ReconError as error:
+        raise ConfigError(f"{place}{error}") from error
+
+
+def _refuse_thresholds(spec: CheckSpec, place: str = "") -> None:
+    try:
+        for expression in (spec.config.warn_if, spec.config.error_if):
+            threshold.parse(expression)
+    except ConfigError as error:
         raise ConfigError(f"{place}{error}") from error
 
 
@@ -165,10 +185,15 @@ def _at(spec: CheckSpec) -> str:
     return f" (line {spec.line})" if spec.line is not None else ""
 
 
-def _arguments(found: type[Check], spec: CheckSpec) -> dict[str, Any]:
-    """The item's arguments, all known and none missing, by the class's dataclass fields."""
+def _arguments_of_class(found: type[Check], spec: CheckSpec) -> dict[str, Any]:
+    """The item's arguments, by the class's dataclass fields."""
+    taken = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(found) if f.init}
+    return _arguments(spec, taken)
+
+
+def _arguments(spec: CheckSpec, taken: Mapping[str, bool]) -> dict[str, Any]:
+    """The item's arguments, all known and none missing; `taken` says of each whether it must be given."""
     arguments = dict(spec.arguments)
-    taken = {f.name: f for f in fields(found) if f.init}
     if spec.column is not None:
         if "column_name" not in taken:
             raise ConfigError(f"{spec.test} is not a column's test; list it below the sink")
@@ -178,11 +203,24 @@ def _arguments(found: type[Check], spec: CheckSpec) -> dict[str, Any]:
             if not taken:
                 raise ConfigError(f"{spec.test} takes no arguments, and was given {name!r}")
             raise ConfigError(f"{spec.test} has no argument {name!r}{nearest(name, taken)}")
-    for name, field in taken.items():
-        if name not in arguments and field.default is MISSING and field.default_factory is MISSING:
+    for name, required in taken.items():
+        if required and name not in arguments:
             hint = ": list it below a column, or give the argument" if name == "column_name" else ""
             raise ConfigError(f"{spec.test} needs the argument {name!r}{hint}")
     return arguments
+
+
+def _generic(sql_tests: SqlTests, test: Generic, spec: CheckSpec) -> SqlTest:
+    """A generic test of the project with the item's arguments."""
+    arguments = _arguments(spec, test.arguments)
+    column = arguments.get("column_name")
+    return SqlTest(
+        file=test.file,
+        rendered=sql_tests.render_generic(test, arguments),
+        arguments=arguments,
+        column_name=column if isinstance(column, str) else None,
+        named=test.name,
+    )
 
 
 def _instance(found: type[Check], test: str, arguments: Mapping[str, Any]) -> Check:
@@ -213,20 +251,22 @@ class _Wanted:
     pipeline: Pipeline
     sink: Sink | None
     tags: tuple[str, ...] = ()
+    singular: SqlTest | None = None  # the check itself, for a file of data_tests
 
 
 def bind(project: Project) -> list[Bound]:
-    """All enabled tests of a project, in order: a pipeline's own, then per sink its own and its columns'.
+    """All enabled tests of a project, in order: a pipeline's own, then per sink its own and its columns', then files.
 
     A check judged per sink that is listed below the pipeline is bound once for each sink. A check judged per
     pipeline that is listed below a sink is bound for that sink. `ledger_integrity` is bound for every sink
-    that does not list it, tagged `implicit`.
+    that does not list it, tagged `implicit`. A SQL file belongs to the first sink it refers to.
 
     Raises:
         ConfigError: a test cannot be bound; it names the place and the line.
     """
-    wanted = [w for pipeline in project.pipelines for w in _of_pipeline(pipeline)]
-    return _named(project, wanted)
+    _refuse_built_in_names(project.sql_tests)
+    wanted = [w for pipeline in project.pipelines for w in _of_pipeline(project, pipeline)]
+    return _named(project, [*wanted, *_singular(project)])
 
 
 def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
@@ -254,11 +294,12 @@ def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
     return _named(project, wanted, suffix="post_batch")
 
 
-def _of_pipeline(pipeline: Pipeline) -> Iterator[_Wanted]:
+def _of_pipeline(project: Project, pipeline: Pipeline) -> Iterator[_Wanted]:
     place = f"pipeline {pipeline.name}"
     listed: set[str] = set()  # sinks that list the foundation themselves
     for spec in pipeline.data_tests:
-        scope = scope_of(spec.test) if known(spec.test) else "pipeline"
+        own = not known(spec.test) and spec.test in project.sql_tests.generic
+        scope = scope_of(spec.test) if known(spec.test) else "table" if own else "pipeline"
         if scope == "table":
             raise ConfigError(
                 f"{place}{_at(spec)}: {spec.test} reads a table's rows; list it below one of the pipeline's sinks"
@@ -279,25 +320,79 @@ def _of_pipeline(pipeline: Pipeline) -> Iterator[_Wanted]:
                 yield _Wanted(whole, f"{below}, column {column.name}", pipeline, sink)
 
 
+def _refuse_built_in_names(sql_tests: SqlTests) -> None:
+    for test in sql_tests.generic.values():
+        if known(test.name):
+            raise ConfigError(
+                f"{test.file}:{test.line}: test {test.name!r} has the name of a check that there is already; rename it"
+            )
+
+
+def _singular(project: Project) -> Iterator[_Wanted]:
+    """The enabled files of data_tests, each for the first sink that it refers to."""
+    for test in project.sql_tests.singular:
+        rendered = project.sql_tests.render(test)
+        if not rendered.config.enabled:
+            continue
+        sinks = (_sink_of(project, reference, test.file) for reference in rendered.references)
+        first = next((sink for sink in sinks if sink), None)
+        if first is None:
+            raise ConfigError(
+                f"{test.file} refers to {', '.join(rendered.references) or 'nothing'} and to no sink, whose test it "
+                f"would be; write ref('name') of a sink{nearest('', [s.name for p in project.pipelines for s in p.sinks])}"
+            )
+        pipeline, sink = first
+        around = sink.defaults.over(pipeline.defaults.over(project.defaults))
+        spec = CheckSpec(test=SqlTest.test, config=rendered.config.over(around))
+        yield _Wanted(spec, test.file, pipeline, sink, singular=SqlTest(file=test.file, rendered=rendered))
+
+
+def _sink_of(project: Project, reference: str, file: str) -> tuple[Pipeline, Sink] | None:
+    """The sink that a SQL test refers to; None when it is another table."""
+    try:
+        found = project.find_table(".".join(re.findall(r"""['"](.+?)['"]""", reference)))
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    return found if isinstance(found, tuple) else None
+
+
+def _checks(project: Project, want: _Wanted) -> list[Check]:
+    """What is wanted, built; a SQL test learns which of its references are the tested rows themselves."""
+    if want.singular is None:
+        checks = build_all(want.spec, want.place, project.project_dir, project.sql_tests)
+    else:
+        _refuse_thresholds(want.spec, f"{want.place}: ")
+        checks = [want.singular]
+    return [_placed(project, check, want) if isinstance(check, SqlTest) else check for check in checks]
+
+
+def _placed(project: Project, check: SqlTest, want: _Wanted) -> SqlTest:
+    mine = (want.pipeline, want.sink)
+    own = {r for r in check.rendered.references if r != MODEL and _sink_of(project, r, check.file) == mine}
+    return replace(check, own=frozenset(own))
+
+
 def _named(project: Project, wanted: Iterable[_Wanted], suffix: str = "") -> list[Bound]:
     """Builds the enabled ones and gives each a name of its own."""
     bounds: list[Bound] = []
     taken: Counter[str] = Counter()
     for want in wanted:
-        checks = build_all(want.spec, want.place, project.project_dir)
-        for check in checks if want.spec.config.enabled else ():
+        for check in _checks(project, want):
+            config = check.settled(want.spec.config)
+            if not config.enabled:
+                continue
             name = _unique_name(want, check, suffix, taken)
             taken[name] += 1
             bounds.append(
                 Bound(
                     check=check,
-                    config=check.settled(want.spec.config),
+                    config=config,
                     unique_id=f"test.{project.name}.{name}",
                     name=name,
                     pipeline=want.pipeline.name,
                     sink=want.sink.name if want.sink else None,
                     column=getattr(check, "column_name", None),
-                    tags=(*want.spec.config.tags, *want.tags),
+                    tags=(*config.tags, *want.tags),
                 )
             )
     return bounds
@@ -310,6 +405,8 @@ def _unique_name(want: _Wanted, check: Check, suffix: str, taken: Mapping[str, i
     candidates = [_short(check.test, relation, check.label(), suffix)]
     if sink:
         candidates.append(_short(check.test, f"{pipeline}_{relation}", check.label(), suffix))
+    if want.singular:
+        candidates = [stem := Path(want.singular.file).stem, f"{stem}_{relation}"]
     if alias:
         candidates = [alias, f"{alias}_{relation}"]
     for name in candidates:

@@ -1,18 +1,22 @@
 """dbt's --select and --exclude for checks.
 
-`name` or `unique_id` (with `*`, `?`, `[…]`), `tag:x`, `pipeline:x`, `sink:x`, `test_name:x`,
-`config.severity:x`; spaces or several items unite, commas intersect.
+`name` or `unique_id` (with `*`, `?`, `[…]`), `tag:x`, `pipeline:x`, `sink:x`, `column:x`, `test_name:x`, `test_type:x`
+(evidence, data, singular, generic), `config.severity:x`, `result:x` (pass, warn, fail, error, skipped in the last run);
+spaces or several items unite, commas intersect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, get_args
 
 from recon.checks.bound import Bound
 from recon.checks.registry import nearest
 from recon.errors import ConfigError
+from recon.model import Status
+
+LastRun = Mapping[str, str]
 
 _METHODS: dict[str, Callable[[Bound], Sequence[str]]] = {
     "tag": lambda b: b.tags,
@@ -20,43 +24,61 @@ _METHODS: dict[str, Callable[[Bound], Sequence[str]]] = {
     "sink": lambda b: (b.sink,) if b.sink else (),
     "column": lambda b: (b.column,) if b.column else (),
     "test_name": lambda b: (b.check.test,),
+    "test_type": lambda b: _types(b),
 }
+_RESULT = "result"
 
 
-def select(bounds: Sequence[Bound], select: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[Bound]:
+def select(
+    bounds: Sequence[Bound],
+    select: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    last: LastRun | None = None,
+) -> list[Bound]:
     """The checks that `select` names (all when it is empty) and `exclude` does not, in their order.
 
+    Args:
+        bounds: the checks to choose from.
+        select: selectors.
+        exclude: selectors of what to leave out.
+        last: the status of each unique_id in the last run, for `result:`; None when there was none.
+
     Raises:
-        ConfigError: a selector's method is unknown.
+        ConfigError: a selector's method is unknown, or it asks for a last run that there is not.
     """
     wanted, unwanted = _selectors(select), _selectors(exclude)
     return [
         b
         for b in bounds
-        if (not wanted or any(_meets(b, s) for s in wanted)) and not any(_meets(b, s) for s in unwanted)
+        if (not wanted or any(_meets(b, s, last) for s in wanted)) and not any(_meets(b, s, last) for s in unwanted)
     ]
 
 
-def unmatched(bounds: Sequence[Bound], selectors: Sequence[str]) -> list[str]:
+def unmatched(bounds: Sequence[Bound], selectors: Sequence[str], last: LastRun | None = None) -> list[str]:
     """One sentence for each selector that no check meets; as in dbt, a warning rather than an error."""
     names = [b.name for b in bounds]
     return [
         f"selector {s!r} matches no check{'' if ':' in s else nearest(s, names) if names else ''}"
         for s in _selectors(selectors)
-        if not any(_meets(b, s) for b in bounds)
+        if not any(_meets(b, s, last) for b in bounds)
     ]
+
+
+def asks_last_run(selectors: Sequence[str]) -> bool:
+    """Whether a selector can only be answered by the last run."""
+    return any(term.startswith(f"{_RESULT}:") for s in _selectors(selectors) for term in s.split(","))
 
 
 def _selectors(items: Sequence[str]) -> list[str]:
     return [part for item in ([items] if isinstance(items, str) else items) for part in item.split()]
 
 
-def _meets(bound: Bound, selector: str) -> bool:
+def _meets(bound: Bound, selector: str, last: LastRun | None) -> bool:
     """Whether a check meets every comma-separated term."""
-    return all(any(fnmatchcase(v, pattern) for v in values) for values, pattern in _terms(bound, selector))
+    return all(any(fnmatchcase(v, pattern) for v in values) for values, pattern in _terms(bound, selector, last))
 
 
-def _terms(bound: Bound, selector: str) -> list[tuple[Sequence[str], str]]:
+def _terms(bound: Bound, selector: str, last: LastRun | None) -> list[tuple[Sequence[str], str]]:
     terms: list[tuple[Sequence[str], str]] = []
     for term in selector.split(","):
         method, colon, value = term.partition(":")
@@ -64,13 +86,33 @@ def _terms(bound: Bound, selector: str) -> list[tuple[Sequence[str], str]]:
             terms.append(((bound.name, bound.unique_id), term))
         elif method.startswith("config."):
             terms.append((_config(bound, method.removeprefix("config."), term), value))
+        elif method == _RESULT:
+            terms.append((_result(bound, term, value, last), value))
         elif method in _METHODS:
             terms.append((_METHODS[method](bound), value))
         else:
-            raise ConfigError(
-                f"selector {term!r} has an unknown method{nearest(method, [*_METHODS, 'config.severity'])}"
-            )
+            known = [*_METHODS, _RESULT, "config.severity"]
+            raise ConfigError(f"selector {term!r} has an unknown method{nearest(method, known)}")
     return terms
+
+
+def _types(bound: Bound) -> Sequence[str]:
+    if bound.kind == "evidence":
+        return ("evidence",)
+    return ("data", "singular" if getattr(bound.check, "singular", False) else "generic")
+
+
+def _result(bound: Bound, term: str, value: str, last: LastRun | None) -> Sequence[str]:
+    """The check's status in the last run; none for a check that was not in it."""
+    statuses = get_args(Status)
+    if not any(fnmatchcase(status, value) for status in statuses):
+        raise ConfigError(f"selector {term!r} names no status{nearest(value, statuses)}")
+    if last is None:
+        raise ConfigError(
+            f"selector {term!r} asks for the last run, and there is no run_results.json in the target folder; "
+            "run 'recon audit' first"
+        )
+    return (last[bound.unique_id],) if bound.unique_id in last else ()
 
 
 def _config(bound: Bound, path: str, term: str) -> Sequence[str]:

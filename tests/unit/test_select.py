@@ -7,7 +7,7 @@ import pytest
 from recon.checks.bound import Bound
 from recon.checks.keys import Unique
 from recon.checks.rows import NotNull
-from recon.checks.select import select, unmatched
+from recon.checks.select import asks_last_run, select, unmatched
 from recon.errors import ConfigError
 from recon.project import CheckConfig
 
@@ -61,6 +61,9 @@ def chosen(*wanted: str, exclude=()):
         (["tag:nightly,sink:b"], ["not_null_b_id"]),
         (["tag:nightly,sink:b unique_a_id"], ["unique_a_id", "not_null_b_id"]),
         (["TAG_A", "tag:none"], []),
+        (["test_type:data"], ["not_null_a_id", "unique_a_id", "not_null_b_id", "unique_b_id"]),
+        (["test_type:generic,sink:b"], ["not_null_b_id", "unique_b_id"]),
+        (["test_type:evidence", "test_type:singular"], []),
     ],
 )
 def test_select(selectors, names):
@@ -90,3 +93,26 @@ def test_unmatched_names_the_selector_and_the_nearest_check():
         "selector 'tag:weekly' matches no check",
     ]
     assert unmatched(BOUNDS, []) == []
+
+
+LAST = {"test.lake.unique_a_id": "fail", "test.lake.not_null_b_id": "warn", "test.lake.gone": "fail"}
+
+
+def test_the_results_of_the_last_run():
+    def of(*wanted, exclude=()):
+        return [b.name for b in select(BOUNDS, wanted, exclude, LAST)]
+
+    assert of("result:fail") == ["unique_a_id"]
+    assert of("result:fail result:warn") == ["unique_a_id", "not_null_b_id"]
+    assert of("result:*,tag:nightly") == ["not_null_b_id"]
+    assert of("result:pass") == []
+    assert of(exclude=["result:fail"]) == ["not_null_a_id", "not_null_b_id", "unique_b_id"]
+    assert unmatched(BOUNDS, ["result:pass result:fail"], LAST) == ["selector 'result:pass' matches no check"]
+    assert asks_last_run(["a", "tag:x,result:fail"]) and not asks_last_run(["tag:result", "resulting"])
+
+
+def test_a_last_run_that_is_not_there_and_a_status_that_is_none():
+    with pytest.raises(ConfigError, match=r"there is no run_results\.json in the target folder"):
+        chosen("result:fail")
+    with pytest.raises(ConfigError, match="selector 'result:failed' names no status; did you mean 'fail'"):
+        select(BOUNDS, ["result:failed"], (), LAST)
