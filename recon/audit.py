@@ -14,7 +14,7 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from recon import facts
+from recon import facts, incremental
 from recon._version import __version__
 from recon.checks import registry, runner
 from recon.checks.base import EvidenceCheck
@@ -69,6 +69,8 @@ class Options:
     to: datetime | None = None
     fail_fast: bool = False
     no_spark: bool = False
+    full_refresh: bool = False
+    keep: bool = True
 
 
 def audit(
@@ -80,6 +82,7 @@ def audit(
     to: datetime | None = None,
     fail_fast: bool = False,
     no_spark: bool = False,
+    full_refresh: bool = False,
     spark: SparkSession | None = None,
     keep: bool = True,
     on_start: Callable[[int], None] | None = None,
@@ -97,8 +100,10 @@ def audit(
         to: end of the period, UTC; now by default.
         fail_fast: stop at the first failure; what did not run is `skipped`.
         no_spark: read no rows; checks that need rows are `skipped`.
+        full_refresh: measure incremental checks on whole tables, and go on from there.
         spark: the session for checks that read rows; the active one, or one built from `spark:`, by default.
-        keep: append the results to the ledger's results table and merge its small files.
+        keep: append the results to the ledger's results table and merge its small files; keep what incremental
+            checks measured.
         on_start: called with the number of checks.
         on_check: called with the name of the check that runs now.
         on_result: called with (index from 1, total, result) as results come.
@@ -108,7 +113,14 @@ def audit(
     """
     started = utc_now()
     options = Options(
-        select=tuple(select), exclude=tuple(exclude), from_=from_, to=to, fail_fast=fail_fast, no_spark=no_spark
+        select=tuple(select),
+        exclude=tuple(exclude),
+        from_=from_,
+        to=to,
+        fail_fast=fail_fast,
+        no_spark=no_spark,
+        full_refresh=full_refresh,
+        keep=keep,
     )
     bounds = select_bounds(registry.bind(project), select, exclude)
     run = _Run(project, options, started, _Session(project, no_spark, spark))
@@ -167,6 +179,7 @@ def _args(options: Options) -> dict[str, Any]:
         "to": options.to.isoformat() if options.to else None,
         "fail_fast": options.fail_fast,
         "no_spark": options.no_spark,
+        "full_refresh": options.full_refresh,
     }
 
 
@@ -482,13 +495,24 @@ class _Run:
         if isinstance(spark, Unavailable):
             yield from (runner.without_answer(bound, spark, utc_now) for bound in bounds)
             return
+        context = ScanContext(tables=ProjectTables(self.project, spark), fail_fast=self.options.fail_fast)
+        if any(bound.config.incremental for bound in bounds):
+            place = incremental.Place(
+                project=self.project,
+                pipeline=gathered.pipeline,
+                sink=found,
+                spark=spark,
+                refresh=self.options.full_refresh,
+                keep=self.options.keep,
+            )
+            yield from incremental.results(place, bounds, utc_now, context)
+            return
         try:
             table = spark.read.format("delta").load(target)
         except Exception as error:  # AnalysisException and whatever the filesystem raises
             gone = Unavailable("rows", f"table {target} cannot be read: {runner.reason_of(error)}")
             yield from (runner.without_answer(bound, gone, utc_now) for bound in bounds)
             return
-        context = ScanContext(tables=ProjectTables(self.project, spark), fail_fast=self.options.fail_fast)
         yield from runner.run_table(bounds, table, target, utc_now, context)
 
     @property

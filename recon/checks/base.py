@@ -185,6 +185,16 @@ def _known(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 _ADD = _known(lambda a, b: a + b)
 
 
+def _lesser(a: Any, b: Any) -> Any:
+    """The smaller of two values; NaN is greater than any number, as in Spark."""
+    return b if a != a else a if b != b else min(a, b)
+
+
+def _greater(a: Any, b: Any) -> Any:
+    """The greater of two values; NaN is greater than any number, as in Spark."""
+    return a if a != a else b if b != b else max(a, b)
+
+
 def count_if(condition: Column) -> Measure:
     """The number of rows that meet `condition`; NULL is not met."""
     from pyspark.sql import functions as F
@@ -203,14 +213,14 @@ def least(of: Column) -> Measure:
     """The smallest value that is not NULL; None when all are."""
     from pyspark.sql import functions as F
 
-    return Measure(of, F.min, _known(min))
+    return Measure(of, F.min, _known(_lesser))
 
 
 def greatest(of: Column) -> Measure:
     """The greatest value that is not NULL; None when all are."""
     from pyspark.sql import functions as F
 
-    return Measure(of, F.max, _known(max))
+    return Measure(of, F.max, _known(_greater))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,6 +41,9 @@ def audit(
     no_spark: Annotated[
         bool, typer.Option("--no-spark", help="Start no JVM: checks that read rows are skipped.")
     ] = False,
+    full_refresh: Annotated[
+        bool, typer.Option("--full-refresh", help="Measure incremental checks on whole tables.")
+    ] = False,
     target_path: TargetPathOption = None,
 ) -> None:
     """Run the checks and write the report.
@@ -79,6 +82,7 @@ def audit(
             to=end,
             fail_fast=fail_fast,
             no_spark=no_spark,
+            full_refresh=full_refresh,
             on_start=on_start,
             on_check=on_check,
             on_result=on_result,

@@ -152,6 +152,11 @@ def transaction_version(storage: Storage, app_id: str) -> int | None:
     return int(found) if found is not None else None
 
 
+def properties(storage: Storage) -> Mapping[str, str]:
+    """The table's properties, as deltalake sees them; empty where it cannot open the table."""
+    return _configuration(storage) or {}
+
+
 def added_files(storage: Storage, version: int) -> list[str]:
     """Data files that `version` added with dataChange, as full paths or URIs, percent-decoded.
 

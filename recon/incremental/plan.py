@@ -1,0 +1,135 @@
+"""Which checks can go on from an earlier audit: how their values merge, and what stands for their meaning."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from recon.checks.base import DataCheck, JointCheck, KeyCheck, Measure, QueryCheck, RowCheck, SchemaCheck
+from recon.checks.bound import Bound
+from recon.checks.scan import fitted
+from recon.incremental.memory import Plan
+from recon.incremental.merge import Merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_FORMAT = 1  # of the state; another one is measured anew
+_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
+# What gives another answer tomorrow for the same row: measured today it must not be added up.
+_VOLATILE = re.compile(
+    r"\b(current_date|curdate|current_timestamp|now|localtimestamp|current_time|getdate|unix_timestamp\s*\(\s*\)|rand"
+    r"|randn|random|uuid|shuffle|monotonically_increasing_id|input_file_name|spark_partition_id|select)\b",
+    re.IGNORECASE,
+)
+
+
+class WholeTable(Exception):
+    """The check has to be measured on the whole table; the message says why."""
+
+
+class _Asked:
+    """A scan that only notes which way of measuring a check asks for."""
+
+    def __init__(self) -> None:
+        self.way = ""
+        self.check: DataCheck | None = None
+
+    def fold(self, at: int, check: RowCheck) -> None:
+        self.way, self.check = "fold", check
+
+    def group(self, at: int, check: KeyCheck) -> None:
+        self.way, self.check = "group", check
+
+    def query(self, at: int, check: QueryCheck) -> None:
+        self.way = "query"
+
+    def inspect(self, at: int, check: SchemaCheck) -> None:
+        self.way = "inspect"
+
+    def jointly(self, at: int, check: JointCheck) -> None:
+        self.way = "jointly"
+
+
+def plan_for(bound: Bound, table: DataFrame, name: str) -> Plan:
+    """How a check is measured incrementally on this table.
+
+    Raises:
+        WholeTable: it cannot be.
+        ReconError: it cannot be measured at all.
+    """
+    check, where = fitted(bound, table, name)
+    asked = _Asked()
+    check.join(asked, 0)
+    if asked.way not in ("fold", "group"):
+        raise WholeTable(
+            {
+                "query": "it derives its failing rows by a query over the whole table",
+                "inspect": "it looks at the schema alone",
+                "jointly": "it is measured by foreign code",
+            }[asked.way]
+        )
+    _require_lasting(bound, check)
+    _require_binary(check, table)
+    if isinstance(asked.check, KeyCheck):
+        return Plan(bound, _fingerprint(bound, check, table, name, {}), None)
+    assert isinstance(asked.check, RowCheck)
+    measures = asked.check.measures()
+    merges: dict[str, Merge] = {"rows": lambda a, b: a + b}
+    for key, measure in measures.items():
+        if not isinstance(measure, Measure) or measure.merge is None:
+            raise WholeTable(f"its measure {key!r} cannot be merged")
+        merges[key] = measure.merge
+    columns = {key: measure.over(where) for key, measure in measures.items()}
+    return Plan(bound, _fingerprint(bound, check, table, name, columns), merges)
+
+
+def _require_lasting(bound: Bound, check: DataCheck) -> None:
+    """A condition on today's date, on chance or on another table may not be added up over days."""
+    texts = [bound.config.where or "", *_texts([getattr(check, f.name) for f in fields(check) if f.init])]
+    for text in texts:
+        if found := _VOLATILE.search(text):
+            raise WholeTable(f"it asks for {found[0].lower()!r}, which may answer otherwise for the same row tomorrow")
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [text for item in value.values() for text in _texts(item)]
+    if isinstance(value, (list, tuple)):
+        return [text for item in value for text in _texts(item)]
+    return []
+
+
+def _require_binary(check: DataCheck, table: DataFrame) -> None:
+    """Texts with a collation have an order of their own, which a merge in Python does not know."""
+    types = {f.name: f.dataType.json() for f in table.schema.fields}
+    for column in check.columns():
+        kind = types.get(column.split(".")[0].strip("`"), "")
+        if "collat" in kind:
+            raise WholeTable(f"column {column} has a collation")
+
+
+def _fingerprint(bound: Bound, check: DataCheck, table: DataFrame, name: str, measures: Mapping[str, Column]) -> str:
+    conf = table.sparkSession.conf
+    said = {
+        "format": _FORMAT,
+        "check": f"{type(check).__module__}.{type(check).__qualname__}",
+        "arguments": repr(check),
+        "where": bound.config.where,
+        "measures": {key: str(column) for key, column in measures.items()},
+        "table": name,
+        "schema": table.schema.json(),
+        "settings": {key: conf.get(key, None) for key in _SETTINGS},
+        "zone": time.tzname,  # Spark gives instants in the zone of this process
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+
+
+__all__ = ["WholeTable", "plan_for"]

@@ -1,0 +1,184 @@
+"""An index of key hashes beside the ledger: which keys a table already has, without reading the table.
+
+One Delta table per key check, partitioned by `part`: what one audit added. A part counts only if the kept state names
+it, with its number of rows, so that what a crashed or a concurrent audit wrote is not looked at. Hashes are sorted in
+each file; looking for the keys of a micro-batch reads them once and keeps none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from recon.errors import LedgerError
+from recon.ledger import arrow
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame
+
+    Hashes = npt.NDArray[np.int64]
+
+_MANY_PARTS = 32
+_LARGE = 16_000_000  # hashes; parts of that size are not merged any more
+
+Parts = Mapping[str, int]
+
+
+class KeyIndex:
+    """The index of one key check, at a path or URI that both delta-rs and Spark reach."""
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
+        """Nothing is created until the index begins; `options` are delta-rs's storage options."""
+        self.uri, self._options = uri, dict(options or {})
+
+    def begin(self, hashes: DataFrame) -> Parts:
+        """A new index, written by Spark, in place of the one there was; returns its part.
+
+        Args:
+            hashes: one column `h` of 64-bit hashes; equal ones are no harm.
+        """
+        from pyspark.sql import functions as F
+
+        part = uuid4().hex
+        # Ranges of hashes are sorted apart, so that a file is no larger than a task can sort.
+        ranges = hashes.repartition(F.shiftright("h", 56)).sortWithinPartitions("h")
+        (
+            ranges.withColumn("part", F.lit(part))
+            .write.format("delta")
+            .mode("overwrite")
+            .option("overwriteSchema", "true")
+            .option("compression", "none")  # hashes do not compress
+            .partitionBy("part")
+            .save(self.uri)
+        )
+        return {part: self._sizes(self._open()).get(part, 0)}
+
+    def found(self, parts: Parts, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Which of the hashes, sorted and distinct, the parts hold.
+
+        Raises:
+            LedgerError: the index does not hold these parts as they were written.
+        """
+        import numpy as np
+
+        there = np.zeros(len(hashes), bool)
+        if not parts:
+            return there
+        try:
+            table = self._open()
+            self._require(parts, self._sizes(table))
+            data = table.to_pyarrow_dataset(partitions=[("part", "in", list(parts))])
+            rows = 0
+            for fragment in data.get_fragments():
+                for batch in fragment.to_batches(schema=data.schema, columns=["h"]):
+                    known = arrow.numbers(batch.column(0))
+                    rows += len(known)
+                    if len(known):
+                        _mark(there, hashes, known)
+        except LedgerError:
+            raise
+        except Exception as error:  # delta-rs and the filesystem raise many kinds
+            raise self._unusable(_one_line(error)) from error
+        if rows != sum(parts.values()):
+            raise self._unusable(f"it holds {rows} hashes where {sum(parts.values())} were kept")
+        return there
+
+    def add(self, parts: Parts, hashes: Hashes) -> Parts:
+        """Adds sorted hashes as a further part; returns all parts. Small ones are merged when there are many."""
+        import numpy as np
+
+        small = [part for part, rows in parts.items() if rows < _LARGE]
+        if len(small) < _MANY_PARTS:
+            return {**parts, **self._write(hashes)} if len(hashes) else parts
+        merged = np.sort(np.concatenate([*(self._read(part) for part in small), hashes]))
+        left = {part: rows for part, rows in parts.items() if part not in small}
+        return {**left, **self._write(merged)}
+
+    def forget(self, before: Parts, now: Parts) -> None:
+        """Takes parts out of the table that were merged into another; their files stay until VACUUM."""
+        gone = [part for part in before if part not in now]
+        if gone:
+            named = ", ".join(f"'{part}'" for part in gone)
+            try:
+                self._open().delete(f"part IN ({named})")
+            except Exception as error:
+                raise self._unusable(_one_line(error)) from error
+
+    def _write(self, hashes: Hashes) -> Parts:
+        import pyarrow as pa
+        from deltalake import WriterProperties, write_deltalake
+
+        part = uuid4().hex
+        names = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), len(hashes)), [part])
+        rows = pa.table({"h": arrow.array(hashes), "part": names.cast(pa.string())})
+        try:
+            write_deltalake(
+                self.uri,
+                rows,
+                mode="append",
+                partition_by=["part"],
+                writer_properties=WriterProperties(compression="UNCOMPRESSED"),
+                storage_options=self._options or None,
+            )
+        except Exception as error:
+            raise self._unusable(_one_line(error)) from error
+        return {part: len(hashes)}
+
+    def _read(self, part: str) -> Hashes:
+        import numpy as np
+
+        data = self._open().to_pyarrow_dataset(partitions=[("part", "=", part)])
+        found = arrow.numbers(data.to_table(columns=["h"])["h"])
+        return np.ascontiguousarray(found)
+
+    def _open(self) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.uri, storage_options=self._options or None)
+
+    def _sizes(self, table: DeltaTable) -> dict[str, int]:
+        """Rows per part, by the table's own statistics."""
+        import pyarrow as pa
+
+        actions = pa.table(table.get_add_actions(flatten=True))
+        sizes: dict[str, int] = {}
+        pairs = zip(actions["partition.part"].to_pylist(), actions["num_records"].to_pylist(), strict=True)
+        for part, rows in pairs:
+            sizes[part] = sizes.get(part, 0) + (rows or 0)
+        return sizes
+
+    def _require(self, parts: Parts, sizes: Parts) -> None:
+        for part, rows in parts.items():
+            if sizes.get(part, 0) != rows:
+                raise self._unusable(f"part {part} has {sizes.get(part, 0)} hashes where {rows} were kept")
+
+    def _unusable(self, why: str) -> LedgerError:
+        return LedgerError(
+            f"the index of key hashes {self.uri} cannot be used: {why}; the next audit that can write it makes it anew"
+        )
+
+
+def _mark(there: npt.NDArray[np.bool_], wanted: Hashes, known: Hashes) -> None:
+    """Sets `there` where a wanted hash is among the known ones; both are sorted."""
+    import numpy as np
+
+    if np.any(known[1:] < known[:-1]):  # somebody else's file
+        known = np.sort(known)
+    low, high = np.searchsorted(wanted, known[0]), np.searchsorted(wanted, known[-1], "right")
+    mine = wanted[low:high]
+    if len(mine):
+        at = np.searchsorted(known, mine)  # in range: no wanted one is beyond the last known
+        there[low:high] |= known[at] == mine
+
+
+def _one_line(error: BaseException) -> str:
+    text = re.sub(r"\x1b\[\d+m|↳", "", str(error).strip() or type(error).__name__)
+    return ": ".join(line.strip() for line in text.splitlines()[:3] if line.strip())[:300]
+
+
+__all__ = ["KeyIndex", "Parts"]

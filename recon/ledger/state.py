@@ -1,0 +1,124 @@
+"""What incremental checks measured, kept beside the ledger: one row per sink and audit, the newest counts.
+
+A row holds the whole state of a sink's checks, not what an audit added to it, so that two audits at once cannot count
+anything twice: the later row simply wins. Rows are only appended; a look at the newest day that has any finds it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from recon._version import __version__
+from recon.errors import ConfigError, LedgerError
+from recon.ledger import arrow
+from recon.ledger.store import DeltalakeStore, Filter, SparkStore, Store
+from recon.project import Project
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+_TIME = "kept_at"
+_MANY_FILES = 100
+
+Document = Mapping[str, Any]
+
+
+def state_schema() -> pa.Schema:
+    """One row per sink and audit; `checks` is JSON: the state of each check by its unique id."""
+    import pyarrow as pa
+
+    text = pa.string()
+    return pa.schema(
+        [
+            ("pipeline", text),
+            ("sink", text),
+            (_TIME, pa.timestamp("us", tz="UTC")),
+            ("checks", text),
+            ("recon_version", text),
+            ("date", pa.date32()),
+        ]
+    )
+
+
+def open_state(project: Project, spark: SparkSession | None = None) -> Store:
+    """The table of states of the project's ledger; nothing is created until the first append.
+
+    Raises:
+        ConfigError: `ledger` names neither a location nor a table.
+    """
+    config = project.ledger
+    if config.table:
+        return SparkStore("state", state_schema(), _TIME, table=f"{config.table}_state", spark=spark)
+    if not config.location:
+        raise ConfigError("recon.yml has no place for the ledger; set `ledger: {location: lake/_recon}`")
+    path = f"{project.resolve(config.location).rstrip('/')}/state"
+    if config.writer == "spark":
+        return SparkStore("state", state_schema(), _TIME, path=path, spark=spark)
+    return DeltalakeStore("state", state_schema(), _TIME, path, project.storage_options)
+
+
+def newest(store: Store, pipeline: str, sink: str) -> Document:
+    """The newest state of a sink's checks by their unique ids; empty when there is none.
+
+    Raises:
+        LedgerError: it cannot be read.
+    """
+    for day in reversed(store.dates()):
+        which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), dates=(day,))
+        rows = arrow.rows(store.read(which, [_TIME, "checks"]))
+        if rows:
+            row = max(rows, key=lambda row: row[_TIME])
+            try:
+                found = json.loads(row["checks"])
+            except (TypeError, ValueError) as error:
+                found = error
+            if not isinstance(found, dict):
+                raise LedgerError(
+                    f"the state of pipeline {pipeline}, sink {sink} in {store.location}, kept at {row[_TIME]}, is no "
+                    "JSON object; the next audit reads the whole table and keeps a new one"
+                )
+            return found
+    return {}
+
+
+def keep(store: Store, pipeline: str, sink: str, read: Document, measured: Document, at: datetime) -> None:
+    """Append a sink's state: what other audits kept meanwhile, and what this one measured.
+
+    Args:
+        store: the table of states.
+        pipeline: its pipeline.
+        sink: its name.
+        read: the state that the measuring went on from.
+        measured: the new state of the checks that were measured.
+        at: the time, in UTC.
+
+    Raises:
+        LedgerError: the table cannot be written.
+    """
+    try:
+        there = newest(store, pipeline, sink)
+    except LedgerError:
+        there = {}  # it will be replaced
+    # A check that another audit has brought forward meanwhile stays as it is there: both are right.
+    mine = {name: state for name, state in measured.items() if there.get(name) == read.get(name)}
+    checks = {**there, **mine}
+    if checks == there:
+        return
+    row = {
+        "pipeline": pipeline,
+        "sink": sink,
+        _TIME: at,
+        "checks": json.dumps(checks, separators=(",", ":")),
+        "recon_version": __version__,
+        "date": at.date(),
+    }
+    store.append(arrow.table([row], state_schema()))
+    if store.small_files() > _MANY_FILES:
+        store.compact()
+
+
+__all__ = ["Document", "keep", "newest", "open_state", "state_schema"]
