@@ -36,11 +36,25 @@ def _row_readback() -> Result:
     return run()
 
 
+def _compare_equal() -> Result:
+    from bench.compare import equal
+
+    return equal()
+
+
+def _compare_different() -> Result:
+    from bench.compare import different
+
+    return different()
+
+
 BENCHES: dict[str, Callable[[], Result]] = {
     "hook_overhead": _hook_overhead,
     "evidence_audit_day": _evidence_audit_day,
     "evidence_audit_year": _evidence_audit_year,
     "row_readback": _row_readback,
+    "compare_equal": _compare_equal,
+    "compare_different": _compare_different,
 }
 
 
