@@ -85,7 +85,7 @@ def align(
             compared_as=p.type.simpleString(),
         )
         for p in matched.values()
-        if lefts[p.name] != rights[p.other]
+        if lefts[p.name].simpleString() != rights[p.other].simpleString()
     ]
     if columns is None:
         schema += [
