@@ -7,7 +7,7 @@ looks like lag and never like loss. No JVM is started unless a check reads rows.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -20,13 +20,15 @@ from recon.checks import registry, runner
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.context import ScanContext
+from recon.checks.select import LastRun, unmatched
 from recon.checks.select import select as select_bounds
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import checkpoint, delta_log
 from recon.ledger import Ledger, open_ledger, quarantined
+from recon.ledger.failures import FailingRows, append_failures, open_failures
 from recon.ledger.ledger import utc_now
 from recon.ledger.rebuild import unrecorded
-from recon.ledger.results import append_run, previous_audit
+from recon.ledger.results import History, append_run, previous_audit
 from recon.model import (
     CheckpointWitness,
     CheckResult,
@@ -57,6 +59,7 @@ _AT_MOST = timedelta(days=30)
 # An entry may become visible a little after the time it carries; periods overlap by this much.
 _EDGE = timedelta(minutes=5)
 _NO_SPARK = "rows were not read (--no-spark)"
+STOPPED = "--fail-fast stopped the audit before this check"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +73,9 @@ class Options:
     fail_fast: bool = False
     no_spark: bool = False
     full_refresh: bool = False
+    warn_error: bool = False
     keep: bool = True
+    begins: Mapping[str, datetime | None] = field(default_factory=dict)
 
 
 def audit(
@@ -83,6 +88,10 @@ def audit(
     fail_fast: bool = False,
     no_spark: bool = False,
     full_refresh: bool = False,
+    warn_error: bool = False,
+    only: Collection[str] | None = None,
+    last: LastRun | None = None,
+    begins: Mapping[str, datetime | None] | None = None,
     spark: SparkSession | None = None,
     keep: bool = True,
     on_start: Callable[[int], None] | None = None,
@@ -101,6 +110,10 @@ def audit(
         fail_fast: stop at the first failure; what did not run is `skipped`.
         no_spark: read no rows; checks that need rows are `skipped`.
         full_refresh: measure incremental checks on whole tables, and go on from there.
+        warn_error: warnings fail the run; their status stays `warn`.
+        only: unique_ids of the checks to choose from; all when None.
+        last: the status of each unique_id in the last run, for the selector `result:`.
+        begins: begin of the period per pipeline, where `from_` does not say one; None stands for the whole ledger.
         spark: the session for checks that read rows; the active one, or one built from `spark:`, by default.
         keep: append the results to the ledger's results table and merge its small files; keep what incremental
             checks measured.
@@ -120,10 +133,13 @@ def audit(
         fail_fast=fail_fast,
         no_spark=no_spark,
         full_refresh=full_refresh,
+        warn_error=warn_error,
         keep=keep,
+        begins=dict(begins or {}),
     )
-    bounds = select_bounds(registry.bind(project), select, exclude)
-    run = _Run(project, options, started, _Session(project, no_spark, spark))
+    there = [bound for bound in registry.bind(project) if only is None or bound.unique_id in only]
+    bounds = select_bounds(there, select, exclude, last)
+    run = _Run(project, options, started, _Session(project, no_spark, spark), bounds)
     if on_start:
         on_start(len(bounds))
     results: list[CheckResult] = []
@@ -133,7 +149,7 @@ def audit(
             on_result(len(results), len(bounds), result)
     finished = utc_now()
     outcome = RunResult(
-        invocation_id=str(uuid.uuid4()),
+        invocation_id=run.invocation_id,
         project=project.name,
         recon_version=__version__,
         generated_at=finished,
@@ -142,9 +158,9 @@ def audit(
         elapsed_time=(finished - started).total_seconds(),
         results=tuple(results),
         pipelines=tuple(run.facts(pipe, results) for pipe in project.pipelines if pipe.name in run.gathered),
-        args=_args(options),
+        args=_args(project, options),
         versions=_versions(),
-        notes=tuple(run.notes()),
+        notes=(*unmatched(there, [*select, *exclude], last), *run.notes()),
     )
     if keep:
         outcome = _kept(project, run, outcome)
@@ -152,15 +168,44 @@ def audit(
 
 
 def _kept(project: Project, run: _Run, outcome: RunResult) -> RunResult:
-    """Append the results to the ledger's folder; where that fails the run says so, and is not thrown away."""
+    """Append failing rows and results to the ledger's folder; where that fails the run says so, and is not lost."""
+    try:
+        outcome = _with_stored_failures(project, run, outcome)
+    except LedgerError as error:
+        outcome = replace(outcome, notes=(*outcome.notes, f"the failing rows could not be stored: {error}"))
     try:
         ledger = open_ledger(project, run.session.found)
-        if ledger.exists():  # an audit of nothing leaves nothing behind
+        measured = [r for r in outcome.results if r.kind == "data" and r.status in ("pass", "warn", "fail")]
+        if ledger.exists():
             append_run(ledger.results, outcome)
             ledger.tidy()
+        elif measured:  # what was measured is a later audit's history; an audit of nothing leaves nothing behind
+            append_run(ledger.results, replace(outcome, results=tuple(measured)))
     except LedgerError as error:
         return replace(outcome, notes=(*outcome.notes, f"the results could not be kept beside the ledger: {error}"))
     return outcome
+
+
+def _with_stored_failures(project: Project, run: _Run, outcome: RunResult) -> RunResult:
+    """Failing rows of checks with `store_failures` in their table, and in the evidence of each where they are."""
+    storing = {bound.unique_id: bound for bound in run.bounds if bound.config.store_failures}
+    failed = [result for result in outcome.results if result.failures and result.unique_id in storing]
+    if not failed:
+        return outcome
+    store = open_failures(project, run.session.found)
+    kept = {result.unique_id: run.failing.get(result.unique_id, ()) for result in failed}
+    found = [FailingRows(bound=storing[unique_id], rows=rows) for unique_id, rows in kept.items()]
+    at = outcome.generated_at
+    append_failures(store, found, invocation_id=outcome.invocation_id, project=project.name, at=at)
+    told = {
+        unique_id: {"table": store.location, "invocation_id": outcome.invocation_id, "rows": len(rows)}
+        for unique_id, rows in kept.items()
+    }
+    results = tuple(
+        replace(r, evidence={**r.evidence, "stored_failures": told[r.unique_id]}) if r.unique_id in told else r
+        for r in outcome.results
+    )
+    return replace(outcome, results=results)
 
 
 def _in_turn(bounds: Sequence[Bound]) -> list[Bound]:
@@ -171,8 +216,9 @@ def _in_turn(bounds: Sequence[Bound]) -> list[Bound]:
     return evidence + rows
 
 
-def _args(options: Options) -> dict[str, Any]:
+def _args(project: Project, options: Options) -> dict[str, Any]:
     return {
+        "vars": dict(project.variables),
         "select": list(options.select),
         "exclude": list(options.exclude),
         "from": options.from_.isoformat() if options.from_ else None,
@@ -180,6 +226,7 @@ def _args(options: Options) -> dict[str, Any]:
         "fail_fast": options.fail_fast,
         "no_spark": options.no_spark,
         "full_refresh": options.full_refresh,
+        "warn_error": options.warn_error,
     }
 
 
@@ -262,6 +309,8 @@ class _Gathered:
 
     @cached_property
     def period_from(self) -> datetime | None:
+        if self.options.from_ is None and self.pipeline.name in self.options.begins:
+            return self.options.begins[self.pipeline.name]
         if self.options.from_ is not None or self.previous is None:
             return self.options.from_
         to = self.options.to or self.now
@@ -457,9 +506,15 @@ def _positions(slices: Iterable[LedgerSlice]) -> dict[tuple[str, int], int]:
 class _Run:
     """One audit: the pipelines' witnesses, and the checks judged against them."""
 
-    def __init__(self, project: Project, options: Options, now: datetime, session: _Session) -> None:
-        self.project, self.options, self.now, self.session = project, options, now, session
+    def __init__(
+        self, project: Project, options: Options, now: datetime, session: _Session, bounds: Sequence[Bound]
+    ) -> None:
+        self.project, self.options, self.now, self.session, self.bounds = project, options, now, session, bounds
+        self.invocation_id = str(uuid.uuid4())
         self.gathered: dict[str, _Gathered] = {}
+        self.failing: dict[str, Sequence[Mapping[str, Any]]] = {}
+        remembering = [b.unique_id for b in bounds if getattr(b.check, "remembers", None)]
+        self.history = History(lambda: open_ledger(project, session.found).results, remembering, now)
 
     def _of(self, pipeline: str) -> _Gathered:
         if pipeline not in self.gathered:
@@ -470,8 +525,9 @@ class _Run:
     def results(self, bounds: Sequence[Bound], on_check: Callable[[str], None]) -> Iterator[CheckResult]:
         for done, result in enumerate(self._all(bounds, on_check), start=1):
             yield result
-            if self.options.fail_fast and result.status in ("fail", "error"):
-                stopped = Unavailable("", "--fail-fast stopped the audit before this check", skipped=True)
+            stopping = ("fail", "error", "warn") if self.options.warn_error else ("fail", "error")
+            if self.options.fail_fast and result.status in stopping:
+                stopped = Unavailable("", STOPPED, skipped=True)
                 yield from (runner.without_answer(bound, stopped, utc_now) for bound in bounds[done:])
                 return
 
@@ -495,7 +551,12 @@ class _Run:
         if isinstance(spark, Unavailable):
             yield from (runner.without_answer(bound, spark, utc_now) for bound in bounds)
             return
-        context = ScanContext(tables=ProjectTables(self.project, spark), fail_fast=self.options.fail_fast)
+        context = ScanContext(
+            tables=ProjectTables(self.project, spark),
+            history=self.history,
+            keep_failures=self._keep_failures if self.options.keep else None,
+            fail_fast=self.options.fail_fast,
+        )
         if any(bound.config.incremental for bound in bounds):
             place = incremental.Place(
                 project=self.project,
@@ -514,6 +575,9 @@ class _Run:
             yield from (runner.without_answer(bound, gone, utc_now) for bound in bounds)
             return
         yield from runner.run_table(bounds, table, target, utc_now, context)
+
+    def _keep_failures(self, bound: Bound, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.failing[bound.unique_id] = rows
 
     @property
     def period_from(self) -> datetime | None:

@@ -349,6 +349,11 @@ class Project(_Strict):
         return hide(text, self._secrets, shortest=4)
 
     @property
+    def variables(self) -> Mapping[str, Any]:
+        """What --vars gave."""
+        return self._variables
+
+    @property
     def sql_tests(self) -> SqlTests:
         """The project's own SQL tests and macros; files are read when first asked for."""
         if self._sql_tests is None or self._sql_tests.folder != self.project_dir:

@@ -56,6 +56,10 @@ class Check(ABC):
         """
         return (arguments,)
 
+    def hide(self, text: str) -> str:
+        """A message about the check without what must not be told, such as a value from the environment."""
+        return text
+
     def settled(self, config: CheckConfig) -> CheckConfig:
         """The config it runs with: the given one, or one that fills in what the check itself brings along."""
         return config

@@ -89,7 +89,7 @@ def settle(
         kind=bound.kind,
         status=status,
         failures=None if status in ("error", "skipped") else verdict.failures,
-        message=_message(status, verdict, config.error_if if status == "fail" else config.warn_if),
+        message=bound.check.hide(_message(status, verdict, config.error_if if status == "fail" else config.warn_if)),
         severity=config.severity,
         pipeline=bound.pipeline,
         sink=bound.sink,

@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import ConfigError, LedgerError
+from recon.errors import LedgerError
 from recon.ledger import arrow, columns, coverage
 from recon.ledger.chain import GENESIS, link
 from recon.ledger.results import RESULTS_TIME, results_schema
-from recon.ledger.store import ChainMoved, DeltalakeStore, Filter, SparkStore, Store
+from recon.ledger.store import ChainMoved, Filter, Store, open_store
 from recon.model import Finding, LedgerEntry, LedgerSlice, Unavailable, Witnesses
 from recon.offsets import Spans
 from recon.project import Project, Sink
@@ -305,26 +305,10 @@ def open_ledger(project: Project, spark: SparkSession | None = None) -> Ledger:
     Raises:
         ConfigError: `ledger` names neither a location nor a table.
     """
-    config = project.ledger
-    stores: Sequence[tuple[str, Any, str, str]] = (
-        ("ledger", columns.schema(), "committed_at", ""),
-        ("results", results_schema(), RESULTS_TIME, "_results"),
+    return Ledger(
+        open_store(project, "ledger", columns.schema(), "committed_at", spark),
+        open_store(project, "results", results_schema(), RESULTS_TIME, spark),
     )
-    if config.table:
-        made: list[Store] = [
-            SparkStore(kind, schema, at, table=f"{config.table}{suffix}", spark=spark)
-            for kind, schema, at, suffix in stores
-        ]
-    elif config.location:
-        base = project.resolve(config.location).rstrip("/")
-        if config.writer == "spark":
-            made = [SparkStore(k, schema, at, path=f"{base}/{k}", spark=spark) for k, schema, at, _ in stores]
-        else:
-            options = project.storage_options
-            made = [DeltalakeStore(k, schema, at, f"{base}/{k}", options) for k, schema, at, _ in stores]
-    else:
-        raise ConfigError("recon.yml has no place for the ledger; set `ledger: {location: lake/_recon}`")
-    return Ledger(*made)
 
 
 def checks_fingerprint(sink: Sink) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recon.ledger import arrow
@@ -13,6 +14,7 @@ from recon.model import CheckResult, Finding, PreviousAudit, RunResult, plain
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from recon.checks.bound import Bound
     from recon.ledger.store import Store
 
 RESULTS_TIME = "generated_at"
@@ -81,6 +83,47 @@ def _row(run: RunResult, result: CheckResult, period_from: datetime | None) -> d
         "recon_version": run.recon_version,
         "date": run.generated_at.date(),
     }
+
+
+class History:
+    """What earlier audits measured: `history(bound, key)` of a scan. The table is read at the first question, once.
+
+    Only audits before `before` count, newest first, and at most `most` values of a check. A check that was skipped or
+    could not be evaluated has left no value.
+    """
+
+    def __init__(self, open_results: Callable[[], Store], wanted: Collection[str], before: datetime, most: int = 200):
+        """`open_results` gives the table of results; `wanted` are the unique_ids that will be asked for."""
+        self._open, self._wanted, self._before, self._most = open_results, frozenset(wanted), before, most
+
+    def __call__(self, bound: Bound, key: str) -> Sequence[Any]:
+        """The values of a key of the check's evidence, newest first.
+
+        Raises:
+            LedgerError: the results cannot be read.
+        """
+        kept = (evidence.get(key) for evidence in self._evidence.get(bound.unique_id, ()))
+        return [value for value in kept if value is not None]
+
+    @cached_property
+    def _evidence(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        from recon.ledger.store import Filter
+
+        store = self._open()
+        found: dict[str, list[tuple[datetime, Mapping[str, Any]]]] = {unique_id: [] for unique_id in self._wanted}
+        days = [day for day in reversed(store.dates()) if day <= self._before.date()]
+        # A month at a time, so that years of audits cost what the last ones cost.
+        for first in range(0, len(days), 31):
+            which = Filter(equals=(("kind", "data"),), dates=tuple(days[first : first + 31]), to=self._before)
+            for row in arrow.rows(store.read(which, ["unique_id", "generated_at", "status", "evidence"])):
+                if row["unique_id"] in found and row["status"] in ("pass", "warn", "fail"):
+                    found[row["unique_id"]].append((row["generated_at"], json.loads(row["evidence"] or "{}")))
+            if all(len(kept) >= self._most for kept in found.values()):
+                break
+        return {
+            unique_id: [evidence for _, evidence in sorted(kept, key=lambda one: one[0], reverse=True)[: self._most]]
+            for unique_id, kept in found.items()
+        }
 
 
 def findings_of(row: Mapping[str, Any]) -> list[Finding]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from recon.errors import LedgerError
+from recon.errors import ConfigError, LedgerError
 from recon.ledger import arrow, files
 from recon.storage import Storage
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
+
+    from recon.project import Project
 
 SCHEMA_VERSION = 1
 _DESCRIPTION = "recon {kind}, schema version {version}"
@@ -102,7 +104,7 @@ def _quoted(value: str) -> str:
 
 
 class Store(ABC):
-    """One Delta table of the ledger folder (`ledger` or `results`), partitioned by `date`."""
+    """One Delta table of the ledger folder (`ledger`, `results`, `failures`), partitioned by `date`."""
 
     def __init__(self, kind: str, schema: pa.Schema, time_column: str) -> None:
         """`kind` names the table, `time_column` is the timestamp that `date` is derived from."""
@@ -513,6 +515,33 @@ class SparkStore(Store):
             return {}
         row = self._spark().sql(f"OPTIMIZE {self._relation}").collect()[0]
         return {"path": row["path"], "metrics": row["metrics"].asDict(recursive=True)}
+
+
+def open_store(
+    project: Project, kind: str, schema: pa.Schema, time_column: str, spark: SparkSession | None = None
+) -> Store:
+    """One table of the project's ledger; nothing is created until the first append.
+
+    Args:
+        project: its `ledger` says where the ledger lives and who writes it.
+        kind: the table's name: `<location>/<kind>`, or `<table>_<kind>`, and for `ledger` the table itself.
+        schema: its columns, with `date` as the last.
+        time_column: the timestamp that `date` is derived from.
+        spark: the session for `writer: spark`; the active one when None.
+
+    Raises:
+        ConfigError: `ledger` names neither a location nor a table.
+    """
+    config = project.ledger
+    if config.table:
+        table = config.table if kind == "ledger" else f"{config.table}_{kind}"
+        return SparkStore(kind, schema, time_column, table=table, spark=spark)
+    if not config.location:
+        raise ConfigError("recon.yml has no place for the ledger; set `ledger: {location: lake/_recon}`")
+    path = f"{project.resolve(config.location).rstrip('/')}/{kind}"
+    if config.writer == "spark":
+        return SparkStore(kind, schema, time_column, path=path, spark=spark)
+    return DeltalakeStore(kind, schema, time_column, path, project.storage_options)
 
 
 def _operation(commit: Mapping[str, Any]) -> str:

@@ -323,9 +323,10 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """0 when nothing failed or errored (warnings and skips allowed), else 1."""
+        """0 when nothing failed or errored (warnings and skips allowed), else 1; with --warn-error, 1 for warnings."""
         counts = self.counts()
-        return 1 if counts["fail"] or counts["error"] else 0
+        warned = counts["warn"] if self.args.get("warn_error") else 0
+        return 1 if counts["fail"] or counts["error"] or warned else 0
 
 
 def plain(value: Any) -> Any:
