@@ -1,12 +1,13 @@
 """What a check is: it says what to measure and how to judge, and does neither itself.
 
-Evidence checks judge witnesses (`EvidenceCheck.judge`). Data checks look at the rows of one table, in one of five ways:
+Evidence checks judge witnesses (`EvidenceCheck.judge`). Data checks look at the rows of one table, in one of six ways:
 
 - `RowCheck` names aggregates; all of a table's are folded into one Spark job.
 - `KeyCheck` names a key to group by; equal keys are grouped once.
 - `QueryCheck` derives the failing rows itself, from this table and others.
 - `SchemaCheck` judges names and types; no row is read.
 - `JointCheck` is measured together with its kind by foreign code, such as a suite of expectations.
+- `WholeCheck` measures itself, for what takes several steps, such as a comparison with another table.
 
 A check neither collects, prints nor renders.
 """
@@ -116,6 +117,9 @@ class TableScan(Protocol):
     def jointly(self, at: int, check: JointCheck) -> None:
         """Measure it together with the others of its party."""
 
+    def alone(self, at: int, check: WholeCheck) -> None:
+        """Let it measure itself."""
+
 
 class Tables(Protocol):
     """Other tables that a check names."""
@@ -133,7 +137,7 @@ class Tables(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DataCheck(Check):
-    """Looks at the rows of one table; derive from one of the five ways below.
+    """Looks at the rows of one table; derive from one of the six ways below.
 
     On a table (or `where`) without rows the runner answers with the config's `if_empty`, unless `judges_empty`: then
     `judge` sees 0 rows. With `remembers`, a key of the verdict's evidence, `judge` finds what that key held in earlier
@@ -379,6 +383,25 @@ class JointCheck(DataCheck):
         scan.jointly(at, self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class WholeCheck(DataCheck):
+    """Measures itself, in as many Spark jobs as it takes; samples come with its verdict."""
+
+    @abstractmethod
+    def judge_tables(self, rows: DataFrame, tables: Tables, limit: int) -> Verdict | None:
+        """The verdict, with at most `limit` samples; None when there is nothing to judge: `if_empty` answers then.
+
+        `rows` are the table's, after `where`. Called only when the result is asked for.
+
+        Raises:
+            ConfigError: another table cannot be had, or does not fit.
+        """
+
+    def join(self, scan: TableScan, at: int) -> None:
+        """Asks to measure itself."""
+        scan.alone(at, self)
+
+
 __all__ = [
     "Check",
     "DataCheck",
@@ -392,6 +415,7 @@ __all__ = [
     "SchemaCheck",
     "TableScan",
     "Tables",
+    "WholeCheck",
     "count_if",
     "greatest",
     "least",

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from recon.checks.base import QueryCheck, Tables
+from recon.checks.parts import spark_says
 from recon.checks.registry import nearest
 from recon.comparison.align import common_type
 from recon.errors import ConfigError
@@ -289,8 +290,9 @@ def _expression(rows: DataFrame, text: str) -> Column:
     try:
         _ = rows.select(F.expr(text)).schema
     except Exception as error:  # what Spark's parser and analyser raise
-        told = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         if text.isidentifier():
             raise ConfigError(f"the table has no column {text!r}{nearest(text, rows.columns)}") from error
-        raise ConfigError(f"{text!r} is neither a column nor an expression on the table: {told[:300]}") from error
+        raise ConfigError(
+            f"{text!r} is neither a column nor an expression on the table: {spark_says(error)}"
+        ) from error
     return F.expr(text)

@@ -1,27 +1,27 @@
-"""The ways of measuring a table: folded into one aggregate, grouped by a key, queried, jointly.
+"""The ways of measuring a table: folded into one aggregate, grouped by a key, queried, jointly, alone.
 
 A part answers for a check, and for every other that its job measured as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from recon.checks.base import DataCheck, JointCheck, KeyCheck, Measure, QueryCheck, RowCheck
+from recon.checks.base import DataCheck, JointCheck, KeyCheck, Measure, QueryCheck, RowCheck, WholeCheck
 from recon.checks.bound import Bound
 from recon.checks.context import ScanContext
 from recon.checks.runner import reason_of
-from recon.errors import ConfigError
+from recon.errors import ConfigError, ReconError
 from recon.model import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 # Shown with a failing row when the table has them: they say which record of which micro-batch it is.
-_ORIGIN = ("_batch_id", "_source_topic", "_source_partition", "_source_offset")
+ORIGIN = ("_batch_id", "_source_topic", "_source_partition", "_source_offset")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Folded:
         if slot.where is not None:
             rows = rows.filter(slot.where)
         names = slot.check.columns() or self._table.columns
-        shown = dict.fromkeys([*names, *(name for name in _ORIGIN if name in self._table.columns)])
+        shown = dict.fromkeys([*names, *(name for name in ORIGIN if name in self._table.columns)])
         # A limit per branch lets Spark stop early; a window over all failing rows would sort them.
         return rows.limit(limit).select(*(F.col(name).alias(name) for name in shown))
 
@@ -277,6 +277,31 @@ class Joint:
 
     def _party(self, slot: Slot) -> tuple[Any, ...]:
         return (type(slot.check), cast(JointCheck, slot.check).party(), slot.bound.config.where)
+
+
+class Alone:
+    """Checks that measure themselves; they bring their samples along."""
+
+    def __init__(self, table: DataFrame, name: str, context: ScanContext, limit: Callable[[Slot], int]) -> None:
+        self._table, self._name, self._context, self._limit = table, name, context, limit
+
+    def admit(self, slot: Slot) -> None:
+        """Takes any."""
+
+    def measure(self, slot: Slot) -> Mapping[int, Verdict]:
+        """This one alone."""
+        rows = self._table if slot.where is None else self._table.filter(slot.where)
+        try:
+            found = cast(WholeCheck, slot.check).judge_tables(rows, self._context.tables, self._limit(slot))
+        except ReconError as error:
+            return {slot.at: Verdict(unproved=reason_of(error))}
+        except Exception as error:
+            return {slot.at: Verdict(unproved=str(broke(self._name, error)))}
+        return {slot.at: empty(slot) if found is None else found}
+
+    def failing(self, slot: Slot, limit: int) -> DataFrame | None:
+        """None beyond those of the verdict."""
+        return None
 
 
 def count_keys(check: KeyCheck, rows: DataFrame) -> DataFrame:

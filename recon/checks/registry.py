@@ -39,6 +39,7 @@ REGISTRY: dict[str, str] = {
     "equal_rowcount": "recon.checks.relations:EqualRowcount",
     "fewer_rows_than": "recon.checks.relations:FewerRowsThan",
     "equality": "recon.checks.relations:Equality",
+    "compare": "recon.checks.compare:Compare",
     "sequential_values": "recon.checks.order:SequentialValues",
     "mutually_exclusive_ranges": "recon.checks.order:MutuallyExclusiveRanges",
     "offset_continuity": "recon.checks.offset_continuity:OffsetContinuity",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from recon.checks.base import Measure, QueryCheck, Tables, count_if
+from recon.checks.parts import ORIGIN, spark_says
 from recon.checks.registry import nearest
 from recon.comparison.align import common_type
 from recon.errors import ConfigError
@@ -89,7 +90,7 @@ class Relationships(QueryCheck):
         from pyspark.sql import functions as F
 
         children, parents, (key, field) = self._sides(rows, tables)
-        origin = [name for name in _ORIGIN if name in rows.columns]
+        origin = [name for name in ORIGIN if name in rows.columns]
         shown = children.select(
             key.alias("k"), F.col(self.column_name).alias(self.column_name), *(F.col(name) for name in origin)
         )
@@ -126,8 +127,8 @@ class Relationships(QueryCheck):
 
         there = tables.open(self.to)
         ours, theirs = _pair(rows, self.column_name, there, self.field, self.to)
-        children = _met(rows, self.from_condition, "from_condition", "the table")
-        parents = _met(there, self.to_condition, "to_condition", self.to)
+        children = met(rows, self.from_condition, "from_condition", "the table")
+        parents = met(there, self.to_condition, "to_condition", self.to)
         children = children.filter(F.col(self.column_name).isNotNull())
         return children, parents.filter(theirs.isNotNull()), (ours, theirs)
 
@@ -449,9 +450,6 @@ class Equality(QueryCheck):
         return [f"`{name.replace('`', '``')}`" for name in ours]
 
 
-# Shown with a failing row when the table has them: they say which record of which micro-batch it is.
-_ORIGIN = ("_batch_id", "_source_topic", "_source_partition", "_source_offset")
-
 _ROWS = {"rows": "sum(here) + sum(there)", "rows_here": "sum(here)", "rows_there": "sum(there)"}
 _ONLY_HERE = "coalesce(sum(greatest(here - there, 0)), 0)"
 _ONLY_THERE = "coalesce(sum(greatest(there - here, 0)), 0)"
@@ -499,7 +497,12 @@ def _apart(
     return failing.select(*shown, F.col("here").alias("rows_here"), F.col("there").alias("rows_there"))
 
 
-def _met(table: DataFrame, condition: str | None, argument: str, name: str) -> DataFrame:
+def met(table: DataFrame, condition: str | None, argument: str, name: str) -> DataFrame:
+    """The rows of a table that meet the condition an argument gives, if it gives one.
+
+    Raises:
+        ConfigError: it is no condition on this table.
+    """
     from pyspark.sql import functions as F
 
     if condition is None:
@@ -508,8 +511,7 @@ def _met(table: DataFrame, condition: str | None, argument: str, name: str) -> D
         met = table.filter(F.expr(condition))
         _ = met.schema
     except Exception as error:  # what Spark's parser and analyser raise
-        told = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        raise ConfigError(f"{argument} {condition!r} is no condition on {name}: {told[:300]}") from error
+        raise ConfigError(f"{argument} {condition!r} is no condition on {name}: {spark_says(error)}") from error
     return met
 
 

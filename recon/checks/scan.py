@@ -14,10 +14,10 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
-from recon.checks.base import DataCheck, JointCheck, KeyCheck, QueryCheck, RowCheck, SchemaCheck
+from recon.checks.base import DataCheck, JointCheck, KeyCheck, QueryCheck, RowCheck, SchemaCheck, WholeCheck
 from recon.checks.bound import Bound
 from recon.checks.context import ScanContext
-from recon.checks.parts import Folded, Grouped, Joint, Part, Queried, Slot, spark_says
+from recon.checks.parts import Alone, Folded, Grouped, Joint, Part, Queried, Slot, spark_says
 from recon.checks.registry import nearest
 from recon.checks.runner import reason_of
 from recon.checks.threshold import settle
@@ -56,6 +56,7 @@ class TableMeasurement:
         self._grouped = Grouped(table, relation_name, self._context)
         self._queried = Queried(table, relation_name, self._context, self._folded)
         self._joint = Joint(table, relation_name, self._folded)
+        self._alone = Alone(table, relation_name, self._context, self._limit)
         for at, bound in enumerate(bounds):
             self._admit(at, bound)
 
@@ -87,6 +88,10 @@ class TableMeasurement:
     def jointly(self, at: int, check: JointCheck) -> None:
         """Takes a check that is measured with its party."""
         self._join(self._joint, at, check)
+
+    def alone(self, at: int, check: WholeCheck) -> None:
+        """Takes a check that measures itself."""
+        self._join(self._alone, at, check)
 
     def inspect(self, at: int, check: SchemaCheck) -> None:
         """Judges the schema at once."""
@@ -152,14 +157,16 @@ class TableMeasurement:
 
     def _failing(self, at: int, slot: Slot) -> DataFrame | None:
         """At most as many failing rows as are shown or stored, as JSON text."""
-        config = slot.bound.config
-        storing = config.store_failures and self._context.keep_failures is not None
-        limit = config.limit or (STORED_LIMIT if storing else DEFAULT_LIMIT)
         try:
-            rows = self._parts[at][0].failing(slot, limit)
+            rows = self._parts[at][0].failing(slot, self._limit(slot))
             return None if rows is None else rows.select(_as_json(rows.columns).alias("row"))
         except Exception:  # such as two columns of one name in a query's rows
             return None
+
+    def _limit(self, slot: Slot) -> int:
+        config = slot.bound.config
+        storing = config.store_failures and self._context.keep_failures is not None
+        return config.limit or (STORED_LIMIT if storing else DEFAULT_LIMIT)
 
 
 def fitted(bound: Bound, table: DataFrame, name: str) -> tuple[DataCheck, Column | None]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from recon.checks.base import DataCheck, JointCheck, KeyCheck, Measure, QueryCheck, RowCheck, SchemaCheck
+from recon.checks.base import DataCheck, JointCheck, KeyCheck, Measure, QueryCheck, RowCheck, SchemaCheck, WholeCheck
 from recon.checks.bound import Bound
 from recon.checks.scan import fitted
 from recon.incremental.memory import Plan
@@ -55,6 +55,9 @@ class _Asked:
     def jointly(self, at: int, check: JointCheck) -> None:
         self.way = "jointly"
 
+    def alone(self, at: int, check: WholeCheck) -> None:
+        self.way = "alone"
+
 
 def plan_for(bound: Bound, table: DataFrame, name: str) -> Plan:
     """How a check is measured incrementally on this table.
@@ -72,6 +75,7 @@ def plan_for(bound: Bound, table: DataFrame, name: str) -> Plan:
                 "query": "it derives its failing rows by a query over the whole table",
                 "inspect": "it looks at the schema alone",
                 "jointly": "it is measured by foreign code",
+                "alone": "it measures itself on the whole table",
             }[asked.way]
         )
     _require_lasting(bound, check)

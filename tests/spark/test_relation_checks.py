@@ -267,6 +267,76 @@ def test_equality_by_columns_types_precision_and_null(spark):
         bound("equality", compare_model="wide", exclude_columns=["more"], compare_columns=["id"])
 
 
+# --- compare -------------------------------------------------------------------------------------------------
+
+
+def test_compare_tells_what_is_missing_extra_and_changed(spark, orders):
+    there = orders.selectExpr("id AS order_id", "IF(id = 4, 31, customer) AS customer", "status", "_batch_id")
+    source = Others(
+        same=there.filter("id <> 4").unionAll(orders.filter("id = 4")),
+        source=there.filter("id > 1").unionAll(spark.sql("SELECT 9, 9, 'new', 9L")),
+        none=there.limit(0),
+    )
+    asked = {"key": "id", "mapping": {"id": "order_id"}}
+    equal, failed, tolerant, few, empty, lost, own_where, broken, fine = run(
+        orders,
+        source,
+        bound("compare", to="same", **asked),
+        bound("compare", to="source", **asked),
+        bound(
+            "compare",
+            {"where": "id > 1"},
+            to="source",
+            tolerances={"customer": 1},
+            to_condition="order_id < 9",
+            **asked,
+        ),
+        bound("compare", {"limit": 1}, to="source", compare_columns=["status"], **asked),
+        bound("compare", {"where": "id > 99"}, to="none", **asked),
+        bound("compare", to="none", **asked),
+        bound("compare", {"where": "id > 99", "if_empty": "fail"}, to="source", to_condition="false", **asked),
+        bound("compare", to="same", key="id", mapping={"id": "nope"}),
+        bound("not_null", column_name="id"),
+    )
+    assert figures(equal) == ("pass", 0)
+    assert figures(failed) == ("fail", 3)
+    assert failed.message == (
+        "1 rows are not in source; 1 rows are in source alone; 1 rows changed in customer; 7 rows here, 7 in source"
+    )
+    assert failed.samples == (
+        {"difference": "here alone", "id": 1, "customer": 10, "status": "new", "_batch_id": 7},
+        {"difference": "in source alone", "id": 9, "customer": 9, "status": "new", "_batch_id": 9},
+        {"difference": "changed", "id": 4, "customer": 30, "customer in source": 31},
+    )
+    assert failed.evidence["changed_columns"] == {"customer": 1}
+    assert (tolerant.status, tolerant.evidence["tolerated"]) == ("pass", 1)
+    assert (few.failures, len(few.samples)) == (2, 1)
+    assert (empty.status, empty.message) == ("skipped", "0 rows where id > 99")
+    assert figures(lost) == ("fail", 7)
+    assert (own_where.status, own_where.failures) == ("fail", 1)
+    assert (broken.status, fine.status) == ("error", "pass")
+    assert broken.message.startswith("mapping names 'nope', which same does not have")
+
+
+def test_compare_fails_for_a_column_that_one_side_lacks_and_for_types_if_asked(orders):
+    source = Others(source=orders.selectExpr("CAST(id AS BIGINT) AS id", "customer", "status"))
+    lacks, left_out, types = run(
+        orders,
+        source,
+        bound("compare", to="source", key=["id"]),
+        bound("compare", to="source", key=["id"], exclude_columns=["_batch_id"]),
+        bound("compare", to="source", key=["id"], exclude_columns=["_batch_id"], same_types=True),
+    )
+    assert figures(lacks) == ("fail", 1)
+    assert lacks.message.startswith("column _batch_id is bigint here and missing there; ")
+    assert left_out.status == "pass"
+    assert (types.failures, types.message.split(";")[0]) == (1, "column id is int here and bigint there")
+    with pytest.raises(ConfigError, match="both compare_columns and exclude_columns"):
+        bound("compare", to="s", key="id", compare_columns=["a"], exclude_columns=["b"])
+    with pytest.raises(ConfigError, match="key is empty"):
+        bound("compare", to="s", key=[])
+
+
 # --- what it costs, and where the other tables come from -----------------------------------------------------
 
 
