@@ -162,10 +162,13 @@ def _side(table: DataFrame, alignment: Alignment, where: str | None, name: str, 
         column = F.col(_quoted(pair.name))
         return (column if types[pair.name] == pair.type else column.cast(pair.type)).alias(as_)
 
-    return table.select(
-        *(aligned(p, f"k{i}") for i, p in enumerate(alignment.key)),
-        *(aligned(p, f"v{i}") for i, p in enumerate(alignment.columns)),
-    )
+    try:
+        return table.select(
+            *(aligned(p, f"k{i}") for i, p in enumerate(alignment.key)),
+            *(aligned(p, f"v{i}") for i, p in enumerate(alignment.columns)),
+        )
+    except Exception as error:
+        raise ConfigError(f"the columns of {name} cannot be compared: {_first_line(error)}") from error
 
 
 def _quoted(name: str) -> str:
