@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from recon.checks.base import KeyCheck, RowCheck, Tables
@@ -63,7 +63,7 @@ class ScanContext:
         fail_fast: the caller stops at the first failure, so nothing is measured ahead of it.
     """
 
-    tables: Tables = NoTables()
+    tables: Tables = field(default_factory=NoTables)
     history: Callable[[Bound, str], Sequence[Any]] = _no_history
     keep_failures: Callable[[Bound, Sequence[Row]], None] | None = None
     memory: Memory | None = None

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from recon.checks.base import DataCheck, JointCheck, KeyCheck, Measure, QueryCheck, RowCheck, WholeCheck
 from recon.checks.bound import Bound
 from recon.checks.context import ScanContext
+from recon.checks.hashed import HashedKeys
 from recon.checks.runner import reason_of
 from recon.errors import ConfigError, ReconError
 from recon.model import Verdict
@@ -107,15 +109,31 @@ class Folded:
             self._values.update(self._collected(waiting))
 
     def _collected(self, slots: Mapping[int, Slot]) -> dict[int, Mapping[str, Any] | Exception]:
-        """The values of one job; if it breaks, each check on its own, so that only the culprit errs."""
+        """The values of one job; if it breaks, those of each half, so that in the end only the culprit errs."""
         try:
             columns = [c.alias(f"c{at}.{n}") for at, s in slots.items() for n, c in self._wanted(s).items()]
             row = self._table.agg(*columns).collect()[0].asDict()
         except Exception as error:
             if len(slots) == 1:
                 return dict.fromkeys(slots, broke(self._name, error))
-            return {at: value for at, s in slots.items() for at, value in self._collected({at: s}).items()}
+            refused = self._refused(slots)
+            if refused:  # found without a job; the others still share one
+                others = {at: s for at, s in slots.items() if at not in refused}
+                return refused | (self._collected(others) if others else {})
+            places = list(slots)
+            halves = places[: len(places) // 2], places[len(places) // 2 :]
+            return {at: v for half in halves for at, v in self._collected({at: slots[at] for at in half}).items()}
         return {at: {n: row[f"c{at}.{n}"] for n in self._wanted(s)} for at, s in slots.items()}
+
+    def _refused(self, slots: Mapping[int, Slot]) -> dict[int, Mapping[str, Any] | Exception]:
+        """Those that Spark cannot even plan, such as an expression with an unknown column."""
+        found: dict[int, Mapping[str, Any] | Exception] = {}
+        for at, slot in slots.items():
+            try:
+                _ = self._table.agg(*self._wanted(slot).values()).schema
+            except Exception as error:
+                found[at] = broke(self._name, error)
+        return found
 
     def _wanted(self, slot: Slot) -> dict[str, Column]:
         return _columns(slot) if isinstance(slot.check, (RowCheck, QueryCheck)) else {"rows": _row_count(slot)}
@@ -134,17 +152,21 @@ class Folded:
 
 
 class Grouped:
-    """Key checks; those that share a key and `where` share one grouping."""
+    """Key checks: hashes first, all in one job; where those leave a doubt, one grouping per key and `where`."""
 
     def __init__(self, table: DataFrame, name: str, context: ScanContext) -> None:
         self._table, self._name, self._context = table, name, context
         self._slots: dict[int, Slot] = {}
+        self._hashed = HashedKeys(table)
         self._keys: dict[int, DataFrame] = {}  # of those that were measured: each key with its number of rows
 
     def admit(self, slot: Slot) -> None:
         """Takes a check if Spark can group by its key."""
         _ = self._counted(slot).schema
         self._slots[slot.at] = slot
+        memory = self._context.memory
+        if memory is None or not memory.keeps(slot.bound):
+            self._hashed.admit(slot)
 
     def measure(self, slot: Slot) -> Mapping[int, Verdict]:
         """All with this key and `where`."""
@@ -157,6 +179,11 @@ class Grouped:
                     return {slot.at: judged(slot, values, self._context)}
         except Exception as error:
             return {slot.at: Verdict(unproved=reason_of(error))}
+        try:
+            if (unique := self._hashed.values(slot)) is not None:
+                return {slot.at: judged(slot, unique, self._context)}
+        except Exception:  # the keys themselves give the answer, or the reason why there is none
+            self._hashed.forget()
         same = {at: s for at, s in self._slots.items() if _grouping(s) == _grouping(slot)}
         try:
             counted = self._counted(slot)
@@ -234,14 +261,27 @@ class Queried:
         if own is None:
             found = self._counted[slot.at].agg(failures, *figures)
         else:
-            found = self._failing(slot).agg(failures)
+            found = self._failing(slot).agg(failures, F.count(F.lit(1)).alias("failing_rows"))
             if figures:
                 found = found.crossJoin(self._counted[slot.at].agg(*figures))
         values = found.collect()[0].asDict()
-        return {**values, "failures": int(values["failures"] or 0)}
+        return {**values, "failures": _whole(values["failures"], own, values.pop("failing_rows", 0))}
 
     def _rows(self, slot: Slot) -> DataFrame:
         return self._table if slot.where is None else self._table.filter(slot.where)
+
+
+def _whole(failures: Any, fail_calc: str | None, failing_rows: int) -> int:
+    """The number of failures; one that is NULL or a fraction would hide some."""
+    if failures is None and failing_rows:
+        raise ConfigError(f"fail_calc {fail_calc!r} gives NULL over {failing_rows} failing rows; count what is there")
+    try:
+        whole = int(failures or 0)
+    except (TypeError, ValueError, OverflowError):
+        whole = None
+    if whole is None or whole != (failures or 0):
+        raise ConfigError(f"fail_calc {fail_calc!r} gives {failures}, which is not a whole number")
+    return whole
 
 
 class Joint:
@@ -349,7 +389,8 @@ def spark_says(error: Exception) -> str:
         (line for line in lines if not line.startswith("An error occurred while calling")),
         type(error).__name__,
     )
-    return told.lstrip(": ")[:400]
+    sql = dict(pairwise(lines)).get("== SQL ==")  # what could not be parsed
+    return told.lstrip(": ")[:400] + (f" (in {sql!r})" if sql else "")
 
 
 def _columns(slot: Slot) -> dict[str, Column]:

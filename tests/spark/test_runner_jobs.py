@@ -64,7 +64,7 @@ def test_row_checks_and_key_checks_that_fail_share_the_job_for_samples(spark, or
             bound("unique", column_name="text"),
         )
     assert [(r.status, len(r.samples)) for r in results] == [("fail", 5), ("fail", 5), ("pass", 0)]
-    assert len(jobs) == 4  # the aggregate, two groupings, the samples of both that fail
+    assert len(jobs) == 4  # the aggregate, the hashes of both keys, a grouping of the one that fails, all samples
 
 
 def test_a_key_check_is_one_job_and_one_more_when_it_fails(spark, orders):
@@ -73,20 +73,49 @@ def test_a_key_check_is_one_job_and_one_more_when_it_fails(spark, orders):
     assert (result.status, len(jobs)) == ("pass", 1)
     with counted_jobs(spark) as jobs:
         (result,) = run(orders, bound("unique", column_name="pair"))
-    assert (result.status, result.failures, len(jobs)) == ("fail", 500, 2)
+    assert (result.status, result.failures, len(jobs)) == ("fail", 500, 3)  # hashes, keys, samples
 
 
-def test_one_grouping_per_key_and_where(spark, orders):
-    same = {"combination_of_columns": ["id"]}
+def test_all_key_checks_are_one_job_when_nothing_occurs_twice(spark, orders):
     with counted_jobs(spark) as jobs:
         results = run(
             orders,
             bound("unique", column_name="id"),
-            bound("unique_combination_of_columns", **same),
-            bound("unique", {"where": "id > 1"}, column_name="id"),
+            bound("unique_combination_of_columns", combination_of_columns=["id"]),
+            bound("unique_combination_of_columns", combination_of_columns=["pair", "text"]),
+            bound("unique", {"where": "id > 1"}, column_name="text"),
+            bound("unique", {"where": "status IS NULL"}, column_name="id"),
         )
-    assert [r.evidence["rows"] for r in results] == [1000, 1000, 998]
-    assert len(jobs) == 2
+    assert [(r.status, r.evidence["rows"]) for r in results] == [("pass", n) for n in (1000, 1000, 1000, 998, 100)]
+    assert len(jobs) == 1
+
+
+def test_one_grouping_per_key_and_where_that_fails(spark, orders):
+    with counted_jobs(spark) as jobs:
+        results = run(
+            orders,
+            bound("unique", column_name="pair"),
+            bound("unique_combination_of_columns", combination_of_columns=["pair"]),
+            bound("unique", {"where": "id > 1"}, column_name="pair"),
+        )
+    assert [(r.failures, r.evidence["rows"]) for r in results] == [(500, 1000), (500, 1000), (499, 998)]
+    assert len(jobs) == 4  # hashes, two groupings, samples
+
+
+def test_keys_whose_equal_values_have_other_bytes_are_grouped_at_once(spark):
+    table = spark.sql("SELECT * FROM VALUES (0.0D, 1), (-0.0D, 2), (double('NaN'), 3), (double('NaN'), 4) AS t (f, n)")
+    (result,) = run(table, bound("unique", column_name="f"))
+    assert (result.status, result.failures) == ("fail", 2)
+    collated = spark.sql("SELECT c COLLATE UTF8_LCASE AS c FROM VALUES ('a'), ('A'), ('b') AS t (c)")
+    (result,) = run(collated, bound("unique", column_name="c"))
+    assert (result.status, result.failures) == ("fail", 1)
+
+
+def test_keys_with_null_are_told_apart_by_which_column_is_null(spark):
+    table = spark.createDataFrame([(1, None), (None, 1), (None, None)], "a int, b int")
+    with counted_jobs(spark) as jobs:
+        (result,) = run(table, bound("unique_combination_of_columns", combination_of_columns=["a", "b"]))
+    assert (result.status, result.evidence["null_keys"], len(jobs)) == ("pass", 3, 1)
 
 
 def test_null_is_judged_per_check_in_a_shared_grouping(spark):
