@@ -81,7 +81,7 @@ def plan_for(bound: Bound, table: DataFrame, name: str) -> Plan:
     _require_lasting(bound, check)
     _require_binary(check, table)
     if isinstance(asked.check, KeyCheck):
-        return Plan(bound, _fingerprint(bound, check, table, name, {}), None)
+        return Plan(bound, _fingerprint(bound, check, table, {}), None)
     assert isinstance(asked.check, RowCheck)
     measures = asked.check.measures()
     merges: dict[str, Merge] = {"rows": lambda a, b: a + b}
@@ -90,7 +90,7 @@ def plan_for(bound: Bound, table: DataFrame, name: str) -> Plan:
             raise WholeTable(f"its measure {key!r} cannot be merged")
         merges[key] = measure.merge
     columns = {key: measure.over(where) for key, measure in measures.items()}
-    return Plan(bound, _fingerprint(bound, check, table, name, columns), merges)
+    return Plan(bound, _fingerprint(bound, check, table, columns), merges)
 
 
 def _require_lasting(bound: Bound, check: DataCheck) -> None:
@@ -120,7 +120,7 @@ def _require_binary(check: DataCheck, table: DataFrame) -> None:
             raise WholeTable(f"column {column} has a collation")
 
 
-def _fingerprint(bound: Bound, check: DataCheck, table: DataFrame, name: str, measures: Mapping[str, Column]) -> str:
+def _fingerprint(bound: Bound, check: DataCheck, table: DataFrame, measures: Mapping[str, Column]) -> str:
     conf = table.sparkSession.conf
     said = {
         "format": _FORMAT,
@@ -128,7 +128,6 @@ def _fingerprint(bound: Bound, check: DataCheck, table: DataFrame, name: str, me
         "arguments": repr(check),
         "where": bound.config.where,
         "measures": {key: str(column) for key, column in measures.items()},
-        "table": name,
         "schema": table.schema.json(),
         "settings": {key: conf.get(key, None) for key in _SETTINGS},
         "zone": time.tzname,  # Spark gives instants in the zone of this process

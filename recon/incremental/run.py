@@ -295,9 +295,7 @@ class _Run:
 
     def close(self) -> None:
         """Keeps what was measured; an audit whose state cannot be kept is as right as any other."""
-        states = {
-            name: state for memory in self._memories for name, state in memory.states.items()
-        }
+        states = {name: state for memory in self._memories for name, state in memory.states.items()}
         if not self._place.keep or not states:
             return
         measured = {}

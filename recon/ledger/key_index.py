@@ -72,7 +72,7 @@ class KeyIndex:
         try:
             table = self._open()
             self._require(parts, self._sizes(table))
-            data = table.to_pyarrow_dataset(partitions=[("part", "in", list(parts))])
+            data = table.to_pyarrow_dataset(file_pruning_predicate=[("part", "in", list(parts))])
             rows = 0
             for fragment in data.get_fragments():
                 for batch in fragment.to_batches(schema=data.schema, columns=["h"]):
@@ -132,7 +132,7 @@ class KeyIndex:
     def _read(self, part: str) -> Hashes:
         import numpy as np
 
-        data = self._open().to_pyarrow_dataset(partitions=[("part", "=", part)])
+        data = self._open().to_pyarrow_dataset(file_pruning_predicate=[("part", "=", part)])
         found = arrow.numbers(data.to_table(columns=["h"])["h"])
         return np.ascontiguousarray(found)
 
