@@ -52,7 +52,7 @@ pipelines:
     source: {{topics: [orders]}}
     sinks:
       - name: orders
-        target: {{target}}
+        target: TABLE
         data_tests:
           - row_count: {{arguments: {{min_value: {measure.ROWS}, max_value: {measure.ROWS}}}}}
         columns:
@@ -114,9 +114,14 @@ def orders(spark: Any) -> Path:
     return path
 
 
-def write_orders(spark: Any, path: Path, rows: int, first: int = 0) -> None:
-    """Appends orders `first` … `first + rows - 1` to a Delta table; the same numbers give the same rows."""
-    spark.range(first, first + rows, 1, max(1, rows // 600_000)).selectExpr(
+def write_orders(spark: Any, path: Path, rows: int) -> None:
+    """Makes the Delta table of the first `rows` orders."""
+    frame(spark, rows).write.format("delta").save(str(path))
+
+
+def frame(spark: Any, rows: int, first: int = 0) -> Any:
+    """Orders `first` … `first + rows - 1`; the same numbers give the same rows."""
+    return spark.range(first, first + rows, 1, max(1, rows // 600_000)).selectExpr(
         "regexp_replace(md5(CAST(id AS STRING)), '(.{8})(.{4})(.{4})(.{4})(.{12})', '$1-$2-$3-$4-$5') AS order_id",
         "pmod(xxhash64(id, 'customer'), 1000000) AS customer_id",
         f"element_at(array{measure.STATUSES}, CAST(pmod(xxhash64(id, 'status'), 5) AS INT) + 1) AS status",
@@ -125,23 +130,24 @@ def write_orders(spark: Any, path: Path, rows: int, first: int = 0) -> None:
         "CAST(pmod(xxhash64(id, 'quantity'), 100) AS INT) + 1 AS quantity",
         "timestamp_seconds(1767225600 + id) AS created_at",
         "element_at(array('DE', 'FR', 'NL', 'PL', 'US'), CAST(pmod(xxhash64(id, 'country'), 5) AS INT) + 1) AS country",
-    ).write.format("delta").mode("append").save(str(path))
+    )
 
 
 def audit_of(spark: Any, table: Path, folder: Path) -> Callable[[], None]:
     """One audit of the ten checks, from reading recon.yml to the results; all must pass."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "recon.yml").write_text(RECON_YML.replace("TABLE", str(table)))
+    return lambda: audit_once(spark, folder / "recon.yml", keep=False)
+
+
+def audit_once(spark: Any, recon_yml: Path, keep: bool) -> None:
+    """The audit; all ten checks must pass."""
     from recon.audit import audit
     from recon.project import load
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "recon.yml").write_text(RECON_YML.format(target=table))
-
-    def once() -> None:
-        result = audit(load(folder), exclude=["test_name:ledger_integrity"], spark=spark, keep=False)
-        told = {found.name: (found.status, found.message) for found in result.results}
-        assert len(told) == 10 and all(status == "pass" for status, _ in told.values()), told
-
-    return once
+    result = audit(load(recon_yml), exclude=["test_name:ledger_integrity"], spark=spark, keep=keep)
+    told = {found.name: (found.status, found.message) for found in result.results}
+    assert len(told) == 10 and all(status == "pass" for status, _ in told.values()), told
 
 
 def _peer(name: str, table: Path) -> float | None:

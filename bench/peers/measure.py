@@ -85,12 +85,19 @@ def floor(rows: Any) -> None:
     assert tuple(found) == (ROWS, 0, 0, 0, 0, 0, 0, *AMOUNT) and not twice, (found, twice)
 
 
-def alternate(works: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Medians of seconds, all in turn; one warm-up of each before, and each goes first equally often."""
+def alternate(
+    works: Mapping[str, Callable[[], Any]], repeats: int, before: Callable[[], Any] = lambda: None
+) -> dict[str, float]:
+    """Medians of seconds, all in turn; one warm-up of each at first, and each goes first about equally often.
+
+    `before` is called before each turn, untimed.
+    """
     times: dict[str, list[float]] = {name: [] for name in works}
+    before()
     for name in works:
         works[name]()
     for n in range(repeats):
+        before()
         for name in list(works) if n % 2 == 0 else list(works)[::-1]:
             began = time.perf_counter()
             works[name]()
