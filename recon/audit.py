@@ -167,6 +167,17 @@ def audit(
     return outcome
 
 
+def retried(last: RunResult) -> list[str]:
+    """The unique_ids of what a run left to do: failures, errors, what --fail-fast stopped before it was asked.
+
+    Warnings too, where the run counted them as failures.
+    """
+    failing = ("fail", "error", "warn") if last.args.get("warn_error") else ("fail", "error")
+    return [
+        r.unique_id for r in last.results if r.status in failing or (r.status == "skipped" and r.message == STOPPED)
+    ]
+
+
 def _kept(project: Project, run: _Run, outcome: RunResult) -> RunResult:
     """Append failing rows and results to the ledger's folder; where that fails the run says so, and is not lost."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from importlib.metadata import version
@@ -44,6 +45,7 @@ def session(project: Project) -> SparkSession:
     Otherwise one is built from `spark: {master, conf, packages}`; without `packages` Delta's own, for the
     installed versions, is fetched.
     """
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -61,4 +63,6 @@ def session(project: Project) -> SparkSession:
         settings["spark.jars.packages"] = ",".join(packages)
     for key, value in {**settings, **config.conf}.items():
         builder = builder.config(key, value)
+    # PySpark logs each query that fails with its SQL, in which a secret may stand; the check's result tells of it.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return builder.getOrCreate()

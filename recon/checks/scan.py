@@ -128,7 +128,10 @@ class TableMeasurement:
                 self._unsampled[other] = self._parts[other][1]
 
     def _sample(self) -> None:
-        """Failing rows of every failed check that was not sampled yet, in one job; none where Spark has none."""
+        """Failing rows of every failed check that was not sampled yet, in one job; none where Spark has none.
+
+        If the job breaks, each check is sampled on its own, so that only the culprit goes without.
+        """
         from pyspark.sql import functions as F
 
         waiting, self._unsampled = self._unsampled, {}
@@ -138,11 +141,8 @@ class TableMeasurement:
             if rows is not None:
                 parts.append(rows.select(F.lit(at).alias("at"), F.col("row")))
         found: dict[int, list[Mapping[str, Any]]] = {}
-        try:
-            for row in reduce(lambda a, b: a.unionAll(b), parts).collect() if parts else ():
-                found.setdefault(row["at"], []).append(json.loads(row["row"]))
-        except Exception:  # the counts stand without samples
-            return
+        for row in _collected(parts):
+            found.setdefault(row["at"], []).append(json.loads(row["row"]))
         for at, samples in found.items():
             self._keep(at, samples)
 
@@ -167,6 +167,16 @@ class TableMeasurement:
         config = slot.bound.config
         storing = config.store_failures and self._context.keep_failures is not None
         return config.limit or (STORED_LIMIT if storing else DEFAULT_LIMIT)
+
+
+def _collected(parts: Sequence[DataFrame]) -> Sequence[Any]:
+    """The rows of all parts in one job, or of those that can be had."""
+    if not parts:
+        return ()
+    try:
+        return reduce(lambda a, b: a.unionAll(b), parts).collect()
+    except Exception:  # the counts stand without samples
+        return [row for part in parts for row in _collected([part])] if len(parts) > 1 else ()
 
 
 def fitted(bound: Bound, table: DataFrame, name: str) -> tuple[DataCheck, Column | None]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,10 +24,21 @@ from recon.cli.shared import (
 )
 from recon.errors import ConfigError, ReconError
 
+if TYPE_CHECKING:
+    from recon.model import RunResult
+
+
+FailFastOption = Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failure.")]
+NoSparkOption = Annotated[bool, typer.Option("--no-spark", help="Start no JVM: checks that read rows are skipped.")]
+WarnErrorOption = Annotated[bool, typer.Option("--warn-error", help="Warnings fail the run: exit 1.")]
+
+RESULTS = "run_results.json"
+
 
 def add_to(app: typer.Typer) -> None:
     """Registers this module's commands."""
     command(app, "audit")(audit)
+    command(app, "retry")(retry)
     command(app, "list")(list_checks)
     command(app, "report")(report)
     command(app, "compliance")(compliance)
@@ -37,13 +50,12 @@ def audit(
     exclude: ExcludeOption = None,
     from_: FromOption = None,
     to: ToOption = None,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failure.")] = False,
-    no_spark: Annotated[
-        bool, typer.Option("--no-spark", help="Start no JVM: checks that read rows are skipped.")
-    ] = False,
+    fail_fast: FailFastOption = False,
+    no_spark: NoSparkOption = False,
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Measure incremental checks on whole tables.")
     ] = False,
+    warn_error: WarnErrorOption = False,
     target_path: TargetPathOption = None,
 ) -> None:
     """Run the checks and write the report.
@@ -51,7 +63,70 @@ def audit(
     Exit 0 when none failed (warnings allowed), 1 when one failed or errored, 2 when recon could not run.
     """
     start, end = period(from_, to)
-    project, target = session.project(), session.target(target_path)
+    wanted, unwanted, target = select or [], exclude or [], session.target(target_path)
+    _run(
+        session,
+        target,
+        select=wanted,
+        exclude=unwanted,
+        last=_last_statuses(target, [*wanted, *unwanted]),
+        from_=start,
+        to=end,
+        fail_fast=fail_fast,
+        no_spark=no_spark,
+        full_refresh=full_refresh,
+        warn_error=warn_error,
+    )
+
+
+def retry(
+    session: Session,
+    from_: FromOption = None,
+    to: ToOption = None,
+    fail_fast: FailFastOption = False,
+    no_spark: NoSparkOption = False,
+    warn_error: WarnErrorOption = False,
+    target_path: TargetPathOption = None,
+) -> None:
+    """Run what failed in the last audit again.
+
+    Checks that failed or errored, and those that --fail-fast left out, with the options, --vars and period that the
+    last audit had unless you give others. Exit codes as of `recon audit`; 0 when there is nothing to retry.
+    """
+    start, end = period(from_, to)
+    last = _last_run(session, target_path)
+    session.with_variables(last.args.get("vars") or {})
+
+    from recon.audit import retried
+    from recon.checks.registry import bind
+
+    wanted = retried(last)
+    if not wanted:
+        typer.echo("Nothing to retry: in the last run no check failed, errored or was left out by --fail-fast.")
+        return
+    there = {bound.unique_id for bound in bind(session.project())}
+    for gone in [unique_id for unique_id in wanted if unique_id not in there]:
+        typer.echo(f"Warning: {gone} is not in the project any more and cannot be retried", err=True)
+    if not there & set(wanted):
+        raise ConfigError("no check of the last run that failed is in the project any more; run 'recon audit'")
+    until = last.args.get("to")
+    _run(
+        session,
+        session.target(target_path),
+        only=wanted,
+        begins={facts.name: facts.period_from for facts in last.pipelines},
+        from_=start,
+        to=end or (datetime.fromisoformat(until) if until else None),
+        fail_fast=fail_fast or bool(last.args.get("fail_fast")),
+        no_spark=no_spark or bool(last.args.get("no_spark")),
+        full_refresh=bool(last.args.get("full_refresh")),
+        warn_error=warn_error or bool(last.args.get("warn_error")),
+    )
+
+
+def _run(session: Session, target: Path, **options: Any) -> None:
+    """Audits, tells the console, writes the files and ends with the exit code."""
+    project = session.project()
 
     from recon.audit import audit as run_audit
     from recon.model import CheckResult
@@ -74,21 +149,11 @@ def audit(
             done = index
             console.line(index, count, result)
 
-        run = run_audit(
-            project,
-            select=select or [],
-            exclude=exclude or [],
-            from_=start,
-            to=end,
-            fail_fast=fail_fast,
-            no_spark=no_spark,
-            full_refresh=full_refresh,
-            on_start=on_start,
-            on_check=on_check,
-            on_result=on_result,
-        )
+        run = run_audit(project, **options, on_start=on_start, on_check=on_check, on_result=on_result)
         console.summary(run)
-    results, page = target / "run_results.json", target / "report.html"
+        if run.args.get("warn_error") and run.exit_code and not (run.counts()["fail"] or run.counts()["error"]):
+            typer.echo("Warnings fail this run (--warn-error).")
+    results, page = target / RESULTS, target / "report.html"
     with _writing(target):
         run_results.write(run, results)
         html.write(run, page)
@@ -97,11 +162,37 @@ def audit(
     raise typer.Exit(run.exit_code)
 
 
+def _last_run(session: Session, target_path: Path | None) -> RunResult:
+    """The last run, found before --vars are known that recon.yml may need."""
+    from recon.reports import run_results
+
+    try:
+        file = session.target(target_path) / RESULTS
+    except ConfigError:
+        file = session.folder() / "target" / RESULTS
+        if not file.is_file():
+            raise
+    return run_results.read(file)
+
+
+def _last_statuses(target: Path, selectors: Sequence[str]) -> dict[str, str] | None:
+    """The status of each check in the last run, read only when a selector asks for it."""
+    from recon.checks.select import asks_last_run
+
+    file = target / RESULTS
+    if not asks_last_run(selectors) or not file.is_file():
+        return None
+    from recon.reports import run_results
+
+    return {result.unique_id: result.status for result in run_results.read(file).results}
+
+
 def list_checks(
     session: Session,
     select: SelectOption = None,
     exclude: ExcludeOption = None,
     output: OutputOption = "text",
+    target_path: TargetPathOption = None,
 ) -> None:
     """Show which checks an audit would run."""
     project = session.project()
@@ -111,8 +202,10 @@ def list_checks(
     from recon.checks.select import unmatched
 
     bounds = bind(project)
-    chosen = choose(bounds, select or [], exclude or [])
-    for sentence in unmatched(bounds, [*(select or []), *(exclude or [])]):
+    selectors = [*(select or []), *(exclude or [])]
+    last = _last_statuses(session.target(target_path), selectors)
+    chosen = choose(bounds, select or [], exclude or [], last)
+    for sentence in unmatched(bounds, selectors, last):
         typer.echo(f"Warning: {sentence}", err=True)
     if output == "json":
         print_json(
@@ -157,7 +250,7 @@ def report(
     from recon.reports import html, run_results
 
     target = session.target(target_path)
-    source = target / "run_results.json"
+    source = target / RESULTS
     if not source.is_file():
         raise ConfigError(f"no {source}; run 'recon audit' first, or point to its folder with --target-path")
     run = run_results.read(source)

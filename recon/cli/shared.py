@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -29,13 +29,15 @@ ProjectDirOption = Annotated[
     Path | None,
     typer.Option("--project-dir", help="Folder of recon.yml; by default the nearest one from here upwards."),
 ]
-VarsOption = Annotated[str | None, typer.Option("--vars", help="What var('name') finds in recon.yml: '{name: value}'.")]
+VarsOption = Annotated[
+    str | None, typer.Option("--vars", help="What var('name') finds in recon.yml and in SQL tests: '{name: value}'.")
+]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 NoColorOption = Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")]
 
 SelectOption = Annotated[
     list[str] | None,
-    typer.Option("--select", "-s", help="Checks to run: name, tag:x, pipeline:x, sink:x, test_name:x; repeatable."),
+    typer.Option("--select", "-s", help="Checks to run: name, tag:x, sink:x, test_name:x, result:fail; repeatable."),
 ]
 ExcludeOption = Annotated[list[str] | None, typer.Option("--exclude", help="Checks to leave out; repeatable.")]
 FromOption = Annotated[
@@ -96,6 +98,11 @@ class Session:
         if self._project is None:
             self._project = load(self.folder(), self.variables)
         return self._project
+
+    def with_variables(self, variables: Mapping[str, Any]) -> None:
+        """Further variables, below the given ones; the project is read again with them."""
+        self.variables = {**variables, **self.variables}
+        self._project = None
 
     @property
     def has_project(self) -> bool:

@@ -107,5 +107,6 @@ def stored_failures(store: Store, invocation_id: str | None = None) -> list[dict
         last = max(newest, key=lambda row: row[_TIME])["invocation_id"]
         found = [row for row in newest if row["invocation_id"] == last]
     for row in found:
+        del row["date"]
         row["failing_row"] = json.loads(row["failing_row"])
     return sorted(found, key=lambda row: (row["unique_id"], row["row_number"]))
