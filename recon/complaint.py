@@ -140,10 +140,9 @@ def _line(root: Located, path: _Loc) -> int:
     node = root
     for part in path:
         inner = next(iter(node.items.values())) if len(node.items) == 1 else None
-        older = {"data_tests": "tests", "alias": "name"}.get(str(part), part)
-        child = node.items.get(part) or node.items.get(older)
+        child = _child(node, part)
         if child is None and inner is not None:
-            child = inner.items.get(part) or inner.items.get(older)
+            child = _child(inner, part)
         if child is not None:
             node = child
         elif part not in ("arguments", "config"):  # dbt's older form has neither
@@ -151,15 +150,20 @@ def _line(root: Located, path: _Loc) -> int:
     return node.line
 
 
-_SINGULAR = {"pipelines": "pipeline", "sinks": "sink", "columns": "column"}
+def _child(node: Located, part: str | int) -> Located | None:
+    """The item at a key, which the file may have in dbt's older word or with a plus."""
+    words: tuple[str | int, ...] = (part, {"data_tests": "tests", "alias": "name"}.get(str(part), part), f"+{part}")
+    return next((node.items[word] for word in words if word in node.items), None)
+
+
+_SINGULAR = {"pipelines": "pipeline", "sinks": "sink", "columns": "column", "tables": "table"}
 
 
 def _place(document: Document, path: _Loc) -> str:
     """A path in words: `config of not_null`, `checkpoint of pipeline 'orders'`, `kafka`."""
     owner, keys, node, above = "", [], document.root, ""
     for part in path:
-        child = node.items.get(part) or node.items.get({"data_tests": "tests"}.get(str(part), part))
-        node = child or Located(None, node.line)
+        node = _child(node, part) or Located(None, node.line)
         if isinstance(part, str):
             keys.append(part)
         elif above in _SINGULAR:

@@ -366,6 +366,113 @@ def test_one_sentence_per_mistake(written: Callable[..., Path], old: str, new: s
     assert refused(written(old, new)).startswith(f"recon.yml:{told}")
 
 
+TOP, SINK = "version: 2\n", "        target: lake/orders\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (TOP, "defaults: {severty: warn}\n", "1: unknown key 'severty' in defaults; did you mean 'severity'?"),
+        (
+            TOP,
+            "defaults:\n  +tags: a\n  +severity: wran\n",
+            "3: severity in defaults must be 'error' or 'warn', found 'wran'; did you mean 'warn'?",
+        ),
+        (
+            SINK,
+            SINK + "        defaults:\n          tags: a\n          +limit: few\n",
+            "20: limit in defaults of sink 'orders' must be a whole number, found 'few'",
+        ),
+        (
+            SINK,
+            SINK + "        defaults: [a]\n",
+            "18: defaults of sink 'orders' must be a mapping (key: value), found a",
+        ),
+        (
+            SINK,
+            SINK + "        quarantine: {stop_above: 200%}\n",
+            "18: stop_above in quarantine of sink 'orders' must be a share of the rows, from 0 to 1 or such as 1%, "
+            "found '200%'",
+        ),
+        (
+            SINK,
+            SINK + "        quarantine: {stop_above: 1.5}\n",
+            "18: stop_above in quarantine of sink 'orders' must be",
+        ),
+        (
+            SINK,
+            SINK + "        quarantine: {stop_above: few}\n",
+            "18: stop_above in quarantine of sink 'orders' must be",
+        ),
+        (
+            SINK,
+            SINK + "        quarantine: {stop_above: true}\n",
+            "18: stop_above in quarantine of sink 'orders' must be",
+        ),
+        (
+            "severity: warn",
+            "store_failures: often",
+            "14: store_failures in config of kafka_end_offsets must be true or false, found 'often'",
+        ),
+        (
+            "severity: warn",
+            "if_empty: skipp",
+            "14: if_empty in config of kafka_end_offsets must be 'skip' or 'pass' or 'fail', found 'skipp'; "
+            "did you mean 'skip'?",
+        ),
+        ("severity: warn", "on_failure: halt", "14: on_failure in config of kafka_end_offsets must be 'warn' or 'quar"),
+        ("severity: warn", "fail_calc: [a]", "14: fail_calc in config of kafka_end_offsets must be a string, found a"),
+        ("severity: warn", "incremental: 2", "14: incremental in config of kafka_end_offsets must be true or false"),
+        (TOP, "test_paths: data_tests\n", "1: test_paths must be a list, found 'data_tests'"),
+        (TOP, "tables: [{nam: a, target: b}]\n", "1: unknown key 'nam' in table number 1; did you mean 'name'?"),
+        (TOP, "tables: [{name: a}]\n", "1: table 'a' needs 'target' (a path, URI or catalog table), or 'options'"),
+        (
+            TOP,
+            "tables:\n  - {name: a, target: b}\n  - {name: a, target: c}\n",
+            "3: two tables are named 'a'; give one of them another name",
+        ),
+    ],
+)
+def test_one_sentence_per_mistake_in_defaults_and_the_like(
+    written: Callable[..., Path], old: str, new: str, told: str
+) -> None:
+    assert refused(written(old, new)).startswith(f"recon.yml:{told}")
+
+
+@pytest.mark.parametrize(("given", "share"), [("1%", 0.01), ("0.5 %", 0.005), ("0.25", 0.25), ("1", 1), ("100%", 1)])
+def test_a_share(written: Callable[..., Path], given: str, share: float) -> None:
+    project = load(written(SINK, SINK + f"        quarantine: {{stop_above: {given}}}\n"))
+    assert project.pipelines[0].sinks[0].quarantine.stop_above == share
+
+
+def test_the_nearest_config_wins(written: Callable[..., Path]) -> None:
+    text = BASE.replace(TOP, "defaults: {+severity: warn, +tags: all, meta: {owner: ann, team: a}, limit: 9}\n")
+    text = text.replace(
+        "    checkpoint:", "    defaults: {tags: [p, all], meta: {team: b}, where: a > 1}\n    checkpoint:"
+    )
+    text = text.replace(
+        SINK, SINK + "        defaults: {severity: ERROR, store_failures: true}\n        post_batch: [unique]\n"
+    )
+    text = text.replace(
+        COLUMN_TEST, COLUMN_TEST.replace("not_null", "not_null: {tags: mine, where: b > 1, meta: {owner: bo}}")
+    )
+    (pipeline,) = load(written(text=text)).pipelines
+    above, own, flat = (
+        pipeline.data_tests[0].config,
+        pipeline.data_tests[1].config,
+        pipeline.sinks[0].data_tests[0].config,
+    )
+    assert (above.severity, above.limit, above.where, above.store_failures) == ("warn", 9, "a > 1", False)
+    assert (above.tags, above.meta) == (("all", "p"), {"owner": "ann", "team": "b"})
+    assert own.severity == "warn" and own.tags == ("all", "p")
+    assert (flat.severity, flat.store_failures, flat.limit) == ("error", True, 9)
+    nearest = pipeline.sinks[0].columns[0].data_tests[0].config
+    assert (nearest.where, nearest.severity, nearest.store_failures) == ("b > 1", "error", True)
+    assert (nearest.tags, nearest.meta) == (("all", "p", "mine"), {"owner": "bo", "team": "b"})
+    assert pipeline.sinks[0].post_batch[0].config == flat
+    assert nearest.warn_if == "!=0" and nearest.model_fields_set >= {"where", "tags"}, "what nobody said is the default"
+
+
 def test_empty_lists(written: Callable[..., Path]) -> None:
     text = BASE[: BASE.index("pipelines:")]
     assert refused(written(text=text + "pipelines: []\n")) == "recon.yml:8: pipelines must list at least one of them"
