@@ -1,0 +1,381 @@
+"""Incremental checks on real Delta tables, fed by stamped appends as the hook makes; a full scan is the measure."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from data_checks import bound, counted_jobs
+from pyspark.sql import functions as F
+
+from recon import incremental
+from recon.checks.base import Measure, RowCheck, count_if, greatest, least, total
+from recon.checks.bound import Bound
+from recon.checks.context import ScanContext
+from recon.checks.runner import run_table
+from recon.ledger import open_ledger
+from recon.ledger.ledger import utc_now
+from recon.ledger.state import open_state, state_schema
+from recon.model import CheckResult, LedgerEntry, ReconStamp, Verdict, offsets_text
+from recon.offsets import OffsetSpan
+from recon.project import CheckConfig, LedgerConfig, Pipeline, Project, Sink
+from recon.sinks.delta import DeltaAppend
+
+SCHEMA = (
+    "id long, a string, b string, status string, amount double, price decimal(38,2), day date, at timestamp, ok boolean"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures(RowCheck):
+    """Every mergeable aggregate on every type, told as evidence."""
+
+    test: ClassVar[str] = "figures"
+
+    def measures(self) -> dict[str, Measure]:
+        of = {name: F.col(name) for name in ("id", "a", "amount", "price", "day", "at", "ok")}
+        extents = {f"least {n}": least(c) for n, c in of.items()} | {
+            f"greatest {n}": greatest(c) for n, c in of.items()
+        }
+        return {
+            **extents,
+            "sum id": total(F.col("id")),
+            "sum price": total(F.col("price")),
+            "sum amount": total(F.when(~F.isnan("amount"), F.col("amount"))),
+            "nulls": count_if(F.col("a").isNull()),
+        }
+
+    def judge(self, measured: Any) -> Verdict:
+        return Verdict(evidence={"measured": dict(measured)})
+
+
+@dataclass
+class Fed:
+    """A table fed batch by batch, and its incremental audits."""
+
+    spark: Any
+    folder: Path
+    writer: DeltaAppend = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.writer = DeltaAppend(str(self.table))
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "orders"
+
+    @property
+    def project(self) -> Project:
+        sink = Sink(name="s", target="orders")
+        return Project(
+            name="p",
+            ledger=LedgerConfig(location="_recon"),
+            project_dir=self.folder,
+            pipelines=(Pipeline(name="p", checkpoint="cp", sinks=(sink,)),),
+        )
+
+    def stamp(self, batch_id: int, epoch: int = 0) -> ReconStamp:
+        spans = (OffsetSpan("t", None, 0, batch_id * 10, batch_id * 10 + 10),)
+        return ReconStamp(
+            pipeline="p",
+            sink="s",
+            epoch=epoch,
+            batch_id=batch_id,
+            query_id="q",
+            run_id=None,
+            prev_hash="",
+            offsets_text=offsets_text(spans),
+        )
+
+    def append(self, batch_id: int, rows: list[tuple], epoch: int = 0, schema: str = SCHEMA) -> None:
+        frame = self.spark.createDataFrame(rows, schema).coalesce(1)
+        stamp = self.stamp(batch_id, epoch)
+        self.writer.write(frame, stamp)
+        found = self.writer.landed(stamp, None) or self.writer.confirm(stamp)
+        self.enter(batch_id, epoch, "committed", found.version)
+
+    def enter(self, batch_id: int, epoch: int, status: Any, version: int | None) -> None:
+        entry = LedgerEntry(
+            pipeline="p",
+            sink="s",
+            sink_kind="delta",
+            target=str(self.table),
+            guarantee="exactly-once",
+            query_id="q",
+            run_id=None,
+            epoch=epoch,
+            batch_id=batch_id,
+            attempt=1,
+            status=status,
+            rows_read=None,
+            rows_written=None,
+            rows_quarantined=None,
+            rows_filtered=None,
+            sink_version=version,
+            started_at=utc_now(),
+            committed_at=utc_now(),
+            spark_version=None,
+            recon_version="0",
+            checks_fingerprint=None,
+            prev_hash="",
+            entry_hash="",
+            offsets=(OffsetSpan("t", None, 0, batch_id * 10, batch_id * 10 + 10),),
+        )
+        open_ledger(self.project).append(entry)
+
+    def sql(self, statement: str) -> None:
+        self.spark.sql(statement.format(table=f"delta.`{self.table}`"))
+
+    def started(self, bounds: list[Bound], **options: Any):
+        pipeline = self.project.pipelines[0]
+        place = incremental.Place(
+            project=self.project, pipeline=pipeline, sink=pipeline.sinks[0], spark=self.spark, **options
+        )
+        return incremental.results(place, bounds, utc_now, ScanContext())
+
+    def audit(self, bounds: list[Bound], **options: Any) -> list[CheckResult]:
+        return list(self.started(bounds, **options))
+
+    def full(self, bounds: list[Bound]) -> list[CheckResult]:
+        table = self.spark.read.format("delta").load(str(self.table))
+        return list(run_table(bounds, table, str(self.table), utc_now))
+
+
+def checks(**config: Any) -> list[Bound]:
+    """All that can be added up, each `incremental`."""
+    some = [
+        bound("not_null", column_name="a"),
+        bound("accepted_values", {"where": "id % 3 = 0"}, column_name="status", values=["new", "paid"]),
+        bound("unique", {"where": "id % 5 != 0"}, column_name="amount"),
+        bound("unique_combination_of_columns", combination_of_columns=["a", "b"]),
+    ]
+    figures = Bound(check=Figures(), config=CheckConfig(), unique_id="", name="figures", pipeline="p", sink="s")
+    return [
+        replace(b, unique_id=f"test.p.{n}", config=b.config.model_copy(update={"incremental": True, **config}))
+        for n, b in enumerate([*some, figures])
+    ]
+
+
+def scans(results: list[CheckResult]) -> list[str]:
+    return [r.evidence["incremental"]["scan"] for r in results]
+
+
+def because(results: list[CheckResult]) -> set[str]:
+    return {r.evidence["incremental"].get("because", "") for r in results}
+
+
+def said(results: list[CheckResult]) -> list[Any]:
+    return [
+        (r.status, r.failures, r.message, {k: v for k, v in r.evidence.items() if k not in ("incremental", "measured")})
+        for r in results
+    ]
+
+
+def assert_as_full(fed: Fed, found: list[CheckResult], bounds: list[Bound]) -> None:
+    whole = fed.full(bounds)
+    assert said(found) == said(whole)
+    mine, theirs = dict(found[-1].evidence["measured"]), dict(whole[-1].evidence["measured"])
+    assert mine.pop("sum amount") == pytest.approx(theirs.pop("sum amount"), rel=1e-12)
+    # NaN differs from itself; told as text it does not.
+    assert {k: repr(v) for k, v in mine.items()} == {k: repr(v) for k, v in theirs.items()}
+
+
+def some_rows(chance: random.Random, first: int, count: int) -> list[tuple]:
+    def maybe(value: Any) -> Any:
+        return None if chance.random() < 0.1 else value
+
+    return [
+        (
+            i if chance.random() < 0.8 else i - 1,
+            maybe(chance.choice("xyzäß")),
+            maybe(str(chance.randrange(40))),
+            maybe(chance.choice(["new", "paid", "odd"])),
+            maybe(chance.choice([0.0, -0.0, float("nan"), 1e300, chance.uniform(-1e6, 1e6)])),
+            maybe(Decimal(chance.randrange(10**30)).scaleb(-2)),
+            maybe(date(2026, 1, 1) + timedelta(days=chance.randrange(300))),
+            maybe(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=chance.randrange(10**14))),
+            maybe(chance.random() < 0.5),
+        )
+        for i in range(first, first + count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def fed(spark, tmp_path_factory):
+    """A table with a few micro-batches that an audit has already measured."""
+    fed = Fed(spark, tmp_path_factory.mktemp("fed"))
+    chance = random.Random(4)
+    fed.append(0, some_rows(chance, 0, 300))
+    fed.append(1, some_rows(chance, 300, 5))
+    first = fed.audit(checks())
+    assert scans(first) == ["whole table"] * 5
+    assert because(first) == {"nothing was kept yet"}
+    assert_as_full(fed, first, checks())
+    return fed
+
+
+@pytest.fixture
+def copy(fed, tmp_path):
+    """The same table and state, for a test to break."""
+    shutil.copytree(fed.folder, tmp_path / "lake")
+    return Fed(fed.spark, tmp_path / "lake")
+
+
+def test_new_batches_alone_give_what_a_full_scan_gives(spark, fed):
+    chance, first, batch = random.Random(7), 305, 2
+    for batches in (0, 3, 2):
+        for _ in range(batches):
+            count = chance.choice([0, 1, 40])
+            fed.append(batch, some_rows(chance, first, count))
+            first, batch = first + count, batch + 1
+        found = fed.audit(checks())
+        assert scans(found) == ["new micro-batches"] * 5
+        assert {r.evidence["incremental"]["micro_batches"] for r in found} == {batches}
+        assert_as_full(fed, found, checks())
+    # NULLs leave no trace in a hash: these keys share one, and are two; the third is the second again.
+    key = [("q", None), (None, "q"), (None, "q")]
+    duplicates = []
+    for n, (a, b) in enumerate(key):
+        fed.append(batch + n, [(10**6 + n, a, b, *[None] * 6)])
+        found = fed.audit(checks())
+        assert scans(found) == ["new micro-batches"] * 5
+        duplicates.append(found[3].evidence["duplicate_keys"])
+    assert duplicates == [duplicates[0], duplicates[0], duplicates[0] + 1]
+    assert_as_full(fed, found, checks())
+    assert found[3].samples == ({"a": None, "b": "q", "n_records": 2},)
+
+
+def test_a_replayed_batch_is_counted_once(copy):
+    rows = [(900 + i, "x", "y", "new", 5.0, None, None, None, None) for i in range(3)]
+    copy.append(20, rows)
+    found = copy.audit(checks())
+    assert {r.evidence["incremental"]["micro_batches"] for r in found} == {1}
+    version = found[0].evidence["incremental"]["version"]
+    # The query comes back with the batch: Delta drops the rows, the ledger notes the attempt.
+    copy.writer.write(copy.spark.createDataFrame(rows, SCHEMA), copy.stamp(20))
+    copy.enter(20, 0, "already_committed", version)
+    again = copy.audit(checks())
+    assert {r.evidence["incremental"]["micro_batches"] for r in again} == {0}
+    assert_as_full(copy, again, checks())
+    # The same batch of a later epoch is another one.
+    copy.append(20, rows, epoch=1)
+    assert scans(copy.audit(checks())) == ["new micro-batches"] * 5
+    # And the same batch twice in the table, which a full scan sees twice, is nothing to add up.
+    copy.writer = DeltaAppend(str(copy.table), txn_app_id="another")
+    copy.append(20, rows, epoch=1)
+    found = copy.audit(checks())
+    assert because(found) == {f"version {version + 2} wrote micro-batch 20 (epoch 1) again"}
+    assert_as_full(copy, found, checks())
+
+
+def test_what_else_changed_the_table_makes_it_be_read_again(copy):
+    row = (900, "x", "y", "new", 5.0, None, None, None, None)
+
+    def reasons() -> set[str]:
+        found = copy.audit(checks())
+        assert_as_full(copy, found, checks())
+        return because(found)
+
+    copy.append(2, [row], epoch=5)
+    copy.sql("OPTIMIZE {table}")
+    copy.append(3, [row], epoch=5)
+    assert reasons() == {""}  # rows moved between files are the same rows
+    copy.sql("DELETE FROM {table} WHERE id < 20")
+    (said,) = reasons()
+    assert said.startswith("version ") and said.endswith(" is a DELETE")
+    assert reasons() == {""}
+    copy.spark.createDataFrame([row], SCHEMA).write.format("delta").mode("append").save(str(copy.table))
+    (said,) = reasons()
+    assert said.endswith("is a WRITE that recon did not make")
+    copy.sql("RESTORE TABLE {table} TO VERSION AS OF 1")
+    (said,) = reasons()
+    assert said.endswith("is a RESTORE")
+    # A table made anew at the same place.
+    shutil.rmtree(copy.table)
+    copy.writer = DeltaAppend(str(copy.table))
+    copy.append(0, [row], epoch=6)
+    (said,) = reasons()
+    assert said.startswith("the table is at version 0,")
+    assert said.endswith("it was replaced")
+
+
+def test_a_state_that_does_not_fit_is_measured_anew(copy):
+    other = [replace(b, config=b.config.model_copy(update={"where": "id < 100"})) for b in checks()]
+    found = copy.audit(other)
+    assert because(found) == {"the check, the table's schema or the session's settings changed"}
+    assert_as_full(copy, found, other)
+    assert because(copy.audit(other, refresh=True)) == {"--full-refresh"}
+    assert because(copy.audit(other)) == {""}
+
+    # One index of keys is gone: that check alone reads the table again.
+    shutil.rmtree(sorted((copy.folder / "_recon" / "keys").iterdir())[0])
+    copy.append(2, [(50, "x", "y", "new", 5.0, None, None, None, None)], epoch=5)
+    found = copy.audit(other)
+    assert sorted(scans(found)) == ["new micro-batches"] * 4 + ["whole table"]
+    assert_as_full(copy, found, other)
+    assert because(copy.audit(other)) == {""}
+
+    # Somebody wrote nonsense into the state.
+    store = open_state(copy.project)
+    now = utc_now()
+    row = {"pipeline": "p", "sink": "s", "kept_at": now, "checks": "{torn", "recon_version": "0", "date": now.date()}
+    from recon.ledger import arrow
+
+    store.append(arrow.table([row], state_schema()))
+    found = copy.audit(other)
+    assert scans(found) == ["whole table"] * 5
+    assert "is no JSON object" in because(found).pop()
+    assert because(copy.audit(other)) == {""}
+
+
+def test_two_audits_at_once_count_nothing_twice(copy):
+    copy.append(2, [(901, "x", "q", "new", 5.0, None, None, None, None)], epoch=5)
+    one, two = copy.started(checks()), copy.started(checks())
+    mine = [next(one)]
+    theirs = list(two)
+    mine += list(one)
+    assert said(mine) == said(theirs)
+    copy.append(3, [(902, "x", "q", "new", 5.0, None, None, None, None)], epoch=5)
+    found = copy.audit(checks())
+    assert scans(found) == ["new micro-batches"] * 5
+    assert_as_full(copy, found, checks())
+
+
+def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path):
+    fed = Fed(spark, tmp_path)
+    fed.append(0, [(1, "x", "y", "new", 5.0, None, None, None, None)])
+    plain = replace(bound("not_null", column_name="a"), unique_id="plain")
+    today = replace(
+        bound("not_null", {"incremental": True, "where": "day < current_date()"}, column_name="a"), unique_id="today"
+    )
+    missing = replace(bound("not_null", {"incremental": True}, column_name="nix"), unique_id="missing")
+    good = replace(bound("unique", {"incremental": True}, column_name="id"), unique_id="good")
+    for _ in range(2):
+        found = fed.audit([plain, today, missing, good])
+        assert [r.status for r in found] == ["pass", "skipped", "error", "pass"]
+        assert "incremental" not in found[0].evidence
+        assert found[1].evidence["incremental"] == {
+            "scan": "whole table",
+            "because": "it asks for 'current_date', which may answer otherwise for the same row tomorrow",
+        }
+    assert found[3].evidence["incremental"]["scan"] == "new micro-batches"
+    # New rows are read once for all row checks, and once for each key; the table is not.
+    fed.append(1, [(2, "x", "y", "new", 5.0, None, None, None, None)])
+    values = replace(bound("not_null", {"incremental": True}, column_name="a"), unique_id="values")
+    fed.audit([values])
+    fed.append(2, [(3, "x", "y", "new", 5.0, None, None, None, None)])
+    with counted_jobs(spark) as jobs:
+        found = fed.audit([good, values])
+    assert [r.evidence["rows"] for r in found] == [3, 3]
+    assert len(jobs) <= 4, jobs
+    # Without a ledger nothing is kept, and nothing is created.
+    shutil.rmtree(tmp_path / "_recon")
+    found = fed.audit([good])
+    assert found[0].status == "pass" and "there is no ledger" in because(found).pop()
+    assert not (tmp_path / "_recon").exists()
