@@ -36,7 +36,8 @@ def test_there_are_the_commands_we_promise() -> None:
     ledger = [f"ledger {c}" for c in ("show", "verify", "rebuild", "compact")]
     local = [f"local kafka {c}" for c in ("start", "stop")]
     aside = [f"quarantine {c}" for c in ("show", "release")]
-    assert sorted(COMMANDS) == sorted(f"recon {c}" for c in (*alone, *ledger, *local, *aside))
+    others = ["import dbt", "export gx"]
+    assert sorted(COMMANDS) == sorted(f"recon {c}" for c in (*alone, *ledger, *local, *aside, *others))
 
 
 def test_every_command_and_option_is_documented() -> None:
