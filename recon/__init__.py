@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from recon.model import CheckResult, Code, Finding, LedgerEntry, Level, RunResult
     from recon.project import Project
     from recon.project import load as load_project
+    from recon.quarantine.release import Released, release
 
 __all__ = [
     "CheckResult",
@@ -47,6 +48,7 @@ __all__ = [
     "NewEpochError",
     "Project",
     "ReconError",
+    "Released",
     "RowDifference",
     "RunResult",
     "SchemaDifference",
@@ -57,6 +59,7 @@ __all__ = [
     "foreach_batch",
     "load_project",
     "open_ledger",
+    "release",
     "run_audit",
     "starting_offsets",
 ]
@@ -72,6 +75,7 @@ _LATE = {
     "LedgerEntry": "recon.model:LedgerEntry",
     "Level": "recon.model:Level",
     "Project": "recon.project:Project",
+    "Released": "recon.quarantine.release:Released",
     "RowDifference": "recon.comparison:RowDifference",
     "RunResult": "recon.model:RunResult",
     "SchemaDifference": "recon.comparison:SchemaDifference",
@@ -80,6 +84,7 @@ _LATE = {
     "foreach_batch": "recon.hook:foreach_batch",
     "load_project": "recon.project:load",
     "open_ledger": "recon.ledger:open_ledger",
+    "release": "recon.quarantine.release:release",
     "run_audit": "recon.audit:audit",
     "starting_offsets": "recon.hook:starting_offsets",
 }

@@ -1,19 +1,18 @@
 """The foreachBatch door: every sink write is stamped, confirmed and entered in the ledger.
 
-Per micro-batch: identify (checkpoint, Kafka), settle the epoch, stamp and write, confirm the commit,
-append the ledger entry, run the post-batch checks. Nothing here needs the JVM gateway: query_id and offset
-ranges stand in the checkpoint's own files.
+Per micro-batch: identify (checkpoint, Kafka), settle the epoch, stamp, ask the row checks, write the good rows,
+confirm the commit, put failing rows aside, append the ledger entry, run the other post-batch checks. Nothing here
+needs the JVM gateway: query_id and offset ranges stand in the checkpoint's own files.
 """
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +22,23 @@ from recon.errors import ConfigError, EvidenceError, GateError, NewEpochError, S
 from recon.evidence import checkpoint, delta_log
 from recon.evidence.kafka import KafkaAdmin
 from recon.ledger import Ledger, coverage, open_ledger
-from recon.ledger.ledger import utc_now
-from recon.ledger.rebuild import restore, unrecorded
-from recon.model import CheckpointBatch, LedgerEntry, RangeTable, ReconStamp, offsets_text, parse_offsets
+from recon.ledger.ledger import checks_fingerprint, utc_now
+from recon.ledger.rebuild import quarantine_of, restore, unrecorded
+from recon.model import (
+    RELEASES,
+    CheckpointBatch,
+    CheckResult,
+    LedgerEntry,
+    RangeTable,
+    ReconStamp,
+    offsets_text,
+    parse_offsets,
+)
 from recon.offsets import OffsetSpan, Spans
 from recon.project import LedgerConfig, Pipeline, Project, Sink, Source, load
-from recon.sinks import BatchSink, Landed, open_sink
+from recon.quarantine.rows import FAILING, ROWS, Asked, RowChecks
+from recon.quarantine.table import QuarantineTable, open_quarantine
+from recon.sinks import BatchSink, Landed, find_pipeline, find_sink, open_sink
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -125,31 +135,6 @@ def _project_of(
         raise ConfigError(f"foreach_batch: {where}: {first['msg']} (got {first['input']!r})") from error
 
 
-def find_pipeline(project: Project, name: str) -> Pipeline:
-    """A pipeline by name; raises ConfigError when there is none."""
-    for pipe in project.pipelines:
-        if pipe.name == name:
-            return pipe
-    known = ", ".join(sorted(pipe.name for pipe in project.pipelines))
-    raise ConfigError(f"recon.yml has no pipeline {name!r}; it has {known}")
-
-
-def find_sink(project: Project, pipeline: str, sink: str | None = None) -> tuple[Pipeline, Sink]:
-    """A pipeline and its sink by name; the only sink when none is named.
-
-    Raises:
-        ConfigError: there is no such pipeline or sink, or the pipeline has several sinks and none was named.
-    """
-    pipe = find_pipeline(project, pipeline)
-    outs = {out.name: out for out in pipe.sinks}
-    if sink is None and len(outs) == 1:
-        return pipe, pipe.sinks[0]
-    if sink not in outs:
-        found = f"no sink {sink!r}" if sink else "several sinks and none was named"
-        raise ConfigError(f"pipeline {pipeline} has {found}; it has {', '.join(sorted(outs))}")
-    return pipe, outs[sink]
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Batch:
     """A micro-batch, identified: who reads which ranges, as the checkpoint planned it."""
@@ -169,11 +154,27 @@ class _Life:
     replays: LedgerEntry | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Done:
+    """A write as the ledger tells it; counts are None where unknown."""
+
+    landed: Landed
+    rows_read: int | None
+    rows_filtered: int | None
+    rows_quarantined: int | None
+
+
 class ForeachBatch:
     """One pipeline's writer into one sink; call it as `foreachBatch` does, with (DataFrame, batch_id)."""
 
     def __init__(self, project: Project, pipeline: Pipeline, sink: Sink, transform: Transform | None = None) -> None:
-        """Nothing is read or written before the first micro-batch."""
+        """Nothing is read or written before the first micro-batch.
+
+        Raises:
+            ConfigError: a post-batch check cannot be bound, or cannot do what its `on_failure` asks.
+        """
+        from recon.checks import registry
+
         self.project, self.pipeline, self.sink = project, pipeline, sink
         self._transform = transform
         self._checkpoint = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
@@ -182,7 +183,12 @@ class ForeachBatch:
         self._ledger: Ledger | None = None
         self._front: LedgerEntry | None = None  # the entry that got furthest: highest (epoch, batch_id)
         self._held: dict[coverage.Key, Spans] | None = None  # what the ledger covers, where that is asked
-        self._fingerprint = _fingerprint(sink)
+        self._fingerprint = checks_fingerprint(sink)
+        self._checks = RowChecks(registry.bind_post_batch(project, pipeline.name, sink.name) if sink.post_batch else ())
+        self._aside = self._open_aside()
+
+    def _open_aside(self) -> QuarantineTable | None:
+        return open_quarantine(self.project, self.pipeline, self.sink) if self._checks.puts_aside else None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch and enter it in the ledger.
@@ -191,14 +197,14 @@ class ForeachBatch:
             SinkError: the write was swallowed or must not go on; nothing was entered.
             NewEpochError: the checkpoint started over and its ranges overlap or miss the ledger's end.
             LedgerError: the data is committed and the entry could not be written; the next start repairs it.
-            GateError: a post-batch check with `on_failure: stop` failed.
+            GateError: a post-batch check with `on_failure: stop` failed, or more rows than `stop_above` allows.
         """
         try:
             self._write(frame, batch_id)
         except BaseException:
             # The same object may be started again: then it must look at table and ledger anew, as a new one would.
             self._ledger = self._front = self._held = None
-            self._writer = open_sink(self.project, self.sink)
+            self._writer, self._aside = open_sink(self.project, self.sink), self._open_aside()
             raise
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
@@ -212,16 +218,18 @@ class ForeachBatch:
         ranges = known.offsets if known else self._effective(ledger, batch, life.epoch)
         stamp = self._stamp(ledger, batch, life.epoch, ranges)
         landed = self._writer.landed(stamp, known.sink_version) if known else None
-        rows_read: int | None
         if known and landed:
-            status, rows_read, filtered = "already_committed", known.rows_read, known.rows_filtered
+            status = "already_committed"
+            aside = known.rows_quarantined
+            if aside is None and self._aside is not None:  # restored: whether it came to the quarantine nobody knows
+                aside = self._put_aside_again(frame, batch, ranges, stamp, landed)
+            done = _Done(
+                landed=landed, rows_read=known.rows_read, rows_filtered=known.rows_filtered, rows_quarantined=aside
+            )
         else:
-            out, observed = self._prepare(frame, batch, ranges)
-            self._writer.write(out, stamp)
-            landed = self._writer.confirm(stamp)
             status = "committed"
-            rows_read = landed.rows if observed is None else _observed(observed)
-            filtered = _difference(rows_read, landed.rows)
+            done = self._land(frame, batch, ranges, stamp, again=known is not None)
+            landed = done.landed
         entry = LedgerEntry(
             pipeline=self.pipeline.name,
             sink=self.sink.name,
@@ -235,10 +243,10 @@ class ForeachBatch:
             attempt=attempt,
             status="already_committed" if status == "already_committed" else "committed",
             offsets=ranges,
-            rows_read=rows_read,
+            rows_read=done.rows_read,
             rows_written=landed.rows if landed.rows is not None or known is None else known.rows_written,
-            rows_quarantined=0,
-            rows_filtered=filtered,
+            rows_quarantined=done.rows_quarantined,
+            rows_filtered=done.rows_filtered,
             sink_version=landed.version,
             started_at=started,
             committed_at=utc_now(),
@@ -265,7 +273,9 @@ class ForeachBatch:
             ledger = open_ledger(self.project, frame.sparkSession)
             pipeline, sink = self.pipeline.name, self.sink.name
             recent = ledger.last(pipeline, sink, _RECENT)
-            versions = [entry.sink_version for entry in recent if entry.sink_version is not None]
+            # A release may have written while the query was down: commits before it may still lack their entry.
+            of_batches = [entry for entry in recent if not entry.is_release]
+            versions = [entry.sink_version for entry in of_batches if entry.sink_version is not None]
             target = self.project.resolve(self.sink.target)
             restored = restore(
                 ledger,
@@ -277,13 +287,15 @@ class ForeachBatch:
                 guarantee=self.sink.guarantee,
                 after_version=max(versions, default=None),
                 known={(entry.epoch, entry.batch_id) for entry in recent},
+                quarantine=lambda: quarantine_of(self.project, pipeline, self.sink),
             )
             for entry in restored:
                 log.warning(
-                    "pipeline %s, sink %s: micro-batch %d (epoch %d) was committed as version %s and missing in "
+                    "pipeline %s, sink %s: %s %d (epoch %d) was committed as version %s and missing in "
                     "the ledger; restored from the Delta log",
                     pipeline,
                     sink,
+                    "release" if entry.is_release else "micro-batch",
                     entry.batch_id,
                     entry.epoch,
                     entry.sink_version,
@@ -435,6 +447,102 @@ class ForeachBatch:
             offsets_text=offsets_text(ranges),
         )
 
+    def _land(
+        self, frame: DataFrame, batch: _Batch, ranges: Sequence[OffsetSpan], stamp: ReconStamp, *, again: bool
+    ) -> _Done:
+        """Writes the micro-batch: good rows into the sink, failing ones aside. `again`: it was tried before."""
+        out, read = self._prepare(frame, batch, ranges)
+        counted: Mapping[str, Any] | None = None
+        if self._checks.bounds:
+            landed, asked, counted = self._written(out, stamp)
+        else:
+            self._writer.write(out, stamp)
+            landed, asked = self._writer.confirm(stamp), None
+        aside: int | None = 0
+        # Unknown is never none: where Spark reported no counts, the failing rows are looked for.
+        if asked is not None and self._aside is not None and (counted is None or counted.get(FAILING)):
+            aside = self._aside.found(stamp, out.sparkSession) if again else None
+            aside = self._aside.put(out, asked, stamp, utc_now()) if aside is None else aside
+        given = counted[ROWS] if counted is not None else None
+        kept = None if landed.rows is None or aside is None else landed.rows + aside
+        self._require_whole(batch, given, kept, landed, aside)
+        given = kept if given is None else given
+        rows_read = given if read is None else _count(_observed(read))
+        return _Done(
+            landed=landed, rows_read=rows_read, rows_filtered=_difference(rows_read, given), rows_quarantined=aside
+        )
+
+    def _written(self, out: DataFrame, stamp: ReconStamp) -> tuple[Landed, Asked, Mapping[str, Any] | None]:
+        """Asks the row checks and writes the rows that pass; the counts are None where Spark reported none."""
+        asked = self._checks.asked(out, self._rows_said)
+        self._judge(asked.refusals(utc_now(), self._target), stamp)
+        beforehand = self._checks.stops or (self._checks.puts_aside and self.sink.quarantine.stop_above is not None)
+        for last in (False, True):
+            try:
+                counted = asked.measure(out) if beforehand else None
+                if counted is not None:
+                    self._judge(asked.judge(counted, utc_now(), self._target), stamp)
+                    self._require_few(counted, stamp)
+                observation = self._write_good(out, asked, stamp, observe=not beforehand)
+                break
+            except SinkError:
+                raise
+            except Exception:
+                # A check may break on a value (a cast, a division): then it, and not the micro-batch, is at fault.
+                fewer = None if last else asked.without_those_that_break_on(out)
+                if fewer is None:
+                    raise
+                self._judge(fewer.refusals(utc_now(), self._target), stamp)
+                asked = fewer
+        landed = self._writer.confirm(stamp)
+        if observation is not None:
+            counted = _observed(observation)
+            if counted is not None:
+                self._judge(asked.judge(counted, utc_now(), self._target), stamp, written=True)
+            else:
+                log.warning("%s: Spark did not report what the row checks counted", self._of_batch(stamp.batch_id))
+        return landed, asked, counted
+
+    def _write_good(self, out: DataFrame, asked: Asked, stamp: ReconStamp, *, observe: bool) -> Observation | None:
+        from pyspark.sql import Observation
+
+        observation = Observation() if observe else None
+        if observation is not None:
+            out = out.observe(observation, *asked.aggregates())
+        bad = asked.bad()
+        self._writer.write(out if bad is None else out.filter(~bad), stamp)
+        return observation
+
+    def _put_aside_again(
+        self, frame: DataFrame, batch: _Batch, ranges: Sequence[OffsetSpan], stamp: ReconStamp, landed: Landed
+    ) -> int | None:
+        """The rows that a crash may have left neither in the sink nor in quarantine."""
+        assert self._aside is not None
+        found = self._aside.found(stamp, frame.sparkSession)
+        if found is not None:
+            return found
+        out, _ = self._prepare(frame, batch, ranges)
+        asked = self._checks.asked(out, self._rows_said)
+        self._judge(asked.refusals(utc_now(), self._target), stamp)
+        counted = asked.measure(out)
+        if not counted[FAILING] or counted[ROWS] == landed.rows:
+            return 0  # nothing fails, or the rows were written before there was a check to hold any back
+        aside = self._aside.put(out, asked, stamp, utc_now())
+        kept = None if landed.rows is None or aside is None else landed.rows + aside
+        self._require_whole(batch, counted[ROWS], kept, landed, aside)
+        return aside
+
+    def _of_batch(self, batch_id: int) -> str:
+        return f"pipeline {self.pipeline.name}, sink {self.sink.name}, micro-batch {batch_id}"
+
+    @property
+    def _rows_said(self) -> str:
+        return f"the micro-batch of pipeline {self.pipeline.name}, sink {self.sink.name}"
+
+    @property
+    def _target(self) -> str:
+        return self.project.resolve(self.sink.target)
+
     def _prepare(
         self, frame: DataFrame, batch: _Batch, ranges: Sequence[OffsetSpan]
     ) -> tuple[DataFrame, Observation | None]:
@@ -497,27 +605,76 @@ class ForeachBatch:
 
     # -- gate --------------------------------------------------------------------------------------
 
-    def _gate(self, frame: DataFrame, landed: Landed) -> None:
-        if not self.sink.post_batch:
-            return
-        from recon.checks import registry, runner
+    def _judge(self, results: Iterable[CheckResult], stamp: ReconStamp, *, written: bool = False) -> None:
+        """Tells what the row checks found; before the write, raises where there must be none."""
+        actions = {bound.name: bound.config.on_failure for bound in self._checks.bounds}
+        for result in results:
+            action = actions[result.name]
+            if result.status == "error" and action != "warn" and not written:
+                raise GateError(
+                    f"post-batch check {result.name}: {result.message}; what cannot be judged is not let through: "
+                    f"nothing of micro-batch {stamp.batch_id} was written; correct the check, then restart the query"
+                )
+            if result.status == "fail" and action == "stop":
+                raise GateError(
+                    f"{_told(result)}; nothing of micro-batch {stamp.batch_id} was written: repair the rows in the "
+                    "transform or relax the check, then restart the query, which reads the micro-batch again"
+                )
+            if action == "quarantine" and result.failures:
+                log.warning("%s; the rows are put aside in %s", _told(result), self._aside and self._aside.target)
+            elif result.status not in ("pass", "skipped"):
+                log.warning("%s", _told(result))
 
-        bounds = registry.bind_post_batch(self.project, self.pipeline.name, self.sink.name)
+    def _require_few(self, counted: Mapping[str, Any], stamp: ReconStamp) -> None:
+        """Stops where a larger share of the rows fails than quarantine may take."""
+        limit, rows = self.sink.quarantine.stop_above, counted[ROWS]
+        failing = counted.get(FAILING, 0)
+        if limit is None or not rows or failing <= limit * rows:
+            return
+        names = ", ".join(b.name for b in self._checks.bounds if b.config.on_failure == "quarantine")
+        raise GateError(
+            f"{failing:,} of {rows:,} rows of micro-batch {stamp.batch_id} ({failing / rows:.2%}) fail {names}, and "
+            f"quarantine: stop_above allows {limit:.2%}; nothing of it was written: repair the rows in the transform, "
+            "relax the checks or raise stop_above, then restart the query, which reads the micro-batch again"
+        )
+
+    def _require_whole(
+        self, batch: _Batch, given: int | None, kept: int | None, landed: Landed, aside: int | None
+    ) -> None:
+        """Rows that are neither in the sink nor aside, or in both: the two passes did not see the same rows."""
+        if not self._checks.puts_aside or given is None or kept is None or given == kept:
+            return
+        log.error(
+            "%s: the checks saw %d rows, and %s are in the sink and %s in quarantine: the transform does not give the "
+            "same rows each time it runs (rand(), a changing lookup); make it deterministic, and audit: source_rows "
+            "tells which offsets are missing",
+            self._of_batch(batch.batch_id),
+            given,
+            landed.rows,
+            aside,
+        )
+
+    def _gate(self, frame: DataFrame, landed: Landed) -> None:
+        """Runs the checks that judge the micro-batch as a whole, on the rows that landed."""
+        bounds = self._checks.others
+        if not bounds:
+            return
+        from recon.checks import runner
+
         rows = self._writer.rows_of(frame.sparkSession, landed, ())
-        for bound, result in zip(
-            bounds,
-            runner.run_table(bounds, rows, self.project.resolve(self.sink.target), utc_now),
-            strict=True,
-        ):
+        for bound, result in zip(bounds, runner.run_table(bounds, rows, self._target, utc_now), strict=True):
             if result.status in ("pass", "skipped"):
                 continue
-            said = f"post-batch check {result.name}: {result.status} {result.failures or ''} {result.message}".strip()
             if bound.config.on_failure == "stop" and result.status in ("fail", "error"):
                 raise GateError(
-                    f"{said}; the rows are in version {landed.version}, the micro-batch is not committed: repair them "
-                    "or relax the check, then restart the query"
+                    f"{_told(result)}; the rows are in version {landed.version}, the micro-batch is not committed: "
+                    "repair them or relax the check, then restart the query"
                 )
-            log.warning("%s", said)
+            log.warning("%s", _told(result))
+
+
+def _told(result: CheckResult) -> str:
+    return f"post-batch check {result.name}: {result.status} {result.failures or ''} {result.message}".strip()
 
 
 class _Broker:
@@ -574,13 +731,17 @@ def _call(transform: Transform, frame: DataFrame, batch_id: int) -> DataFrame:
     return transform(frame, batch_id) if len(takes) > 1 else transform(frame)
 
 
-def _observed(observation: Observation) -> int | None:
-    """The observed count, or None: `Observation.get` waits for ever where Spark never reports."""
-    found: list[int] = []
-    reader = threading.Thread(target=lambda: found.append(int(observation.get["rows"])), daemon=True)
+def _observed(observation: Observation) -> Mapping[str, Any] | None:
+    """What was observed, or None: `Observation.get` waits for ever where Spark never reports."""
+    found: list[Mapping[str, Any]] = []
+    reader = threading.Thread(target=lambda: found.append(observation.get), daemon=True)
     reader.start()
     reader.join(_OBSERVED_WITHIN_S)
-    return found[0] if found else None
+    return found[0] if found and ROWS in found[0] else None
+
+
+def _count(observed: Mapping[str, Any] | None) -> int | None:
+    return None if observed is None else int(observed[ROWS])
 
 
 def _difference(read: int | None, written: int | None) -> int | None:
@@ -619,18 +780,13 @@ def _without_entries(table: RangeTable, left_out: Sequence[bool]) -> RangeTable:
     )
 
 
-def _further(front: LedgerEntry | None, entry: LedgerEntry) -> LedgerEntry:
-    """Whichever got further; a replay of the same micro-batch replaces its earlier entry."""
+def _further(front: LedgerEntry | None, entry: LedgerEntry) -> LedgerEntry | None:
+    """Whichever got further; a replay of the same micro-batch replaces its earlier entry, a release counts not."""
+    if entry.is_release:
+        return front
     if front is None or (entry.epoch, entry.batch_id) >= (front.epoch, front.batch_id):
         return entry
     return front
-
-
-def _fingerprint(sink: Sink) -> str:
-    """A short hash of what was agreed for this sink when the write was made."""
-    agreed = [spec.model_dump_json(exclude={"line"}) for spec in (*sink.data_tests, *sink.post_batch)]
-    agreed += [spec.model_dump_json(exclude={"line"}) for column in sink.columns for spec in column.data_tests]
-    return hashlib.sha256("\n".join(agreed).encode()).hexdigest()[:16]
 
 
 def starting_offsets(project: Project, pipeline: str, sink: str | None = None) -> str:
@@ -665,7 +821,8 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[s
     version = front.sink_version + 1 if front and front.sink_version is not None else None
     commits = delta_log.read(storage, from_version=version).commits.values()
     later = unrecorded(commits, pipeline, sink.name, {(entry.epoch, entry.batch_id) for entry in recent})
-    written = [parse_offsets(commit.stamp.offsets_text) for commit in later if commit.stamp]
+    stamps = [commit.stamp for commit in later if commit.stamp is not None and commit.stamp.epoch != RELEASES]
+    written = [parse_offsets(stamp.offsets_text) for stamp in stamps]
     last = written[-1] if written else (front.offsets if front else ())
     if front is not None and front.epoch > 0:
         # An epoch that read old offsets again may not have come as far as the one before it.

@@ -206,7 +206,7 @@ def _walk(slice_: LedgerSlice) -> Coverage:
         rows = rows.take(~np.isin(rows.entry, np.fromiter(replays, np.int64, len(replays))))
     if ranked != list(range(len(heads))):
         rank = np.zeros(len(heads), np.int64)
-        rank[ranked] = np.arange(len(heads))
+        rank[ranked] = np.arange(len(ranked))
         rows = rows.take(np.argsort(rank[rows.entry], kind="stable"))
     rows = rows.take(np.argsort(rows.code, kind="stable"))
     changes = rows.changes(slice_.anchors)

@@ -87,7 +87,9 @@ def show(
     if output == "json":
         print_json(found)
     elif found:
-        headers = "committed_at pipeline sink epoch batch_id attempt status rows_written offsets version hash"
+        headers = (
+            "committed_at pipeline sink epoch batch_id attempt status rows_written quarantined offsets version hash"
+        )
         print_table(
             headers.split(),
             (
@@ -100,6 +102,7 @@ def show(
                     e.attempt,
                     e.status,
                     e.rows_written,
+                    e.rows_quarantined,
                     sum(o.end_offset - o.start_offset for o in e.offsets),
                     e.sink_version,
                     e.entry_hash[:12],

@@ -11,7 +11,7 @@ MEANINGS: Mapping[Code, str] = {
     Code.CLOSED: "A partition or topic was deleted after everything in it had been read.",
     Code.INFLIGHT: "Records that are not read or not finished yet: the next micro-batch is expected to take them.",
     Code.EXPLAINED: "Offsets without a row, every one of them explained: transaction markers, aborted "
-    "transactions or compaction.",
+    "transactions, compaction, a filter or quarantine.",
     Code.REPLAYED: "A micro-batch was tried again after an interruption and landed exactly once.",
     Code.NEW_EPOCH: "The checkpoint began a new life: batch ids started over, or the query has a new id.",
     Code.LEDGER_MISSING: "The sink holds a commit that the ledger has no entry for; the command "

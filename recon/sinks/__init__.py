@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from recon.project import Project, Sink
+from recon.errors import ConfigError
+from recon.project import Pipeline, Project, Sink
 from recon.sinks.base import BatchSink, Landed
 from recon.sinks.delta import DeltaAppend, app_id
 
-__all__ = ["BatchSink", "DeltaAppend", "Landed", "app_id", "open_sink"]
+__all__ = ["BatchSink", "DeltaAppend", "Landed", "app_id", "find_pipeline", "find_sink", "open_sink"]
 
 
 def open_sink(project: Project, sink: Sink) -> BatchSink:
@@ -18,3 +19,28 @@ def open_sink(project: Project, sink: Sink) -> BatchSink:
         options=sink.options,
         txn_app_id=sink.txn_app_id,
     )
+
+
+def find_pipeline(project: Project, name: str) -> Pipeline:
+    """A pipeline by name; raises ConfigError when there is none."""
+    for pipe in project.pipelines:
+        if pipe.name == name:
+            return pipe
+    known = ", ".join(sorted(pipe.name for pipe in project.pipelines))
+    raise ConfigError(f"recon.yml has no pipeline {name!r}; it has {known}")
+
+
+def find_sink(project: Project, pipeline: str, sink: str | None = None) -> tuple[Pipeline, Sink]:
+    """A pipeline and its sink by name; the only sink when none is named.
+
+    Raises:
+        ConfigError: there is no such pipeline or sink, or the pipeline has several sinks and none was named.
+    """
+    pipe = find_pipeline(project, pipeline)
+    outs = {out.name: out for out in pipe.sinks}
+    if sink is None and len(outs) == 1:
+        return pipe, pipe.sinks[0]
+    if sink not in outs:
+        found = f"no sink {sink!r}" if sink else "several sinks and none was named"
+        raise ConfigError(f"pipeline {pipeline} has {found}; it has {', '.join(sorted(outs))}")
+    return pipe, outs[sink]

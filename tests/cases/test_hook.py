@@ -175,17 +175,18 @@ def _not_null(**config: Any) -> CheckSpec:
 
 
 def test_the_gate_stops_before_the_batch_is_committed(make_lake: MakeLake) -> None:
-    lake = make_lake(sink={"post_batch": (_not_null(on_failure="stop"),)})
+    unique = CheckSpec(test="unique", arguments={"column_name": "key"}, config=CheckConfig(on_failure="stop"))
+    lake = make_lake(sink={"post_batch": (unique,)})
     lake.produce(5)
     lake.run()
-    lake.kafka.produce(lake.topic, [(None, "v", 0)])
+    lake.kafka.produce(lake.topic, [("twice", "v", 0), ("twice", "w", 0)])
     for attempt in (1, 2):  # a restart meets the same gate
         with pytest.raises(StreamingQueryException) as caught:
             lake.run()
-        assert "not_null_s_key" in said(caught) and "the micro-batch is not committed" in said(caught)
+        assert "unique_s_key" in said(caught) and "the micro-batch is not committed" in said(caught)
         assert [p.name for p in (lake.checkpoint / "commits").glob("[0-9]*")] == ["0"]
         assert [(e.batch_id, e.attempt) for e in lake.entries()][-1] == (1, attempt)
-    assert len(lake.rows()) == 6
+    assert len(lake.rows()) == 7
 
 
 def test_the_gate_can_only_warn(make_lake: MakeLake, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,433 @@
+"""Release: rows that wait in quarantine are repaired, checked again and written through their sink, once.
+
+A release is claimed first (its number is written to its rows, by a MERGE that carries a txn), then written (a txn of
+the sink), then entered in the ledger: epoch -1, batch_id is its number, no offsets. Whatever a crash leaves behind,
+the next release finishes it under the same number.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recon._version import __version__
+from recon.checks import registry
+from recon.checks.parts import spark_says
+from recon.errors import ConfigError, SinkError
+from recon.evidence import delta_log
+from recon.ledger import Ledger, open_ledger
+from recon.ledger.ledger import checks_fingerprint, utc_now
+from recon.ledger.rebuild import recorded
+from recon.model import RELEASES, DeltaCommit, LedgerEntry, ReconStamp
+from recon.project import Pipeline, Project, Sink, load
+from recon.quarantine.rows import Asked, RowChecks
+from recon.quarantine.table import ID, OWN, REASONS, RELEASE, QuarantineTable, open_quarantine
+from recon.session import session
+from recon.sinks import BatchSink, app_id, find_sink, open_sink
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+log = logging.getLogger("recon")
+
+Repair = Callable[["DataFrame"], "DataFrame"] | Mapping[str, str]
+
+QUERY = "release"  # the query_id of entries that no query wrote
+_STAMPED = ("_batch_id", "_source_topic", "_source_partition", "_source_offset")
+_CONF = "spark.databricks.delta"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released:
+    """What a release did. `number` is None when no row could be released.
+
+    `rows` were written to the sink as its `version`; `failing` were looked at and wait on because they still fail.
+    `finished` are the numbers of interrupted releases that were finished on the way.
+    """
+
+    pipeline: str
+    sink: str
+    number: int | None
+    rows: int
+    failing: int
+    version: int | None = None
+    finished: tuple[int, ...] = ()
+
+
+def release(
+    project: str | Path | Project,
+    pipeline: str,
+    sink: str | None = None,
+    *,
+    repair: Repair | None = None,
+    where: str | None = None,
+    force: bool = False,
+    spark: SparkSession | None = None,
+) -> Released:
+    """Write rows that wait in quarantine into their sink, with a ledger entry of their own.
+
+    The sink's row checks with `on_failure: quarantine` or `stop` are put to the repaired rows; rows that still fail
+    wait on. Rows keep `_batch_id` and their source coordinates, so that an audit finds them where they belong.
+    Post-batch checks that judge a micro-batch as a whole are not asked.
+
+    Args:
+        project: where recon.yml is, or a `Project`.
+        pipeline: the pipeline's name.
+        sink: the sink's name; may be left out when the pipeline has one.
+        repair: SQL expressions by column, or a function that gets the waiting rows (the sink's columns, `_recon_id`
+            and `_recon_reasons`) and returns them repaired, row by row; it must keep `_recon_id` and the stamps.
+        where: SQL on the waiting rows; the others are not looked at.
+        force: write rows that still fail, too.
+        spark: the session; the active one, or one built from `spark:`, by default.
+
+    Raises:
+        ConfigError: unknown names, a `where` or `repair` that Spark does not accept.
+        SinkError: the sink did not take the rows; run the release again.
+        LedgerError: the rows are in the sink and the entry could not be written; run the release again.
+    """
+    if not isinstance(project, Project):
+        project = load(project)
+    pipe, out = find_sink(project, pipeline, sink)
+    found = spark or session(project)
+    return _Desk(project, pipe, out, found, open_ledger(project, found)).release(repair, where, force)
+
+
+@dataclass
+class _Claim:
+    """A claimed release: its number and what its commit in the quarantine table says; None where the log forgot."""
+
+    number: int
+    token: str | None = None
+    expressions: Mapping[str, str] | None = None
+    function: bool = False
+    force: bool = False
+
+
+@dataclass
+class _Desk:
+    """Releases of one sink."""
+
+    project: Project
+    pipeline: Pipeline
+    sink: Sink
+    spark: SparkSession
+    ledger: Ledger
+    table: QuarantineTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.table = open_quarantine(self.project, self.pipeline, self.sink)
+
+    def release(self, repair: Repair | None, where: str | None, force: bool) -> Released:
+        done = Released(pipeline=self.pipeline.name, sink=self.sink.name, number=None, rows=0, failing=0)
+        if not self.table.exists():
+            return done
+        done = replace(done, finished=tuple(self._finish(claim, repair) for claim in self._unfinished()))
+        started = utc_now()
+        passing, failing = self._passing(self._repaired(self._waiting(where), repair), force)
+        done = replace(done, failing=failing)
+        if not _any(passing):
+            return done
+        claim = self._claim(passing, repair, force)
+        entry = self._write(claim, repair, started)
+        return replace(done, number=claim.number, rows=entry.rows_written or 0, version=entry.sink_version)
+
+    # -- which rows ----------------------------------------------------------------------------------
+
+    def _waiting(self, where: str | None) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        rows = self.table.rows(self.spark)
+        waiting = rows.filter(F.col(RELEASE).isNull())
+        if where is None:
+            return waiting
+        try:
+            chosen = waiting.filter(F.expr(where))
+            _ = chosen.schema
+        except Exception as error:
+            raise ConfigError(
+                f"where {where!r} is no condition on the quarantined rows of {self.table.target}: {spark_says(error)}"
+            ) from error
+        return chosen
+
+    def _repaired(self, rows: DataFrame, repair: Repair | None) -> DataFrame:
+        """The rows after the repair, with `_recon_id`."""
+        from pyspark.sql import functions as F
+
+        offered = rows.drop(*(name for name in OWN if name not in (ID, REASONS)))
+        if repair is None:
+            return offered
+        if callable(repair):
+            done = repair(offered)
+            missing = [name for name in (ID, *_STAMPED) if name in offered.columns and name not in done.columns]
+            if missing:
+                raise ConfigError(
+                    f"the repair gave rows without {missing[0]}; keep {ID} and the stamped columns in what it returns"
+                )
+            return done
+        for column in repair:
+            if column in (*OWN, *_STAMPED):
+                raise ConfigError(f"{column} says where a row came from and cannot be set by a repair")
+            if column not in offered.columns:
+                raise ConfigError(
+                    f"the quarantined rows of {self.table.target} have no column {column!r}; they have "
+                    f"{', '.join(c for c in offered.columns if c not in OWN)}"
+                )
+        try:
+            done = offered.withColumns({column: F.expr(expression) for column, expression in repair.items()})
+            # A repair must not change a column's type unseen: the sink would refuse the rows, or widen itself.
+            done = done.withColumns({column: F.col(column).cast(offered.schema[column].dataType) for column in repair})
+            _ = done.schema
+        except Exception as error:
+            told = ", ".join(f"{column} = {expression}" for column, expression in repair.items())
+            raise ConfigError(f"the repair {told} cannot be applied: {spark_says(error)}") from error
+        return done
+
+    @cached_property
+    def _checks(self) -> RowChecks:
+        return RowChecks(registry.bind_post_batch(self.project, self.pipeline.name, self.sink.name))
+
+    def _refused(self, rows: DataFrame) -> Column | None:
+        asked: Asked = self._checks.asked(rows, f"the quarantined rows of {self.table.target}")
+        kept = [(b, reason) for b, reason in asked.broken if b.config.on_failure != "warn"]
+        if kept:
+            bound, reason = kept[0]
+            raise ConfigError(
+                f"post-batch check {bound.name}: {reason}; what cannot be judged is not released: correct the check, "
+                "or release with force"
+            )
+        return asked.refused()
+
+    def _passing(self, rows: DataFrame, force: bool) -> tuple[DataFrame, int]:
+        """The ids of rows that may go, and how many may not. A row that a repair made several of goes whole."""
+        from pyspark.sql import functions as F
+
+        refused = None if force else self._refused(rows)
+        if refused is None:
+            return rows.select(ID).distinct(), 0
+        judged = rows.groupBy(ID).agg(F.max(refused.cast("int")).alias("refused"))
+        try:
+            failing = judged.filter("refused = 1").count()
+        except Exception as error:
+            raise ConfigError(
+                f"the quarantined rows of {self.table.target} cannot be repaired and checked: {spark_says(error)}"
+            ) from error
+        return judged.filter("refused = 0").select(ID), failing
+
+    # -- claim ---------------------------------------------------------------------------------------
+
+    @property
+    def _claims(self) -> str:
+        return f"{app_id(self.pipeline.name, self.sink.name, RELEASES)}:claim"
+
+    def _recorded(self) -> set[int]:
+        entries = recorded(self.ledger, self.pipeline.name, self.sink.name) if self.ledger.exists() else set()
+        return {number for epoch, number in entries if epoch == RELEASES}
+
+    def _claimed(self) -> set[int]:
+        rows = self.table.rows(self.spark).select(RELEASE).distinct().collect()
+        return {int(row[0]) for row in rows if row[0] is not None}
+
+    def _next(self) -> int:
+        """A number that no claim, no entry and no commit of the sink has."""
+        written = delta_log.transaction_version(self._storage, app_id(self.pipeline.name, self.sink.name, RELEASES))
+        taken = delta_log.transaction_version(self.table.storage, self._claims)
+        known = [*self._recorded(), *self._claimed(), *(n for n in (written, taken) if n is not None)]
+        return max(known, default=-1) + 1
+
+    def _claim(self, passing: DataFrame, repair: Repair | None, force: bool) -> _Claim:
+        """Writes the next free number to the rows; of two releases at once, each gets a number of its own."""
+        from delta.tables import DeltaTable
+        from pyspark.sql import functions as F
+
+        number = self._next()
+        claim = _Claim(
+            number,
+            token=str(uuid.uuid4()),
+            expressions=dict(repair) if isinstance(repair, Mapping) else None,
+            function=callable(repair),
+            force=force,
+        )
+        said = json.dumps({"recon_claim": 1, **vars(claim)})
+        before = delta_log.latest_version(self.table.storage)
+        with self._as_commit(self._claims, number, said):
+            (
+                DeltaTable.forPath(self.spark, self.table.target)
+                .alias("t")
+                .merge(passing.alias("s"), f"t.{ID} = s.{ID} AND t.{RELEASE} IS NULL")
+                .whenMatchedUpdate(set={RELEASE: F.lit(number).cast("long")})
+                .execute()
+            )
+        after = -1 if before is None else before
+        commit = delta_log.find_stamped(self.table.storage, self._claims, number, after=after)
+        if commit is None or commit.user_metadata != said:
+            raise SinkError(
+                f"another release of pipeline {self.pipeline.name}, sink {self.sink.name} took number {number} at the "
+                "same moment; nothing was claimed here: run it again"
+            )
+        return claim
+
+    @contextmanager
+    def _as_commit(self, app: str, number: int, said: str) -> Iterator[None]:
+        """Lets the MERGE inside carry a txn and userMetadata, which it takes from the session alone."""
+        wanted = {
+            f"{_CONF}.write.txnAppId": app,
+            f"{_CONF}.write.txnVersion": str(number),
+            f"{_CONF}.commitInfo.userMetadata": said,
+        }
+        before = {key: self.spark.conf.get(key, None) for key in wanted}
+        try:
+            for key, value in wanted.items():
+                self.spark.conf.set(key, value)
+            yield
+        finally:
+            for key, old in before.items():
+                if old is None:
+                    self.spark.conf.unset(key)
+                else:
+                    self.spark.conf.set(key, old)
+
+    # -- write and record ------------------------------------------------------------------------------
+
+    def _stamp(self, claim: _Claim) -> ReconStamp:
+        return ReconStamp(
+            pipeline=self.pipeline.name,
+            sink=self.sink.name,
+            epoch=RELEASES,
+            batch_id=claim.number,
+            query_id=QUERY,
+            run_id=claim.token,
+            prev_hash=self.ledger.head_hash(self.pipeline.name, self.sink.name),
+            offsets_text="[]",
+        )
+
+    def _write(self, claim: _Claim, repair: Repair | None, started: datetime) -> LedgerEntry:
+        from pyspark.sql import functions as F
+
+        claimed = self.table.rows(self.spark).filter(F.col(RELEASE) == claim.number)
+        rows = self._repaired(claimed, repair)
+        stamp = self._stamp(claim)
+        writer = self._writer()
+        writer.write(rows.drop(*OWN), stamp)
+        landed = writer.confirm(stamp)
+        self._before_ledger()
+        return self._enter(claim, claimed.count(), landed.rows, landed.version, started)
+
+    def _writer(self) -> BatchSink:
+        # A fixed app id counts micro-batches: under it a release's number would be taken for one long done.
+        return open_sink(self.project, self.sink.model_copy(update={"txn_app_id": None}))
+
+    def _before_ledger(self) -> None:
+        """Nothing; the crash tests stop here, between data commit and ledger."""
+
+    def _enter(
+        self, claim: _Claim, read: int, written: int | None, version: int | None, started: datetime
+    ) -> LedgerEntry:
+        return self.ledger.append(
+            LedgerEntry(
+                pipeline=self.pipeline.name,
+                sink=self.sink.name,
+                sink_kind=self.sink.kind,
+                target=self.project.resolve(self.sink.target),
+                guarantee="exactly-once",
+                query_id=QUERY,
+                run_id=claim.token,
+                epoch=RELEASES,
+                batch_id=claim.number,
+                attempt=1,
+                status="released",
+                offsets=(),
+                rows_read=read,
+                rows_written=written,
+                rows_quarantined=0,
+                rows_filtered=read - written if written is not None and written <= read else None,
+                sink_version=version,
+                started_at=started,
+                committed_at=utc_now(),
+                spark_version=self.spark.version,
+                recon_version=__version__,
+                checks_fingerprint=None if claim.force else checks_fingerprint(self.sink),
+                prev_hash="",
+                entry_hash="",
+            )
+        )
+
+    # -- finish what a crash left ------------------------------------------------------------------------
+
+    def _unfinished(self) -> list[_Claim]:
+        """Claims without a ledger entry, oldest first."""
+        numbers = sorted(self._claimed() - self._recorded())
+        if not numbers:
+            return []
+        said = {
+            commit.txn[self._claims]: json.loads(commit.user_metadata or "{}")
+            for commit in delta_log.read(self.table.storage).commits.values()
+            if self._claims in commit.txn
+        }
+        known = ("token", "expressions", "function", "force")
+        return [_Claim(n, **{key: said[n][key] for key in known if key in said.get(n, {})}) for n in numbers]
+
+    def _finish(self, claim: _Claim, repair: Repair | None) -> int:
+        """Writes a claimed release that was interrupted, unless its rows are in the sink already; enters it."""
+        from pyspark.sql import functions as F
+
+        started = utc_now()
+        name = f"release {claim.number} of pipeline {self.pipeline.name}, sink {self.sink.name}"
+        commit = self._commit(claim)
+        if commit is not None:
+            read = self.table.rows(self.spark).filter(F.col(RELEASE) == claim.number).count()
+            self._enter(claim, read, commit.rows_added, commit.version, started)
+            log.warning("%s was interrupted after its write; its ledger entry was added", name)
+            return claim.number
+        if claim.function and not callable(repair):
+            raise ConfigError(
+                f"{name} was interrupted before its write, and its repair was a function: call recon.release with the "
+                "same function, which finishes it"
+            )
+        with_ = repair if claim.function else claim.expressions
+        if not claim.force:
+            claimed = self.table.rows(self.spark).filter(F.col(RELEASE) == claim.number)
+            _, failing = self._passing(self._repaired(claimed, with_), False)
+            if failing:
+                raise SinkError(
+                    f"{name} was interrupted before its write, and {failing} of its rows now fail the checks; finish "
+                    "it with the repair it had"
+                )
+        self._write(claim, with_, started)
+        log.warning("%s was interrupted before its write and is now finished", name)
+        return claim.number
+
+    @property
+    def _storage(self) -> Storage:
+        return Storage(self.project.resolve(self.sink.target), self.project.storage_options)
+
+    def _commit(self, claim: _Claim) -> DeltaCommit | None:
+        """The sink's commit of a claim, if it came to that."""
+        app = app_id(self.pipeline.name, self.sink.name, RELEASES)
+        written = delta_log.transaction_version(self._storage, app)
+        if written is None or written < claim.number:
+            return None
+        for commit in delta_log.read(self._storage).commits.values():
+            ours = commit.stamp if commit.txn.get(app) == claim.number else None
+            if ours is not None and claim.token in (None, ours.run_id):
+                return commit
+        raise SinkError(
+            f"{self.project.resolve(self.sink.target)} knows txn ({app}, {claim.number}), and its log has no commit of "
+            f"this release of pipeline {self.pipeline.name}, sink {self.sink.name}: another ledger released into this "
+            "table; look at its history before you release again"
+        )
+
+
+def _any(rows: DataFrame) -> bool:
+    return bool(rows.limit(1).count())
+
+
+__all__ = ["Released", "Repair", "release"]

@@ -1,0 +1,127 @@
+"""What waits in quarantine and what was released, counted by reason and by micro-batch; needs no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recon.errors import EvidenceError
+from recon.ledger import quarantined
+from recon.project import Project
+from recon.quarantine.table import AT, EPOCH, REASONS, RELEASE
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """One sink's quarantine: how many rows wait (`pending`) and were released, by reason and by micro-batch.
+
+    A row with two reasons counts for both of them. `samples` are waiting rows, newest first.
+    """
+
+    pipeline: str
+    sink: str
+    location: str
+    pending: int
+    released: int
+    reasons: Sequence[Mapping[str, Any]]
+    batches: Sequence[Mapping[str, Any]]
+    samples: Sequence[Mapping[str, Any]]
+
+
+def summaries(
+    project: Project,
+    pipeline: str | None = None,
+    sink: str | None = None,
+    *,
+    reason: str | None = None,
+    limit: int = 5,
+) -> list[Summary]:
+    """The quarantine of every sink (or of those named) that has one.
+
+    Args:
+        project: a loaded recon.yml.
+        pipeline: only this pipeline.
+        sink: only this sink.
+        reason: only rows that this check put aside.
+        limit: at most so many samples, and so many micro-batches, the newest.
+
+    Raises:
+        EvidenceError: a quarantine table cannot be read.
+    """
+    found = []
+    for pipe in project.pipelines:
+        for out in pipe.sinks:
+            place = quarantined.location(project, pipe.name, out)
+            if pipeline not in (None, pipe.name) or sink not in (None, out.name) or place is None:
+                continue
+            storage = Storage(place, project.storage_options)
+            if quarantined.exists(storage):
+                found.append(_summary(pipe.name, out.name, storage, reason, limit))
+    return found
+
+
+def _summary(pipeline: str, sink: str, storage: Storage, reason: str | None, limit: int) -> Summary:
+    from deltalake import DeltaTable, QueryBuilder
+
+    where = str(storage.local) if storage.local is not None else storage.uri
+    try:
+        table = DeltaTable(where, storage_options=dict(storage.options) or None)
+        query = QueryBuilder().register("q", table)
+
+        def ask(sql: str) -> list[dict[str, Any]]:
+            import pyarrow as pa
+
+            return list(pa.table(query.execute(sql)).to_pylist())
+
+        waits = f"count(*) - count({RELEASE})"
+        mine = f"FROM q WHERE {_has(reason)}"
+        (total,) = ask(f"SELECT {waits} AS pending, count({RELEASE}) AS released {mine}")
+        reasons = ask(
+            f"SELECT reason, {waits} AS pending, count({RELEASE}) AS released FROM "
+            f"(SELECT unnest({REASONS}) AS reason, {RELEASE} {mine}) GROUP BY reason ORDER BY reason"
+        )
+        batches = ask(
+            f"SELECT {EPOCH} AS epoch, _batch_id AS batch_id, {waits} AS pending, count({RELEASE}) AS released {mine} "
+            f"GROUP BY 1, 2 ORDER BY 1 DESC, 2 DESC LIMIT {limit}"
+        )
+        samples = ask(f"SELECT * {mine} AND {RELEASE} IS NULL ORDER BY {AT} DESC, {_order(table)} LIMIT {limit}")
+    except Exception as error:  # delta-rs and DataFusion raise many kinds
+        raise EvidenceError(f"the quarantine table {storage.uri} cannot be read: {str(error)[:300]}") from error
+    return Summary(
+        pipeline=pipeline,
+        sink=sink,
+        location=storage.uri,
+        pending=total["pending"],
+        released=total["released"],
+        reasons=reasons,
+        batches=batches,
+        samples=[{name: _readable(value) for name, value in row.items()} for row in samples],
+    )
+
+
+def _has(reason: str | None) -> str:
+    return "true" if reason is None else "array_has({}, '{}')".format(REASONS, reason.replace("'", "''"))
+
+
+def _order(table: DeltaTable) -> str:
+    names = {field.name for field in table.schema().fields}
+    stamped = ("_source_topic", "_source_partition", "_source_offset")
+    return ", ".join([EPOCH, "_batch_id", *(name for name in stamped if name in names)])
+
+
+def _readable(value: Any) -> Any:
+    """Bytes as text where they are text; everything else as it is."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
+
+
+__all__ = ["Summary", "summaries"]

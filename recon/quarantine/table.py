@@ -1,0 +1,126 @@
+"""The quarantine table: one per sink, the sink's rows with the reasons why they were put aside.
+
+Beside the sink's columns and recon's stamps it has `_recon_id` (unique), `_recon_reasons` (names of the checks),
+`_recon_epoch`, `_recon_quarantined_at` and `_recon_release`: NULL while a row waits, then the number of the release
+that claimed it. An append carries a txn of its own, so that the replay of a micro-batch cannot put rows aside twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from recon.checks.parts import spark_says
+from recon.errors import ConfigError, SinkError
+from recon.evidence import delta_log
+from recon.ledger import quarantined
+from recon.model import ReconStamp
+from recon.project import Pipeline, Project, Sink
+from recon.quarantine.rows import Asked
+from recon.sinks import DeltaAppend, app_id
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+
+ID, REASONS, EPOCH = "_recon_id", "_recon_reasons", "_recon_epoch"
+RELEASE, AT = "_recon_release", "_recon_quarantined_at"
+OWN = (ID, REASONS, EPOCH, RELEASE, AT)
+
+# New columns of the sink come by themselves. Rows change only when they are released: deletion vectors would only
+# keep other readers out.
+_OPTIONS = {"mergeSchema": "true", "delta.enableDeletionVectors": "false"}
+
+
+class QuarantineTable(DeltaAppend):
+    """Appends the failing rows of micro-batches to the quarantine table of a sink."""
+
+    def __init__(self, target: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+        """`target` is the table's path or URI; it is created by the first append."""
+        super().__init__(target, storage_options=storage_options, options=_OPTIONS)
+
+    def _app_id(self, stamp: ReconStamp) -> str:
+        return f"{app_id(stamp.pipeline, stamp.sink, stamp.epoch)}:quarantine"
+
+    def exists(self) -> bool:
+        """Whether anything was ever put aside."""
+        return quarantined.exists(self.storage)
+
+    def put(self, frame: DataFrame, asked: Asked, stamp: ReconStamp, at: datetime) -> int | None:
+        """Append the rows of a micro-batch that fail, and find them again in the log.
+
+        Returns the number of rows that the commit holds; None when the log does not say.
+
+        Raises:
+            SinkError: they could not be written; the next start of the query tries again.
+        """
+        from pyspark.sql import functions as F
+
+        taken = [name for name in OWN if name in frame.columns]
+        bad = asked.bad()
+        assert bad is not None
+        own = {
+            ID: F.expr("uuid()"),
+            REASONS: asked.reasons(),
+            EPOCH: F.lit(stamp.epoch).cast("long"),
+            RELEASE: F.lit(None).cast("long"),
+            AT: F.lit(at),
+        }
+        try:
+            if taken:
+                raise ConfigError(f"the rows have a column {taken[0]}, which recon writes itself")
+            self.write(frame.filter(bad).withColumns(own), stamp)
+        except Exception as error:
+            said = spark_says(error)
+            raise SinkError(
+                f"pipeline {stamp.pipeline}, sink {stamp.sink}: the failing rows of micro-batch {stamp.batch_id} could "
+                f"not be put into the quarantine table {self.target}: {said}; its other rows are in the sink: "
+                "put that right, or name another table with `quarantine: {target: …}`, and restart the query, which "
+                "goes on here"
+            ) from error
+        return self.confirm(stamp).rows
+
+    def found(self, stamp: ReconStamp, spark: SparkSession) -> int | None:
+        """How many rows an earlier attempt of the same micro-batch put aside; None when it did not come to that."""
+        from pyspark.sql import functions as F
+
+        if not self.exists():
+            return None
+        for commit in delta_log.read(self.storage).commits.values():
+            ours = commit.txn.get(self._app_id(stamp)) == stamp.batch_id
+            if ours and commit.rows_added is not None:
+                return commit.rows_added
+        known = delta_log.transaction_version(self.storage, self._app_id(stamp))
+        if known is None or known < stamp.batch_id:
+            return None
+        mine = (F.col("_batch_id") == stamp.batch_id) & (F.col(EPOCH) == stamp.epoch)
+        return self.rows(spark).filter(mine).count()
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """All rows, waiting and released."""
+        return spark.read.format("delta").load(self.target)
+
+
+def open_quarantine(project: Project, pipeline: Pipeline, sink: Sink) -> QuarantineTable:
+    """The quarantine table of a sink, whether it exists or not.
+
+    Raises:
+        ConfigError: recon.yml names no place for it, or one that is a sink's own table.
+    """
+    place = quarantined.location(project, pipeline.name, sink)
+    if place is None:
+        raise ConfigError(
+            f"pipeline {pipeline.name}, sink {sink.name}: a ledger that is a catalog table has no folder for "
+            "quarantined rows; set the sink's `quarantine: {target: path or URI}`"
+        )
+    for other in (s for p in project.pipelines for s in p.sinks):
+        if project.resolve(other.target).rstrip("/") == place.rstrip("/"):
+            raise ConfigError(
+                f"pipeline {pipeline.name}, sink {sink.name}: the quarantine target {place} is the table of sink "
+                f"{other.name}; give quarantined rows a table of their own"
+            )
+    return QuarantineTable(place, storage_options=project.storage_options)
+
+
+__all__ = ["AT", "EPOCH", "ID", "OWN", "REASONS", "RELEASE", "QuarantineTable", "open_quarantine"]

@@ -1,0 +1,305 @@
+"""Row checks in the hook: the split, thresholds, crashes between the writes, and the way back into the sink."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from recon.errors import ConfigError, SinkError
+from recon.hook import ForeachBatch
+from recon.ledger.quarantined import rows_by_batch
+from recon.ledger.rebuild import rebuild
+from recon.project import CheckConfig, CheckSpec, QuarantineConfig
+from recon.quarantine.release import _Desk, release
+from recon.quarantine.show import summaries
+from recon.storage import Storage
+from tests.cases.lake import Lake, failing, findings, statuses
+from tests.cases.test_hook import said
+
+MakeLake = Callable[..., Lake]
+COLUMNS = "CAST(key AS STRING) AS k", "CAST(CAST(value AS STRING) AS INT) AS n"
+STAMPS = "_source_topic", "_source_partition", "_source_offset"
+
+
+def parse(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr(*COLUMNS, *STAMPS)
+
+
+def spec(test: str, on_failure: str = "quarantine", **arguments: Any) -> CheckSpec:
+    config = {key: arguments.pop(key) for key in ("where", "error_if", "alias") if key in arguments}
+    return CheckSpec(test=test, arguments=arguments, config=CheckConfig(on_failure=on_failure, **config))
+
+
+HAS_KEY = spec("not_null", column_name="k", alias="has_key")
+SMALL = spec("accepted_values", column_name="n", values=tuple(range(10)), alias="small")
+
+
+def produce(lake: Lake, *records: tuple[str | None, str]) -> None:
+    lake.kafka.produce(lake.topic, [(key, value, 0) for key, value in records])
+
+
+def aside(lake: Lake) -> list[Any]:
+    return lake.spark.read.format("delta").load(str(place(lake))).orderBy("_source_offset").collect()
+
+
+def place(lake: Lake) -> Path:
+    return lake.path / "recon" / "quarantine" / "p" / "s"
+
+
+def hook(lake: Lake, kind: type[ForeachBatch] = ForeachBatch) -> ForeachBatch:
+    whole = lake.hook()
+    return kind(whole.project, whole.pipeline, whole.sink, parse)
+
+
+def offsets(lake: Lake) -> list[int]:
+    return [offset for _, offset in lake.values()]
+
+
+# 0 and 4 are good; 1 fails one check, 2 the other, 3 both; 5 is NULL, which only not_null would mind.
+MIXED = (("a", "1"), (None, "2"), ("c", "77"), (None, "88"), ("e", "9"), ("f", ""))
+
+
+def test_the_split_its_counts_the_audit_and_the_way_back(make_lake: MakeLake, caplog: pytest.LogCaptureFixture) -> None:
+    lake = make_lake(sink={"post_batch": (HAS_KEY, SMALL, spec("not_null", "warn", column_name="n", alias="told"))})
+    lake.spark.conf.set("spark.sql.ansi.enabled", "false")  # "" is no number: NULL
+    try:
+        produce(lake, *MIXED)
+        lake.run(hook(lake))
+        produce(lake, ("g", "3"), ("h", "4"))
+        lake.run(hook(lake))
+    finally:
+        lake.spark.conf.unset("spark.sql.ansi.enabled")
+
+    assert offsets(lake) == [0, 4, 5, 6, 7]
+    rows = {row["_source_offset"]: row for row in aside(lake)}
+    assert {offset: sorted(row["_recon_reasons"]) for offset, row in rows.items()} == {
+        1: ["has_key"], 2: ["small"], 3: ["has_key", "small"],
+    }  # fmt: skip
+    one = rows[3]
+    assert (one["_batch_id"], one["_recon_epoch"], one["_recon_release"], one["n"]) == (0, 0, None, 88)
+    counts = [(e.rows_read, e.rows_written, e.rows_quarantined, e.rows_filtered) for e in lake.entries()]
+    assert counts == [(6, 3, 3, 0), (2, 2, 0, 0)]
+    assert rows_by_batch(Storage(str(place(lake)))) == {(0, 0): 3}  # nothing is written where nothing fails
+    assert "post-batch check has_key: fail 2" in caplog.text and "put aside" in caplog.text
+    assert "post-batch check told: fail 1" in caplog.text
+
+    run = lake.audit()
+    assert run.pipelines[0].answer == "complete" and failing(run) == set()
+    of_rows = next(r for r in run.results if r.check == "source_rows")
+    assert of_rows.evidence["proved_by_counts"] == 2
+
+    # a record that both checks hold back, repaired; one that stays as it is; one that is let go by force
+    done = release(lake.project, "p", repair={"k": "coalesce(k, 'unknown')"}, spark=lake.spark)
+    assert (done.number, done.rows, done.failing) == (0, 1, 2)
+    fixed = {r["_source_offset"]: r for r in lake.rows()}[1]
+    assert (fixed["k"], fixed["_batch_id"]) == ("unknown", 0) and "_recon_id" not in fixed.asDict()
+
+    def repaired(frame: DataFrame) -> DataFrame:
+        return frame.selectExpr("*").withColumns({"n": frame["n"] % 10})
+
+    again = release(lake.project, "p", "s", repair=repaired, where="k IS NOT NULL", spark=lake.spark)
+    assert (again.number, again.rows, again.failing) == (1, 1, 0)
+    forced = release(lake.project, "p", force=True, spark=lake.spark)
+    assert (forced.number, forced.rows) == (2, 1)
+    assert release(lake.project, "p", force=True, spark=lake.spark).number is None
+
+    assert offsets(lake) == list(range(8))
+    assert [row["_recon_release"] for row in aside(lake)] == [0, 1, 2]
+    released = lake.entries()[2:]
+    assert [(e.epoch, e.batch_id, e.status, e.rows_written, e.offsets) for e in released] == [
+        (-1, n, "released", 1, ()) for n in range(3)
+    ]
+    after = lake.audit()
+    assert after.pipelines[0].answer == "complete" and failing(after) == set()
+    assert after.pipelines[0].sinks[0].batches == 2 and after.pipelines[0].sinks[0].rows_written == 8
+    assert not findings(after, "NEW_EPOCH", "UNSTAMPED", "DUPLICATE", "LEDGER_MISSING")
+
+    # the stream goes on behind the releases
+    produce(lake, ("i", "5"), (None, "6"))
+    lake.run(hook(lake))
+    assert [(e.epoch, e.batch_id, e.rows_quarantined) for e in lake.entries()][-1] == (0, 2, 1)
+    (summary,) = summaries(lake.project, reason="has_key")
+    assert (summary.pending, summary.released) == (1, 2)
+    assert [dict(b) for b in summary.batches] == [
+        {"epoch": 0, "batch_id": 2, "pending": 1, "released": 0},
+        {"epoch": 0, "batch_id": 0, "pending": 0, "released": 2},
+    ]
+    assert {r["reason"]: (r["pending"], r["released"]) for r in summary.reasons} == {
+        "has_key": (1, 2), "small": (0, 1),
+    }  # fmt: skip
+    assert summary.samples[0]["_source_offset"] == 9
+
+    # the ledger is lost: the quarantine's own log tells what was put aside
+    for kept in ("ledger", "results"):
+        (lake.path / "recon" / kept).rename(lake.path / f"lost-{kept}")
+    rebuild(lake.project)
+    assert {(e.epoch, e.batch_id): e.rows_quarantined for e in lake.entries() if e.epoch == 0} == {
+        (0, 0): 3, (0, 1): None, (0, 2): 1,
+    }  # fmt: skip
+    assert lake.audit().pipelines[0].answer == "complete"
+
+    # someone removes a row from the quarantine: counts still add up, and the audit looks anyway
+    lake.spark.sql(f"DELETE FROM delta.`{place(lake)}` WHERE _source_offset = 9")
+    last = lake.audit()
+    assert last.pipelines[0].answer == "not complete"
+    assert [(f.start_offset, f.end_offset) for f in findings(last, "GAP")] == [(9, 10)]
+
+
+class Dies(ForeachBatch):
+    """Ends between the sink's commit and the quarantine, or between the quarantine and the ledger."""
+
+    at = ""
+
+    def _before_ledger(self, entry: Any) -> None:
+        if self.at == "ledger":
+            raise RuntimeError("died here")
+
+    def _written(self, *arguments: Any) -> Any:
+        done = super()._written(*arguments)
+        if self.at == "quarantine":
+            raise RuntimeError("died here")
+        return done
+
+
+@pytest.mark.parametrize("at", ["quarantine", "ledger"])
+def test_a_crash_between_the_writes_is_repaired_by_the_replay(make_lake: MakeLake, at: str) -> None:
+    lake = make_lake(sink={"post_batch": (HAS_KEY,)})
+    produce(lake, ("a", "1"), (None, "2"), (None, "3"))
+    dies = hook(lake, Dies)
+    dies.at = at
+    with pytest.raises(StreamingQueryException, match="died here"):
+        lake.run(dies)
+    assert offsets(lake) == [0] and lake.entries() == []
+    assert place(lake).exists() == (at == "ledger")
+
+    def ends_after(frame: DataFrame, batch_id: int) -> None:
+        whole(frame, batch_id)
+        raise RuntimeError("died after")
+
+    whole = hook(lake)
+    with pytest.raises(StreamingQueryException, match="died after"):
+        lake.run(ends_after)  # and once more, behind the entry
+    lake.run(hook(lake))
+    assert offsets(lake) == [0] and [row["_source_offset"] for row in aside(lake)] == [1, 2]
+    told = [(e.status, e.rows_written, e.rows_quarantined) for e in lake.entries()]
+    restored = None if at == "quarantine" else 2
+    assert told == [("rebuilt", 1, restored), ("already_committed", 1, 2), ("already_committed", 1, 2)]
+    run = lake.audit()
+    assert run.pipelines[0].answer == "complete" and failing(run) == set()
+
+
+def test_thresholds_and_stops_write_nothing_and_a_repair_goes_on(make_lake: MakeLake) -> None:
+    lake = make_lake(sink={"post_batch": (HAS_KEY,), "quarantine": QuarantineConfig(stop_above=0.25)})
+    produce(lake, ("a", "1"), (None, "2"), ("c", "3"), ("d", "4"))
+    lake.run(hook(lake))  # a quarter is not above a quarter
+    assert [(e.rows_written, e.rows_quarantined) for e in lake.entries()] == [(3, 1)]
+    produce(lake, ("a", "1"), (None, "2"), (None, "3"))
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException) as caught:
+            lake.run(hook(lake))
+        assert "2 of 3 rows of micro-batch 1 (66.67%) fail has_key" in said(caught)
+        assert "stop_above allows 25.00%" in said(caught) and "nothing of it was written" in said(caught)
+        assert len(lake.entries()) == 1 and len(aside(lake)) == 1 and offsets(lake) == [0, 2, 3]
+
+    lake.sink = {"post_batch": (spec("accepted_values", "stop", column_name="n", values=(1,), alias="one"),)}
+    with pytest.raises(StreamingQueryException) as caught:
+        lake.run(hook(lake))
+    assert "post-batch check one: fail 2" in said(caught) and "nothing of micro-batch 1 was written" in said(caught)
+    assert len(lake.entries()) == 1 and offsets(lake) == [0, 2, 3]
+
+    lake.sink = {"post_batch": (spec("accepted_values", "stop", column_name="n", values=(1,), error_if=">2"), HAS_KEY)}
+    lake.run(hook(lake))
+    assert [(e.attempt, e.rows_written, e.rows_quarantined) for e in lake.entries()][1:] == [(1, 1, 2)]
+    assert lake.audit().pipelines[0].answer == "complete"
+
+
+def test_a_check_that_cannot_be_put(make_lake: MakeLake, caplog: pytest.LogCaptureFixture) -> None:
+    lake = make_lake()
+    produce(lake, ("a", "1"), ("b", "0"))
+    for action in ("quarantine", "stop"):
+        lake.sink = {"post_batch": (spec("not_null", action, column_name="gone", alias="bad"),)}
+        with pytest.raises(StreamingQueryException) as caught:
+            lake.run(hook(lake))
+        assert "bad" in said(caught) and "no column 'gone'" in said(caught)
+        # known only when the rows are read: dividing by zero
+        lake.sink = {"post_batch": (spec("not_null", action, column_name="k", where="1 / n > 0", alias="odd"),)}
+        with pytest.raises(StreamingQueryException) as caught:
+            lake.run(hook(lake))
+        assert "post-batch check odd: " in said(caught) and "nothing of micro-batch 0 was written" in said(caught)
+    assert not lake.table.exists() and lake.entries() == []
+
+    lake.sink = {
+        "post_batch": (
+            spec("not_null", "warn", column_name="gone", alias="bad"),
+            spec("not_null", "warn", column_name="k", where="1 / n > 0", alias="odd"),
+            HAS_KEY,
+        )
+    }
+    lake.run(hook(lake))
+    assert "post-batch check bad: error" in caplog.text and "post-batch check odd: error" in caplog.text
+    assert offsets(lake) == [0, 1] and lake.entries()[0].rows_quarantined == 0
+
+    lake.sink = {"post_batch": (spec("unique", column_name="k"),)}
+    with pytest.raises(ConfigError, match="cannot put rows aside: unique judges the micro-batch"):
+        hook(lake)
+    lake.sink = {"post_batch": (HAS_KEY,), "quarantine": QuarantineConfig(target="table")}
+    with pytest.raises(ConfigError, match="is the table of sink s"):
+        hook(lake)
+
+
+def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake, monkeypatch: Any) -> None:
+    lake = make_lake(sink={"post_batch": (HAS_KEY,)})
+    produce(lake, ("a", "1"), (None, "2"), (None, "3"), (None, "4"))
+    lake.run(hook(lake))
+
+    def die(*_: Any) -> None:
+        raise RuntimeError("died here")
+
+    with monkeypatch.context() as patched:  # claimed, not written
+        patched.setattr(_Desk, "_writer", die)
+        with pytest.raises(RuntimeError):
+            release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
+    assert lake.audit().pipelines[0].answer == "complete"  # the row is in quarantine, whatever becomes of it
+    with monkeypatch.context() as patched:  # finishes 0; claims and writes 1, and does not enter it
+        patched.setattr(_Desk, "_before_ledger", lambda desk: die() if len(desk._recorded()) else None)
+        with pytest.raises(RuntimeError):
+            release(lake.project, "p", repair={"k": "'y'"}, where="n = 3", spark=lake.spark)
+    run = lake.audit()
+    assert findings(run, "LEDGER_MISSING") and failing(run) == set()
+    done = release(lake.project, "p", repair={"k": "'z'"}, spark=lake.spark)
+    assert (done.finished, done.number, done.rows) == ((1,), 2, 1)
+    assert {r["_source_offset"]: r["k"] for r in lake.rows()} == {0: "a", 1: "x", 2: "y", 3: "z"}
+    assert [(e.batch_id, e.rows_written) for e in lake.entries() if e.epoch == -1] == [(0, 1), (1, 1), (2, 1)]
+
+    # the next claim was a function's: only the caller has it
+    produce(lake, (None, "5"))
+    lake.run(hook(lake))
+    with monkeypatch.context() as patched:
+        patched.setattr(_Desk, "_writer", die)
+        with pytest.raises(RuntimeError):
+            release(lake.project, "p", repair=lambda f: f.withColumn("k", f["n"].cast("string")), spark=lake.spark)
+    with pytest.raises(ConfigError, match="its repair was a function"):
+        release(lake.project, "p", spark=lake.spark)
+    with pytest.raises(SinkError, match="now fail the checks"):
+        release(lake.project, "p", repair=lambda f: f, spark=lake.spark)
+    done = release(lake.project, "p", repair=lambda f: f.withColumn("k", f["n"].cast("string")), spark=lake.spark)
+    assert (done.finished, done.number) == ((3,), None) and {r["k"] for r in lake.rows()} == set("axyz5")
+    assert statuses(lake.audit())["source_rows"] == "pass"
+
+    for repair, why in (
+        ({"nope": "1"}, "no column 'nope'"),
+        ({"_batch_id": "1"}, "cannot be set"),
+        ({"k": "nope + 1"}, "cannot be applied"),
+        (lambda f: f.drop("_recon_id"), "without _recon_id"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            release(lake.project, "p", repair=repair, spark=lake.spark)
+    with pytest.raises(ConfigError, match="is no condition"):
+        release(lake.project, "p", where="nope = 1", spark=lake.spark)
+    assert json.loads((place(lake) / "_delta_log" / f"{0:020d}.json").read_text().splitlines()[0])

@@ -1,0 +1,171 @@
+"""What the judges make of rows in quarantine, and of releases, which are no micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from recon.checks.base import EvidenceCheck
+from recon.checks.checkpoint_commits import CheckpointCommits
+from recon.checks.delta_history import DeltaHistory
+from recon.checks.ledger_integrity import LedgerIntegrity
+from recon.checks.offset_continuity import OffsetContinuity
+from recon.checks.source_rows import SourceRows
+from recon.facts import sink_facts
+from recon.model import Code, DeltaWitness, RowsWitness, Unavailable, Verdict
+from tests.unit.builders import (
+    NOW,
+    SINK,
+    Entry,
+    codes,
+    commit,
+    delta,
+    gone,
+    group,
+    ledger,
+    rows,
+    told,
+    witnesses,
+)
+
+CHECK = SourceRows()
+ASIDE = Entry(1, (10, 20), rows_written=7, rows_quarantined=3)
+BOTH = ledger(Entry(0, (0, 10)), ASIDE)
+
+
+def release(number: int, written: int, **head: Any) -> Entry:
+    fields = {"epoch": -1, "status": "released", "rows_read": written, "rows_written": written, "query_id": "release"}
+    return Entry(number, **{**fields, **head})
+
+
+def log(*commits: Any, exists: bool = True) -> dict[str, DeltaWitness]:
+    return {SINK: replace(delta(*commits), exists=exists)}
+
+
+def deletion(version: int) -> Any:
+    return commit(version, operation="DELETE", files_removed=1, rows_added=0, rows_removed=2)
+
+
+def judged(found: RowsWitness | None = None, slice_: Any = BOTH, **fields: Any) -> Verdict:
+    return CHECK.judge(witnesses(slice_, **({"rows": found} if found else {}), **fields))
+
+
+def wants(slice_: Any = BOTH, **fields: Any) -> bool:
+    return CHECK.wants_rows(witnesses(slice_, **fields))
+
+
+# -- counts ------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_of_the_log_that_changes_no_number_of_rows_asks_nothing() -> None:
+    claimed = commit(
+        2, operation="MERGE", files_removed=1,
+        operation_metrics={"numTargetRowsUpdated": "2", "numTargetRowsDeleted": "0"},
+    )  # fmt: skip
+    assert not wants(quarantine=log(commit(1), claimed))
+
+
+@pytest.mark.parametrize(
+    ("quarantine", "why"),
+    [
+        (log(commit(1), deletion(2)), "version 2 of the quarantine table removed rows"),
+        (log(exists=False), "there is no quarantine table"),
+        ({}, "there is no quarantine table"),
+        (Unavailable("quarantine", "torn"), "that log was not read (torn)"),
+    ],
+)
+def test_a_quarantine_that_may_have_lost_rows_needs_them(quarantine: Any, why: str) -> None:
+    assert wants(quarantine=quarantine)
+    verdict = judged(quarantine=quarantine)
+    assert verdict.unproved is not None and why in verdict.unproved
+
+
+def test_without_quarantined_rows_its_log_is_nobodys_business() -> None:
+    assert not wants(ledger(Entry(0, (0, 10))), quarantine=gone("quarantine"))
+
+
+def test_quarantine_is_no_transform() -> None:
+    """Rows read are more than rows written, and still a shortage elsewhere is a loss and not a filter."""
+    short = ledger(ASIDE, Entry(2, (20, 30), rows_read=10, rows_written=9, rows_filtered=0))
+    assert wants(short)
+
+
+def test_a_restored_entry_learns_from_its_replay() -> None:
+    restored = Entry(1, (10, 20), rows_read=None, rows_written=7, rows_quarantined=None, rows_filtered=None,
+                     status="rebuilt", sink_version=1)  # fmt: skip
+    replay = Entry(1, (10, 20), rows_read=None, rows_written=7, rows_quarantined=3, rows_filtered=None, attempt=2,
+                   status="already_committed", sink_version=1)  # fmt: skip
+    assert wants(ledger(Entry(0, (0, 10)), restored))
+    assert not wants(ledger(Entry(0, (0, 10)), restored, replay))
+
+
+# -- rows --------------------------------------------------------------------------------------------------------
+
+SINK_ROWS = rows(group(0, (0, 10)), group(1, (10, 17)))
+LOST = log(commit(1), deletion(2))
+
+
+def test_offsets_in_quarantine_are_explained() -> None:
+    verdict = judged(replace(SINK_ROWS, quarantined=(group(1, (17, 20)),)), quarantine=LOST)
+    assert verdict.failures == 0 and verdict.unproved is None
+    assert verdict.evidence["explained"] == {"quarantined": 3} and codes(verdict) == [Code.EXPLAINED]
+    assert CHECK.questions(witnesses(BOTH, rows=replace(SINK_ROWS, quarantined=(group(1, (17, 20)),)))) == {}
+
+
+def test_released_rows_are_neither_missing_nor_doubled() -> None:
+    there = rows(group(0, (0, 10)), group(1, (10, 18)))
+    slice_ = ledger(Entry(0, (0, 10)), ASIDE, release(0, 1))
+    verdict = judged(replace(there, quarantined=(group(1, (17, 20)),)), slice_, quarantine=LOST)
+    assert verdict.failures == 0 and verdict.evidence["explained"] == {"quarantined": 2}
+    assert Code.DUPLICATE not in codes(verdict) and Code.UNSTAMPED not in codes(verdict)
+
+
+def test_rows_deleted_from_quarantine_are_a_gap() -> None:
+    verdict = judged(replace(SINK_ROWS, quarantined=(group(1, (17, 18)),)), quarantine=LOST)
+    assert told(verdict) == [("GAP", 0, 18, 20)]
+    assert "from the sink or from its quarantine" in verdict.message
+
+
+def test_what_was_filtered_is_told_apart_from_what_was_put_aside() -> None:
+    slice_ = ledger(Entry(0, (0, 10), rows_read=10, rows_written=5, rows_quarantined=3, rows_filtered=2))
+    found = rows(group(0, (0, 5)), quarantined=(group(0, (5, 8)),))
+    verdict = judged(found, slice_, quarantine=LOST)
+    assert verdict.failures == 0 and verdict.evidence["explained"] == {"quarantined": 3, "filtered": 2}
+
+
+# -- releases ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_release_is_no_micro_batch(place: int) -> None:
+    entries = [Entry(0, (0, 10), sink_version=0), Entry(1, (10, 20), sink_version=1)]
+    entries.insert(place, release(0, 3, sink_version=2))
+    slice_ = ledger(*entries)
+    verdict = OffsetContinuity().judge(witnesses(slice_))
+    assert codes(verdict) == [] and verdict.evidence["batches"] == 2
+    assert codes(LedgerIntegrity().judge(witnesses(slice_))) == []
+    assert judged(None, slice_).evidence["batches"] == 2
+    drawn = sink_facts(
+        name=SINK, kind="delta", target="t", guarantee="g", ledger=slice_, kafka=gone("kafka"), results=(), now=NOW
+    )
+    assert (drawn.batches, drawn.epochs, drawn.rows_written, len(drawn.points)) == (2, 1, 23, 2)
+
+
+def test_its_commit_is_ours_and_must_be_there() -> None:
+    first, again = Entry(0, (0, 10), sink_version=0), release(0, 3, sink_version=1)
+    slice_ = ledger(first, again)
+    check: Callable[..., Verdict] = lambda *commits: DeltaHistory().judge(witnesses(slice_, delta=delta(*commits)))  # noqa: E731
+    assert codes(check(commit(0, first), commit(1, again))) == []
+    orphan = check(commit(0, first))
+    assert codes(orphan) == [Code.LEDGER_ORPHAN] and "release 0 from quarantine" in orphan.message
+    missing = DeltaHistory().judge(witnesses(ledger(first), delta=delta(commit(0, first), commit(1, again))))
+    assert codes(missing) == [Code.LEDGER_MISSING] and "release 0 from quarantine" in missing.message
+
+
+def test_checks_of_a_ledger_that_holds_releases_alone() -> None:
+    checks: list[EvidenceCheck] = [OffsetContinuity(), SourceRows(), CheckpointCommits()]
+    for check in checks:
+        assert check.judge(witnesses(ledger(release(0, 3)))).failures == 0

@@ -1,0 +1,108 @@
+"""Quarantine without Spark: which checks can put rows aside, where the table lies, what the command line says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cli import Ended, project, recon  # noqa: F401 - fixtures
+
+from recon.checks import registry
+from recon.checks.registry import bind_post_batch
+from recon.errors import ConfigError
+from recon.hook import foreach_batch
+from recon.ledger.quarantined import location
+from recon.ledger.rebuild import entry_of
+from recon.project import CheckConfig, CheckSpec, LedgerConfig, Pipeline, Project, QuarantineConfig, Sink
+from recon.quarantine.rows import RowChecks, names_rows
+from recon.quarantine.table import open_quarantine
+from tests.unit.builders import Entry, commit
+
+
+def made(*tests: CheckSpec, ledger: LedgerConfig | None = None, **sink: Any) -> Project:
+    out = Sink(name="s", target="lake/s", post_batch=tests, **sink)
+    pipe = Pipeline(name="p", checkpoint="c", sinks=(out,))
+    return Project(
+        name="x", ledger=ledger or LedgerConfig(location="lake/_recon"), pipelines=(pipe,), project_dir=Path("/x")
+    )
+
+
+def spec(test: str, on_failure: Any = "quarantine", **arguments: Any) -> CheckSpec:
+    return CheckSpec(test=test, arguments=arguments, config=CheckConfig(on_failure=on_failure))
+
+
+NOT_NULL = spec("not_null", column_name="a")
+
+
+def test_row_checks_are_told_from_the_others() -> None:
+    lake = made(NOT_NULL, spec("not_null", "stop", column_name="b"), spec("unique", "stop", column_name="a"))
+    checks = RowChecks(bind_post_batch(lake, "p", "s"))
+    assert [b.check.test for b in checks.bounds] == ["not_null", "not_null"]
+    assert [b.check.test for b in checks.others] == ["unique"]
+    assert checks.puts_aside and checks.stops
+    alone = RowChecks(bind_post_batch(made(spec("unique", "stop", column_name="a")), "p", "s"))
+    assert not alone.bounds and not alone.puts_aside and not alone.stops
+
+
+@pytest.mark.parametrize(
+    "check", [spec("unique", column_name="a"), spec("unique_combination_of_columns", combination_of_columns=("a", "b"))]
+)
+def test_a_check_without_failing_rows_cannot_put_aside(check: CheckSpec) -> None:
+    with pytest.raises(ConfigError, match=rf"post-batch check {check.test}.*cannot put rows aside.*warn or stop"):
+        foreach_batch(made(check), pipeline="p")
+
+
+@pytest.mark.parametrize("name", sorted(registry.REGISTRY))
+def test_every_check_is_one_or_the_other(name: str) -> None:
+    """A check that names failing rows must not need more than the row to be judged."""
+    found = registry.check_class(name)
+    if found.kind == "data":
+        fields = {f.name: f.default for f in dataclasses.fields(found)}
+        blank = object.__new__(found)
+        blank.__dict__.update(fields)
+        assert names_rows(blank) in (True, False)  # type: ignore[arg-type]
+        assert not (names_rows(blank) and (blank.judges_empty or blank.remembers))  # type: ignore[arg-type, attr-defined]
+
+
+def test_where_the_table_lies() -> None:
+    lake = made(NOT_NULL)
+    assert location(lake, "p", lake.pipelines[0].sinks[0]) == "/x/lake/_recon/quarantine/p/s"
+    other = made(NOT_NULL, quarantine=QuarantineConfig(target="lake/aside"))
+    assert location(other, "p", other.pipelines[0].sinks[0]) == "/x/lake/aside"
+
+
+def test_a_catalog_ledger_needs_a_target() -> None:
+    catalog = LedgerConfig(table="a.b.c", writer="spark")
+    with pytest.raises(ConfigError, match=r"no folder for quarantined rows; set the sink's `quarantine: \{target"):
+        foreach_batch(made(NOT_NULL, ledger=catalog), pipeline="p")
+    foreach_batch(made(NOT_NULL, ledger=catalog, quarantine=QuarantineConfig(target="lake/q")), pipeline="p")
+    foreach_batch(made(spec("not_null", "stop", column_name="a"), ledger=catalog), pipeline="p")
+
+
+def test_the_sinks_own_table_is_no_place_for_quarantine() -> None:
+    lake = made(NOT_NULL, quarantine=QuarantineConfig(target="/x/lake/s/"))
+    with pytest.raises(ConfigError, match="is the table of sink s"):
+        open_quarantine(lake, lake.pipelines[0], lake.pipelines[0].sinks[0])
+
+
+def test_a_restored_entry_says_what_the_quarantine_says() -> None:
+    from datetime import UTC, datetime
+
+    stamped = commit(3, Entry(1, (0, 10), rows_written=7))
+    at = datetime(2026, 11, 21, tzinfo=UTC)
+    restored = entry_of(stamped, target="t", kind="delta", guarantee="g", restored_at=at, rows_quarantined=3)
+    assert (restored.status, restored.rows_written, restored.rows_quarantined) == ("rebuilt", 7, 3)
+
+
+def test_show_where_nothing_was_put_aside(recon: Callable[..., Ended], project: Path) -> None:  # noqa: F811
+    assert recon("quarantine", "show") == Ended(0, "", "Nothing was ever put aside.\n")
+    assert recon("quarantine", "show", "--output", "json").out == "[]\n"
+
+
+def test_mistakes_on_the_command_line(recon: Callable[..., Ended], project: Path) -> None:  # noqa: F811
+    wrong = recon("quarantine", "release", "--pipeline", "orders", "--set", "amount")
+    assert wrong.code == 2 and "is not of the form" in wrong.err
+    assert recon("quarantine", "release", "--pipeline", "nope").code == 2
