@@ -30,6 +30,25 @@ from recon.sql_tests import MODEL, Generic, SqlTests
 REGISTRY: dict[str, str] = {
     "not_null": "recon.checks.rows:NotNull",
     "accepted_values": "recon.checks.rows:AcceptedValues",
+    "not_empty_string": "recon.checks.rows:NotEmptyString",
+    "accepted_range": "recon.checks.rows:AcceptedRange",
+    "matches_regex": "recon.checks.rows:MatchesRegex",
+    "expression_is_true": "recon.checks.rows:ExpressionIsTrue",
+    "row_count": "recon.checks.columns:RowCount",
+    "not_null_proportion": "recon.checks.columns:NotNullProportion",
+    "not_constant": "recon.checks.columns:NotConstant",
+    "at_least_one": "recon.checks.columns:AtLeastOne",
+    "column_mean": "recon.checks.columns:ColumnMean",
+    "column_min": "recon.checks.columns:ColumnMin",
+    "column_max": "recon.checks.columns:ColumnMax",
+    "column_sum": "recon.checks.columns:ColumnSum",
+    "column_stddev": "recon.checks.columns:ColumnStddev",
+    "column_quantile": "recon.checks.columns:ColumnQuantile",
+    "freshness": "recon.checks.times:Freshness",
+    "recency": "recon.checks.times:Recency",
+    "volume_anomaly": "recon.checks.anomaly:VolumeAnomaly",
+    "metric_anomaly": "recon.checks.anomaly:MetricAnomaly",
+    "schema_contract": "recon.checks.schema:SchemaContract",
     "unique": "recon.checks.keys:Unique",
     "unique_combination_of_columns": "recon.checks.keys:UniqueCombinationOfColumns",
     "expectation_suite": "recon.checks.gx:ExpectationSuite",
@@ -187,9 +206,10 @@ def _at(spec: CheckSpec) -> str:
 
 
 def _arguments_of_class(found: type[Check], spec: CheckSpec) -> dict[str, Any]:
-    """The item's arguments, by the class's dataclass fields."""
-    taken = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(found) if f.init}
-    return _arguments(spec, taken)
+    """The item's arguments, by the class's dataclass fields; a field `columns_` is the argument `columns`."""
+    taken = {f.name.rstrip("_"): f for f in fields(found) if f.init}
+    must = {name: f.default is MISSING and f.default_factory is MISSING for name, f in taken.items()}
+    return {taken[name].name: value for name, value in _arguments(spec, must).items()}
 
 
 def _arguments(spec: CheckSpec, taken: Mapping[str, bool]) -> dict[str, Any]:
@@ -232,7 +252,7 @@ def _instance(found: type[Check], test: str, arguments: Mapping[str, Any]) -> Ch
         return cast(Check, _validator(found).validate_python(arguments))
     except ValidationError as error:
         first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"])
+        path = ".".join(str(part).rstrip("_") for part in first["loc"])
         raise ConfigError(f"{test}'s argument {path!r} cannot be {first['input']!r}: {first['msg'].lower()}") from error
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from recon.checks.base import Measure, RowCheck, count_if
+from recon.checks._bounds import Bounded, OfColumn, as_column, settled
+from recon.checks.base import EachRow
+from recon.checks.parts import spark_says
 from recon.errors import ConfigError
-from recon.model import Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
+# dbt_utils trims blanks, tabs and line ends.
+_WHITESPACE = " \t\n\r\f\x0b"
+
 
 @dataclass(frozen=True, kw_only=True)
-class NotNull(RowCheck):
+class NotNull(OfColumn, EachRow):
     """Rows whose column is NULL.
 
     Failures are rows. NaN and the empty string are values, not NULL. A table (or `where`) with no rows is
@@ -27,15 +31,6 @@ class NotNull(RowCheck):
     """
 
     test: ClassVar[str] = "not_null"
-    column_name: str
-
-    def label(self) -> str:
-        """The column."""
-        return self.column_name
-
-    def columns(self) -> Sequence[str]:
-        """The one column."""
-        return (self.column_name,)
 
     def failing(self) -> Column:
         """The column is NULL."""
@@ -43,22 +38,13 @@ class NotNull(RowCheck):
 
         return F.col(self.column_name).isNull()
 
-    def measures(self) -> Mapping[str, Measure]:
-        """Rows whose column is NULL."""
-        return {"nulls": count_if(self.failing())}
-
-    def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by the number of NULLs."""
-        nulls, rows = measured["nulls"], measured["rows"]
-        return Verdict(
-            failures=nulls,
-            message=f"{self.column_name} is NULL in {nulls} of {rows} rows" if nulls else "",
-            evidence={"rows": rows},
-        )
+    def said(self, failures: int, rows: int) -> str:
+        """How many are NULL."""
+        return f"{self.column_name} is NULL in {failures} of {rows} rows"
 
 
 @dataclass(frozen=True, kw_only=True)
-class AcceptedValues(RowCheck):
+class AcceptedValues(OfColumn, EachRow):
     """Rows whose column holds a value outside a list.
 
     Failures are rows (dbt counts distinct values). NULL is accepted, as in dbt: add `not_null` where it is
@@ -70,10 +56,16 @@ class AcceptedValues(RowCheck):
         values: the accepted values. Each is read as a value of the column's type, so that `[1, 2]` and
             `["1", "2"]` mean the same; one that is no value of that type accepts nothing.
         quote: false takes strings in `values` as SQL expressions, such as `date '2026-01-01'`.
+
+    Example:
+        columns:
+          - name: status
+            data_tests:
+              - accepted_values:
+                  arguments: {values: [new, paid, shipped]}
     """
 
     test: ClassVar[str] = "accepted_values"
-    column_name: str
     values: tuple[Any, ...]
     quote: bool = True
     column_type: Any = field(default=None, init=False, repr=False, compare=False)
@@ -88,10 +80,6 @@ class AcceptedValues(RowCheck):
     def label(self) -> str:
         """The column and the values, like dbt's."""
         return "__".join([self.column_name, *(_text(v) for v in self.values)])
-
-    def columns(self) -> Sequence[str]:
-        """The one column."""
-        return (self.column_name,)
 
     def fit(self, types: Mapping[str, DataType]) -> Self:
         """The check that reads its values as values of the column's type."""
@@ -108,20 +96,9 @@ class AcceptedValues(RowCheck):
         accepted = F.coalesce(column.isin(*(self._literal(v) for v in self.values)), F.lit(False))
         return column.isNotNull() & ~accepted
 
-    def measures(self) -> Mapping[str, Measure]:
-        """Rows outside the list."""
-        return {"others": count_if(self.failing())}
-
-    def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by the number of rows outside the list."""
-        others, rows = measured["others"], measured["rows"]
-        return Verdict(
-            failures=others,
-            message=f"{self.column_name} is none of the {len(self.values)} accepted values in {others} of {rows} rows"
-            if others
-            else "",
-            evidence={"rows": rows},
-        )
+    def said(self, failures: int, rows: int) -> str:
+        """How many are outside the list."""
+        return f"{self.column_name} is none of the {len(self.values)} accepted values in {failures} of {rows} rows"
 
     def _literal(self, value: Any) -> Column:
         from pyspark.sql import functions as F
@@ -130,6 +107,230 @@ class AcceptedValues(RowCheck):
             return F.expr(value)
         literal = F.lit(_text(value))
         return literal if self.column_type is None else literal.try_cast(self.column_type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedRange(OfColumn, Bounded, EachRow):
+    """Rows whose column lies outside a range (dbt_utils' test of this name).
+
+    Failures are rows. NULL is accepted, and so is a row in which a bound's expression gives NULL, as in dbt_utils:
+    add `not_null` where it is not. NaN is in no range. A table (or `where`) with no rows is skipped. Costs nothing
+    beyond the one scan that all row checks of the table share.
+
+    Args:
+        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+        min_value: the least value: a number, a date or time (UTC where it names no zone), or an SQL expression,
+            which may name other columns. Text that reads as a date is one where the column is a date or timestamp.
+        max_value: the greatest value, likewise. At least one of both must be given.
+        inclusive: whether the bounds themselves are accepted.
+
+    Example:
+        columns:
+          - name: amount
+            data_tests:
+              - accepted_range:
+                  arguments: {min_value: 0, max_value: 100000}
+          - name: shipped_at
+            data_tests:
+              - accepted_range:
+                  arguments: {min_value: ordered_at, max_value: current_timestamp()}
+    """
+
+    test: ClassVar[str] = "accepted_range"
+    column_type: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def label(self) -> str:
+        """The column and the bounds."""
+        return "__".join([self.column_name, *self.bounds_label()])
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """The check that reads its bounds as values of the column's type."""
+        type_ = types[self.column_name]
+        bounds = {name: settled(bound, self.column_name, type_) for name, bound in self.bounds().items()}
+        fitted = replace(self, **bounds)
+        object.__setattr__(fitted, "column_type", type_)  # frozen, and not an argument
+        return fitted
+
+    def failing(self) -> Column:
+        """The column is below, above, or NaN."""
+        from functools import reduce
+
+        from pyspark.sql import functions as F
+        from pyspark.sql import types as T
+
+        column, outside = F.col(self.column_name), []
+        if self.min_value is not None:
+            low = as_column(self.min_value, self.column_type)
+            outside.append(column < low if self.inclusive else column <= low)
+        if self.max_value is not None:
+            high = as_column(self.max_value, self.column_type)
+            outside.append(column > high if self.inclusive else column >= high)
+        if isinstance(self.column_type, (T.FloatType, T.DoubleType)):
+            outside.append(F.isnan(column))  # Spark orders NaN above every number
+        return reduce(lambda a, b: a | b, outside)
+
+    def said(self, failures: int, rows: int) -> str:
+        """How many are outside."""
+        return f"{self.column_name} is not {self.range_text()} in {failures} of {rows} rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpressionIsTrue(EachRow):
+    """Rows for which an SQL expression is false (dbt_utils' test of this name).
+
+    Failures are rows. A row for which the expression is NULL passes, as in dbt_utils; write `coalesce(…, false)`
+    where it should not. A table (or `where`) with no rows is skipped. An expression that Spark refuses, that is no
+    condition, or that breaks on some value (such as a cast) is an error of this check alone. Costs nothing beyond the
+    one scan that all row checks of the table share.
+
+    Args:
+        expression: SQL over the table's columns. Listed below a column, it is what follows the column's name, such
+            as `>= 0`.
+        column_name: the column the expression begins with; filled in for a test listed below a column.
+
+    Example:
+        data_tests:
+          - expression_is_true:
+              arguments: {expression: amount = price * quantity}
+        columns:
+          - name: amount
+            data_tests:
+              - expression_is_true:
+                  arguments: {expression: ">= 0"}
+    """
+
+    test: ClassVar[str] = "expression_is_true"
+    expression: str
+    column_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.expression.strip():
+            raise ConfigError("expression is empty; write a condition such as `amount >= 0`")
+
+    def label(self) -> str:
+        """The whole expression."""
+        return self._whole()
+
+    def columns(self) -> Sequence[str]:
+        """The column of a column's test; which others the expression reads is Spark's to find out."""
+        return () if self.column_name is None else (self.column_name,)
+
+    def failing(self) -> Column:
+        """The expression is false."""
+        from pyspark.sql import functions as F
+
+        return ~F.expr(self._whole())
+
+    def said(self, failures: int, rows: int) -> str:
+        """How many are false."""
+        return f"{self._whole()} is false in {failures} of {rows} rows"
+
+    def _whole(self) -> str:
+        return self.expression if self.column_name is None else f"{self.column_name} {self.expression}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchesRegex(OfColumn, EachRow):
+    r"""Rows whose text a regular expression does not match.
+
+    Failures are rows. NULL is accepted: add `not_null` where it is not. The empty string is matched like any other.
+    A table (or `where`) with no rows is skipped; a column that is no string is an error. Costs nothing beyond the one
+    scan that all row checks of the table share.
+
+    Args:
+        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+        regex: a Java regular expression. In YAML, single quotes leave backslashes alone.
+        match: `search` finds it anywhere in the text, `full` wants the whole text.
+        negate: true turns the check around: rows whose text it matches fail.
+
+    Example:
+        columns:
+          - name: order_id
+            data_tests:
+              - matches_regex:
+                  arguments: {regex: 'ord-\d{6}', match: full}
+    """
+
+    test: ClassVar[str] = "matches_regex"
+    regex: str
+    match: Literal["search", "full"] = "search"
+    negate: bool = False
+
+    def label(self) -> str:
+        """The column and the expression."""
+        return f"{self.column_name}__{'not_' if self.negate else ''}{self.regex}"
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """Itself, once Java has taken the expression."""
+        from pyspark.sql import SparkSession
+        from pyspark.sql import functions as F
+
+        _want_text(self, types)
+        try:
+            # A table of one value in the plan: the optimizer evaluates it, and no job runs.
+            SparkSession.active().sql("VALUES ('')").select(F.col("col1").rlike(self._pattern())).collect()
+        except Exception as error:
+            raise ConfigError(f"regex {self.regex!r} is no Java regular expression: {spark_says(error)}") from error
+        return self
+
+    def failing(self) -> Column:
+        """The text is not matched, or matched when it should not be."""
+        from pyspark.sql import functions as F
+
+        matched = F.col(self.column_name).rlike(self._pattern())
+        return matched if self.negate else ~matched
+
+    def said(self, failures: int, rows: int) -> str:
+        """How many are not as they should be."""
+        how = "matches" if self.negate else "does not match"
+        return f"{self.column_name} {how} {self.regex} in {failures} of {rows} rows"
+
+    def _pattern(self) -> str:
+        return rf"\A(?:{self.regex})\z" if self.match == "full" else self.regex
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotEmptyString(OfColumn, EachRow):
+    """Rows whose text is empty (dbt_utils' test of this name).
+
+    Failures are rows. NULL is accepted, as in dbt_utils: add `not_null` where it is not. A table (or `where`) with no
+    rows is skipped; a column that is no string is an error. Costs nothing beyond the one scan that all row checks of
+    the table share.
+
+    Args:
+        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+        trim_whitespace: whether text of nothing but blanks, tabs and line ends is empty.
+    """
+
+    test: ClassVar[str] = "not_empty_string"
+    trim_whitespace: bool = True
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """Itself, on text."""
+        _want_text(self, types)
+        return self
+
+    def failing(self) -> Column:
+        """The text is empty."""
+        from pyspark.sql import functions as F
+
+        text = F.col(self.column_name)
+        return (F.trim(text, F.lit(_WHITESPACE)) if self.trim_whitespace else text) == F.lit("")
+
+    def said(self, failures: int, rows: int) -> str:
+        """How many are empty."""
+        return f"{self.column_name} is empty in {failures} of {rows} rows"
+
+
+def _want_text(check: OfColumn, types: Mapping[str, DataType]) -> None:
+    from pyspark.sql import types as T
+
+    found = types[check.column_name]
+    if not isinstance(found, (T.StringType, T.CharType, T.VarcharType)):
+        raise ConfigError(
+            f"{check.test} is put to text, and column {check.column_name} is {found.simpleString()}; "
+            "use accepted_range or expression_is_true for it"
+        )
 
 
 def _text(value: Any) -> str:

@@ -75,7 +75,7 @@ def test_a_columns_test_gets_its_column():
     ("asked", "sentence"),
     [
         (spec("not_nul", line=7), r"here \(line 7\): there is no check 'not_nul'; did you mean 'not_null'\?"),
-        (spec("zzz"), "here: there is no check 'zzz'; there is accepted_values, .*unique"),
+        (spec("zzz"), "here: there is no check 'zzz'; there is accepted_range, .*unique"),
         (spec("not_null"), "needs the argument 'column_name': list it below a column"),
         (spec("accepted_values", column="s"), "accepted_values needs the argument 'values'"),
         (spec("accepted_values", column="s", values=[]), "values is empty"),
