@@ -388,7 +388,9 @@ class _Gathered:
         first = None
         if not isinstance(slices, Unavailable):
             of_sink = slices[sink.name]
-            recent = of_sink.heads[max(0, of_sink.anchors - 1) :]
+            # A release says nothing of how far the micro-batches have come.
+            anchors = [i for i in range(of_sink.anchors) if not of_sink.heads[i].is_release]
+            recent = of_sink.heads[anchors[-1] if anchors else 0 :]
             versions = [h.sink_version for h in recent if h.sink_version is not None]
             # From the anchor on: a mutation right after it belongs to the period. A slice that holds the whole
             # chain looks at the whole log.

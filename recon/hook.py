@@ -205,6 +205,7 @@ class ForeachBatch:
             # The same object may be started again: then it must look at table and ledger anew, as a new one would.
             self._ledger = self._front = self._held = None
             self._writer, self._aside = open_sink(self.project, self.sink), self._open_aside()
+            self._checks.forget()
             raise
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:

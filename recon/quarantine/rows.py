@@ -64,6 +64,10 @@ class RowChecks:
         """Whether any of them has `on_failure: stop`."""
         return any(bound.config.on_failure == "stop" for bound in self.bounds)
 
+    def forget(self) -> None:
+        """Fits the checks anew; another session may have other functions."""
+        self._fitted = None
+
     def asked(self, frame: DataFrame, name: str) -> Asked:
         """The checks fitted to rows like these; `name` is what messages call them."""
         schema = frame.schema

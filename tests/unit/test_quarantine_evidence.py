@@ -169,3 +169,13 @@ def test_checks_of_a_ledger_that_holds_releases_alone() -> None:
     checks: list[EvidenceCheck] = [OffsetContinuity(), SourceRows(), CheckpointCommits()]
     for check in checks:
         assert check.judge(witnesses(ledger(release(0, 3)))).failures == 0
+
+
+def test_a_commit_that_a_crash_left_unrecorded_is_seen_behind_a_release() -> None:
+    first, crashed = Entry(0, (0, 10), sink_version=0), Entry(1, (10, 20), sink_version=1)
+    releases = [release(n, 3, sink_version=2 + n) for n in range(2)]
+    later = Entry(2, (20, 30), sink_version=4)
+    slice_ = ledger(first, releases[1], later, anchors=2, complete=False)  # release 0 lies before the period
+    commits = [commit(v, e) for v, e in enumerate([first, crashed, *releases, later])]
+    verdict = DeltaHistory().judge(witnesses(slice_, delta=delta(*commits)))
+    assert [(f.code, f.batch_id, f.epoch) for f in verdict.findings] == [(Code.LEDGER_MISSING, 1, 0)]
