@@ -54,6 +54,14 @@ class ExpectationSuite(JointCheck):
             `expect_column_values_to_not_be_null: {column: id}`.
         parameters: values for `$PARAMETER` in the suite, by name.
         expectation: filled in: the one expectation of the suite that a check stands for, as JSON text.
+
+    Example:
+        data_tests:
+          - expectation_suite: {suite: gx/expectations/orders.json}
+          - expectation_suite:
+              arguments:
+                expectations:
+                  - expect_column_values_to_be_between: {column: amount, min_value: 0, mostly: 0.99}
     """
 
     test: ClassVar[str] = "expectation_suite"
