@@ -106,7 +106,7 @@ class Beginning:
         plan = self._plans[bound.unique_id]
         try:
             wanted = rows.filter(~_holds_null(check)) if check.ignores_null else rows
-            parts = self._index_of(bound).begin(wanted.select(_hash(check).alias("h")))
+            parts = self._index_of(bound).begin(wanted.select(_hash(check).alias("h")), measured["rows"])
         except Exception as error:  # Spark raises many kinds; the verdict stands without an index
             said = str(error).strip().splitlines()
             self.refused[bound.unique_id] = f"its keys could not be indexed: {said[0][:200] if said else error!r}"

@@ -8,8 +8,8 @@ each file; looking for the keys of a micro-batch reads them once and keeps none.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from recon.errors import LedgerError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _MANY_PARTS = 32
 _LARGE = 16_000_000  # hashes; parts of that size are not merged any more
+_IN_DRIVER = 10_000_000
+_STEP = 1_000_000
 
 Parts = Mapping[str, int]
 
@@ -36,12 +38,20 @@ class KeyIndex:
         """Nothing is created until the index begins; `options` are delta-rs's storage options."""
         self.uri, self._options = uri, dict(options or {})
 
-    def begin(self, hashes: DataFrame) -> Parts:
-        """A new index, written by Spark, in place of the one there was; returns its part.
+    def begin(self, hashes: DataFrame, rows: int) -> Parts:
+        """A new index in place of the one there was; returns its parts.
 
         Args:
             hashes: one column `h` of 64-bit hashes; equal ones are no harm.
+            rows: about how many; more than the driver should hold are sorted and written by Spark.
         """
+        import numpy as np
+
+        if rows > _IN_DRIVER:
+            return self._begin_in_spark(hashes)
+        return self._write(np.sort(arrow.numbers(hashes.toArrow()["h"])), mode="overwrite")
+
+    def _begin_in_spark(self, hashes: DataFrame) -> Parts:
         from pyspark.sql import functions as F
 
         part = uuid4().hex
@@ -109,25 +119,31 @@ class KeyIndex:
             except Exception as error:
                 raise self._unusable(_one_line(error)) from error
 
-    def _write(self, hashes: Hashes) -> Parts:
+    def _write(self, hashes: Hashes, mode: Literal["append", "overwrite"] = "append") -> Parts:
         import pyarrow as pa
         from deltalake import WriterProperties, write_deltalake
 
         part = uuid4().hex
-        names = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), len(hashes)), [part])
-        rows = pa.table({"h": arrow.array(hashes), "part": names.cast(pa.string())})
+        schema = pa.schema([("h", pa.int64()), ("part", pa.string())])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for first in range(0, len(hashes), _STEP):
+                some = arrow.array(hashes[first : first + _STEP])
+                yield pa.record_batch([some, pa.repeat(arrow.text(part), len(some))], schema=schema)
+
         try:
             write_deltalake(
                 self.uri,
-                rows,
-                mode="append",
+                pa.RecordBatchReader.from_batches(schema, batches()),
+                mode=mode,
+                schema_mode="overwrite" if mode == "overwrite" else None,
                 partition_by=["part"],
                 writer_properties=WriterProperties(compression="UNCOMPRESSED"),
                 storage_options=self._options or None,
             )
         except Exception as error:
             raise self._unusable(_one_line(error)) from error
-        return {part: len(hashes)}
+        return {part: len(hashes)} if len(hashes) else {}
 
     def _read(self, part: str) -> Hashes:
         import numpy as np

@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from data_checks import bound, counted_jobs
 from pyspark.sql import functions as F
@@ -19,6 +20,7 @@ from recon.checks.base import Measure, RowCheck, count_if, greatest, least, tota
 from recon.checks.bound import Bound
 from recon.checks.context import ScanContext
 from recon.checks.runner import run_table
+from recon.checks.sketch import histogram, merged, quantile
 from recon.ledger import open_ledger
 from recon.ledger.ledger import utc_now
 from recon.ledger.state import open_state, state_schema
@@ -154,6 +156,7 @@ def checks(**config: Any) -> list[Bound]:
         bound("accepted_values", {"where": "id % 3 = 0"}, column_name="status", values=["new", "paid"]),
         bound("unique", {"where": "id % 5 != 0"}, column_name="amount"),
         bound("unique_combination_of_columns", combination_of_columns=["a", "b"]),
+        bound("column_quantile", column_name="id", quantile=0.9, min_value=0, approx=True),
     ]
     figures = Bound(check=Figures(), config=CheckConfig(), unique_id="", name="figures", pipeline="p", sink="s")
     return [
@@ -214,7 +217,7 @@ def fed(spark, tmp_path_factory):
     fed.append(0, some_rows(chance, 0, 300))
     fed.append(1, some_rows(chance, 300, 5))
     first = fed.audit(checks())
-    assert scans(first) == ["whole table"] * 5
+    assert scans(first) == ["whole table"] * 6
     assert because(first) == {"nothing was kept yet"}
     assert_as_full(fed, first, checks())
     return fed
@@ -235,7 +238,7 @@ def test_new_batches_alone_give_what_a_full_scan_gives(spark, fed):
             fed.append(batch, some_rows(chance, first, count))
             first, batch = first + count, batch + 1
         found = fed.audit(checks())
-        assert scans(found) == ["new micro-batches"] * 5
+        assert scans(found) == ["new micro-batches"] * 6
         assert {r.evidence["incremental"]["micro_batches"] for r in found} == {batches}
         assert_as_full(fed, found, checks())
     # NULLs leave no trace in a hash: these keys share one, and are two; the third is the second again.
@@ -244,7 +247,7 @@ def test_new_batches_alone_give_what_a_full_scan_gives(spark, fed):
     for n, (a, b) in enumerate(key):
         fed.append(batch + n, [(10**6 + n, a, b, *[None] * 6)])
         found = fed.audit(checks())
-        assert scans(found) == ["new micro-batches"] * 5
+        assert scans(found) == ["new micro-batches"] * 6
         duplicates.append(found[3].evidence["duplicate_keys"])
     assert duplicates == [duplicates[0], duplicates[0], duplicates[0] + 1]
     assert_as_full(fed, found, checks())
@@ -265,7 +268,7 @@ def test_a_replayed_batch_is_counted_once(copy):
     assert_as_full(copy, again, checks())
     # The same batch of a later epoch is another one.
     copy.append(20, rows, epoch=1)
-    assert scans(copy.audit(checks())) == ["new micro-batches"] * 5
+    assert scans(copy.audit(checks())) == ["new micro-batches"] * 6
     # And the same batch twice in the table, which a full scan sees twice, is nothing to add up.
     copy.writer = DeltaAppend(str(copy.table), txn_app_id="another")
     copy.append(20, rows, epoch=1)
@@ -305,19 +308,25 @@ def test_what_else_changed_the_table_makes_it_be_read_again(copy):
     assert said.endswith("it was replaced")
 
 
-def test_a_state_that_does_not_fit_is_measured_anew(copy):
+def test_a_state_that_does_not_fit_is_measured_anew(copy, monkeypatch):
     other = [replace(b, config=b.config.model_copy(update={"where": "id < 100"})) for b in checks()]
     found = copy.audit(other)
     assert because(found) == {"the check, the table's schema or the session's settings changed"}
     assert_as_full(copy, found, other)
+    # More keys than the driver should hold are indexed by Spark.
+    monkeypatch.setattr("recon.ledger.key_index._IN_DRIVER", 0)
     assert because(copy.audit(other, refresh=True)) == {"--full-refresh"}
-    assert because(copy.audit(other)) == {""}
+    monkeypatch.undo()
+    copy.append(1, [(50, "x", "y", "new", 5.0, None, None, None, None)], epoch=5)
+    found = copy.audit(other)
+    assert because(found) == {""}
+    assert_as_full(copy, found, other)
 
     # One index of keys is gone: that check alone reads the table again.
     shutil.rmtree(sorted((copy.folder / "_recon" / "keys").iterdir())[0])
     copy.append(2, [(50, "x", "y", "new", 5.0, None, None, None, None)], epoch=5)
     found = copy.audit(other)
-    assert sorted(scans(found)) == ["new micro-batches"] * 4 + ["whole table"]
+    assert sorted(scans(found)) == ["new micro-batches"] * 5 + ["whole table"]
     assert_as_full(copy, found, other)
     assert because(copy.audit(other)) == {""}
 
@@ -329,7 +338,7 @@ def test_a_state_that_does_not_fit_is_measured_anew(copy):
 
     store.append(arrow.table([row], state_schema()))
     found = copy.audit(other)
-    assert scans(found) == ["whole table"] * 5
+    assert scans(found) == ["whole table"] * 6
     assert "is no JSON object" in because(found).pop()
     assert because(copy.audit(other)) == {""}
 
@@ -343,7 +352,7 @@ def test_two_audits_at_once_count_nothing_twice(copy):
     assert said(mine) == said(theirs)
     copy.append(3, [(902, "x", "q", "new", 5.0, None, None, None, None)], epoch=5)
     found = copy.audit(checks())
-    assert scans(found) == ["new micro-batches"] * 5
+    assert scans(found) == ["new micro-batches"] * 6
     assert_as_full(copy, found, checks())
 
 
@@ -379,3 +388,27 @@ def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path):
     found = fed.audit([good])
     assert found[0].status == "pass" and "there is no ledger" in because(found).pop()
     assert not (tmp_path / "_recon").exists()
+
+
+def test_the_sketch_is_the_same_for_every_split(spark):
+    """Spark's histogram never joins two buckets, on however many partitions."""
+    numbers = [
+        0.0,
+        -0.0,
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+        5e-324,
+        1.7e308,
+        *(-1.001) ** np.arange(0, 9000, 3),
+    ]
+    rows = spark.createDataFrame([(float(v),) for v in numbers] + [(None,)], "v double").repartition(7)
+    measure = histogram(F.col("v"))
+    parts = [rows, rows.filter("v > 1"), rows.filter("NOT v > 1 OR v IS NULL")]
+    whole, one, other = (merged(p.agg(measure.over(None)).collect()[0][0], []) for p in parts)
+    assert merged(one, other) == whole
+    assert sum(count for _, count in whole) == len(numbers)
+    ordered = sorted(numbers, key=lambda v: (v != v, v))
+    for q in (0.01, 0.2, 0.5, 0.77, 0.99):
+        assert quantile(whole, q) == pytest.approx(ordered[int(q * (len(numbers) - 1))], rel=0.0101)
+    assert rows.filter("v IS NULL").agg(measure.over(None)).collect()[0][0] is None

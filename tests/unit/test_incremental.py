@@ -280,7 +280,7 @@ def test_the_index_finds_what_it_was_given(tmp_path):
     index = KeyIndex(str(tmp_path / "keys"))
     chance = np.random.default_rng(4)
     wanted = np.unique(chance.integers(-(2**63), 2**63 - 1, 1000))
-    parts: dict[str, int] = {}
+    parts = index._write(wanted[:0], mode="overwrite")
     assert not index.found(parts, wanted).any()
     known = set()
     for chunk in np.array_split(wanted[::2], 40):
