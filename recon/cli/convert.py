@@ -40,7 +40,7 @@ def import_dbt(
 
     found = read(path)
     _write(found.text, output)
-    left = f"; {len(found.left_out)} things are left to you:" if found.left_out else "."
+    left = f"; left to you are {len(found.left_out)}:" if found.left_out else "."
     typer.echo(f"Took over {found.tests} tests of {found.tables} tables{left}", err=True)
     for sentence in found.left_out:
         typer.echo(f"  {sentence}", err=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,8 +81,10 @@ class _Reading:
         documents = list(self._documents())
         project = self._project_file()
         # First all names, so that source('a', 'b') is known wherever it is met.
+        kinds = ("models", "seeds", "snapshots")
+        nodes = {str(n.get("name")) for _, d in documents for kind in kinds for n in _maps(d.get(kind))}
         for _, document in documents:
-            self._name_sources(document)
+            self._name_sources(document, nodes)
         for file, document in documents:
             self._read(file, document)
         tables = [table for table in self.tables.values() if table.tests or any(c[2] for c in table.columns)]
@@ -129,12 +131,11 @@ class _Reading:
 
     # -- models and sources ---------------------------------------------------------------------------------------
 
-    def _name_sources(self, document: Mapping[str, Any]) -> None:
-        models = {str(m.get("name")) for m in _maps(document.get("models"))}
+    def _name_sources(self, document: Mapping[str, Any], nodes: Collection[str]) -> None:
         for source in _maps(document.get("sources")):
             for table in _maps(source.get("tables")):
                 group, name = str(source.get("name")), str(table.get("name"))
-                taken = name in models or name in self.sources.values()
+                taken = name in nodes or name in self.sources.values()
                 self.sources[group, name] = _name(f"{group}_{name}" if taken else name)
 
     def _read(self, file: Path, document: Mapping[str, Any]) -> None:
@@ -446,13 +447,16 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "'" if _HELD.search(text) else "|" if "\n" in text.strip() and text == text.strip() else None
+    style = "|" if "\n" in text.strip() and text == text.strip() else None
+    if found := _HELD.search(text):
+        style = '"' if found[1] else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _represent)
-# Private-use characters, which YAML lets through: Jinja that is put back when the YAML is written.
-_HELD = re.compile("\ue010(\\d+)\ue011")
+# Private-use characters, which YAML lets through: Jinja that is put back when the YAML is written, and whether it
+# holds single quotes.
+_HELD = re.compile("\ue010(\ue012?)(\\d+)\ue011")
 
 
 def _dumped(value: Any) -> str:
@@ -468,10 +472,11 @@ def _dumped(value: Any) -> str:
 
     def held_back(found: re.Match[str]) -> str:
         held.append(found[0])
-        return f"\ue010{len(held) - 1}\ue011"
+        quotes = "\ue012" if "'" in found[0] else ""
+        return f"\ue010{quotes}{len(held) - 1}\ue011"
 
     text = yaml.dump(hold(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000)
-    return _HELD.sub(lambda found: held[int(found[1])], text).rstrip("\n")
+    return _HELD.sub(lambda found: held[int(found[2])], text).rstrip("\n")
 
 
 def _scalar(text: str) -> str:

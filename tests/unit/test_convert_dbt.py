@@ -202,13 +202,16 @@ data_tests:
     )
     (tmp_path / "marts/deep").mkdir(parents=True)
     (tmp_path / "marts/a.yml").write_text("models: [{name: a, columns: [{name: id, data_tests: [unique]}]}]")
-    (tmp_path / "marts/deep/b.yaml").write_text("models: [{name: b, data_tests: [{row_count: {min_value: 1}}]}]")
+    (tmp_path / "marts/deep/b.yaml").write_text("models: [{name: b, columns: [{name: id, data_tests: [not_null]}]}]")
+    (tmp_path / "marts/0.yml").write_text(
+        "sources: [{name: raw, tables: [{name: a, columns: [{name: x, tests: [unique]}]}]}]"
+    )
     (tmp_path / "tests/generic").mkdir(parents=True)
     (tmp_path / "tests/one.sql").write_text("select 1")
     (tmp_path / "tests/generic/two.sql").write_text("{% test x(model) %}{% endtest %}")
     found = read(tmp_path)
     project = loaded(tmp_path, found)
-    assert project.name == "shop" and list(sinks(project)) == ["a", "b"]
+    assert project.name == "shop" and list(sinks(project)) == ["raw_a", "a", "b"]
     (unique,) = sinks(project)["a"].columns[0].data_tests
     assert unique.config.severity == "warn" and unique.config.store_failures
     assert found.left_out == (
@@ -267,7 +270,7 @@ def test_the_command(tmp_path: Path) -> None:
     out = tmp_path / "recon.yml"
     run = CliRunner().invoke(app, ["import", "dbt", str(tmp_path / "schema.yml")])
     assert run.exit_code == 0 and "pipelines:\n  - name: orders" in run.stdout
-    assert "Took over 14 tests of 4 tables; 5 things are left to you:" in run.stderr
+    assert "Took over 14 tests of 4 tables; left to you are 5:" in run.stderr
     run = CliRunner().invoke(app, ["import", "dbt", str(tmp_path / "schema.yml"), "--output", str(out)])
     assert run.exit_code == 0 and not run.stdout and load(tmp_path, {"day": "1"}).pipelines
     before = out.read_text()
