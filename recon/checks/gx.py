@@ -68,7 +68,7 @@ class ExpectationSuite(JointCheck):
     suite: str | None = None
     project: str | None = None
     expectations: tuple[Any, ...] | None = None
-    parameters: Any = None
+    parameters: dict[str, Any] | None = None
     expectation: str | None = None
 
     @classmethod
@@ -82,6 +82,8 @@ class ExpectationSuite(JointCheck):
                 "expectation_suite needs one of: suite (a JSON file), suite (a name) with project (a folder), or "
                 f"expectations (a list); found {', '.join(sorted(given)) or 'none of them'}"
             )
+        if not isinstance(parameters := arguments.get("parameters") or {}, Mapping):
+            raise ConfigError(f"expectation_suite's argument parameters must be a mapping, found {parameters!r}")
         source = "expectations"
         try:
             if "expectations" in given:
@@ -90,7 +92,7 @@ class ExpectationSuite(JointCheck):
                 file = _file(str(arguments["suite"]), arguments.get("project"), folder)
                 source = f"suite {file}"
                 suite = _read(file)
-            found = list(_expectations(suite, arguments.get("parameters"), source))
+            found = list(_expectations(suite, parameters, source))
         except ConfigError as error:
             found = [{"type": Path(str(arguments.get("suite") or "")).stem, "problem": str(error)}]
         return [{"expectation": json.dumps(one, sort_keys=True, default=str)} for one in found]
@@ -194,14 +196,14 @@ def _read(file: Path) -> Any:
         raise ConfigError(f"GX suite {file} is not valid JSON: {error}; export it again from GX") from error
 
 
-def _expectations(suite: Any, parameters: Any, source: str) -> Iterator[dict[str, Any]]:
+def _expectations(suite: Any, parameters: Mapping[str, Any], source: str) -> Iterator[dict[str, Any]]:
     """Each expectation in GX's form, with its `$PARAMETER`s replaced, or with the problem it has."""
     listed = suite.get("expectations") if isinstance(suite, Mapping) else None
     if not isinstance(listed, (list, tuple)):
         raise ConfigError(f"GX {source} holds no list 'expectations'; is it a suite that GX 1.x wrote?")
     if not listed:
         raise ConfigError(f"GX {source} holds no expectation, so that nothing would be proved")
-    known = {**(suite.get("suite_parameters") or {}), **(parameters if isinstance(parameters, Mapping) else {})}
+    known = {**(suite.get("suite_parameters") or {}), **parameters}
     for number, item in enumerate(listed, 1):
         try:
             yield _expectation(item, known)

@@ -110,6 +110,8 @@ def test_parameters_are_put_in() -> None:
     (check,) = checks(expectations=[one], parameters={"low": 5})
     assert check.asked()["kwargs"] == {"min_value": 5}
     assert "parameter 'low' has no value" in problem(expectations=[one])
+    with pytest.raises(ConfigError, match="parameters must be a mapping"):
+        checks(expectations=[one], parameters=["low"])
 
 
 def test_the_form_before_1_0_and_the_short_one() -> None:
