@@ -56,6 +56,11 @@ class UniqueCombinationOfColumns(KeyCheck):
 
     Args:
         combination_of_columns: the columns that together form the key.
+
+    Example:
+        data_tests:
+          - unique_combination_of_columns:
+              arguments: {combination_of_columns: [order_id, line]}
     """
 
     test: ClassVar[str] = "unique_combination_of_columns"

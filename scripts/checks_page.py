@@ -1,0 +1,214 @@
+"""Write docs/checks.md from the docstrings of the checks; `python scripts/checks_page.py`."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from recon.checks.base import Check, EvidenceCheck, JointCheck, KeyCheck, QueryCheck, RowCheck, SchemaCheck, WholeCheck
+from recon.checks.groups import GroupableCheck
+from recon.checks.registry import REGISTRY, check_class
+
+PAGE = Path(__file__).parents[1] / "docs" / "checks.md"
+
+_INTRO = """\
+# Every check
+
+<!-- written by scripts/checks_page.py from the docstrings of the checks; edit those -->
+
+Checks are listed in `data_tests` of a pipeline, a sink or a column; [recon.yml](recon_yml.md) tells how, and which
+`config` each takes: `severity`, `where`, `warn_if`, `error_if`, `limit` and so on. Names and arguments are dbt's and
+dbt_utils' where those have the check; the prefix `dbt_utils.` may stay. A check of your own is a class like these: see
+[for contributors](contributing.md).
+
+What holds for all checks on rows: `where` leaves rows out before anything is measured. On zero rows a check is
+*skipped*, never passed, unless its text below says otherwise; `if_empty: pass` or `if_empty: fail` in the config
+decides differently. What cannot be evaluated (an unknown column, a type that does not fit, an expression that Spark
+refuses) is status *error* of that check, and the others still run. Failing rows are fetched for failed checks only,
+those of one table in one Spark job.
+"""
+
+# What a check derives from is what it costs.
+_FAMILIES: tuple[tuple[type[Check], str, str, str], ...] = (
+    (
+        RowCheck,
+        "shared scan",
+        "In the one scan that they share",
+        "All of a table's are measured in one Spark job, equal aggregates once, and no other columns are read.",
+    ),
+    (
+        KeyCheck,
+        "own grouping",
+        "With a grouping of their own",
+        "The table is grouped by a key; checks with the same key and `where` share the grouping.",
+    ),
+    (
+        QueryCheck,
+        "own query",
+        "With a query of their own",
+        "Each costs a Spark job on this table and, where it names one, another.",
+    ),
+    (WholeCheck, "own jobs", "With jobs of their own", "Each measures the table itself."),
+    (
+        JointCheck,
+        "foreign code",
+        "By foreign code",
+        "All with one `where` are measured together by another library.",
+    ),
+    (SchemaCheck, "no Spark job", "By the schema alone", "No row is read, and no Spark job runs."),
+    (
+        EvidenceCheck,
+        "no Spark",
+        "On evidence",
+        "These compare the ledger with the checkpoint, the Delta log and Kafka, and need no JVM. [Verdicts]"
+        "(verdicts.md) tells what each code means. A witness that cannot be asked makes them *error*, never *pass*.",
+    ),
+)
+
+
+@dataclass
+class Docstring:
+    """A check's docstring in its parts; `sections` are Args and Codes, text by name."""
+
+    summary: str
+    prose: list[str] = field(default_factory=list)
+    sections: dict[str, dict[str, str]] = field(default_factory=dict)
+    example: str = ""
+
+
+def read(check: type[Check]) -> Docstring:
+    """The docstring of a check."""
+    first, _, rest = (check.__doc__ or "").partition("\n")
+    blocks = re.split(r"\n(?=\S)", "\n" + textwrap.dedent(rest).strip())
+    found = Docstring(first.strip())
+    for block in blocks:
+        head, _, body = block.strip("\n").partition("\n")
+        if head in ("Args:", "Codes:"):
+            found.sections[head[:-1]] = dict(_entries(textwrap.dedent(body)))
+        elif head == "Example:":
+            lines = textwrap.dedent(body).strip().splitlines()
+            found.example = "\n".join(line for line in lines if not line.startswith("```"))
+        elif block.strip():
+            found.prose.append(block.strip("\n"))
+    found.prose = re.split(r"\n\s*\n", "\n".join(found.prose)) if found.prose else []
+    return found
+
+
+def _entries(body: str) -> Iterator[tuple[str, str]]:
+    """`name: text` lines with what is indented below them."""
+    for entry in re.split(r"\n(?=\S)", body.strip()):
+        name, _, text = entry.partition(":")
+        yield name, " ".join(text.split())
+
+
+def arguments(check: type[Check]) -> dict[str, Field[Any]]:
+    """A check's arguments by name."""
+    return {f.name.rstrip("_"): f for f in fields(check) if f.init}  # type: ignore[arg-type]
+
+
+def example(check: type[Check]) -> str:
+    """The docstring's example, or the plain one of a check that needs no arguments but a column."""
+    if told := read(check).example:
+        return told
+    must = [name for name, f in arguments(check).items() if f.default is MISSING and f.default_factory is MISSING]
+    if not must:
+        return f"data_tests:\n  - {check.test}"
+    if must == ["column_name"]:
+        return f"columns:\n  - name: order_id\n    data_tests: [{check.test}]"
+    raise SystemExit(f"{check.__name__} needs {must}: give its docstring an Example: section")
+
+
+def family(check: type[Check]) -> int:
+    """Which of the families a check is of."""
+    return next(i for i, (base, *_) in enumerate(_FAMILIES) if issubclass(check, base))
+
+
+def cost(check: type[Check]) -> str:
+    """The cost class of a check."""
+    told = _FAMILIES[family(check)][1]
+    if issubclass(check, GroupableCheck):
+        return f"{told}; own grouping with `group_by_columns`"
+    if issubclass(check, EvidenceCheck) and check.wants_rows is not EvidenceCheck.wants_rows:
+        return "reads the sink's rows with Spark where a question is left"
+    return told
+
+
+def page() -> str:
+    """The whole page."""
+    checks = {name: check_class(name) for name in REGISTRY}
+    out = [_INTRO, "| check | finds | cost |\n| --- | --- | --- |"]
+    ordered = sorted(checks, key=lambda name: family(checks[name]))
+    out[-1] += "".join(f"\n| [`{n}`](#{n}) | {_finds(checks[n])} | {cost(checks[n])} |" for n in ordered)
+    for at, (_, _, title, told) in enumerate(_FAMILIES):
+        mine = [name for name in ordered if family(checks[name]) == at]
+        if mine:
+            out += [f"\n## {title}\n\n{textwrap.fill(told, 120)}", *(_section(name, checks[name]) for name in mine)]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _section(name: str, check: type[Check]) -> str:
+    told = read(check)
+    parts = [f"\n### {name}", told.summary, *told.prose, f"Cost: {cost(check)}."]
+    if taken := arguments(check):
+        hints = _hints(check)
+        rows = ["| argument | type | default | |", "| --- | --- | --- | --- |"]
+        for argument, text in told.sections.get("Args", {}).items():
+            rows.append(f"| `{argument}` | {hints[argument]} | {_default(taken[argument])} | {_cell(text)} |")
+        parts.append("\n".join(rows))
+    if codes := told.sections.get("Codes"):
+        parts.append("\n".join(f"- {_codes(code)}: {text}" for code, text in codes.items()))
+    parts.append(f"```yaml\n{example(check)}\n```")
+    return "\n\n".join(parts)
+
+
+def _finds(check: type[Check]) -> str:
+    return _cell(re.sub(r" \(dbt_utils' test of this name\)", "", read(check).summary))
+
+
+def _codes(names: str) -> str:
+    return re.sub(r"\b[A-Z_]{2,}\b", r"`\g<0>`", names)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _hints(check: type[Check]) -> Mapping[str, str]:
+    found = get_type_hints(check)
+    return {name: _cell(_type(found[f.name])) for name, f in arguments(check).items()}
+
+
+def _type(hint: Any) -> str:
+    """A field's type in the words of YAML."""
+    plain = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "value"}
+    if hint in plain:
+        return plain[hint]
+    inner = get_args(hint)
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{value}`" for value in inner)
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_type(one) for one in inner if one is not NoneType))
+    if is_dataclass(hint):
+        return f"`{{{', '.join(f.name for f in fields(hint))}}}`"
+    if isinstance(get_origin(hint), type) and issubclass(get_origin(hint), Mapping):
+        return "mapping"
+    if get_origin(hint) is not None and inner:
+        return f"list of {_type(inner[0])}"
+    return "value"
+
+
+def _default(of: Field[Any]) -> str:
+    if of.default is MISSING:
+        return "required" if of.default_factory is MISSING else ""
+    if of.default is None or of.default == ():
+        return ""
+    return f"`{str(of.default).lower() if isinstance(of.default, bool) else of.default}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
