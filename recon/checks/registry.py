@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from importlib import import_module
@@ -115,7 +115,7 @@ def names() -> list[str]:
 
 def known(name: str) -> bool:
     """Whether a check of this name exists."""
-    return name in REGISTRY or name in _OWN or name in _installed()
+    return name.removeprefix("dbt_utils.") in REGISTRY or name in _OWN or name in _installed()
 
 
 def scope_of(name: str) -> str:
@@ -285,8 +285,8 @@ def bind(project: Project) -> list[Bound]:
     Raises:
         ConfigError: a test cannot be bound; it names the place and the line.
     """
-    _refuse_built_in_names(project.sql_tests)
     wanted = [w for pipeline in project.pipelines for w in _of_pipeline(project, pipeline)]
+    _refuse_built_in_names(project.sql_tests, [want.spec.test for want in wanted])
     return _named(project, [*wanted, *_singular(project)])
 
 
@@ -341,8 +341,14 @@ def _of_pipeline(project: Project, pipeline: Pipeline) -> Iterator[_Wanted]:
                 yield _Wanted(whole, f"{below}, column {column.name}", pipeline, sink)
 
 
-def _refuse_built_in_names(sql_tests: SqlTests) -> None:
-    for test in sql_tests.generic.values():
+def _refuse_built_in_names(sql_tests: SqlTests, listed: Sequence[str]) -> None:
+    try:
+        own = sql_tests.generic
+    except ConfigError:
+        if sql_tests.singular or not all(map(known, listed)):
+            raise
+        return  # such as the macros of a dbt project beside, which no test of this one uses
+    for test in own.values():
         if known(test.name):
             raise ConfigError(
                 f"{test.file}:{test.line}: test {test.name!r} has the name of a check that there is already; rename it"

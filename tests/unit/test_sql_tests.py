@@ -241,8 +241,17 @@ def test_arguments_are_held_to_the_signature(make: Make, item: str, told: str) -
 )
 def test_macros_that_cannot_be_used(make: Make, text: str, told: str) -> None:
     with pytest.raises(ConfigError) as error:
-        bind(make({"macros/g.sql": text}))
+        bind(make({"macros/g.sql": text}, "t"))
     assert told in str(error.value)
+
+
+def test_macros_of_dbt_beside_a_project_without_sql_tests(make: Make) -> None:
+    files = {"macros/m.sql": "{% materialization x, default %}{% endmaterialization %}"}
+    assert own(make(files, "dbt_utils.unique: {column_name: a}")) == []
+    with pytest.raises(
+        ConfigError, match=r"macros/m\.sql:1: not valid Jinja: Encountered unknown tag 'materialization'"
+    ):
+        bind(make({**files, "data_tests/t.sql": "select 1 from {{ ref('payments') }}"}))
 
 
 def test_a_generic_test_below_a_pipeline_and_after_each_batch(make: Make) -> None:
