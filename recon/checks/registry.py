@@ -184,9 +184,10 @@ def build_all(spec: CheckSpec, where_it_stands: str, folder: Path, sql_tests: Sq
     place = f"{where_it_stands}{_at(spec)}: "
     try:
         _refuse_thresholds(spec)
-        if sql_tests is not None and not known(spec.test) and spec.test in sql_tests.generic:
-            return [_generic(sql_tests, sql_tests.generic[spec.test], spec)]
-        found = check_class(spec.test, sql_tests.generic if sql_tests else ())
+        own = sql_tests.generic if sql_tests is not None and not known(spec.test) else {}
+        if sql_tests is not None and spec.test in own:
+            return [_generic(sql_tests, own[spec.test], spec)]
+        found = check_class(spec.test, own)
         arguments = _arguments_of_class(found, spec)
         return [_instance(found, spec.test, variant) for variant in found.variants(arguments, folder)]
     except ReconError as error:
@@ -364,9 +365,10 @@ def _singular(project: Project) -> Iterator[_Wanted]:
         sinks = (_sink_of(project, reference, test.file) for reference in rendered.references)
         first = next((sink for sink in sinks if sink), None)
         if first is None:
+            known_sinks = nearest("", [s.name for p in project.pipelines for s in p.sinks])
             raise ConfigError(
                 f"{test.file} refers to {', '.join(rendered.references) or 'nothing'} and to no sink, whose test it "
-                f"would be; write ref('name') of a sink{nearest('', [s.name for p in project.pipelines for s in p.sinks])}"
+                f"would be; write ref('name') of a sink{known_sinks}"
             )
         pipeline, sink = first
         around = sink.defaults.over(pipeline.defaults.over(project.defaults))
