@@ -661,9 +661,12 @@ class ForeachBatch:
         if not bounds:
             return
         from recon.checks import runner
+        from recon.checks.context import ScanContext
+        from recon.tables import ProjectTables
 
         rows = self._writer.rows_of(frame.sparkSession, landed, ())
-        for bound, result in zip(bounds, runner.run_table(bounds, rows, self._target, utc_now), strict=True):
+        context = ScanContext(tables=ProjectTables(self.project, frame.sparkSession))
+        for bound, result in zip(bounds, runner.run_table(bounds, rows, self._target, utc_now, context), strict=True):
             if result.status in ("pass", "skipped"):
                 continue
             if bound.config.on_failure == "stop" and result.status in ("fail", "error"):

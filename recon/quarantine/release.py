@@ -101,6 +101,9 @@ def release(
     return _Desk(project, pipe, out, found, open_ledger(project, found)).release(repair, where, force)
 
 
+_SAID = ("token", "expressions", "function", "force")  # what a claim's commit says of it
+
+
 @dataclass
 class _Claim:
     """A claimed release: its number and what its commit in the quarantine table says; None where the log forgot."""
@@ -110,6 +113,7 @@ class _Claim:
     expressions: Mapping[str, str] | None = None
     function: bool = False
     force: bool = False
+    rows: int | None = None
 
 
 @dataclass
@@ -132,11 +136,12 @@ class _Desk:
             return done
         done = replace(done, finished=tuple(self._finish(claim, repair) for claim in self._unfinished()))
         started = utc_now()
-        passing, failing = self._passing(self._repaired(self._waiting(where), repair), force)
+        judged = self._judged(self._repaired(self._waiting(where), repair), force)
+        passing, failing = self._counted(judged)
         done = replace(done, failing=failing)
-        if not _any(passing):
+        if not passing:
             return done
-        claim = self._claim(passing, repair, force)
+        claim = self._claim(judged.filter("NOT refused").select(ID), repair, force)
         entry = self._write(claim, repair, started)
         return replace(done, number=claim.number, rows=entry.rows_written or 0, version=entry.sink_version)
 
@@ -206,21 +211,25 @@ class _Desk:
             )
         return asked.refused()
 
-    def _passing(self, rows: DataFrame, force: bool) -> tuple[DataFrame, int]:
-        """The ids of rows that may go, and how many may not. A row that a repair made several of goes whole."""
+    def _judged(self, rows: DataFrame, force: bool) -> DataFrame:
+        """Each row's id and whether it is `refused`. A row that a repair made several of goes whole or not at all."""
         from pyspark.sql import functions as F
 
-        refused = None if force else self._refused(rows)
-        if refused is None:
-            return rows.select(ID).distinct(), 0
-        judged = rows.groupBy(ID).agg(F.max(refused.cast("int")).alias("refused"))
+        condition = None if force else self._refused(rows)
+        refused = F.lit(False) if condition is None else condition
+        return rows.groupBy(ID).agg(F.bool_or(refused).alias("refused"))
+
+    def _counted(self, judged: DataFrame) -> tuple[int, int]:
+        """How many may go, and how many may not."""
+        from pyspark.sql import functions as F
+
         try:
-            failing = judged.filter("refused = 1").count()
+            counted = judged.agg(F.count_if(~F.col("refused")), F.count_if("refused")).collect()[0]
         except Exception as error:
             raise ConfigError(
                 f"the quarantined rows of {self.table.target} cannot be repaired and checked: {spark_says(error)}"
             ) from error
-        return judged.filter("refused = 0").select(ID), failing
+        return int(counted[0]), int(counted[1])
 
     # -- claim ---------------------------------------------------------------------------------------
 
@@ -240,7 +249,7 @@ class _Desk:
         """A number that no claim, no entry and no commit of the sink has."""
         written = delta_log.transaction_version(self._storage, app_id(self.pipeline.name, self.sink.name, RELEASES))
         taken = delta_log.transaction_version(self.table.storage, self._claims)
-        known = [*self._recorded(), *self._claimed(), *(n for n in (written, taken) if n is not None)]
+        known = [*self._recorded(), *(n for n in (written, taken) if n is not None)]
         return max(known, default=-1) + 1
 
     def _claim(self, passing: DataFrame, repair: Repair | None, force: bool) -> _Claim:
@@ -256,7 +265,7 @@ class _Desk:
             function=callable(repair),
             force=force,
         )
-        said = json.dumps({"recon_claim": 1, **vars(claim)})
+        said = json.dumps({"recon_claim": 1, **{name: getattr(claim, name) for name in _SAID}})
         before = delta_log.latest_version(self.table.storage)
         with self._as_commit(self._claims, number, said):
             (
@@ -273,6 +282,8 @@ class _Desk:
                 f"another release of pipeline {self.pipeline.name}, sink {self.sink.name} took number {number} at the "
                 "same moment; nothing was claimed here: run it again"
             )
+        counted = str(commit.operation_metrics.get("numTargetRowsUpdated"))
+        claim.rows = int(counted) if counted.isdecimal() else None
         return claim
 
     @contextmanager
@@ -319,7 +330,8 @@ class _Desk:
         writer.write(rows.drop(*OWN), stamp)
         landed = writer.confirm(stamp)
         self._before_ledger()
-        return self._enter(claim, claimed.count(), landed.rows, landed.version, started)
+        read = claimed.count() if claim.rows is None else claim.rows
+        return self._enter(claim, read, landed.rows, landed.version, started)
 
     def _writer(self) -> BatchSink:
         # A fixed app id counts micro-batches: under it a release's number would be taken for one long done.
@@ -364,16 +376,16 @@ class _Desk:
 
     def _unfinished(self) -> list[_Claim]:
         """Claims without a ledger entry, oldest first."""
-        numbers = sorted(self._claimed() - self._recorded())
-        if not numbers:
+        entered, newest = self._recorded(), delta_log.transaction_version(self.table.storage, self._claims)
+        if newest is None or newest in entered:  # a release begins by finishing the one before it
             return []
+        numbers = sorted(self._claimed() - entered)
         said = {
             commit.txn[self._claims]: json.loads(commit.user_metadata or "{}")
             for commit in delta_log.read(self.table.storage).commits.values()
             if self._claims in commit.txn
         }
-        known = ("token", "expressions", "function", "force")
-        return [_Claim(n, **{key: said[n][key] for key in known if key in said.get(n, {})}) for n in numbers]
+        return [_Claim(n, **{key: said[n][key] for key in _SAID if key in said.get(n, {})}) for n in numbers]
 
     def _finish(self, claim: _Claim, repair: Repair | None) -> int:
         """Writes a claimed release that was interrupted, unless its rows are in the sink already; enters it."""
@@ -395,7 +407,7 @@ class _Desk:
         with_ = repair if claim.function else claim.expressions
         if not claim.force:
             claimed = self.table.rows(self.spark).filter(F.col(RELEASE) == claim.number)
-            _, failing = self._passing(self._repaired(claimed, with_), False)
+            _, failing = self._counted(self._judged(self._repaired(claimed, with_), False))
             if failing:
                 raise SinkError(
                     f"{name} was interrupted before its write, and {failing} of its rows now fail the checks; finish "
@@ -424,10 +436,6 @@ class _Desk:
             f"this release of pipeline {self.pipeline.name}, sink {self.sink.name}: another ledger released into this "
             "table; look at its history before you release again"
         )
-
-
-def _any(rows: DataFrame) -> bool:
-    return bool(rows.limit(1).count())
 
 
 __all__ = ["Released", "Repair", "release"]

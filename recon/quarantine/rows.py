@@ -173,10 +173,15 @@ def _fit(bounds: Sequence[Bound], frame: DataFrame, name: str) -> Asked:
             broken.append((bound, reason_of(error)))
     whole = Asked(tuple(checks), tuple(broken))
     try:
-        _ = frame.agg(*whole.aggregates()).schema  # Spark resolves and types it; no job runs
+        _analyse(whole, frame)
     except Exception:
         return _analysed(whole, frame)
     return whole
+
+
+def _analyse(asked: Asked, frame: DataFrame) -> None:
+    """Lets Spark resolve and type everything that is counted; no job runs. It refuses what is not deterministic."""
+    _ = frame.observe("recon", *asked.aggregates()).schema
 
 
 def _analysed(whole: Asked, frame: DataFrame) -> Asked:
@@ -185,7 +190,7 @@ def _analysed(whole: Asked, frame: DataFrame) -> Asked:
     broken = list(whole.broken)
     for check in whole.checks:
         try:
-            _ = frame.agg(*Asked((check,)).aggregates()).schema
+            _analyse(Asked((check,)), frame)
             kept.append(check)
         except Exception as error:
             broken.append((check.bound, reason_of(error)))
