@@ -171,9 +171,18 @@ def test_what_cannot_run_is_an_error_of_its_own(results: dict[str, CheckResult],
 
 
 def test_views_are_gone_and_a_micro_batch_is_what_its_tests_see(project: Project, spark: Any) -> None:
-    batch = spark.createDataFrame([(1, 99), (2, 100)], "id int, amount int")
-    (result,) = run_table(registry.bind_post_batch(project, "p", "orders"), batch, "batch", utc_now, ScanContext())
-    assert (result.status, result.failures, result.samples) == ("fail", 1, ({"amount": 99},))
+    found: list[CheckResult] = []
+
+    def ask(batch: Any, batch_id: int) -> None:
+        bounds = registry.bind_post_batch(project, "p", "orders")
+        found.extend(run_table(bounds, batch.where("id < 4"), "batch", utc_now, ScanContext()))
+
+    stream = spark.readStream.format("delta").load(project.resolve("orders")).writeStream.foreachBatch(ask)
+    query = stream.option("checkpointLocation", project.resolve("cp")).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    (result,) = found
+    assert (result.status, result.failures) == ("fail", 2), result.message
+    assert sorted(sample["amount"] for sample in result.samples) == [5, 50], "70 is not in the batch"
     assert [t.name for t in spark.catalog.listTables() if t.name.startswith("recon_")] == []
 
 

@@ -1,0 +1,1 @@
+{% macro comma_separated(names) %}{{ names | join(', ') }}{% endmacro %}
