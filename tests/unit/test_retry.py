@@ -220,3 +220,13 @@ def test_history_is_read_once_newest_first_and_only_what_was_before(project: Pat
 def test_an_audit_without_a_ledger_keeps_no_unasked_questions(project: Path) -> None:  # noqa: F811
     audit(load(project), no_spark=True)
     assert not (project / "_recon").exists()
+
+
+def test_where_failing_rows_are_kept(project: Path) -> None:  # noqa: F811
+    def location(ledger: str) -> str:
+        (project / "recon.yml").write_text(BASE.replace("ledger: _recon", f"ledger: {ledger}"))
+        return open_failures(load(project)).location
+
+    assert location("{table: main.audit.recon}") == "main.audit.recon_failures"
+    assert location("{location: s3://b/x/, writer: spark}") == "s3://b/x/failures"
+    assert location("lake") == str(project / "lake" / "failures")

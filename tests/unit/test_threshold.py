@@ -129,3 +129,14 @@ def test_a_result_carries_its_place_and_times():
         AT + timedelta(seconds=1.5),
         1.5,
     )
+
+
+def test_a_message_keeps_what_the_check_hides():
+    @dataclass(frozen=True, kw_only=True)
+    class Discreet(Nothing):
+        def hide(self, text: str) -> str:
+            return text.replace("secret", "***")
+
+    bound = Bound(check=Discreet(), config=CheckConfig(), unique_id="test.p.d", name="d", pipeline="orders")
+    assert threshold.settle(bound, Verdict(unproved="no secret"), AT, AT).message == "no ***"
+    assert threshold.settle(bound, Verdict(failures=1, message="a secret"), AT, AT).message == "a ***"
