@@ -118,6 +118,15 @@ def test_what_has_no_counterpart_is_told(folder: Path) -> None:
     assert [(one["name"], one["reason"]) for one in listed] == list(found.left_out)
 
 
+def test_great_expectations_reads_the_suite(folder: Path) -> None:
+    gx = pytest.importorskip("great_expectations")
+    found = suite_of([b for b in bind(load(folder)) if b.sink == "orders"], "orders").suite
+    suite = gx.ExpectationSuite(**json.loads(json.dumps(found)))
+    read = [(e.configuration.type, e.severity.value) for e in suite.expectations]
+    assert read == [(e["type"], e["severity"]) for e in found["expectations"]]
+    assert suite.meta["recon"] == found["meta"]["recon"]
+
+
 def test_the_command(folder: Path) -> None:
     def recon(*words: str):
         return CliRunner().invoke(app, ["export", "gx", "--project-dir", str(folder), *words])
