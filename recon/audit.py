@@ -186,7 +186,11 @@ def _kept(project: Project, run: _Run, outcome: RunResult) -> RunResult:
         outcome = replace(outcome, notes=(*outcome.notes, f"the failing rows could not be stored: {error}"))
     try:
         ledger = open_ledger(project, run.session.found)
-        measured = [r for r in outcome.results if r.kind == "data" and r.status in ("pass", "warn", "fail")]
+        measured = [
+            r
+            for r in outcome.results
+            if r.kind == "data" and (r.status in ("pass", "warn", "fail") or (r.status == "skipped" and r.evidence))
+        ]
         if ledger.exists():
             append_run(ledger.results, outcome)
             ledger.tidy()

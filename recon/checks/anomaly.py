@@ -332,7 +332,7 @@ def _text(value: float) -> str:
     >>> _text(1234567), _text(0.123456789)
     ('1234567', '0.123457')
     """
-    return str(int(value)) if value == int(value) else f"{value:.6g}"
+    return str(int(value)) if math.isfinite(value) and value == int(value) else f"{value:.6g}"
 
 
 def numbers(history: Sequence[Any]) -> list[float]:

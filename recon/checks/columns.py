@@ -753,4 +753,6 @@ def _told(value: Any, type_: DataType) -> Any:
         return int(value) if value == value.to_integral_value() else float(value)
     if is_instant(type_) and isinstance(value, int):
         return instant_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else str(value)  # JSON has neither
     return value if isinstance(value, (int, float)) else str(value)

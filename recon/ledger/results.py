@@ -88,8 +88,8 @@ def _row(run: RunResult, result: CheckResult, period_from: datetime | None) -> d
 class History:
     """What earlier audits measured: `history(bound, key)` of a scan. The table is read at the first question, once.
 
-    Only audits before `before` count, newest first, and at most `most` values of a check. A check that was skipped or
-    could not be evaluated has left no value.
+    Only audits before `before` count, newest first, and at most `most` values of a check. A check that could not be
+    evaluated has left no value; one that was skipped may have, such as for want of history.
     """
 
     def __init__(self, open_results: Callable[[], Store], wanted: Collection[str], before: datetime, most: int = 200):
@@ -116,7 +116,7 @@ class History:
         for first in range(0, len(days), 31):
             which = Filter(equals=(("kind", "data"),), dates=tuple(days[first : first + 31]), to=self._before)
             for row in arrow.rows(store.read(which, ["unique_id", "generated_at", "status", "evidence"])):
-                if row["unique_id"] in found and row["status"] in ("pass", "warn", "fail"):
+                if row["unique_id"] in found and row["status"] in ("pass", "warn", "fail", "skipped"):
                     found[row["unique_id"]].append((row["generated_at"], json.loads(row["evidence"] or "{}")))
             if all(len(kept) >= self._most for kept in found.values()):
                 break

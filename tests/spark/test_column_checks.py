@@ -142,7 +142,7 @@ def test_each_as_it_should_and_all_in_one_job(spark, table):
         "none is NULL in all 4 rows",
         "none has no value in 4 rows",
         "the mean of n is 2.5, not above 2.5",
-        "the mean of d is nan, not at least 0",
+        "the mean of d is NaN, not at least 0",
         "none has no mean: too few of its 4 rows have a value",
         f"the sum of big is {3 * 2**62}, not at most {3 * 2**62 - 1}",
         "the smallest value of ntz is 2026-01-01T00:00:00Z, not at most 2025-12-31 23:00:00",

@@ -189,6 +189,41 @@ def test_the_last_complete_period_is_counted_and_metrics_measured_in_one_job(spa
     assert nothing.message == "max of none is missing, and was 4.5 in the median of 7 earlier runs"
 
 
+def test_from_run_to_run(spark, tmp_path):
+    """As an audit does it: results are kept beside the ledger, and the next run finds them there, skipped ones too."""
+    from recon.ledger.results import RESULTS_TIME, History, append_run, results_schema
+    from recon.ledger.store import DeltalakeStore
+    from recon.model import RunResult
+
+    asked = bound("volume_anomaly", min_runs=2)
+    store = DeltalakeStore("results", results_schema(), RESULTS_TIME, str(tmp_path / "results"), {})
+    told = []
+    for day, rows in enumerate([100, 200, 300, 400, 400], start=1):
+        at = datetime(2026, 1, day, tzinfo=UTC)
+        context = ScanContext(history=History(lambda: store, [asked.unique_id], at))
+        (result,) = run_table([asked], spark.range(rows), "the_table", lambda at=at: at, context)
+        told.append((result.status, result.evidence["growth"], result.message))
+        run_ = RunResult(
+            invocation_id=str(day),
+            project="p",
+            recon_version="0",
+            generated_at=at,
+            period_from=None,
+            period_to=at,
+            elapsed_time=0.0,
+            results=(result,),
+        )
+        append_run(store, run_)
+    assert told == [
+        ("skipped", None, "not enough history: 0 of 2 runs"),
+        ("skipped", 100, "not enough history: 0 of 2 runs"),
+        ("skipped", 100, "not enough history: 1 of 2 runs"),
+        ("pass", 100, ""),
+        ("fail", 0, told[-1][2]),
+    ]
+    assert told[-1][2].startswith("the number of rows since the last run is 0, below the median 100 of 3 earlier runs")
+
+
 def test_no_rows_are_a_volume_and_no_metric(rows):
     nowhere = {"where": "id > 99"}
     usual = {"volume_anomaly": [10] * 9, "metric_anomaly": [1] * 9}

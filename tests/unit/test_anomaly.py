@@ -91,6 +91,8 @@ def test_a_missing_figure_fails_once_it_was_there():
     nan = metric(math.nan, STEADY)
     assert (nan.failures, nan.message) == (1, "max of c is NaN, and was 100 in the median of 7 earlier runs")
     assert nan.evidence["value"] is None
+    endless = metric(math.inf, STEADY)
+    assert (endless.failures, endless.evidence["value"]) == (1, None)
     assert metric(None, []).skipped == "not enough history: 0 of 7 runs"
 
 

@@ -204,6 +204,8 @@ def test_history_is_read_once_newest_first_and_only_what_was_before(project: Pat
         (3, "fail", {"rows": 3}),
         (4, "warn", {"other": 1}),
         (5, "pass", {"rows": 5}),
+        (6, "skipped", {"rows": 6}),
+        (7, "skipped", {}),
         (20, "pass", {"rows": 20}),
     ):
         at = NOW.replace(day=day)
@@ -211,10 +213,10 @@ def test_history_is_read_once_newest_first_and_only_what_was_before(project: Pat
         append_run(store, replace(sample_run(), project="lake", generated_at=at, results=of, pipelines=()))
     opened.clear()
     kept = history(NOW)
-    assert [list(kept(bound, "rows")), list(kept(bound, "other")), list(kept(bound, "none"))] == [[5, 3, 1], [1], []]
+    assert [list(kept(bound, "rows")), list(kept(bound, "other")), list(kept(bound, "none"))] == [[6, 5, 3, 1], [1], []]
     assert opened == [1]
-    assert history(NOW.replace(hour=7))(bound, "rows") == [20, 5, 3, 1]
-    assert history(NOW, most=2)(bound, "rows") == [5], "of the newest two runs one had no such value"
+    assert history(NOW.replace(hour=7))(bound, "rows") == [20, 6, 5, 3, 1]
+    assert history(NOW, most=2)(bound, "rows") == [6], "of the newest two runs one had no such value"
 
 
 def test_an_audit_without_a_ledger_keeps_no_unasked_questions(project: Path) -> None:  # noqa: F811
