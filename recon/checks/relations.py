@@ -33,7 +33,8 @@ class Relationships(QueryCheck):
     other table has no rows, every row with a value fails. Columns of different types are compared in a common one, next
     to text as text. `where` is for the checked table alone, like `from_condition`; `to_condition` is for the other. A
     table (or `where`) with no rows is skipped. Costs one Spark job that groups the table by the column before it is
-    joined, and shares the scan of the table's row checks to count what was judged.
+    joined (where the other table is small enough, Spark broadcasts it first), and shares the scan of the table's row
+    checks to count what was judged.
 
     Args:
         column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -27,6 +27,18 @@ def run(table, *bounds: Bound) -> list[CheckResult]:
 def one(table, test: str, config: dict | None = None, **arguments) -> CheckResult:
     (result,) = run(table, bound(test, config, **arguments))
     return result
+
+
+def local_table(spark, rows: Sequence[tuple], ddl: str):
+    """A small table that every job reads without starting Python workers, as a list given to Spark would."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromDDL(ddl)
+    columns = zip(*rows, strict=True) if rows else [[] for _ in schema]
+    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, to_arrow_schema(schema), strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, names=schema.names), schema).coalesce(1)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from data_checks import bound, counted_jobs
+from data_checks import bound, counted_jobs, local_table
 
 from recon.checks.context import ScanContext
 from recon.checks.runner import run_table
@@ -50,16 +50,16 @@ def orders(spark):
         (6, 40, None, 8),
         (7, None, "test", 8),
     ]
-    return spark.createDataFrame(rows, "id int, customer int, status string, _batch_id bigint")
+    return local_table(spark, rows, "id int, customer int, status string, _batch_id bigint")
 
 
 @pytest.fixture(scope="module")
 def others(spark):
     customers = [(10, "10", True), (20, "20", True), (20, "20", False), (30, "030", False), (None, None, True)]
     return Others(
-        customers=spark.createDataFrame(customers, "id bigint, code string, active boolean"),
-        nobody=spark.createDataFrame([], "id int, code string, active boolean"),
-        odd=spark.createDataFrame([({"a": 1}, (1,))], "id map<string, int>, struct struct<x: int>"),
+        customers=local_table(spark, customers, "id bigint, code string, active boolean"),
+        nobody=local_table(spark, [], "id int, code string, active boolean"),
+        odd=local_table(spark, [({"a": 1}, (1,))], "id map<string, int>, struct struct<x: int>"),
     )
 
 
@@ -139,7 +139,7 @@ def test_what_does_not_fit_costs_its_check_and_no_other(orders, others, argument
 
 
 def test_cardinality_counts_as_dbt_utils_and_knows_null(spark, orders, others):
-    same = Others(same=spark.createDataFrame([(10,), (10,), (20,), (30,), (30,), (40,), (None,)], "c bigint"))
+    same = Others(same=local_table(spark, [(10,), (10,), (20,), (30,), (30,), (40,), (None,)], "c bigint"))
     assert one(orders, same, "cardinality_equality", column_name="customer", to="same", field="c").status == "pass"
     failed = one(orders, others, "cardinality_equality", column_name="customer", to="customers", field="id")
     # 10, 20 and 30 in a different number of rows: two each; 40 on one side: one; NULL once on both.
@@ -169,8 +169,8 @@ def counts(spark):
     """By status: new 2 to 1, paid 2 to 2, NULL 2 to 2, test on one side, lost on the other."""
     rows = ["new", "paid", "paid", None, None, "lost", "lost"]
     return Others(
-        raw=spark.createDataFrame([(s,) for s in rows], "status string"),
-        none=spark.createDataFrame([], "status string"),
+        raw=local_table(spark, [(s,) for s in rows], "status string"),
+        none=local_table(spark, [], "status string"),
     )
 
 
@@ -242,10 +242,10 @@ def test_equality_sees_how_often_a_row_is_there(spark, orders):
 
 def test_equality_by_columns_types_precision_and_null(spark):
     nan = float("nan")
-    here = spark.createDataFrame([(1, 0.1, "a"), (2, nan, None), (3, -0.0, "")], "id int, x double, t string")
+    here = local_table(spark, [(1, 0.1, "a"), (2, nan, None), (3, -0.0, "")], "id int, x double, t string")
     there = Others(
-        there=spark.createDataFrame([(1, 0.1004, "a"), (2, nan, None), (3, 0.0, "")], "ID bigint, x double, t string"),
-        wide=spark.createDataFrame([(1, 0.1, "a", 9)], "id int, x double, t string, more int"),
+        there=local_table(spark, [(1, 0.1004, "a"), (2, nan, None), (3, 0.0, "")], "ID bigint, x double, t string"),
+        wide=local_table(spark, [(1, 0.1, "a", 9)], "id int, x double, t string, more int"),
     )
     exact = one(here, there, "equality", compare_model="there")
     assert (exact.failures, exact.evidence["only_here"], exact.evidence["only_there"]) == (2, 1, 1)
@@ -340,7 +340,15 @@ def test_compare_fails_for_a_column_that_one_side_lacks_and_for_types_if_asked(o
 # --- what it costs, and where the other tables come from -----------------------------------------------------
 
 
-def test_each_is_one_job_and_all_that_fail_share_one_for_samples(spark, orders, others, counts, tmp_path):
+@pytest.fixture
+def no_broadcast(spark):
+    """A small table is sent to all executors by a job of Spark's own, which would be counted."""
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    yield
+    spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
+def test_each_is_one_job_and_all_that_fail_share_one_for_samples(spark, orders, others, counts, tmp_path, no_broadcast):
     orders.write.parquet(str(tmp_path / "o"))
     table = spark.read.parquet(str(tmp_path / "o"))
     both = Others(**others.tables, **counts.tables, same=table)
