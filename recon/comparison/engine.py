@@ -29,6 +29,7 @@ BUCKETS = 1 << 16
 SAMPLES = 20
 
 _HALF = 0xFFFFFFFF
+_WORD = 64
 _KINDS = ("missing", "extra", "changed")
 
 
@@ -313,14 +314,17 @@ def _judge(
 
 
 def _within(rows: DataFrame, alignment: Alignment, buckets: Sequence[int]) -> DataFrame:
-    """The rows of these buckets; one byte per bucket says whether it is among them."""
+    """The rows of these buckets. One bit per bucket says whether it is among them: a list would fill the plan."""
     from pyspark.sql import functions as F
 
-    flags = bytearray(BUCKETS)
+    words = [0] * (BUCKETS // _WORD)
     for bucket in buckets:
-        flags[bucket] = 1
-    found = F.substring(F.lit(bytes(flags)), _bucket(alignment) + F.lit(1), F.lit(1))
-    return rows.where(found == F.lit(b"\x01"))
+        words[bucket // _WORD] |= 1 << bucket % _WORD
+    # An array of signed longs, folded to one constant.
+    signed = ", ".join(f"{word}L" for word in (w - (w >> _WORD - 1 << _WORD) for w in words))
+    at = _bucket(alignment)
+    word = F.element_at(F.expr(f"array({signed})"), F.shiftright(at, 6) + F.lit(1))
+    return rows.where(F.getbit(word, at.bitwiseAND(F.lit(_WORD - 1))) == F.lit(1))
 
 
 def _paired(sides: tuple[DataFrame, DataFrame], alignment: Alignment, bounds: Mapping[str, Tolerance]) -> DataFrame:
