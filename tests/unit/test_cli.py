@@ -389,7 +389,8 @@ def test_ledger_show(recon: Callable[..., Ended], ledger: Path) -> None:
     last = open_ledger(load(ledger)).entries()[-1]
     assert len(rows) == 3
     assert rows[-1].split() == [
-        "2026-11-20", "12:02:00", "orders", "orders", "0", "2", "1", "committed", "20", "0", "20", "2", last.entry_hash[:12]
+        "2026-11-20", "12:02:00", "orders", "orders", "0", "2", "1", "committed", "20", "0", "20", "2",
+        last.entry_hash[:12],
     ]  # fmt: skip
 
 
