@@ -106,7 +106,7 @@ class Beginning:
         plan = self._plans[bound.unique_id]
         try:
             wanted = rows.filter(~_holds_null(check)) if check.ignores_null else rows
-            parts = self._index_of(bound).begin(wanted.select(_hash(check).alias("h")), measured["rows"])
+            parts = self._index_of(bound).begin(wanted.select(_hash(check, wanted).alias("h")), measured["rows"])
         except Exception as error:  # Spark raises many kinds; the verdict stands without an index
             said = str(error).strip().splitlines()
             self.refused[bound.unique_id] = f"its keys could not be indexed: {said[0][:200] if said else error!r}"
@@ -178,7 +178,7 @@ class Growing:
             named = [F.col(name).alias(f"k{i}") for i, name in enumerate(check.key())]
             if check.ignores_null:
                 of = of.filter(~_holds_null(check))
-            found = of.select(*named, _hash(check).alias("h"), F.lit(fresh).alias("fresh"))
+            found = of.select(*named, _hash(check, of).alias("h"), F.lit(fresh).alias("fresh"))
             return found.join(asked, "h", "left_semi")
 
         both = keys(whole, 0).unionAll(keys(rows, 1))
@@ -203,7 +203,7 @@ def _hashes(check: KeyCheck, rows: DataFrame) -> tuple[Any, int, int]:
 
     from recon.ledger import arrow
 
-    found = rows.select(_hash(check).alias("h"), _holds_null(check).alias("null")).toArrow()
+    found = rows.select(_hash(check, rows).alias("h"), _holds_null(check).alias("null")).toArrow()
     nulls = int(pc.sum(found["null"]).as_py() or 0)
     judged = found.filter(pc.invert(found["null"])) if check.ignores_null and nulls else found
     return arrow.numbers(judged["h"]), nulls, found.num_rows
@@ -217,11 +217,19 @@ def _distinct(hashes: Any) -> tuple[Any, Any]:
     return distinct, counts > 1
 
 
-def _hash(check: KeyCheck) -> Column:
-    """64 bits that equal keys share: Spark takes -0.0 for 0.0 and every NaN for one here, as in GROUP BY."""
+def _hash(check: KeyCheck, rows: DataFrame) -> Column:
+    """64 bits that equal keys share; in GROUP BY -0.0 equals 0.0, which adding 0.0 makes of it."""
     from pyspark.sql import functions as F
+    from pyspark.sql import types as T
 
-    return F.xxhash64(*(F.col(name) for name in check.key()))
+    key = [F.col(name) for name in check.key()]
+    kinds = [field.dataType for field in rows.select(*key).schema]
+    return F.xxhash64(
+        *(
+            c + F.lit(0.0) if isinstance(k, T.FractionalType) and not isinstance(k, T.DecimalType) else c
+            for c, k in zip(key, kinds, strict=True)
+        )
+    )
 
 
 def _holds_null(check: KeyCheck) -> Column:

@@ -81,6 +81,7 @@ def plan_for(bound: Bound, table: DataFrame, name: str) -> Plan:
     _require_lasting(bound, check)
     _require_binary(check, table)
     if isinstance(asked.check, KeyCheck):
+        _require_hashable(asked.check, table)
         return Plan(bound, _fingerprint(bound, check, table, {}), None)
     assert isinstance(asked.check, RowCheck)
     measures = asked.check.measures()
@@ -118,6 +119,16 @@ def _require_binary(check: DataCheck, table: DataFrame) -> None:
         kind = types.get(column.split(".")[0].strip("`"), "")
         if "collat" in kind:
             raise WholeTable(f"column {column} has a collation")
+
+
+def _require_hashable(check: KeyCheck, table: DataFrame) -> None:
+    """Equal keys must share a hash; -0.0 and 0.0 inside of a struct or array do not."""
+    from pyspark.sql import functions as F
+
+    for field in table.select(*(F.col(name) for name in check.key())).schema:
+        kind = field.dataType.simpleString()
+        if "<" in kind and ("double" in kind or "float" in kind):
+            raise WholeTable(f"its key holds a {kind}, in which equal values may have two hashes")
 
 
 def _fingerprint(bound: Bound, check: DataCheck, table: DataFrame, measures: Mapping[str, Column]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recon.checks import runner
 from recon.checks.bound import Bound
 from recon.checks.context import ScanContext
+from recon.checks.parts import spark_says
 from recon.checks.scan import TableMeasurement
 from recon.errors import LedgerError, ReconError
 from recon.evidence import delta_log
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 # Hashes of new keys are looked up in the driver; with more of them than that the table is grouped as a whole.
 _MOST_NEW_KEYS = 10_000_000
+_LISTED_HERE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +93,8 @@ class _Run:
         self._because: dict[str, str] = {}  # why a check is measured on the whole table
         self._beginnings: list[Beginning] = []
         self._growings: list[Growing] = []
+        self._growing: dict[str, Plan] = {}
+        self._repeated: dict[str, tuple[TableMeasurement, int]] = {}
         self._known: dict[str, CheckState] = {}
         self._trouble = ""  # why nothing at all can be kept
         self._unread = ""  # why what was kept cannot be read
@@ -156,24 +160,24 @@ class _Run:
     def results(self, table: DataFrame) -> Iterator[CheckResult]:
         plans = {b.unique_id: plan for b in self._bounds if b.config.incremental and (plan := self._plan(b, table))}
         growing = {name: plan for name, plan in plans.items() if plan.news is not None}
-        beginning = {name: plan for name, plan in plans.items() if name not in growing}
-        whole = [b for b in self._bounds if b.unique_id not in growing]
+        read = [(news, self._new_rows(news, table, growing)) for news in _distinct(growing.values())]
+        groups = [(news, rows) for news, rows in read if rows is not None]
+        self._growing = {name: plan for name, plan in growing.items() if name not in self._because}
+        beginning = {name: replace(plan, news=None) for name, plan in plans.items() if name not in self._growing}
+        whole = [b for b in self._bounds if b.unique_id not in self._growing]
         measured = {b.unique_id: (of, at) for of, at, b in self._measured(whole, table, self._begin(beginning))}
-        for news in _distinct(plan.news for plan in growing.values()):
-            mine = {name: plan for name, plan in growing.items() if plan.news == news}
+        for news, rows in groups:
+            mine = {name: plan for name, plan in self._growing.items() if plan.news == news}
             memory = Growing(mine, table, self._index_of, keep=self._place.keep)
             self._growings.append(memory)
             bounds = [plan.bound for plan in mine.values()]
-            rows = self._new_rows(table, news)
             measured |= {b.unique_id: (of, at) for of, at, b in self._measured(bounds, rows, memory)}
         for bound in self._bounds:
             measurement, at = measured[bound.unique_id]
             result = measurement.result(at)
-            plan = growing.get(bound.unique_id)
-            if plan is not None and plan.news is not None and result.status == "error":
-                result = self._again(plan, table, result)
-                plan = plan if bound.unique_id not in self._because else None
-            yield self._told(bound, result, plan)
+            if bound.unique_id in self._growing and result.status == "error":
+                result = self._again(bound.unique_id, table, result)
+            yield self._told(bound, result)
 
     def _measured(
         self, bounds: Sequence[Bound], rows: DataFrame, memory: Beginning | Growing | None
@@ -254,22 +258,56 @@ class _Run:
             if at is not None and at <= version:
                 yield f"{pipeline}/{sink}", epoch, batch_id
 
-    def _new_rows(self, table: DataFrame, news: News) -> DataFrame:
-        """The rows of the files that new micro-batches added, whatever became of the files since."""
-        files = [file for version in news.versions for file in delta_log.added_files(self._storage, version)]
-        if not files:
-            return table.limit(0)
-        target = self._place.target
-        return self._place.spark.read.schema(table.schema).option("basePath", target).parquet(*files)
+    def _new_rows(self, news: News, table: DataFrame, growing: Mapping[str, Plan]) -> DataFrame | None:
+        """The rows of the files that new micro-batches added; None, and why, where the files are gone."""
+        try:
+            files = [file for version in news.versions for file in delta_log.added_files(self._storage, version)]
+            return self._rows_of(files, table) if files else table.limit(0)
+        except Exception as error:  # such as files that an OPTIMIZE replaced and a VACUUM removed
+            why = f"the files of new micro-batches cannot be read: {spark_says(error)}"
+            self._because |= {name: why for name, plan in growing.items() if plan.news == news}
+            return None
 
-    def _again(self, plan: Plan, table: DataFrame, result: CheckResult) -> CheckResult:
+    def _rows_of(self, files: Sequence[str], table: DataFrame) -> DataFrame:
+        spark, target = self._place.spark, self._place.target
+        reader = spark.read.schema(table.schema).option("basePath", target)
+        # Spark would look for more than a few files with a job of one task each.
+        before = spark.conf.get(_LISTED_HERE, None) if self._storage.local is not None else None
+        if before is None:
+            return reader.parquet(*files)
+        spark.conf.set(_LISTED_HERE, str(max(int(before), len(files))))
+        try:
+            return reader.parquet(*files)
+        finally:
+            spark.conf.set(_LISTED_HERE, before)
+
+    def _again(self, name: str, table: DataFrame, result: CheckResult) -> CheckResult:
         """The check on the whole table, after it could not be measured on new rows alone."""
-        name = plan.bound.unique_id
-        if any(name in memory.states for memory in self._growings):
-            return result  # it was measured, and could not be judged
-        self._because[name] = result.message
-        ((measurement, at, _),) = self._measured([plan.bound], table, self._begin({name: plan}))
+        if self._is_measured(name):
+            return result  # and could not be judged
+        if name not in self._repeated:
+            plan = self._growing[name]
+            # Row checks share an aggregate: what broke one of them broke all.
+            failed = {
+                n: p
+                for n, p in self._growing.items()
+                if n == name
+                or (
+                    plan.merges is not None
+                    and p.merges is not None
+                    and p.news == plan.news
+                    and not self._is_measured(n)
+                )
+            }
+            self._because |= dict.fromkeys(failed, result.message)
+            bounds = [p.bound for p in failed.values()]
+            memory = self._begin({n: replace(p, news=None) for n, p in failed.items()})
+            self._repeated |= {b.unique_id: (of, at) for of, at, b in self._measured(bounds, table, memory)}
+        measurement, at = self._repeated[name]
         return measurement.result(at)
+
+    def _is_measured(self, name: str) -> bool:
+        return any(name in memory.states for memory in self._growings)
 
     # -- what is told and kept -----------------------------------------------------------------------
 
@@ -277,11 +315,12 @@ class _Run:
     def _memories(self) -> Sequence[Beginning | Growing]:
         return [*self._growings, *self._beginnings]
 
-    def _told(self, bound: Bound, result: CheckResult, plan: Plan | None) -> CheckResult:
+    def _told(self, bound: Bound, result: CheckResult) -> CheckResult:
         if not bound.config.incremental:
             return result
         said: dict[str, Any]
-        if plan is not None and plan.news is not None:
+        plan = self._growing.get(bound.unique_id)
+        if plan is not None and plan.news is not None and bound.unique_id not in self._because:
             news = plan.news
             said = {"scan": "new micro-batches", "micro_batches": news.batches, "version": news.position.version}
             if news.rows is not None:
@@ -322,11 +361,11 @@ class _Run:
         return KeyIndex(uri, project.storage_options)
 
 
-def _distinct(news: Any) -> list[News]:
+def _distinct(plans: Iterable[Plan]) -> list[News]:
     found: list[News] = []
-    for one in news:
-        if one is not None and one not in found:
-            found.append(one)
+    for plan in plans:
+        if plan.news is not None and plan.news not in found:
+            found.append(plan.news)
     return found
 
 

@@ -383,6 +383,24 @@ def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path):
         found = fed.audit([good, values])
     assert [r.evidence["rows"] for r in found] == [3, 3]
     assert len(jobs) <= 4, jobs
+    # -0.0 is 0.0 and NaN is NaN, though their bytes may differ.
+    amounts = replace(bound("unique", {"incremental": True}, column_name="amount"), unique_id="amounts")
+    fed.append(3, [(n, "x", "y", "new", v, None, None, None, None) for n, v in enumerate([0.0, float("nan")])])
+    assert fed.audit([amounts])[0].failures == 1
+    fed.append(4, [(n, "x", "y", "new", v, None, None, None, None) for n, v in enumerate([-0.0, float("nan")])])
+    found = fed.audit([amounts])
+    assert scans(found) == ["new micro-batches"] and found[0].failures == 3
+    assert said(found) == said(fed.full([amounts]))
+    # The files of a new micro-batch are gone, after an OPTIMIZE that kept its rows.
+    fed.append(5, [(9, "x", "y", "new", 9.0, None, None, None, None)])
+    fed.sql("OPTIMIZE {table}")
+    fed.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    fed.sql("VACUUM {table} RETAIN 0 HOURS")
+    fed.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    found = fed.audit([amounts])
+    assert "files of new micro-batches cannot be read" in because(found).pop()
+    assert said(found) == said(fed.full([amounts]))
+    assert because(fed.audit([amounts])) == {""}
     # Without a ledger nothing is kept, and nothing is created.
     shutil.rmtree(tmp_path / "_recon")
     found = fed.audit([good])
