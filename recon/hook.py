@@ -186,6 +186,7 @@ class ForeachBatch:
         self._fingerprint = checks_fingerprint(sink)
         self._checks = RowChecks(registry.bind_post_batch(project, pipeline.name, sink.name) if sink.post_batch else ())
         self._aside = self._open_aside()
+        self._observes = True  # until Spark once does not report what it observed
 
     def _open_aside(self) -> QuarantineTable | None:
         return open_quarantine(self.project, self.pipeline, self.sink) if self._checks.puts_aside else None
@@ -477,7 +478,8 @@ class ForeachBatch:
         """Asks the row checks and writes the rows that pass; the counts are None where Spark reported none."""
         asked = self._checks.asked(out, self._rows_said)
         self._judge(asked.refusals(utc_now(), self._target), stamp)
-        beforehand = self._checks.stops or (self._checks.puts_aside and self.sink.quarantine.stop_above is not None)
+        limited = self._checks.puts_aside and self.sink.quarantine.stop_above is not None
+        beforehand = self._checks.stops or limited or not self._observes
         for last in (False, True):
             try:
                 counted = asked.measure(out) if beforehand else None
@@ -501,7 +503,11 @@ class ForeachBatch:
             if counted is not None:
                 self._judge(asked.judge(counted, utc_now(), self._target), stamp, written=True)
             else:
-                log.warning("%s: Spark did not report what the row checks counted", self._of_batch(stamp.batch_id))
+                log.warning(
+                    "%s: Spark did not report what the row checks counted; from now on a job before the write counts",
+                    self._of_batch(stamp.batch_id),
+                )
+                self._observes = False
         return landed, asked, counted
 
     def _write_good(self, out: DataFrame, asked: Asked, stamp: ReconStamp, *, observe: bool) -> Observation | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +91,6 @@ def test_the_sinks_own_table_is_no_place_for_quarantine() -> None:
 
 
 def test_a_restored_entry_says_what_the_quarantine_says() -> None:
-    from datetime import UTC, datetime
-
     stamped = commit(3, Entry(1, (0, 10), rows_written=7))
     at = datetime(2026, 11, 21, tzinfo=UTC)
     restored = entry_of(stamped, target="t", kind="delta", guarantee="g", restored_at=at, rows_quarantined=3)
@@ -100,6 +100,42 @@ def test_a_restored_entry_says_what_the_quarantine_says() -> None:
 def test_show_where_nothing_was_put_aside(recon: Callable[..., Ended], project: Path) -> None:  # noqa: F811
     assert recon("quarantine", "show") == Ended(0, "", "Nothing was ever put aside.\n")
     assert recon("quarantine", "show", "--output", "json").out == "[]\n"
+
+
+def test_show_counts_by_reason_and_micro_batch(recon: Callable[..., Ended], project: Path) -> None:  # noqa: F811
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    at = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    rows = [
+        {"value": b"\xff", "_batch_id": 1, "_recon_reasons": ["a", "b"], "_recon_release": None},
+        {"value": b"text", "_batch_id": 2, "_recon_reasons": ["a"], "_recon_release": None},
+        {"value": b"gone", "_batch_id": 2, "_recon_reasons": ["it's"], "_recon_release": 0},
+    ]
+    own = {"_recon_epoch": 0, "_recon_quarantined_at": at, "_recon_id": "x"}
+    schema = pa.schema(
+        [
+            ("value", pa.binary()),
+            ("_batch_id", pa.int64()),
+            ("_recon_reasons", pa.list_(pa.string())),
+            ("_recon_release", pa.int64()),
+            ("_recon_epoch", pa.int64()),
+            ("_recon_quarantined_at", pa.timestamp("us", tz="UTC")),
+            ("_recon_id", pa.string()),
+        ]
+    )
+    place = project / "_recon" / "quarantine" / "orders" / "orders"
+    write_deltalake(str(place), pa.Table.from_pylist([{**row, **own} for row in rows], schema))
+    said = recon("quarantine", "show", "--pipeline", "orders").out
+    assert "orders.orders: 2 rows wait, 1 were released" in said
+    lines = [line.split() for line in said.splitlines()]
+    assert ["a", "2", "0"] in lines and ["b", "1", "0"] in lines and ["it's", "0", "1"] in lines
+    assert ["0", "2", "1", "1"] in lines and ["0", "1", "1", "0"] in lines
+    assert '"value": "ff"' in said and '"value": "text"' in said and "gone" not in said
+    (told,) = json.loads(recon("quarantine", "show", "--reason", "it's", "--output", "json").out)
+    assert (told["pending"], told["released"], told["samples"]) == (0, 1, [])
+    (few,) = json.loads(recon("quarantine", "show", "--limit", "1", "--output", "json").out)
+    assert len(few["samples"]) == 1 and [b["batch_id"] for b in few["batches"]] == [2]
 
 
 def test_mistakes_on_the_command_line(recon: Callable[..., Ended], project: Path) -> None:  # noqa: F811
