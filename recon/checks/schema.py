@@ -23,6 +23,8 @@ _DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 class ContractColumn:
     """A column of a contract: its name, and what is promised of it."""
 
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # a misspelt promise is none
+
     name: str
     data_type: str | None = None
     nullable: bool | None = None

@@ -16,13 +16,18 @@ from recon.project import CheckSpec
 
 @pytest.fixture(scope="module")
 def table(spark):
-    return spark.createDataFrame(
-        [],
-        "order_id bigint NOT NULL, `a.b` int, at timestamp, price decimal(10,2), code varchar(3),"
+    from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+    before = "order_id bigint NOT NULL, `a.b` int, at timestamp, price decimal(10,2)"
+    after = (
         "address struct<city: string, zip: struct<code: int NOT NULL>>, items array<struct<sku: string>>,"
         "tags map<string, double>, _batch_id bigint, _source_topic string, _source_partition int,"
-        "_source_offset bigint",
+        "_source_offset bigint"
     )
+    # As a catalog table or Delta has a varchar column.
+    code = StructField("code", StringType(), True, {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"})
+    schema = StructType([*DataType.fromDDL(before).fields, code, *DataType.fromDDL(after).fields])
+    return spark.createDataFrame([], schema)
 
 
 ALL = [
