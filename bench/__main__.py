@@ -48,6 +48,24 @@ def _compare_different() -> Result:
     return different()
 
 
+def _check_suite() -> Result:
+    from bench.check_suite import run
+
+    return run()
+
+
+def _check_suite_incremental() -> Result:
+    from bench.check_incremental import run
+
+    return run()
+
+
+def _hook_checks() -> Result:
+    from bench.hook_checks import run
+
+    return run()
+
+
 BENCHES: dict[str, Callable[[], Result]] = {
     "hook_overhead": _hook_overhead,
     "evidence_audit_day": _evidence_audit_day,
@@ -55,6 +73,9 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "row_readback": _row_readback,
     "compare_equal": _compare_equal,
     "compare_different": _compare_different,
+    "check_suite": _check_suite,
+    "check_suite_incremental": _check_suite_incremental,
+    "hook_checks": _hook_checks,
 }
 
 

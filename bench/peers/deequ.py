@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.peers import measure as m
 
-os.environ["SPARK_VERSION"] = "4.1"  # PyDeequ reads it to choose its jar
+os.environ["SPARK_VERSION"] = "3.5"  # PyDeequ reads it to choose its jar
 
 
 def checks(spark: Any, rows: Any) -> list[bool]:
