@@ -21,6 +21,7 @@ from recon.ledger.rebuild import rebuild
 from recon.project import CheckConfig, CheckSpec, QuarantineConfig
 from recon.quarantine.release import _Desk, release
 from recon.quarantine.show import summaries
+from recon.quarantine.table import QuarantineTable
 from recon.storage import Storage
 from tests.cases.lake import Lake, failing, findings, statuses
 from tests.cases.test_hook import said
@@ -305,3 +306,29 @@ def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake, mo
     with pytest.raises(ConfigError, match="is no condition"):
         release(lake.project, "p", where="nope = 1", spark=lake.spark)
     assert json.loads((place(lake) / "_delta_log" / f"{0:020d}.json").read_text().splitlines()[0])
+
+
+def test_what_spark_does_not_report_and_rows_that_change_between_the_passes(
+    make_lake: MakeLake, monkeypatch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = make_lake(sink={"post_batch": (HAS_KEY,)})
+    produce(lake, ("a", "1"), (None, "2"))
+    with monkeypatch.context() as patched:
+        patched.setattr("recon.hook._observed", lambda _: None)
+        lake.run(hook(lake))
+    assert "did not report what the row checks counted" in caplog.text
+    assert [(e.rows_read, e.rows_written, e.rows_quarantined, e.rows_filtered) for e in lake.entries()] == [
+        (None, 1, 1, None)
+    ]
+    assert lake.audit().pipelines[0].answer == "complete"
+
+    produce(lake, ("c", "3"), (None, "4"))
+    put = QuarantineTable.put
+    with monkeypatch.context() as patched:  # as a transform would do that gives other rows the second time
+        patched.setattr(QuarantineTable, "put", lambda table, frame, *rest: put(table, frame.limit(0), *rest))
+        lake.run(hook(lake))
+    assert "the checks saw 2 rows, and 1 are in the sink and 0 in quarantine" in caplog.text
+    last = lake.entries()[-1]
+    assert (last.rows_read, last.rows_written, last.rows_quarantined, last.rows_filtered) == (2, 1, 0, 0)
+    run = lake.audit()
+    assert [(f.start_offset, f.end_offset) for f in findings(run, "GAP")] == [(3, 4)]
