@@ -35,10 +35,10 @@ class Peer:
 
 
 # Spark is the newest that the peer's own metadata allows, or that its documentation names, of those that have Delta.
-# PyDeequ names a Deequ for Spark 4.1 too, whose coordinates did not resolve when this was written.
+# The newest Deequ that resolved when this was written is 2.0.7 for Spark 3.5, PyDeequ 1.4's.
 PEERS = {
     "cuallee": Peer("cuallee", ("cuallee==0.15.4", "pyspark==4.0.1", "delta-spark==4.0.1")),
-    "deequ": Peer("deequ", ("pydeequ==1.7.0", "pyspark==3.5.9", "delta-spark==3.3.3", "setuptools<81")),
+    "deequ": Peer("deequ", ("pydeequ==1.4.0", "pyspark==3.5.9", "delta-spark==3.3.3", "setuptools<81")),
     "dqx": Peer("dqx", ("databricks-labs-dqx==0.17.0", "pyspark==4.1.4", "delta-spark==4.1.0", "pandas<3", "pyarrow")),
     "gx": Peer("gx", ("great_expectations==1.24.1", "pyspark==4.1.4", "delta-spark==4.1.0")),
     "soda": Peer("soda", ("soda-core-spark-df==3.5.6", "pyspark==3.5.9", "delta-spark==3.3.3", "setuptools<81")),

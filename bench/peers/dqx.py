@@ -23,7 +23,11 @@ def checks(spark: Any, rows: Any) -> list[bool]:
     least, greatest = m.AMOUNT
     rules = [
         *(DQRowRule(check_func=f.is_not_null, column=name) for name in m.NOT_NULL),
-        DQRowRule(check_func=f.is_in_list, column="status", check_func_kwargs={"allowed": list(m.STATUSES)}),
+        DQRowRule(
+            check_func=f.is_in_list,
+            column="status",
+            check_func_kwargs={"allowed": [f"'{status}'" for status in m.STATUSES]},
+        ),
         DQRowRule(check_func=f.is_in_range, column="quantity", check_func_kwargs={"min_limit": low, "max_limit": high}),
         DQRowRule(check_func=f.regex_match, column="email", check_func_kwargs={"regex": m.EMAIL}),
         DQDatasetRule(check_func=f.is_unique, columns=[m.KEY]),
