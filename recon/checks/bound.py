@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from recon.checks.base import Check
@@ -29,3 +30,11 @@ class Bound:
     def kind(self) -> str:
         """Whether `run_evidence` ("evidence") or `run_table` ("data") runs it."""
         return self.check.kind
+
+    @property
+    def asked(self) -> str:
+        """What was asked, as 16 hexadecimal digits of a hash: the test, its arguments and `where`.
+
+        Two checks that ask different things differ in it, whatever their names are.
+        """
+        return hashlib.sha256(f"{self.check!r} where {self.config.where!r}".encode()).hexdigest()[:16]
