@@ -76,6 +76,7 @@ class Options:
     warn_error: bool = False
     keep: bool = True
     begins: Mapping[str, datetime | None] = field(default_factory=dict)
+    history_to: datetime | None = None
 
 
 def audit(
@@ -92,6 +93,7 @@ def audit(
     only: Collection[str] | None = None,
     last: LastRun | None = None,
     begins: Mapping[str, datetime | None] | None = None,
+    history_to: datetime | None = None,
     spark: SparkSession | None = None,
     keep: bool = True,
     on_start: Callable[[int], None] | None = None,
@@ -114,6 +116,7 @@ def audit(
         only: unique_ids of the checks to choose from; all when None.
         last: the status of each unique_id in the last run, for the selector `result:`.
         begins: begin of the period per pipeline, where `from_` does not say one; None stands for the whole ledger.
+        history_to: where the history ends that checks compare with; this audit's start by default.
         spark: the session for checks that read rows; the active one, or one built from `spark:`, by default.
         keep: append the results to the ledger's results table and merge its small files; keep what incremental
             checks measured.
@@ -136,6 +139,7 @@ def audit(
         warn_error=warn_error,
         keep=keep,
         begins=dict(begins or {}),
+        history_to=history_to,
     )
     there = [bound for bound in registry.bind(project) if only is None or bound.unique_id in only]
     bounds = select_bounds(there, select, exclude, last)
@@ -176,6 +180,12 @@ def retried(last: RunResult) -> list[str]:
     return [
         r.unique_id for r in last.results if r.status in failing or (r.status == "skipped" and r.message == STOPPED)
     ]
+
+
+def history_of(last: RunResult) -> datetime:
+    """Where history ends for a retry of this run: before what it measured itself, or the run it retried."""
+    first = last.args.get("history_to")
+    return datetime.fromisoformat(first) if first else last.generated_at
 
 
 def _kept(project: Project, run: _Run, outcome: RunResult) -> RunResult:
@@ -242,6 +252,7 @@ def _args(project: Project, options: Options) -> dict[str, Any]:
         "no_spark": options.no_spark,
         "full_refresh": options.full_refresh,
         "warn_error": options.warn_error,
+        "history_to": options.history_to.isoformat() if options.history_to else None,
     }
 
 
@@ -531,7 +542,8 @@ class _Run:
         self.gathered: dict[str, _Gathered] = {}
         self.failing: dict[str, Sequence[Mapping[str, Any]]] = {}
         remembering = [b.unique_id for b in bounds if getattr(b.check, "remembers", None)]
-        self.history = History(lambda: open_ledger(project, session.found).results, remembering, now)
+        before = options.history_to or now
+        self.history = History(lambda: open_ledger(project, session.found).results, remembering, before)
 
     def _of(self, pipeline: str) -> _Gathered:
         if pipeline not in self.gathered:

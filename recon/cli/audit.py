@@ -97,7 +97,7 @@ def retry(
     last = _last_run(session, target_path)
     session.with_variables(last.args.get("vars") or {})
 
-    from recon.audit import retried
+    from recon.audit import history_of, retried
     from recon.checks.registry import bind
 
     wanted = retried(last)
@@ -115,6 +115,7 @@ def retry(
         session.target(target_path),
         only=wanted,
         begins={facts.name: facts.period_from for facts in last.pipelines},
+        history_to=history_of(last),
         from_=start,
         to=end or (datetime.fromisoformat(until) if until else None),
         fail_fast=fail_fast or bool(last.args.get("fail_fast")),

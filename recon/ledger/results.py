@@ -89,7 +89,8 @@ class History:
     """What earlier audits measured: `history(bound, key)` of a scan. The table is read at the first question, once.
 
     Only audits before `before` count, newest first, and at most `most` values of a check. A check that could not be
-    evaluated has left no value; one that was skipped may have, such as for want of history.
+    evaluated has left no value; one that was skipped may have, such as for want of history. A value counts when the
+    check asked the same then: names of checks may change hands when recon.yml's tests are put in another order.
     """
 
     def __init__(self, open_results: Callable[[], Store], wanted: Collection[str], before: datetime, most: int = 200):
@@ -102,7 +103,8 @@ class History:
         Raises:
             LedgerError: the results cannot be read.
         """
-        kept = (evidence.get(key) for evidence in self._evidence.get(bound.unique_id, ()))
+        asked = bound.asked
+        kept = (e.get(key) for e in self._evidence.get(bound.unique_id, ()) if e.get("asked") == asked)
         return [value for value in kept if value is not None]
 
     @cached_property

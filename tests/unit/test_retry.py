@@ -11,7 +11,7 @@ from pathlib import Path
 from sample_run import sample_run
 from test_cli import BASE, Ended, project, recon  # noqa: F401 - fixtures
 
-from recon.audit import STOPPED, audit, retried
+from recon.audit import STOPPED, audit, history_of, retried
 from recon.checks.bound import Bound
 from recon.checks.registry import bind
 from recon.ledger import open_ledger
@@ -208,7 +208,7 @@ def test_history_is_read_once_newest_first_and_only_what_was_before(project: Pat
         (7, "skipped", {}),
         (20, "pass", {"rows": 20}),
     ):
-        at = NOW.replace(day=day)
+        at, evidence = NOW.replace(day=day), {"asked": bound.asked, **evidence}
         of = (result(NOT_NULL, status, evidence=evidence), result(UNIQUE, status, evidence={"rows": 1000}))
         append_run(store, replace(sample_run(), project="lake", generated_at=at, results=of, pipelines=()))
     opened.clear()
@@ -217,6 +217,26 @@ def test_history_is_read_once_newest_first_and_only_what_was_before(project: Pat
     assert opened == [1]
     assert history(NOW.replace(hour=7))(bound, "rows") == [20, 6, 5, 3, 1]
     assert history(NOW, most=2)(bound, "rows") == [6], "of the newest two runs one had no such value"
+    other = replace(bound, config=bound.config.model_copy(update={"where": "status <> 'test'"}))
+    assert history(NOW)(other, "rows") == [], "the name is the same, what is asked is not"
+
+
+def test_what_is_asked_is_the_test_its_arguments_and_where(project: Path) -> None:  # noqa: F811
+    one, two = (b for b in bind(load(project)) if b.name in (NOT_NULL, UNIQUE))
+    assert one.asked == replace(one, name="other", unique_id="test.lake.other").asked != two.asked
+    assert len(one.asked) == 16
+
+
+def test_a_retry_does_not_remember_the_run_it_retries(recon: Run, project: Path) -> None:  # noqa: F811
+    store, bound = open_ledger(load(project)).results, next(b for b in bind(load(project)) if b.name == NOT_NULL)
+    failed = result(NOT_NULL, "fail", evidence={"asked": bound.asked, "rows": 7})
+    run = last(failed)
+    append_run(store, run)
+    assert history_of(run) == NOW
+    assert History(lambda: store, [bound.unique_id], history_of(run))(bound, "rows") == []
+    assert recon("retry", "--no-spark").code == 0
+    again = run_results.read(project / "target/run_results.json")
+    assert again.generated_at > NOW and history_of(again) == NOW, "nor does a retry of the retry"
 
 
 def test_an_audit_without_a_ledger_keeps_no_unasked_questions(project: Path) -> None:  # noqa: F811
