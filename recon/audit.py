@@ -48,7 +48,7 @@ from recon.offsets import Spans
 from recon.project import Pipeline, Project, Sink
 from recon.session import session
 from recon.storage import Storage
-from recon.tables import ProjectTables
+from recon.tables import ProjectTables, open_delta
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -552,7 +552,9 @@ class _Run:
         return self.gathered[pipeline]
 
     def results(self, bounds: Sequence[Bound], on_check: Callable[[str], None]) -> Iterator[CheckResult]:
-        for done, result in enumerate(self._all(bounds, on_check), start=1):
+        for done, found in enumerate(self._all(bounds, on_check), start=1):
+            # A driver's or a store's message may quote what it was configured with.
+            result = replace(found, message=self.project.mask(found.message))
             yield result
             stopping = ("fail", "error", "warn") if self.options.warn_error else ("fail", "error")
             if self.options.fail_fast and result.status in stopping:
@@ -598,7 +600,7 @@ class _Run:
             yield from incremental.results(place, bounds, utc_now, context)
             return
         try:
-            table = spark.read.format("delta").load(target)
+            table = open_delta(self.project, found.target, spark)
         except Exception as error:  # AnalysisException and whatever the filesystem raises
             gone = Unavailable("rows", f"table {target} cannot be read: {runner.reason_of(error)}")
             yield from (runner.without_answer(bound, gone, utc_now) for bound in bounds)

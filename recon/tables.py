@@ -1,13 +1,20 @@
-"""Other tables by name: a project's sinks, its `tables`, paths and catalog tables as DataFrames."""
+"""Tables as DataFrames: a project's sinks, its `tables`, paths and catalog tables.
+
+A Delta table is read at the version that is newest when it is opened: Spark would look for a newer one at each job, and
+the jobs of one audit have to see the same rows while the stream goes on writing.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+from recon.checks.parts import spark_says
 from recon.complaint import meant
-from recon.errors import ConfigError
+from recon.errors import ConfigError, EvidenceError
+from recon.evidence import delta_log
 from recon.project import Project, Table
+from recon.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +22,28 @@ if TYPE_CHECKING:
 _CALL = re.compile(r"\s*(?:\{\{)?\s*(?:ref|source)\s*\(")
 _REF = re.compile(r"""\s*(?:\{\{)?\s*(?:ref|source)\(\s*(['"])(.+?)\1\s*(?:,\s*(['"])(.+?)\3\s*)?\)\s*(?:\}\})?\s*""")
 _IDENTIFIER = re.compile(r"\w+(\.\w+)*")
+
+
+def open_delta(project: Project, location: str, spark: SparkSession) -> DataFrame:
+    """The rows of a Delta table at its newest version, whatever is written meanwhile.
+
+    Where the log can be read by Spark alone (a store that recon has no `storage_options` for), the version is Spark's.
+
+    Args:
+        project: whose `storage_options` and folder hold.
+        location: path or URI; a relative path is relative to recon.yml.
+        spark: the session that reads.
+
+    Raises:
+        AnalysisException: there is no such table.
+    """
+    target = project.resolve(location)
+    reader = spark.read.format("delta")
+    try:
+        version = delta_log.latest_version(Storage(target, project.storage_options))
+    except EvidenceError:
+        version = None
+    return (reader if version is None else reader.option("versionAsOf", version)).load(target)
 
 
 class ProjectTables:
@@ -53,24 +82,26 @@ class ProjectTables:
         known = self._project.find_table(name)
         try:
             if isinstance(known, tuple):
-                return self._spark.read.format("delta").load(self._project.resolve(known[1].target))
+                return open_delta(self._project, known[1].target, self._spark)
             if isinstance(known, Table):
                 return self._table(known)
             if not only_ours and "`" in name:
                 return self._spark.read.table(name)
             if not only_ours and ("/" in name or name.endswith(".parquet")):
-                kind = "parquet" if name.rstrip("/").endswith(".parquet") else "delta"
-                return self._spark.read.format(kind).load(self._project.resolve(name))
+                if name.rstrip("/").endswith(".parquet"):
+                    return self._spark.read.parquet(self._project.resolve(name))
+                return open_delta(self._project, name, self._spark)
             if not only_ours and _IDENTIFIER.fullmatch(name) and self._spark.catalog.tableExists(name):
                 return self._spark.read.table(name)
         except Exception as error:  # whatever Spark, a driver or a filesystem raises
-            told = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise ConfigError(f"table {name!r} cannot be read: {told[:300]}") from error
+            raise ConfigError(f"table {name!r} cannot be read: {spark_says(error)}") from error
         raise ConfigError(f"there is no table {name!r}{meant(name, self._project.table_names(), 'recon.yml has')}")
 
     def _table(self, table: Table) -> DataFrame:
         if table.format == "table":
             return self._spark.read.options(**table.options).table(str(table.target))
+        if table.format == "delta" and table.target is not None and not table.options:
+            return open_delta(self._project, table.target, self._spark)
         reader = self._spark.read.format(table.format).options(**table.options)
         if table.target is None:
             return reader.load()

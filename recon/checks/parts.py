@@ -6,7 +6,7 @@ A part answers for a check, and for every other that its job measured as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -360,18 +360,26 @@ def judged(slot: Slot, values: Mapping[str, Any], context: ScanContext) -> Verdi
     try:
         if check.remembers is not None:
             values = {**values, "history": context.history(slot.bound, check.remembers)}
-        return check.judge(values)
+            verdict = check.judge(values)
+            return replace(verdict, evidence={**verdict.evidence, "asked": slot.bound.asked})
+        verdict = check.judge(values)
     except Exception as error:
         return Verdict(unproved=reason_of(error))
+    # There were rows, and none to judge: all NULL, or left out by a condition of the check's own.
+    nothing = verdict.skipped is not None and slot.bound.config.if_empty != "skip"
+    return empty(slot, verdict.skipped) if nothing else verdict
 
 
-def empty(slot: Slot) -> Verdict:
+def empty(slot: Slot, said: str | None = None) -> Verdict:
     """What a check gives that was put to no rows, as `if_empty` says."""
     where, allowed = slot.bound.config.where, slot.bound.config.if_empty
-    said = f"0 rows where {where}" if where else "0 rows"
+    if said is None:
+        said = f"0 rows where {where}" if where else "0 rows"
     if allowed == "skip":
         return Verdict(skipped=said)
-    return Verdict(failures=int(allowed == "fail"), message=f"{said}, which if_empty takes as {allowed}")
+    return Verdict(
+        failures=int(allowed == "fail"), regardless=True, message=f"{said}, which if_empty takes as {allowed}"
+    )
 
 
 def broke(name: str, error: Exception) -> Exception:

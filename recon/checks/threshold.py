@@ -65,6 +65,8 @@ def status_of(verdict: Verdict, *, severity: str, warn_if: str, error_if: str) -
         return "skipped"
     if verdict.unproved is not None:
         return "error"
+    if verdict.regardless and verdict.failures:
+        return "fail" if severity == "error" else "warn"
     if severity == "error" and parse(error_if)(verdict.failures):
         return "fail"
     if parse(warn_if)(verdict.failures) or verdict.warnings:
@@ -113,7 +115,7 @@ def _message(status: Status, verdict: Verdict, threshold: str) -> str:
     if status == "pass" and not verdict.failures:
         return verdict.message
     text = verdict.message or f"got {verdict.failures} failures"
-    if threshold.replace(" ", "") != "!=0":
+    if threshold.replace(" ", "") != "!=0" and not verdict.regardless:
         does = "fail" if status == "fail" else "warn"
         text += f" (got {verdict.failures}, configured to {does} if {threshold})"
     return text

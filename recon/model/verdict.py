@@ -141,6 +141,7 @@ class Verdict:
         message: one sentence for people; may be empty when it passed.
         unproved: why no answer could be given; forces status `error`.
         skipped: why the question was not put at all (zero rows, --no-spark); forces status `skipped`.
+        regardless: the failures count whatever `warn_if` and `error_if` say.
         samples: the first failing keys or rows, each a flat mapping column → value.
         evidence: figures and versions the verdict rests on; JSON-serialisable.
     """
@@ -151,6 +152,7 @@ class Verdict:
     message: str = ""
     unproved: str | None = None
     skipped: str | None = None
+    regardless: bool = False
     samples: tuple[Mapping[str, Any], ...] = ()
     evidence: Mapping[str, Any] = field(default_factory=dict)
 

@@ -242,3 +242,37 @@ def test_columns_that_need_backticks(spark):
     )
     assert [r.status for r in results] == ["fail", "fail", "fail", "error"]
     assert results[3].message == "column 'a.b' of the_table cannot be named so; write it in backticks: `a.b`"
+
+
+def test_what_no_rows_give(spark, orders):
+    none = {"where": "id < 0"}
+    lenient = {"warn_if": ">10", "error_if": ">100"}
+    results = run(
+        orders,
+        bound("not_null", none, column_name="id"),
+        bound("not_null", {**none, "if_empty": "pass"}, column_name="id"),
+        bound("not_null", {**none, **lenient, "if_empty": "fail"}, column_name="id"),
+        bound("not_null", {**none, "severity": "warn", "if_empty": "fail"}, column_name="id"),
+        # Rows, and none of them judged: NULL in all.
+        bound("unique", {"where": "status IS NULL"}, column_name="status"),
+        bound("unique", {"where": "status IS NULL", "if_empty": "fail"}, column_name="status"),
+    )
+    assert [r.status for r in results] == ["skipped", "pass", "fail", "warn", "skipped", "fail"]
+    assert results[2].message == "0 rows where id < 0, which if_empty takes as fail"
+    assert results[5].message.startswith("status is NULL in all 100 rows")
+
+
+def test_a_delta_table_stays_at_the_version_it_was_opened_at(spark, tmp_path):
+    from recon.project import LedgerConfig, Pipeline, Project, Sink
+    from recon.tables import ProjectTables, open_delta
+
+    path = str(tmp_path / "t")
+    spark.range(3).coalesce(1).write.format("delta").save(path)
+    sink = Sink(name="s", target=path)
+    pipeline = Pipeline(name="p", checkpoint="c", sinks=(sink,))
+    project = Project(name="p", ledger=LedgerConfig(location="l"), pipelines=(pipeline,), project_dir=tmp_path)
+    tables = ProjectTables(project, spark)
+    opened = [open_delta(project, path, spark), tables.open("ref('s')"), tables.open(path)]
+    spark.range(5).coalesce(1).write.format("delta").mode("append").save(path)
+    assert [table.count() for table in opened] == [3, 3, 3]
+    assert open_delta(project, path, spark).count() == 8

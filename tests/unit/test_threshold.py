@@ -140,3 +140,11 @@ def test_a_message_keeps_what_the_check_hides():
     bound = Bound(check=Discreet(), config=CheckConfig(), unique_id="test.p.d", name="d", pipeline="orders")
     assert threshold.settle(bound, Verdict(unproved="no secret"), AT, AT).message == "no ***"
     assert threshold.settle(bound, Verdict(failures=1, message="a secret"), AT, AT).message == "a ***"
+
+
+def test_failures_that_count_whatever_the_thresholds_say() -> None:
+    verdict = Verdict(failures=1, regardless=True)
+    lenient = {"warn_if": ">10", "error_if": ">100"}
+    assert threshold.status_of(verdict, severity="error", **lenient) == "fail"
+    assert threshold.status_of(verdict, severity="warn", **lenient) == "warn"
+    assert threshold.status_of(Verdict(failures=1), severity="error", **lenient) == "pass"
