@@ -218,7 +218,10 @@ class _Run:
         except Distrust as error:
             self._because[name] = str(error)
             return plan
-        if plan.merges is None and (news.rows or 0) > _MOST_NEW_KEYS:
+        if news.rows is None:
+            self._because[name] = "the log does not tell how many rows are new"
+            return plan
+        if plan.merges is None and news.rows > _MOST_NEW_KEYS:
             self._because[name] = f"{news.rows} rows are new, more than are looked up in the index of keys"
             return plan
         if plan.merges is not None and set(plan.merges) != set(known.values):

@@ -402,6 +402,16 @@ def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path):
     assert "files of new micro-batches cannot be read" in because(found).pop()
     assert said(found) == said(fed.full([amounts]))
     assert because(fed.audit([amounts])) == {""}
+    # Nobody knows how many rows came: they may be more than can be looked up, and nothing says that all were read.
+    spark.conf.set("spark.databricks.delta.stats.collect", "false")
+    try:
+        fed.append(6, [(10, "x", "y", "new", 9.0, None, None, None, None)])
+    finally:
+        spark.conf.unset("spark.databricks.delta.stats.collect")
+    found = fed.audit([amounts, values])
+    assert because(found) == {"the log does not tell how many rows are new"}
+    assert said(found) == said(fed.full([amounts, values]))
+    assert because(fed.audit([amounts, values])) == {""}
     # Without a ledger nothing is kept, and nothing is created.
     shutil.rmtree(tmp_path / "_recon")
     found = fed.audit([good])
