@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from recon.checks import threshold
-from recon.checks.base import Check
+from recon.checks.base import Check, QueryCheck
 from recon.checks.bound import Bound
 from recon.checks.sql import SqlTest
 from recon.errors import ConfigError, ReconError
@@ -179,7 +179,7 @@ def build_all(spec: CheckSpec, where_it_stands: str, folder: Path, sql_tests: Sq
 
     Raises:
         ConfigError: an unknown check, an argument that is unknown, missing or of a wrong type, or a
-            threshold that is not understood; it names the line of recon.yml.
+            threshold that is not understood, or a fail_calc that the check cannot use; it names the line of recon.yml.
     """
     place = f"{where_it_stands}{_at(spec)}: "
     try:
@@ -188,10 +188,24 @@ def build_all(spec: CheckSpec, where_it_stands: str, folder: Path, sql_tests: Sq
         if sql_tests is not None and spec.test in own:
             return [_generic(sql_tests, own[spec.test], spec)]
         found = check_class(spec.test, own)
+        refuse_fail_calc(found, spec.test, spec.config.fail_calc)
         arguments = _arguments_of_class(found, spec)
         return [_instance(found, spec.test, variant) for variant in found.variants(arguments, folder)]
     except ReconError as error:
         raise ConfigError(f"{place}{error}") from error
+
+
+def refuse_fail_calc(found: type[Check], test: str, fail_calc: str | None) -> None:
+    """A check without a query has no returned rows to count, and would count failures its own way in silence.
+
+    Raises:
+        ConfigError: the check is none with a query, and `fail_calc` is given.
+    """
+    if fail_calc is not None and not issubclass(found, QueryCheck):
+        raise ConfigError(
+            f"{test} returns no rows that fail_calc {fail_calc!r} could count; remove it, here or in defaults, or "
+            "write the test as a SQL test"
+        )
 
 
 def _refuse_thresholds(spec: CheckSpec, place: str = "") -> None:

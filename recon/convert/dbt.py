@@ -230,7 +230,7 @@ class _Reading:
                 spec = CheckSpec(test=test, arguments=arguments, config=CheckConfig(**config), column=column)
                 registry.build(spec, "")
             else:
-                registry.check_class(test)
+                registry.refuse_fail_calc(registry.check_class(test), test, config.get("fail_calc"))
         except ReconError as error:
             return self._comment(table, item, str(error).removeprefix(": "))
         except ValueError as error:  # pydantic's, about config
@@ -308,7 +308,9 @@ class _Reading:
         config, left = {}, []
         for key, value in {**found, **_map(own)}.items():
             plain = str(key).removeprefix("+")
-            if plain in _CONFIG_KEYS and _unknown_jinja(value) is None:
+            if plain == "fail_calc":  # most checks refuse it
+                self.left_out.append("dbt_project.yml: fail_calc of data_tests; write it at the SQL tests it is for")
+            elif plain in _CONFIG_KEYS and _unknown_jinja(value) is None:
                 config[plain] = value
             elif value is not own:
                 left.append(str(key))

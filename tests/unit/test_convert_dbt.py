@@ -279,3 +279,29 @@ def test_the_command(tmp_path: Path) -> None:
     before = out.read_text()
     run = CliRunner().invoke(app, ["import", "dbt", str(tmp_path / "schema.yml"), "--output", str(out)])
     assert run.exit_code == 2 and "exists already" in run.stderr and out.read_text() == before
+
+
+def test_fail_calc_stays_where_there_are_rows_to_count(tmp_path: Path) -> None:
+    (tmp_path / "dbt_project.yml").write_text("{name: shop, data_tests: {+fail_calc: sum(n)}}")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/a.yml").write_text(
+        """
+models:
+  - name: a
+    columns:
+      - name: id
+        data_tests:
+          - unique: {config: {fail_calc: max(n)}}
+          - not_null: {config: {fail_calc: max(n), where: "day = '{{ var('day') }}'"}}
+          - relationships: {arguments: {to: ref('b'), field: id}, config: {fail_calc: max(n)}}
+"""
+    )
+    found = read(tmp_path)
+    (column,) = sinks(loaded(tmp_path, found, day="x"))["a"].columns
+    assert [(t.test, t.config.fail_calc) for t in column.data_tests] == [("relationships", "max(n)")]
+    assert [said.split(" returns ")[0] for said in found.left_out] == [
+        "a: unique: unique",
+        "a: not_null: not_null",
+        "dbt_project.yml: fail_calc of data_tests; write it at the SQL tests it is for",
+    ]
+    assert found.text.count("# TODO: unique returns no rows that fail_calc 'max(n)' could count") == 1

@@ -92,6 +92,10 @@ def test_a_columns_test_gets_its_column():
         (spec("unique_combination_of_columns", column="s", combination_of_columns=["a"]), "below the sink"),
         (spec("not_null", column="s", config={"warn_if": "> many"}), "threshold '> many' is not understood"),
         (spec("not_null", column="s", config={"error_if": ""}), "threshold '' is not understood"),
+        (
+            spec("not_null", column="s", line=4, config={"fail_calc": "sum(n)"}),
+            r"here \(line 4\): not_null returns no rows that fail_calc 'sum\(n\)' could count; remove it",
+        ),
     ],
 )
 def test_what_cannot_be_built_is_named(asked, sentence):
@@ -171,6 +175,19 @@ def test_a_data_check_below_the_pipeline_is_refused():
 def test_an_unknown_check_below_the_pipeline_is_named():
     with pytest.raises(ConfigError, match="pipeline orders: there is no check 'offset_continuty'; did you mean"):
         bind(project(pipeline(tests=(spec("offset_continuty"),))))
+
+
+def test_fail_calc_is_for_checks_with_a_query():
+    of_query = spec("relationships", "s", to="ref('b')", field="id", config={"fail_calc": "sum(1)"})
+    (check,) = (b for b in bind(project(pipeline(sinks=(_with(of_query),)))) if b.check.test == "relationships")
+    assert check.config.fail_calc == "sum(1)"
+    around = Sink(name="a", target="t", defaults={"fail_calc": "sum(1)"}, data_tests=(spec("row_count", min_value=1),))
+    with pytest.raises(ConfigError, match="row_count returns no rows that fail_calc"):
+        bind(project(pipeline(sinks=(around,))))
+
+
+def _with(*tests) -> Sink:
+    return Sink(name="a", target="t", data_tests=tests)
 
 
 def test_a_disabled_test_is_not_bound_but_still_read():
