@@ -257,8 +257,9 @@ def _same_ranges(one: str, other: str) -> bool:
 def _tell_missing(witnesses: Witnesses, delta: DeltaWitness, ledger: LedgerSlice, findings: Findings) -> None:
     """Stamped commits of this sink that no entry records, and those that one entry has twice."""
     known = {(head.epoch, head.batch_id) for head in ledger.heads}
-    # Releases are entered in turn: of those before the period only the newest is in the slice.
-    released = max((head.batch_id for head in ledger.heads if head.is_release), default=-1)
+    # Of the releases before the period only the newest is in the slice; the others are the business of earlier audits.
+    released = max((head.batch_id for head in ledger.heads[: ledger.anchors] if head.is_release), default=-1)
+    begin = witnesses.period_from
     since, last = (
         judged_since(ledger),
         max((h.sink_version for h in ledger.heads if h.sink_version is not None), default=-1),
@@ -272,7 +273,8 @@ def _tell_missing(witnesses: Witnesses, delta: DeltaWitness, ledger: LedgerSlice
             commits.setdefault((stamp.epoch, stamp.batch_id), []).append(commit)
     for (epoch, batch_id), mine in commits.items():
         newest = mine[-1]
-        entered = (epoch, batch_id) in known or (epoch == RELEASES and batch_id < released)
+        earlier = epoch == RELEASES and batch_id < released and begin is not None and newest.timestamp < begin
+        entered = earlier or (epoch, batch_id) in known
         unknown = not entered and newest.version > since
         if unknown and not _after_the_period(newest, last, witnesses):
             findings.add(

@@ -1,8 +1,8 @@
 """Release: rows that wait in quarantine are repaired, checked again and written through their sink, once.
 
-A release is claimed first (its number is written to its rows, by a MERGE that carries a txn), then written (a txn of
-the sink), then entered in the ledger: epoch -1, batch_id is its number, no offsets. Whatever a crash leaves behind,
-the next release finishes it under the same number.
+A release is claimed first (its number is written to its rows, by a MERGE that carries a txn), then written (under a
+txn app id of its own, so that releases may be written in any order), then entered in the ledger: epoch -1, batch_id is
+its number, no offsets. Whatever a crash leaves behind, the next release finishes it under the same number.
 """
 
 from __future__ import annotations
@@ -246,11 +246,13 @@ class _Desk:
         return {int(row[0]) for row in rows if row[0] is not None}
 
     def _next(self) -> int:
-        """A number that no claim, no entry and no commit of the sink has."""
-        written = delta_log.transaction_version(self._storage, app_id(self.pipeline.name, self.sink.name, RELEASES))
+        """A number that no claim, no entry and, as far as the newest version tells, no commit of the sink has."""
+        latest = delta_log.latest_version(self._storage)
+        txns = {} if latest is None else delta_log.read(self._storage, from_version=latest).txns
+        numbers = (app.removeprefix(self._app("")) for app in txns if app.startswith(self._app("")))
         taken = delta_log.transaction_version(self.table.storage, self._claims)
-        known = [*self._recorded(), *(n for n in (written, taken) if n is not None)]
-        return max(known, default=-1) + 1
+        known = [*self._recorded(), *(int(n) for n in numbers if n.isdecimal()), -1 if taken is None else taken]
+        return max(known) + 1
 
     def _claim(self, passing: DataFrame, repair: Repair | None, force: bool) -> _Claim:
         """Writes the next free number to the rows; of two releases at once, each gets a number of its own."""
@@ -326,16 +328,19 @@ class _Desk:
         claimed = self.table.rows(self.spark).filter(F.col(RELEASE) == claim.number)
         rows = self._repaired(claimed, repair)
         stamp = self._stamp(claim)
-        writer = self._writer()
+        writer = self._writer(claim)
         writer.write(rows.drop(*OWN), stamp)
         landed = writer.confirm(stamp)
         self._before_ledger()
         read = claimed.count() if claim.rows is None else claim.rows
         return self._enter(claim, read, landed.rows, landed.version, started)
 
-    def _writer(self) -> BatchSink:
-        # A fixed app id counts micro-batches: under it a release's number would be taken for one long done.
-        return open_sink(self.project, self.sink.model_copy(update={"txn_app_id": None}))
+    def _app(self, number: int | str) -> str:
+        """The app id of one release: under a shared one, Delta would skip whichever of two is written later."""
+        return f"{app_id(self.pipeline.name, self.sink.name, RELEASES)}:{number}"
+
+    def _writer(self, claim: _Claim) -> BatchSink:
+        return open_sink(self.project, self.sink.model_copy(update={"txn_app_id": self._app(claim.number)}))
 
     def _before_ledger(self) -> None:
         """Nothing; the crash tests stop here, between data commit and ledger."""
@@ -376,10 +381,9 @@ class _Desk:
 
     def _unfinished(self) -> list[_Claim]:
         """Claims without a ledger entry, oldest first."""
-        entered, newest = self._recorded(), delta_log.transaction_version(self.table.storage, self._claims)
-        if newest is None or newest in entered:  # a release begins by finishing the one before it
+        numbers = sorted(self._claimed() - self._recorded())
+        if not numbers:
             return []
-        numbers = sorted(self._claimed() - entered)
         said = {
             commit.txn[self._claims]: json.loads(commit.user_metadata or "{}")
             for commit in delta_log.read(self.table.storage).commits.values()
@@ -423,12 +427,11 @@ class _Desk:
 
     def _commit(self, claim: _Claim) -> DeltaCommit | None:
         """The sink's commit of a claim, if it came to that."""
-        app = app_id(self.pipeline.name, self.sink.name, RELEASES)
-        written = delta_log.transaction_version(self._storage, app)
-        if written is None or written < claim.number:
+        app = self._app(claim.number)
+        if delta_log.transaction_version(self._storage, app) is None:
             return None
         for commit in delta_log.read(self._storage).commits.values():
-            ours = commit.stamp if commit.txn.get(app) == claim.number else None
+            ours = commit.stamp if app in commit.txn else None
             if ours is not None and claim.token in (None, ours.run_id):
                 return commit
         raise SinkError(

@@ -308,6 +308,30 @@ def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake, mo
     assert json.loads((place(lake) / "_delta_log" / f"{0:020d}.json").read_text().splitlines()[0])
 
 
+def test_two_releases_at_once_are_both_written(make_lake: MakeLake, monkeypatch: Any) -> None:
+    lake = make_lake(sink={"post_batch": (HAS_KEY,)})
+    produce(lake, ("a", "1"), (None, "2"), (None, "3"))
+    lake.run(hook(lake))
+
+    def die(*_: Any) -> None:
+        raise RuntimeError("died here")
+
+    with monkeypatch.context() as patched:  # A claims 0, and gets no further for now
+        patched.setattr(_Desk, "_writer", die)
+        with pytest.raises(RuntimeError):
+            release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
+    with monkeypatch.context() as patched:  # B looked before A claimed, and writes 1 before A writes 0
+        patched.setattr(_Desk, "_unfinished", lambda _: [])
+        done = release(lake.project, "p", repair={"k": "'y'"}, where="n = 3", spark=lake.spark)
+    assert (done.number, done.rows) == (1, 1) and offsets(lake) == [0, 2]
+    done = release(lake.project, "p", spark=lake.spark)
+    assert (done.finished, done.number, done.failing) == ((0,), None, 0)
+    assert {r["_source_offset"]: r["k"] for r in lake.rows()} == {0: "a", 1: "x", 2: "y"}
+    assert [(e.epoch, e.batch_id, e.rows_written) for e in lake.entries()] == [(0, 0, 1), (-1, 1, 1), (-1, 0, 1)]
+    run = lake.audit()
+    assert run.pipelines[0].answer == "complete" and failing(run) == set() and not findings(run, "LEDGER_MISSING")
+
+
 def test_what_spark_does_not_report_and_rows_that_change_between_the_passes(
     make_lake: MakeLake, monkeypatch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

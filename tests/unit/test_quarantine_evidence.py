@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from recon.model import Code, DeltaWitness, RowsWitness, Unavailable, Verdict
 from tests.unit.builders import (
     NOW,
     SINK,
+    START,
     Entry,
     codes,
     commit,
@@ -177,5 +179,17 @@ def test_a_commit_that_a_crash_left_unrecorded_is_seen_behind_a_release() -> Non
     later = Entry(2, (20, 30), sink_version=4)
     slice_ = ledger(first, releases[1], later, anchors=2, complete=False)  # release 0 lies before the period
     commits = [commit(v, e) for v, e in enumerate([first, crashed, *releases, later])]
-    verdict = DeltaHistory().judge(witnesses(slice_, delta=delta(*commits)))
+    since = START + timedelta(minutes=3, seconds=30)
+    verdict = DeltaHistory().judge(witnesses(slice_, delta=delta(*commits), period_from=since))
     assert [(f.code, f.batch_id, f.epoch) for f in verdict.findings] == [(Code.LEDGER_MISSING, 1, 0)]
+
+
+def test_a_release_without_entry_is_missing_whatever_later_ones_were_entered() -> None:
+    first = Entry(0, (0, 10), sink_version=0)
+    lost, later = release(0, 3, sink_version=1), release(1, 3, sink_version=2)
+    log_ = delta(*(commit(v, e) for v, e in enumerate([first, lost, later])))
+    whole = DeltaHistory().judge(witnesses(ledger(first, later), delta=log_))
+    assert [(f.code, f.batch_id, f.epoch) for f in whole.findings] == [(Code.LEDGER_MISSING, 0, -1)]
+    period = ledger(first, later, anchors=1, complete=False)
+    found = DeltaHistory().judge(witnesses(period, delta=log_, period_from=START + timedelta(seconds=30)))
+    assert [(f.code, f.batch_id, f.epoch) for f in found.findings] == [(Code.LEDGER_MISSING, 0, -1)]
