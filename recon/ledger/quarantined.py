@@ -27,12 +27,13 @@ def exists(storage: Storage) -> bool:
     return bool(storage.child("_delta_log").names())
 
 
-def rows_by_batch(storage: Storage) -> Mapping[tuple[int, int], int]:
-    """Rows put aside per (epoch, batch_id), as far back as the table's log reaches; empty without a table."""
+def rows_by_batch(storage: Storage, pipeline: str, sink: str) -> Mapping[tuple[int, int], int]:
+    """Rows of a sink put aside per (epoch, batch_id), as far back as the table's log reaches; empty without a table."""
     found: dict[tuple[int, int], int] = {}
     for commit in delta_log.read(storage).commits.values():
         stamp = commit.stamp
-        if stamp is not None and stamp.epoch != RELEASES and commit.rows_added is not None:
+        ours = stamp is not None and (stamp.pipeline, stamp.sink) == (pipeline, sink)
+        if stamp is not None and ours and stamp.epoch != RELEASES and commit.rows_added is not None:
             found[stamp.epoch, stamp.batch_id] = commit.rows_added
     return found
 

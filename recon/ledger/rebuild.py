@@ -123,7 +123,8 @@ def restore(
 def quarantine_of(project: Project, pipeline: str, sink: Sink) -> Mapping[tuple[int, int], int]:
     """Rows of a sink put aside per (epoch, batch_id); empty where it has no quarantine table."""
     place = quarantined.location(project, pipeline, sink)
-    return {} if place is None else quarantined.rows_by_batch(Storage(place, project.storage_options))
+    storage = None if place is None else Storage(place, project.storage_options)
+    return {} if storage is None else quarantined.rows_by_batch(storage, pipeline, sink.name)
 
 
 def rebuild(project: Project, pipeline: str | None = None, sink: str | None = None) -> list[LedgerEntry]:

@@ -106,7 +106,7 @@ def open_quarantine(project: Project, pipeline: Pipeline, sink: Sink) -> Quarant
     """The quarantine table of a sink, whether it exists or not.
 
     Raises:
-        ConfigError: recon.yml names no place for it, or one that is a sink's own table.
+        ConfigError: recon.yml names no place for it, or one that is a sink's own table or another's quarantine.
     """
     place = quarantined.location(project, pipeline.name, sink)
     if place is None:
@@ -114,12 +114,16 @@ def open_quarantine(project: Project, pipeline: Pipeline, sink: Sink) -> Quarant
             f"pipeline {pipeline.name}, sink {sink.name}: a ledger that is a catalog table has no folder for "
             "quarantined rows; set the sink's `quarantine: {target: path or URI}`"
         )
-    for other in (s for p in project.pipelines for s in p.sinks):
-        if project.resolve(other.target).rstrip("/") == place.rstrip("/"):
-            raise ConfigError(
-                f"pipeline {pipeline.name}, sink {sink.name}: the quarantine target {place} is the table of sink "
-                f"{other.name}; give quarantined rows a table of their own"
-            )
+    for pipe, other in ((p, s) for p in project.pipelines for s in p.sinks):
+        used = {"the table": project.resolve(other.target)}
+        if (pipe.name, other.name) != (pipeline.name, sink.name):
+            used["the quarantine"] = quarantined.location(project, pipe.name, other) or ""
+        for what, where in used.items():
+            if where.rstrip("/") == place.rstrip("/"):
+                raise ConfigError(
+                    f"pipeline {pipeline.name}, sink {sink.name}: the quarantine target {place} is {what} of sink "
+                    f"{other.name}; give quarantined rows a table of their own"
+                )
     return QuarantineTable(place, storage_options=project.storage_options)
 
 

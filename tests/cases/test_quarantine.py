@@ -89,7 +89,7 @@ def test_the_split_its_counts_the_audit_and_the_way_back(make_lake: MakeLake, ca
     assert (one["_batch_id"], one["_recon_epoch"], one["_recon_release"], one["n"]) == (0, 0, None, 88)
     counts = [(e.rows_read, e.rows_written, e.rows_quarantined, e.rows_filtered) for e in lake.entries()]
     assert counts == [(6, 3, 3, 0), (2, 2, 0, 0)]
-    assert rows_by_batch(Storage(str(place(lake)))) == {(0, 0): 3}  # nothing is written where nothing fails
+    assert rows_by_batch(Storage(str(place(lake))), "p", "s") == {(0, 0): 3}  # nothing is written where nothing fails
     assert "post-batch check has_key: fail 2" in caplog.text and "put aside" in caplog.text
     assert "post-batch check told: fail 1" in caplog.text
 

@@ -16,11 +16,13 @@ from recon.checks import registry
 from recon.checks.registry import bind_post_batch
 from recon.errors import ConfigError
 from recon.hook import foreach_batch
-from recon.ledger.quarantined import location
+from recon.ledger.quarantined import location, rows_by_batch
 from recon.ledger.rebuild import entry_of
+from recon.model import ReconStamp, dump_stamp
 from recon.project import CheckConfig, CheckSpec, LedgerConfig, Pipeline, Project, QuarantineConfig, Sink
 from recon.quarantine.rows import RowChecks, names_rows
 from recon.quarantine.table import open_quarantine
+from recon.storage import Storage
 from tests.unit.builders import Entry, commit
 
 
@@ -88,6 +90,33 @@ def test_the_sinks_own_table_is_no_place_for_quarantine() -> None:
     lake = made(NOT_NULL, quarantine=QuarantineConfig(target="/x/lake/s/"))
     with pytest.raises(ConfigError, match="is the table of sink s"):
         open_quarantine(lake, lake.pipelines[0], lake.pipelines[0].sinks[0])
+
+
+@pytest.mark.parametrize("target", ["lake/aside/", "lake/_recon/quarantine/p/s"])
+def test_two_sinks_do_not_share_a_quarantine(target: str) -> None:
+    first = made(NOT_NULL, quarantine=QuarantineConfig(target="lake/aside" if "aside" in target else None))
+    other = Sink(name="t", target="lake/t", post_batch=(NOT_NULL,), quarantine=QuarantineConfig(target=target))
+    both = first.model_copy(
+        update={"pipelines": (*first.pipelines, Pipeline(name="q", checkpoint="d", sinks=(other,)))}
+    )
+    with pytest.raises(ConfigError, match="is the quarantine of sink s"):
+        open_quarantine(both, both.pipelines[1], other)
+    with pytest.raises(ConfigError, match="is the quarantine of sink t"):
+        foreach_batch(both, pipeline="p")
+
+
+def test_rows_put_aside_are_told_by_pipeline_and_sink(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    for version, (sink, rows) in enumerate([("s", 3), ("other", 5)]):
+        stamp = ReconStamp(pipeline="p", sink=sink, epoch=0, batch_id=0, query_id="q", run_id=None, prev_hash="",
+                           offsets_text="[]")  # fmt: skip
+        actions = (
+            {"commitInfo": {"timestamp": 1, "operation": "WRITE", "userMetadata": dump_stamp(stamp)}},
+            {"add": {"path": f"f{version}", "dataChange": True, "stats": json.dumps({"numRecords": rows})}},
+        )
+        (tmp_path / "_delta_log" / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+    assert rows_by_batch(Storage(str(tmp_path)), "p", "s") == {(0, 0): 3}
+    assert rows_by_batch(Storage(str(tmp_path)), "q", "s") == {}
 
 
 def test_a_restored_entry_says_what_the_quarantine_says() -> None:
