@@ -1,6 +1,6 @@
 """A YAML file rendered by Jinja, as a tree that remembers its lines.
 
-Jinja runs in its sandbox and knows `env_var` and `var`, as in dbt. A value they return is put in place after
+Jinja runs in its sandbox and knows `env_var`, `var` and `ref`, as in dbt. A value they return is put in place after
 the YAML is parsed, so that no character of a password can change what the file means.
 """
 
@@ -156,7 +156,7 @@ class Surroundings:
 
 
 class _Given(str):
-    """A value that env_var or var returned, untouched by filters."""
+    """A value that env_var, var or ref returned, untouched by filters."""
 
     __slots__ = ()
 
@@ -189,7 +189,7 @@ class _Rendering:
             undefined=StrictUndefined, extensions=[_NumberLines], finalize=self._write, autoescape=False
         )
         environment.globals.clear()
-        environment.globals.update(env_var=self._env_var, var=self._var, range=range, ref=reference, source=reference)
+        environment.globals.update(env_var=self._env_var, var=self._var, range=range, ref=_ref, source=_ref)
         try:
             rendered = environment.from_string(_COMMENT.sub(r"\1", self.source)).render()
         except TemplateSyntaxError as error:
@@ -230,6 +230,10 @@ class _Rendering:
         """file:line of the template's innermost frame."""
         _, line = line_of(error, (_TEMPLATE,)) or (_TEMPLATE, 1)
         return f"{self.name}:{line}"
+
+
+def _ref(*names: str) -> _Given:
+    return _Given(reference(*names))  # its quotes would end the text around it
 
 
 def _as_given(value: Any) -> Any:

@@ -54,6 +54,10 @@ Name = Annotated[str, AfterValidator(_name)]
 Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
 
 
+def _one_tag(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -104,10 +108,7 @@ class CheckConfig(_Strict):
     def _any_case(cls, value: Any) -> Any:
         return value.lower() if isinstance(value, str) else value
 
-    @field_validator("tags", mode="before")
-    @classmethod
-    def _one_tag(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
+    _one_tag = field_validator("tags", mode="before")(_one_tag)
 
 
 class CheckSpec(_Strict):
@@ -146,14 +147,24 @@ class _Tested(_Strict):
 
 
 class Column(_Tested):
-    """A column of a sink with its tests."""
+    """A column of a sink with its tests, which take its `tags`.
+
+    `data_type`, `meta` and `quote` are dbt's; they are read and change nothing.
+    """
 
     name: str
     description: str | None = None
+    data_type: str | None = None
+    meta: dict[str, Any] = Field(default_factory=dict)
+    quote: bool | None = None
+    tags: tuple[str, ...] = ()
+
+    _one_tag = field_validator("tags", mode="before")(_one_tag)
 
     @model_validator(mode="after")
     def _tests_know_their_column(self) -> Column:
-        known = tuple(spec.model_copy(update={"column": self.name}) for spec in self.data_tests)
+        around = CheckConfig(tags=self.tags) if self.tags else CheckConfig()
+        known = tuple(_over(spec, around).model_copy(update={"column": self.name}) for spec in self.data_tests)
         object.__setattr__(self, "data_tests", known)
         return self
 

@@ -301,7 +301,7 @@ def bind(project: Project) -> list[Bound]:
         ConfigError: a test cannot be bound; it names the place and the line.
     """
     wanted = [w for pipeline in project.pipelines for w in _of_pipeline(project, pipeline)]
-    _refuse_built_in_names(project.sql_tests, [want.spec.test for want in wanted])
+    _refuse_built_in_names(project.sql_tests, [want.spec.test for want in wanted if not _passed_over(want.spec)])
     return _named(project, [*wanted, *_singular(project)])
 
 
@@ -334,6 +334,8 @@ def _of_pipeline(project: Project, pipeline: Pipeline) -> Iterator[_Wanted]:
     place = f"pipeline {pipeline.name}"
     listed: set[str] = set()  # sinks that list the foundation themselves
     for spec in pipeline.data_tests:
+        if _passed_over(spec):
+            continue
         own = not known(spec.test) and spec.test in project.sql_tests.generic
         scope = scope_of(spec.test) if known(spec.test) else "table" if own else "pipeline"
         if scope == "table":
@@ -420,6 +422,8 @@ def _named(project: Project, wanted: Iterable[_Wanted], suffix: str = "") -> lis
     bounds: list[Bound] = []
     taken: Counter[str] = Counter()
     for want in wanted:
+        if _passed_over(want.spec):
+            continue
         for check in _checks(project, want):
             config = check.settled(want.spec.config)
             if not config.enabled:
@@ -439,6 +443,11 @@ def _named(project: Project, wanted: Iterable[_Wanted], suffix: str = "") -> lis
                 )
             )
     return bounds
+
+
+def _passed_over(spec: CheckSpec) -> bool:
+    """Whether a test is disabled and no check of recon, such as one of a dbt package; others must be written right."""
+    return not spec.config.enabled and not known(spec.test)
 
 
 def _unique_name(want: _Wanted, check: Check, suffix: str, taken: Mapping[str, int]) -> str:

@@ -122,6 +122,37 @@ def test_the_older_key_tests(written: Callable[..., Path]) -> None:
     assert both == "recon.yml:19: sink 'orders' has both 'data_tests' and 'tests'; keep 'data_tests'"
 
 
+def test_what_dbt_says_of_a_column(tmp_path: Path) -> None:
+    (tmp_path / "recon.yml").write_text(
+        """
+name: lake
+ledger: _recon
+pipelines:
+  - name: orders
+    checkpoint: c
+    sinks:
+      - name: orders
+        target: t
+        columns:
+          - name: customer
+            data_type: bigint
+            meta: {owner: finance}
+            quote: true
+            tags: key
+            data_tests:
+              - not_null
+              - relationships:
+                  arguments: {to: '{{ ref("customers") }}', field: id}
+                  config: {tags: [nightly]}
+              - relationships: {to: "{{ ref('other', 'it') }}", field: id}
+"""
+    )
+    (column,) = load(tmp_path).pipelines[0].sinks[0].columns
+    assert [t.config.tags for t in column.data_tests] == [("key",), ("key", "nightly"), ("key",)]
+    assert [t.arguments.get("to") for t in column.data_tests] == [None, "ref('customers')", "ref('other', 'it')"]
+    assert {t.column for t in column.data_tests} == {"customer"}
+
+
 def test_post_batch_tests_know_their_line(written: Callable[..., Path]) -> None:
     text = "        target: lake/orders\n        post_batch:\n          - not_null: {on_failure: stop}\n"
     (spec,) = load(written("        target: lake/orders\n", text)).pipelines[0].sinks[0].post_batch

@@ -196,6 +196,13 @@ def test_a_disabled_test_is_not_bound_but_still_read():
         bind(project(pipeline(sinks=(Sink(name="a", target="t", columns=(bad,)),))))
 
 
+def test_a_disabled_test_that_recon_does_not_know_is_passed_over():
+    off = spec("elementary.volume_anomalies", x=1, config={"enabled": False})
+    assert names(bind(project(pipeline(tests=(off,), sinks=(_with(off),))))) == ["ledger_integrity_a"]
+    with pytest.raises(ConfigError, match="there is no check 'elementary"):
+        bind(project(pipeline(sinks=(_with(spec("elementary.volume_anomalies")),))))
+
+
 def test_names_are_unique_and_an_alias_wins():
     tests = (
         spec("not_null", config={"where": "a > 1"}),
