@@ -142,16 +142,27 @@ class _Reading:
         for kind in ("models", "seeds", "snapshots"):
             for node in _maps(document.get(kind)):
                 name = _name(str(node.get("name")))
+                if self._disabled(name, node):
+                    continue
                 self._table(name, node)
                 if node.get("versions"):
                     self._leave(name, "tests of its versions; list them below the sink of that version")
         for source in _maps(document.get("sources")):
             for node in _maps(source.get("tables")):
                 name = self.sources[str(source.get("name")), str(node.get("name"))]
+                if self._disabled(name, node, source):
+                    continue
                 self._table(name, node)
                 self._freshness(self.tables[name], source, node)
         if unit := _list(document.get("unit_tests")):
             self.left_out.append(f"{file.name}: {len(unit)} unit tests, which are about SQL and not about data")
+
+    def _disabled(self, name: str, *held: Mapping[str, Any]) -> bool:
+        """Whether the nearest `config: {enabled: …}` is false; dbt then runs none of its tests."""
+        said = next((c["enabled"] for c in (_map(node.get("config")) for node in held) if "enabled" in c), True)
+        if said is False:
+            self._leave(name, "its tests, which dbt does not run: its config says enabled: false")
+        return said is False
 
     def _table(self, name: str, node: Mapping[str, Any]) -> None:
         if name in self.tables and (_tests(node) or _maps(node.get("columns"))):

@@ -305,3 +305,24 @@ models:
         "dbt_project.yml: fail_calc of data_tests; write it at the SQL tests it is for",
     ]
     assert found.text.count("# TODO: unique returns no rows that fail_calc 'max(n)' could count") == 1
+
+
+def test_tests_of_disabled_models_and_sources_are_left_out(tmp_path: Path) -> None:
+    off = "{enabled: false}"
+    found = imported(
+        tmp_path,
+        f"""
+models:
+  - {{name: a, config: {off}, columns: [{{name: id, data_tests: [unique]}}]}}
+  - {{name: b, config: {{enabled: true}}, columns: [{{name: id, data_tests: [unique]}}]}}
+sources:
+  - name: crm
+    config: {off}
+    tables:
+      - {{name: c, columns: [{{name: id, data_tests: [unique]}}]}}
+      - {{name: d, config: {{enabled: true}}, columns: [{{name: id, data_tests: [unique]}}]}}
+""",
+    )
+    assert list(sinks(loaded(tmp_path, found))) == ["b", "d"]
+    why = "its tests, which dbt does not run: its config says enabled: false"
+    assert found.left_out == (f"a: {why}", f"c: {why}")
