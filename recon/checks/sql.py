@@ -29,6 +29,8 @@ _TOKENS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+# They run what their text says, outside of SQL; IDENTIFIER can spell their names.
+_RUNS_CODE = ("java_method", "reflect", "try_reflect", "identifier")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +100,7 @@ class SqlTest(QueryCheck):
                 table.createOrReplaceTempView(views[-1])
             # As a subquery nothing but a SELECT is valid. The first line stays the first, for Spark's line numbers.
             found = spark.sql(f"SELECT * FROM ({self._named(query, views)}\n)")
-            found = found.toDF(*_distinct(found.columns))
+            found = found.toDF(*distinct(found.columns))
         except ConfigError:
             raise
         except Exception as error:
@@ -128,9 +130,10 @@ def one_select(sql: str, file: str) -> str:
     """The statement without what may follow it: semicolons.
 
     Raises:
-        ConfigError: it is no SELECT, or more than one statement, or its parentheses do not match.
+        ConfigError: it is no SELECT, or more than one statement, or its parentheses do not match, or it runs a
+            script or a Java method.
     """
-    at, depth, end, begun = 0, 0, None, False
+    at, depth, end, begun, before = 0, 0, None, False, ""
     while found := _TOKENS.search(sql, at):
         at = _after_comment(sql, found.end(), file) if found["open"] else found.end()
         if found["comment"] or found["open"]:
@@ -145,6 +148,8 @@ def one_select(sql: str, file: str) -> str:
             begun = True
             if token.upper() not in ("SELECT", "WITH", "VALUES", "FROM", "TABLE"):
                 raise ConfigError(f"{file} begins with {token!r}; a SQL test is one SELECT that returns failing rows")
+        _refuse_code(before, token, file)
+        before = token
         depth += {"(": 1, ")": -1}.get(token, 0)
         if depth < 0:
             break
@@ -153,6 +158,15 @@ def one_select(sql: str, file: str) -> str:
     if depth:
         raise ConfigError(f"the parentheses of {file} do not match")
     return sql if end is None else sql[:end]
+
+
+def _refuse_code(before: str, token: str, file: str) -> None:
+    """SELECT TRANSFORM, MAP and REDUCE name their script after USING; a join has columns in parentheses there."""
+    name = before.strip("`").lower()
+    if token == "(" and name in _RUNS_CODE:
+        raise ConfigError(f"{file} calls {name}, which can run code outside of SQL; a SQL test may not")
+    if name == "using" and token[-1] in "'\"":
+        raise ConfigError(f"{file} runs a script (TRANSFORM … USING); a SQL test may not")
 
 
 def _after_comment(sql: str, at: int, file: str) -> int:
@@ -165,7 +179,7 @@ def _after_comment(sql: str, at: int, file: str) -> int:
     raise ConfigError(f"{file} has a comment /* that does not end")
 
 
-def _distinct(names: list[str]) -> list[str]:
+def distinct(names: list[str]) -> list[str]:
     """Names that differ: a join's `SELECT *` has some twice, and samples could not be told apart."""
     taken: set[str] = set()
     found = []
@@ -183,4 +197,4 @@ def _text(value: Any) -> str:
     return "__".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-__all__ = ["SqlTest", "one_select"]
+__all__ = ["SqlTest", "distinct", "one_select"]

@@ -288,6 +288,7 @@ def test_a_project_with_tests_can_be_sent_away(make: Make) -> None:
         ("select ')', 'it\\'s (', \"(\", r'\\' -- (\n", None),
         ("values (1)", None),
         ("\n from x select 1", None),
+        ("select transform(a, x -> x + 1), 'reflect(', reflect from x join y using (id) -- reflect('a')", None),
     ],
 )
 def test_one_select(text: str, kept: str | None) -> None:
@@ -306,6 +307,13 @@ def test_one_select(text: str, kept: str | None) -> None:
         (" -- select 1", "t.sql holds no statement"),
         (";", "t.sql holds no statement"),
         ("select 1 /* x", "t.sql has a comment /* that does not end"),
+        ("select Reflect ('a.B', 'c')", "t.sql calls reflect, which can run code outside of SQL; a SQL test may not"),
+        ("select 1 where `java_method`/* x */('a.B', 'c') = 1", "t.sql calls java_method"),
+        ("select system.builtin.try_reflect('a.B', 'c')", "t.sql calls try_reflect"),
+        ("select identifier('ref' || 'lect')('a.B', 'c')", "t.sql calls identifier"),
+        ("select transform(a) using 'sh x' from t", "t.sql runs a script (TRANSFORM … USING); a SQL test may not"),
+        ('from t map a USING -- x\n "sh x"', "t.sql runs a script"),
+        ("from t reduce a using r'sh x'", "t.sql runs a script"),
     ],
 )
 def test_what_is_no_select(text: str, told: str) -> None:
