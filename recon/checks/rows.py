@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from recon.checks._bounds import Bounded, OfColumn, as_column, settled
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 # dbt_utils trims blanks, tabs and line ends.
 _WHITESPACE = " \t\n\r\f\x0b"
+# So many digits that no number of a configuration is rounded.
+_EXACT = Context(prec=10_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +58,8 @@ class AcceptedValues(OfColumn, EachRow):
     Args:
         column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
         values: the accepted values. Each is read as a value of the column's type, so that `[1, 2]` and
-            `["1", "2"]` mean the same; one that is no value of that type accepts nothing.
+            `["1", "2"]` mean the same; one that is no value of that type, such as 1.005 for `decimal(10,2)`,
+            accepts nothing.
         quote: false takes strings in `values` as SQL expressions, such as `date '2026-01-01'`.
 
     Example:
@@ -105,8 +110,10 @@ class AcceptedValues(OfColumn, EachRow):
 
         if isinstance(value, str) and not self.quote:
             return F.expr(value)
-        literal = F.lit(_text(value))
-        return literal if self.column_type is None else literal.try_cast(self.column_type)
+        text = _text(value)
+        if self.column_type is None:
+            return F.lit(text)
+        return F.lit(None if _cut_short(text, self.column_type) else text).try_cast(self.column_type)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,6 +338,23 @@ def _want_text(check: OfColumn, types: Mapping[str, DataType]) -> None:
             f"{check.test} is put to text, and column {check.column_name} is {found.simpleString()}; "
             "use accepted_range or expression_is_true for it"
         )
+
+
+def _cut_short(text: str, type_: DataType) -> bool:
+    """Whether Spark would round a value to fit the type, or leave some of it out."""
+    from pyspark.sql import types as T
+
+    if isinstance(type_, T.DecimalType):
+        try:
+            exponent = Decimal(text).normalize(_EXACT).as_tuple().exponent
+        except ArithmeticError:  # no number: the cast gives NULL
+            return False
+        return isinstance(exponent, int) and exponent < -type_.scale
+    if isinstance(type_, T.DateType):
+        return re.search(r"\d[ T].*[1-9]", text) is not None  # a time of the day
+    if isinstance(type_, (T.TimestampType, T.TimestampNTZType)):
+        return re.search(r"\.\d{6}\d*[1-9]", text) is not None  # finer than microseconds
+    return False
 
 
 def _text(value: Any) -> str:

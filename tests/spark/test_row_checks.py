@@ -70,8 +70,17 @@ def test_a_value_of_another_type_does_not_hide_failures(orders):
     [
         ("boolean", True, False, [True]),
         ("decimal(10,2)", Decimal("1.00"), Decimal("1.01"), [1]),
+        ("decimal(10,2)", Decimal("1.00"), Decimal("1.01"), [1.005, "1.0149", "1.000", "1e2"]),
+        ("int", 2, 1, [1.5, 2]),
         ("double", 1.0, 1.5, [1]),
         ("date", dt.date(2026, 1, 1), dt.date(2026, 1, 2), [dt.date(2026, 1, 1)]),
+        ("date", dt.date(2026, 1, 1), dt.date(2026, 1, 2), ["2026-01-01 00:00:00", "2026-01-02T12:00:00"]),
+        (
+            "timestamp_ntz",
+            dt.datetime(2026, 1, 1, 0, 0, 0, 1),
+            dt.datetime(2026, 1, 1, 0, 0, 0, 2),
+            ["2026-01-01 00:00:00.0000010", "2026-01-01 00:00:00.0000029"],
+        ),
         ("string", "1", "01", [1]),
         ("string", "true", "True", [True]),
     ],
