@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 Pair = tuple["Column", "Column"]
 
+# Next to columns of the table, whose names may be anything.
+_KEY = "__recon_key"
+_FIELD = "__recon_field"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Relationships(QueryCheck):
@@ -83,8 +87,8 @@ class Relationships(QueryCheck):
         from pyspark.sql import functions as F
 
         children, parents, (key, field) = self._sides(rows, tables)
-        values = children.groupBy(key.alias("k")).agg(F.count(F.lit(1)).alias("n"))
-        return values.join(parents.select(field.alias("p")), F.col("k") == F.col("p"), "left_anti")
+        values = children.groupBy(key.alias(_KEY)).agg(F.count(F.lit(1)).alias("n"))
+        return values.join(parents.select(field.alias(_FIELD)), F.col(_KEY) == F.col(_FIELD), "left_anti")
 
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
         """The rows themselves: the column, and which record it is."""
@@ -93,9 +97,9 @@ class Relationships(QueryCheck):
         children, parents, (key, field) = self._sides(rows, tables)
         origin = [name for name in ORIGIN if name in rows.columns]
         shown = children.select(
-            key.alias("k"), F.col(self.column_name).alias(self.column_name), *(F.col(name) for name in origin)
+            key.alias(_KEY), F.col(self.column_name).alias(self.column_name), *(F.col(name) for name in origin)
         )
-        return shown.join(parents.select(field.alias("p")), F.col("k") == F.col("p"), "left_anti").drop("k")
+        return shown.join(parents.select(field.alias(_FIELD)), F.col(_KEY) == F.col(_FIELD), "left_anti").drop(_KEY)
 
     def fail_calc(self) -> str:
         """The rows of all such values."""

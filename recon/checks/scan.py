@@ -20,6 +20,7 @@ from recon.checks.context import ScanContext
 from recon.checks.parts import Alone, Folded, Grouped, Joint, Part, Queried, Slot, spark_says
 from recon.checks.registry import nearest
 from recon.checks.runner import reason_of
+from recon.checks.sql import distinct
 from recon.checks.threshold import settle
 from recon.errors import ConfigError
 from recon.model import CheckResult, Verdict
@@ -96,7 +97,10 @@ class TableMeasurement:
     def inspect(self, at: int, check: SchemaCheck) -> None:
         """Judges the schema at once."""
         now = self._clock()
-        self._verdicts[at] = (check.judge_schema(self._table.schema), now, self._clock())
+        verdict = check.judge_schema(self._table.schema)
+        self._verdicts[at] = (verdict, now, self._clock())
+        if verdict.samples:
+            self._keep(at, verdict.samples)
 
     def _join(self, part: Part, at: int, check: DataCheck) -> None:
         bound = self._bounds[at]
@@ -130,21 +134,43 @@ class TableMeasurement:
     def _sample(self) -> None:
         """Failing rows of every failed check that was not sampled yet, in one job; none where Spark has none.
 
-        If the job breaks, each check is sampled on its own, so that only the culprit goes without.
+        If the job breaks, each check is sampled on its own, so that only the culprit goes without, and says why.
         """
         from pyspark.sql import functions as F
 
         waiting, self._unsampled = self._unsampled, {}
-        parts: list[DataFrame] = []
+        parts: dict[int, DataFrame] = {}
         for at, slot in waiting.items():
-            rows = self._failing(at, slot)
+            try:
+                rows = self._failing(at, slot)
+            except Exception as error:
+                self._unread(at, error)
+                continue
             if rows is not None:
-                parts.append(rows.select(F.lit(at).alias("at"), F.col("row")))
+                parts[at] = rows.select(F.lit(at).alias("at"), F.col("row"))
         found: dict[int, list[Mapping[str, Any]]] = {}
-        for row in _collected(parts):
+        for row in self._collected(parts):
             found.setdefault(row["at"], []).append(json.loads(row["row"]))
         for at, samples in found.items():
             self._keep(at, samples)
+
+    def _collected(self, parts: Mapping[int, DataFrame]) -> Sequence[Any]:
+        """The rows of all parts in one job, or of those that can be had."""
+        if not parts:
+            return ()
+        try:
+            return reduce(lambda a, b: a.unionAll(b), parts.values()).collect()
+        except Exception as error:  # the counts stand without samples
+            if len(parts) > 1:
+                return [row for at, part in parts.items() for row in self._collected({at: part})]
+            self._unread(next(iter(parts)), error)
+            return ()
+
+    def _unread(self, at: int, error: Exception) -> None:
+        """Tells that a check failed and why its rows are not shown."""
+        verdict, started, ended = self._verdicts[at]
+        evidence = {**verdict.evidence, "samples": f"could not be read: {spark_says(error)}"}
+        self._verdicts[at] = (replace(verdict, evidence=evidence), started, ended)
 
     def _keep(self, at: int, samples: Sequence[Mapping[str, Any]]) -> None:
         """Shows as many failing rows as `limit` allows, and stores all of them where that is wanted."""
@@ -157,26 +183,16 @@ class TableMeasurement:
 
     def _failing(self, at: int, slot: Slot) -> DataFrame | None:
         """At most as many failing rows as are shown or stored, as JSON text."""
-        try:
-            rows = self._parts[at][0].failing(slot, self._limit(slot))
-            return None if rows is None else rows.select(_as_json(rows.columns).alias("row"))
-        except Exception:  # such as two columns of one name in a query's rows
+        rows = self._parts[at][0].failing(slot, self._limit(slot))
+        if rows is None:
             return None
+        named = rows.toDF(*distinct(rows.columns))  # a column of the table may be called as one that tells more
+        return named.select(_as_json(named.columns).alias("row"))
 
     def _limit(self, slot: Slot) -> int:
         config = slot.bound.config
         storing = config.store_failures and self._context.keep_failures is not None
         return config.limit or (STORED_LIMIT if storing else DEFAULT_LIMIT)
-
-
-def _collected(parts: Sequence[DataFrame]) -> Sequence[Any]:
-    """The rows of all parts in one job, or of those that can be had."""
-    if not parts:
-        return ()
-    try:
-        return reduce(lambda a, b: a.unionAll(b), parts).collect()
-    except Exception:  # the counts stand without samples
-        return [row for part in parts for row in _collected([part])] if len(parts) > 1 else ()
 
 
 def fitted(bound: Bound, table: DataFrame, name: str) -> tuple[DataCheck, Column | None]:

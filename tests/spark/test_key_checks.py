@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from data_checks import one
+from data_checks import bound, one, run
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,17 @@ def test_no_rows_are_skipped(lines):
 def test_equality(spark, type_, values, duplicates):
     table = spark.createDataFrame([(v,) for v in values], f"v {type_}")
     assert one(table, "unique", column_name="v").failures == duplicates
+
+
+def test_columns_may_have_any_name(spark):
+    names = ["k1", "k0", "n", "at", "row", "which", "hash", "n_records"]
+    table = spark.createDataFrame([(1, 2, 3, 4, 5, 6, 7, 8)] * 2, ", ".join(f"`{name}` int" for name in names))
+    row = dict(zip(names, range(1, 9), strict=True))
+    keys = [bound("unique", column_name=name) for name in names[:-1]]
+    whole = bound("unique_combination_of_columns", {"where": "which = 6"}, combination_of_columns=names)
+    *found, all_of_them = run(table, *keys, whole)
+    assert [r.samples for r in found] == [({name: row[name], "n_records": 2},) for name in names[:-1]]
+    assert all_of_them.samples == ({**row, "n_records_2": 2},)
 
 
 def test_a_nested_column_is_a_key(spark):

@@ -133,6 +133,8 @@ def test_rows_that_a_query_returns_fail(results: dict[str, CheckResult], project
     )
     assert paid.message == "the query returns 2 failing rows"
     assert (results["untold"].failures, results["untold"].samples) == (4, ()), "it can be counted and not be shown"
+    assert results["untold"].evidence["samples"].startswith("could not be read: ")
+    assert "CAST_INVALID_INPUT" in results["untold"].evidence["samples"] and "samples" not in paid.evidence
     assert [(s["id"], s["id_2"]) for s in paid.samples] == [(1, 1), (2, 1)], "two columns of one name stay apart"
     assert paid.evidence["rows"] == 4 and paid.relation_name == project.resolve("orders")
     assert (results["none"].status, results["none"].failures) == ("pass", 0)

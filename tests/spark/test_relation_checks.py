@@ -74,6 +74,17 @@ def test_rows_without_a_parent_fail_and_null_is_not_judged(orders, others):
     assert failed.evidence == {"rows": 7, "judged_rows": 6, "missing_values": 1}
 
 
+def test_columns_may_have_any_name(spark, others):
+    names = ("k", "n", "p", "where_it_is", "here", "there", "rows_here", "k0")
+    odd = local_table(spark, [(10,) * 8, (40,) * 8], ", ".join(f"{name} int" for name in names))
+    asked = {"to": "customers", "field": "id"}
+    related = run(odd, others, *(bound("relationships", column_name=name, **asked) for name in names))
+    assert [(r.failures, r.samples) for r in related] == [(1, ({name: 40},)) for name in names]
+    both = Others(other=odd.limit(1))
+    counted = one(odd, both, "equal_rowcount", compare_model="other", group_by_columns=["rows_here", "here", "k0"])
+    assert counted.samples == ({"rows_here": 40, "here": 40, "k0": 40, "rows_here_2": 1, "rows_there": 0},)
+
+
 def test_conditions_of_either_side_and_where_of_the_checked_table(orders, others):
     asked = {"column_name": "customer", "to": "customers", "field": "id"}
     inactive = one(orders, others, "relationships_where", to_condition="active", **asked)

@@ -80,6 +80,21 @@ def test_everything_that_differs_is_told(table):
     assert extra.message == "column a.b: int, which the contract does not have, and 1 more columns differ"
 
 
+def test_columns_that_differ_are_shown_up_to_the_limit_and_stored(table):
+    stored = []
+    context = ScanContext(keep_failures=lambda bound, rows: stored.append((bound.name, [r["column"] for r in rows])))
+    promised = [c for c in ALL if c["name"] not in ("at", "a.b")]
+    (result,) = run_table(
+        [bound("schema_contract", {"limit": 1, "store_failures": True}, columns=promised)],
+        table,
+        "the_table",
+        lambda: datetime.now(UTC),
+        context,
+    )
+    assert (result.failures, [s["column"] for s in result.samples]) == (2, ["a.b"])
+    assert stored == [("schema_contract", ["a.b", "at"])]
+
+
 def test_a_type_that_is_none(spark, table):
     with counted_jobs(spark) as jobs:
         bad, good = run(
