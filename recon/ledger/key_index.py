@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     Hashes = npt.NDArray[np.int64]
 
 _MANY_PARTS = 32
-_LARGE = 16_000_000  # hashes; parts of that size are not merged any more
+_LARGE = 8_000_000  # hashes; parts of that size are not merged any more
+_AT_ONCE = 2 * _LARGE  # hashes that a merge holds in memory
 _IN_DRIVER = 10_000_000
 _STEP = 1_000_000
 
@@ -99,14 +100,22 @@ class KeyIndex:
         return there
 
     def add(self, parts: Parts, hashes: Hashes) -> Parts:
-        """Adds sorted hashes as a further part; returns all parts. Small ones are merged when there are many."""
+        """Adds sorted hashes as a further part; returns all parts. The smallest are merged when there are many."""
         import numpy as np
 
-        small = [part for part, rows in parts.items() if rows < _LARGE]
-        if len(small) < _MANY_PARTS:
-            return {**parts, **self._write(hashes)} if len(hashes) else parts
-        merged = np.sort(np.concatenate([*(self._read(part) for part in small), hashes]))
-        left = {part: rows for part, rows in parts.items() if part not in small}
+        if not len(hashes):
+            return parts
+        joined = _to_merge(parts, len(hashes))
+        if not joined:
+            return {**parts, **self._write(hashes)}
+        merged = np.empty(len(hashes) + sum(joined.values()), np.int64)
+        merged[: len(hashes)] = hashes
+        filled = len(hashes)
+        for part, rows in joined.items():
+            merged[filled : filled + rows] = self._read(part)
+            filled += rows
+        merged.sort()
+        left = {part: rows for part, rows in parts.items() if part not in joined}
         return {**left, **self._write(merged)}
 
     def forget(self, before: Parts, now: Parts) -> None:
@@ -146,11 +155,8 @@ class KeyIndex:
         return {part: len(hashes)} if len(hashes) else {}
 
     def _read(self, part: str) -> Hashes:
-        import numpy as np
-
         data = self._open().to_pyarrow_dataset(file_pruning_predicate=[("part", "=", part)])
-        found = arrow.numbers(data.to_table(columns=["h"])["h"])
-        return np.ascontiguousarray(found)
+        return arrow.numbers(data.to_table(columns=["h"])["h"])
 
     def _open(self) -> DeltaTable:
         from deltalake import DeltaTable
@@ -177,6 +183,19 @@ class KeyIndex:
         return LedgerError(
             f"the index of key hashes {self.uri} cannot be used: {why}; the next audit that can write it makes it anew"
         )
+
+
+def _to_merge(parts: Parts, fresh: int) -> dict[str, int]:
+    """The parts that new hashes are merged with: none while few are small, else the smallest that memory takes."""
+    small = sorted((rows, part) for part, rows in parts.items() if rows < _LARGE)
+    joined: dict[str, int] = {}
+    if len(small) >= _MANY_PARTS:
+        for rows, part in small:
+            fresh += rows
+            if fresh > _AT_ONCE:
+                break
+            joined[part] = rows
+    return joined
 
 
 def _mark(there: npt.NDArray[np.bool_], wanted: Hashes, known: Hashes) -> None:

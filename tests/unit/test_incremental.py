@@ -299,3 +299,29 @@ def test_the_index_finds_what_it_was_given(tmp_path):
         file.unlink()
     with pytest.raises(LedgerError, match="cannot be used"):
         index.found(parts, wanted)
+def test_a_merge_takes_the_smallest_parts_and_no_more_than_memory_has(tmp_path, monkeypatch):
+    monkeypatch.setattr("recon.ledger.key_index._MANY_PARTS", 4)
+    monkeypatch.setattr("recon.ledger.key_index._LARGE", 50)
+    monkeypatch.setattr("recon.ledger.key_index._AT_ONCE", 100)
+    index = KeyIndex(str(tmp_path / "keys"))
+    all_hashes = np.arange(10_000)
+    parts, first = {}, 0
+    for count in (49, 48, 30, 200, 20, 7):
+        before, parts = parts, dict(index.add(parts, all_hashes[first : first + count]))
+        first += count
+    # With four small ones there, the new 7 are merged with 20, 30 and no further one: 48 more would be too many.
+    assert sorted(parts.values()) == [48, 49, 57, 200]
+    assert [name for name in before if name not in parts] == [n for n, rows in before.items() if rows in (20, 30)]
+    assert index.found(parts, all_hashes).sum() == first
+    # A large batch that leaves no room is a part of its own; no new hash writes nothing.
+    parts = {
+        **parts,
+        **index.add({}, all_hashes[first : first + 1]),
+        **index.add({}, all_hashes[first + 1 : first + 2]),
+    }
+    more = dict(index.add(parts, all_hashes[first + 2 : first + 202]))
+    assert len(more) == len(parts) + 1
+    assert index.add(more, all_hashes[:0]) == more
+    assert index.found(more, all_hashes).sum() == first + 202
+
+
