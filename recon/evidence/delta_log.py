@@ -163,6 +163,15 @@ def added_files(storage: Storage, version: int) -> list[str]:
     Raises:
         EvidenceError: the log has no such version, or its file is torn.
     """
+    return list(added_partitions(storage, version))
+
+
+def added_partitions(storage: Storage, version: int) -> dict[str, Mapping[str, str | None]]:
+    """The files that `added_files` gives, each with its partition values as the log writes them.
+
+    Raises:
+        EvidenceError: the log has no such version, or its file is torn.
+    """
     log = storage.child(_LOG)
     try:
         raw = log.read(_name(version))
@@ -172,13 +181,13 @@ def added_files(storage: Storage, version: int) -> list[str]:
             "the log was cleaned up; only versions that the log still holds can be read"
         ) from None
     root = str(storage.local) if storage.local is not None else storage.uri.rstrip("/")
-    files = []
+    files: dict[str, Mapping[str, str | None]] = {}
     for action in _actions(log, _name(version), raw):
         add = action.get("add")
         if add is not None and add.get("dataChange", True):
             path = unquote(add["path"])
             absolute = path.startswith("/") or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path)
-            files.append(path if absolute else f"{root}/{path}")
+            files[path if absolute else f"{root}/{path}"] = add.get("partitionValues") or {}
     return files
 
 

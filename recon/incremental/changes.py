@@ -135,6 +135,25 @@ def since(position: Position, log: DeltaWitness) -> News:
     return News(reached, tuple(versions), batches, None if unknown else rows)
 
 
+def require_partitions(file: str, partitions: Iterable[str], types: Mapping[str, str]) -> None:
+    """Reading a file alone, Spark takes partition columns from its folders: they have to tell what the log tells.
+
+    Args:
+        file: its path or URI.
+        partitions: the columns that the log gives it a value of.
+        types: Spark's name of each column's type.
+
+    Raises:
+        Distrust: a column has no folder, or its values are written otherwise in folders than in the log.
+    """
+    for column in partitions:
+        kind = types.get(column, "")
+        if kind.startswith("timestamp") or kind == "binary":
+            raise Distrust(f"partition column {column} is a {kind}, which folders do not tell exactly")
+        if f"/{column}=" not in file:
+            raise Distrust(f"{file} lies in no folder of partition column {column}")
+
+
 def _require_same(position: Position, log: DeltaWitness) -> None:
     if not log.exists or log.last is None:
         raise Distrust("the table has no log")
@@ -166,4 +185,4 @@ def _appended(commit: DeltaCommit) -> ReconStamp | None:
     raise Distrust(f"version {commit.version} is a {operation}")
 
 
-__all__ = ["Batches", "Distrust", "News", "Position", "identity", "position_at", "since"]
+__all__ = ["Batches", "Distrust", "News", "Position", "identity", "position_at", "require_partitions", "since"]

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from recon.checks.base import KeyCheck, RowCheck
+from recon.checks.base import KeyCheck, Measure, RowCheck
 from recon.checks.bound import Bound
 from recon.checks.parts import count_keys
 from recon.errors import LedgerError
-from recon.incremental.changes import News, Position
+from recon.incremental.changes import Distrust, News, Position
 from recon.incremental.merge import Merge, folded, grown
 from recon.incremental.values import packed, unpacked
 from recon.ledger.key_index import KeyIndex, Parts
+from recon.model import Verdict
+from recon.project import CheckConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -114,22 +116,52 @@ class Beginning:
         self.states[bound.unique_id] = CheckState(plan.fingerprint, self._position, measured, parts)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Census(RowCheck):
+    """Counts the rows that were read, and judges nothing."""
+
+    def measures(self) -> Mapping[str, Measure]:
+        """None beyond the number of rows, which every row check has."""
+        return {}
+
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        """Nothing fails."""
+        return Verdict()
+
+
 class Growing:
-    """Adds what is measured on new micro-batches to what is known of the rows before them."""
+    """Adds what is measured on new micro-batches to what is known of the rows before them.
+
+    As many rows have to be read as the log says are new; otherwise nothing is added up, and the check errs.
+    """
 
     def __init__(
-        self, plans: Mapping[str, Plan], whole: DataFrame, index_of: Callable[[Bound], KeyIndex], *, keep: bool
+        self,
+        plans: Mapping[str, Plan],
+        news: News,
+        rows: DataFrame,
+        whole: DataFrame,
+        index_of: Callable[[Bound], KeyIndex],
+        *,
+        keep: bool,
     ) -> None:
-        """`plans` by unique id, all with the same news; `whole` is the table at the version these lead to."""
-        self._plans, self._whole, self._index_of, self._keep = plans, whole, index_of, keep
+        """`plans` by unique id, all with this news; `rows` are the new ones, `whole` is the table they lead to."""
+        self._plans, self._news, self._rows, self._whole = plans, news, rows, whole
+        self._index_of, self._keep = index_of, keep
+        self._read: int | None = None  # rows that the row checks were measured on, of any `where`
         self.states: dict[str, CheckState] = {}
+        self.census = Bound(check=_Census(), config=CheckConfig(), unique_id="", name="", pipeline="")
 
     def keeps(self, bound: Bound) -> bool:
-        """The checks it has a plan for."""
-        return bound.unique_id in self._plans
+        """The checks it has a plan for, and the census."""
+        return bound is self.census or bound.unique_id in self._plans
 
     def fold(self, bound: Bound, check: RowCheck, measured: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The known values and the new ones, merged."""
+        """The known values and the new ones, merged. The census comes first and counts for all."""
+        if bound is self.census:
+            self._read = measured["rows"]
+            return measured
+        self._require_all(self._read)
         plan, known, news = self._of(bound)
         assert plan.merges is not None
         values = folded(plan.merges, known.values, measured)
@@ -144,7 +176,8 @@ class Growing:
         """
         plan, known, news = self._of(bound)
         index = self._index_of(bound)
-        hashes, null_keys, count = _hashes(check, rows)
+        hashes, null_keys, count, read = _hashes(check, self._rows, bound.config.where)
+        self._require_all(read)
         distinct, twice = _distinct(hashes)
         suspects = distinct[twice | index.found(known.parts, distinct)]
         counted = count_keys(check, rows.limit(0)) if not len(suspects) else self._counted(bound, check, rows, suspects)
@@ -156,6 +189,11 @@ class Growing:
 
     def begin(self, bound: Bound, check: KeyCheck, rows: DataFrame, measured: Mapping[str, Any]) -> None:
         """Never asked: `group` always answers."""
+
+    def _require_all(self, read: int | None) -> None:
+        if read is None or read != self._news.rows:
+            found = "an unknown number of" if read is None else read
+            raise Distrust(f"{found} rows of new micro-batches were read, and the log tells of {self._news.rows}")
 
     def _of(self, bound: Bound) -> tuple[Plan, CheckState, News]:
         plan = self._plans[bound.unique_id]
@@ -197,16 +235,26 @@ def _touched(counted: DataFrame) -> list[tuple[int, int, int]]:
     return [(row["keys"], row["n"] - row["fresh"], row["fresh"]) for row in kinds]
 
 
-def _hashes(check: KeyCheck, rows: DataFrame) -> tuple[Any, int, int]:
-    """The hashes of keys that can be duplicates, how many keys hold a NULL, and the number of rows."""
+def _hashes(check: KeyCheck, rows: DataFrame, where: str | None) -> tuple[Any, int, int, int]:
+    """The hashes of keys that can be duplicates, how many keys hold a NULL, the number of rows, and that of all read.
+
+    Only the last counts rows that do not meet `where`.
+    """
     import pyarrow.compute as pc
+    from pyspark.sql import functions as F
 
     from recon.ledger import arrow
 
-    found = rows.select(_hash(check, rows).alias("h"), _holds_null(check).alias("null")).toArrow()
+    columns = [_hash(check, rows).alias("h"), _holds_null(check).alias("null")]
+    if where is not None:
+        columns.append(F.coalesce(F.expr(where), F.lit(False)).alias("mine"))
+    found = rows.select(*columns).toArrow()
+    read = found.num_rows
+    if where is not None:
+        found = found.filter(found["mine"])
     nulls = int(pc.sum(found["null"]).as_py() or 0)
     judged = found.filter(pc.invert(found["null"])) if check.ignores_null and nulls else found
-    return arrow.numbers(judged["h"]), nulls, found.num_rows
+    return arrow.numbers(judged["h"]), nulls, found.num_rows, read
 
 
 def _distinct(hashes: Any) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from recon.checks.parts import spark_says
 from recon.checks.scan import TableMeasurement
 from recon.errors import LedgerError, ReconError
 from recon.evidence import delta_log
-from recon.incremental.changes import Distrust, News, Position, position_at, since
+from recon.incremental.changes import Distrust, News, Position, position_at, require_partitions, since
 from recon.incremental.memory import Beginning, CheckState, Growing, Plan
 from recon.incremental.plan import WholeTable, plan_for
 from recon.ledger import arrow, open_ledger
@@ -168,9 +168,11 @@ class _Run:
         measured = {b.unique_id: (of, at) for of, at, b in self._measured(whole, table, self._begin(beginning))}
         for news, rows in groups:
             mine = {name: plan for name, plan in self._growing.items() if plan.news == news}
-            memory = Growing(mine, table, self._index_of, keep=self._place.keep)
+            memory = Growing(mine, news, rows, table, self._index_of, keep=self._place.keep)
             self._growings.append(memory)
             bounds = [plan.bound for plan in mine.values()]
+            if any(plan.merges is not None for plan in mine.values()):
+                bounds.insert(0, memory.census)  # a column of the aggregate that there is anyway
             measured |= {b.unique_id: (of, at) for of, at, b in self._measured(bounds, rows, memory)}
         for bound in self._bounds:
             measurement, at = measured[bound.unique_id]
@@ -262,9 +264,14 @@ class _Run:
                 yield f"{pipeline}/{sink}", epoch, batch_id
 
     def _new_rows(self, news: News, table: DataFrame, growing: Mapping[str, Plan]) -> DataFrame | None:
-        """The rows of the files that new micro-batches added; None, and why, where the files are gone."""
+        """The rows of the files that new micro-batches added; None, and why, where they cannot be read alone."""
         try:
-            files = [file for version in news.versions for file in delta_log.added_files(self._storage, version)]
+            types = {field.name: field.dataType.simpleString() for field in table.schema}
+            files = []
+            for version in news.versions:
+                for file, partitions in delta_log.added_partitions(self._storage, version).items():
+                    require_partitions(file, partitions, types)
+                    files.append(file)
             return self._rows_of(files, table) if files else table.limit(0)
         except Exception as error:  # such as files that an OPTIMIZE replaced and a VACUUM removed
             why = f"the files of new micro-batches cannot be read: {spark_says(error)}"
@@ -274,6 +281,8 @@ class _Run:
     def _rows_of(self, files: Sequence[str], table: DataFrame) -> DataFrame:
         spark, target = self._place.spark, self._place.target
         reader = spark.read.schema(table.schema).option("basePath", target)
+        # A file that is gone or torn is an error, whatever the session says of such files.
+        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
         # Spark would look for more than a few files with a job of one task each.
         before = spark.conf.get(_LISTED_HERE, None) if self._storage.local is not None else None
         if before is None:

@@ -97,7 +97,9 @@ class DeltaAppend(BatchSink):
         table = spark.read.format("delta").load(self.target)
         if not files:
             return table.limit(0)
-        frame = spark.read.schema(table.schema).option("basePath", self.target).parquet(*files)
+        # A file that is gone or torn is an error here, whatever the session says of such files.
+        reader = spark.read.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
+        frame = reader.schema(table.schema).option("basePath", self.target).parquet(*files)
         return frame.select(*like) if like else frame
 
     def _require_ours(self, commit: DeltaCommit, stamp: ReconStamp) -> None:

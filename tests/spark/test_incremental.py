@@ -359,6 +359,7 @@ def test_two_audits_at_once_count_nothing_twice(copy):
 
 def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path):
     fed = Fed(spark, tmp_path)
+    fed.writer = DeltaAppend(str(fed.table), partition_by=["status"])
     fed.append(0, [(1, "x", "y", "new", 5.0, None, None, None, None)])
     plain = replace(bound("not_null", column_name="a"), unique_id="plain")
     today = replace(
@@ -396,16 +397,42 @@ def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path):
     fed.append(5, [(9, "x", "y", "new", 9.0, None, None, None, None)])
     version = latest_version(fed.writer.storage)
     fed.sql("OPTIMIZE {table}")
-    for file in added_files(fed.writer.storage, version):
-        Path(file).unlink()  # what VACUUM does a week later
+    (file,) = map(Path, added_files(fed.writer.storage, version))
+    one_row = file.read_bytes()
+    file.unlink()  # what VACUUM does a week later
     found = fed.audit([amounts])
     assert "files of new micro-batches cannot be read" in because(found).pop()
     assert said(found) == said(fed.full([amounts]))
     assert because(fed.audit([amounts])) == {""}
+    # They give fewer rows than were written, or none because the session passes over torn ones.
+    some = [
+        replace(bound("not_null", {"incremental": True, "where": "id > 1"}, column_name="a"), unique_id="some values"),
+        replace(bound("unique", {"incremental": True, "where": "id > 1"}, column_name="id"), unique_id="some keys"),
+        amounts,
+    ]
+    fed.audit(some)
+    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    try:
+        for batch, content, why in (
+            (6, one_row, "1 rows of new micro-batches were read, and the log tells of 2"),
+            (7, b"torn", "could not "),
+        ):
+            fed.append(batch, [(n, "x", "y", "new", 9.0, None, None, None, None) for n in (batch, 9)])
+            version = latest_version(fed.writer.storage)
+            fed.sql("OPTIMIZE {table}")
+            (file,) = map(Path, added_files(fed.writer.storage, version))
+            file.write_bytes(content)
+            file.with_name(f".{file.name}.crc").unlink()
+            found = fed.audit(some)
+            assert all(why in said for said in because(found)), because(found)
+            assert said(found) == said(fed.full(some))
+            assert because(fed.audit(some)) == {""}
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
     # Nobody knows how many rows came: they may be more than can be looked up, and nothing says that all were read.
     spark.conf.set("spark.databricks.delta.stats.collect", "false")
     try:
-        fed.append(6, [(10, "x", "y", "new", 9.0, None, None, None, None)])
+        fed.append(8, [(10, "x", "y", "new", 9.0, None, None, None, None)])
     finally:
         spark.conf.unset("spark.databricks.delta.stats.collect")
     found = fed.audit([amounts, values])

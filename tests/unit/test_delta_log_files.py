@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -313,6 +314,8 @@ def test_added_files_are_whole_decoded_paths(tmp_path: Path) -> None:
     files = delta_log.added_files(Storage(str(table)), 0)
     assert len(files) == 2
     assert all(Path(f).is_file() for f in files)
+    for file, values in delta_log.added_partitions(Storage(str(table)), 0).items():
+        assert unquote(Path(file).parent.name) == f"b={values['b']}"
     assert delta_log.added_files(Storage(f"file:{table}"), 0) == files
     with pytest.raises(EvidenceError, match="no commit file for version 5"):
         delta_log.added_files(Storage(str(table)), 5)
