@@ -23,10 +23,22 @@ _FORMAT = 1  # of the state; another one is measured anew
 _SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 # What gives another answer tomorrow for the same row: measured today it must not be added up.
 _VOLATILE = re.compile(
-    r"\b(current_date|curdate|current_timestamp|now|localtimestamp|current_time|getdate|unix_timestamp\s*\(\s*\)|rand"
-    r"|randn|random|uuid|shuffle|monotonically_increasing_id|input_file_name|spark_partition_id|select)\b",
+    r"\b(current_(?:date|timestamp|time|timezone|user|database|schema|catalog)|curdate|now|localtimestamp|getdate"
+    r"|unix_timestamp\s*\(\s*\)|session_user|user\s*\(\s*\)|rand|randn|random|uniform(?=\s*\()|randstr(?=\s*\()|uuid|shuffle"
+    r"|monotonically_increasing_id|input_file_name|input_file_block_start|input_file_block_length|spark_partition_id"
+    r"|java_method|reflect|try_reflect|select|(?:date|timestamp\w*)\s*r?['\"]\s*(?:yesterday|today|tomorrow))(?!\w)",
     re.IGNORECASE,
 )
+
+
+def volatile(text: str) -> str | None:
+    """What in an expression may answer otherwise for the same row tomorrow; None where nothing is known to.
+
+    >>> volatile("day < date'today'"), volatile("status = 'today'")
+    ("date'today", None)
+    """
+    found = _VOLATILE.search(text)
+    return found[0].lower() if found else None
 
 
 class WholeTable(Exception):
@@ -98,8 +110,8 @@ def _require_lasting(bound: Bound, check: DataCheck) -> None:
     """A condition on today's date, on chance or on another table may not be added up over days."""
     texts = [bound.config.where or "", *_texts([getattr(check, f.name) for f in fields(check) if f.init])]
     for text in texts:
-        if found := _VOLATILE.search(text):
-            raise WholeTable(f"it asks for {found[0].lower()!r}, which may answer otherwise for the same row tomorrow")
+        if found := volatile(text):
+            raise WholeTable(f"it asks for {found!r}, which may answer otherwise for the same row tomorrow")
 
 
 def _texts(value: Any) -> list[str]:
@@ -146,4 +158,4 @@ def _fingerprint(bound: Bound, check: DataCheck, table: DataFrame, measures: Map
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
-__all__ = ["WholeTable", "plan_for"]
+__all__ = ["WholeTable", "plan_for", "volatile"]

@@ -16,9 +16,10 @@ from ledger_entries import project
 
 from recon.checks.base import Measure, greatest, least, total
 from recon.errors import LedgerError
-from recon.incremental.changes import Distrust, Position, identity, position_at, since
+from recon.incremental.changes import Distrust, Position, identity, position_at, require_partitions, since
 from recon.incremental.memory import CheckState
 from recon.incremental.merge import folded, grown
+from recon.incremental.plan import volatile
 from recon.incremental.values import packed, unpacked
 from recon.ledger.key_index import KeyIndex
 from recon.ledger.state import keep, newest, open_state
@@ -241,6 +242,64 @@ def test_a_table_without_a_log_is_no_news():
         since(KNOWN, nothing)
     with pytest.raises(Distrust, match="does not hold version 7"):
         position_at(7, log(*HERE), [])
+
+
+def test_partitions_that_folders_do_not_tell_are_not_read_alone():
+    types = {"day": "date", "at": "timestamp", "local": "timestamp_ntz", "raw": "binary", "kind": "string"}
+    require_partitions("/lake/t/part-0.parquet", [], types)
+    require_partitions("/lake/t/day=2026-01-01/kind=a/part-0.parquet", ["day", "kind"], types)
+    # As with random prefixes of files, or with column mapping.
+    for file in ("/lake/t/Xy/part-0.parquet", "/lake/t/day=2026-01-01/part-0.parquet", "/lake/t/akind=1/kind.parquet"):
+        with pytest.raises(Distrust, match="lies in no folder of partition column kind"):
+            require_partitions(file, ["kind"], types)
+    for column in ("at", "local", "raw"):
+        with pytest.raises(Distrust, match=f"partition column {column} is a {types[column]}"):
+            require_partitions(f"/lake/t/{column}=1/part-0.parquet", [column], types)
+
+
+# -- what may answer otherwise tomorrow ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "day < current_date",
+        "at < NOW()",
+        "day = date'yesterday'",
+        "day < DATE 'today'",
+        'at < timestamp "tomorrow UTC"',
+        "at < timestamp_ntz ' today'",
+        "owner = current_user()",
+        "owner = session_user",
+        "owner = user( )",
+        "id < uniform(1, 9)",
+        "a <> randstr (5)",
+        "a = current_database()",
+        "a = current_schema() OR TRUE",
+        "at < unix_timestamp()",
+        "id IN (SELECT id FROM other)",
+        "rand() < 0.5",
+    ],
+)
+def test_conditions_on_today_on_chance_or_on_who_asks_are_noticed(text):
+    assert volatile(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "day < date'2026-01-01'",
+        "status IN ('today', 'yesterday')",
+        "user = 'x' AND user_id > 3",
+        "uniform = 'red'",
+        "current_user_id = 3",
+        "unix_timestamp(at) > 5",
+        "brand = 'x' AND selected",
+    ],
+)
+def test_conditions_on_the_row_alone_are_not(text):
+    assert volatile(text) is None
 
 
 # -- what is kept --------------------------------------------------------------------------------------
