@@ -452,6 +452,7 @@ class _Gathered:
 
     def _read_rows(self, sink: str) -> RowsWitness | Unavailable:
         from recon.evidence import sink_rows
+        from recon.quarantine import groups as quarantine_groups
 
         spark = self.session.get()
         if isinstance(spark, Unavailable):
@@ -470,7 +471,7 @@ class _Gathered:
             rows = sink_rows.read(spark, self.project.resolve(found.target), first_batch=first)
             if place is None or not quarantined.exists(self._storage(place)):
                 return rows
-            return replace(rows, quarantined=sink_rows.read(spark, place, first_batch=first).groups)
+            return replace(rows, quarantined=quarantine_groups.read(spark, place, first_batch=first))
 
         return _or_unavailable("rows", read)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,9 @@ from recon.checks._findings import Findings, ledger_of, named, no_entries, offse
 from recon.checks._history import alive, changes_rows, is_restore, rows_lost
 from recon.checks.base import EvidenceCheck
 from recon.model import (
+    RELEASES,
     Code,
+    DeltaWitness,
     LedgerSlice,
     ProbeAnswer,
     RowGroup,
@@ -43,15 +46,17 @@ class SourceRows(EvidenceCheck):
 
     Codes:
         GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered; or
-            the commit wrote a row for every offset, and rows are missing now.
+            the commit wrote a row for every offset, and rows are missing now; or a release took the row from
+            quarantine, and neither the sink has it nor did the repair drop it.
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
             are lawful and do not count: entries show it by more rows written than read.
         PHANTOM_ROWS: rows of records whose transaction was aborted: the stream reads uncommitted.
         UNSTAMPED: rows that no ledger entry accounts for (warns).
         EXPLAINED: how many offsets per partition have no row for a lawful reason: transaction markers (control),
-            aborted, compacted, filtered, quarantined (a row of the quarantine table carries them).
-        INCONCLUSIVE: offsets that nobody could be asked about, or whose micro-batch does not say what it filtered.
+            aborted, compacted, filtered, quarantined (a row that waits in the quarantine table carries them).
+        INCONCLUSIVE: offsets that nobody could be asked about, or whose micro-batch does not say what it filtered;
+            offsets of rows that a release claimed and did not enter in the ledger.
 
     What Kafka deletes while a micro-batch reads is the beginning of its range. Offsets further in, below today's log
     start, were there when they were read; whether they were markers or lost records nobody can tell any more:
@@ -175,6 +180,49 @@ def _doubts_of_quarantine(counts: Account, witnesses: Witnesses) -> Iterator[str
     took = [c.version for c in log.commits.values() if is_restore(c) or (changes_rows(c) and rows_lost(c) != 0)]
     if took:
         yield f"version {some(took)} of the quarantine table removed rows"
+    other = _told_otherwise(counts, log)
+    if other:
+        yield f"the log of the quarantine table does not have the rows that were quarantined of {some(other)}"
+    open_ = _unfinished(counts.covered.slice, log, witnesses)
+    if open_:
+        yield f"release {some(open_)} was claimed and has no ledger entry: finish it with `recon quarantine release`"
+
+
+def _told_otherwise(counts: Account, log: DeltaWitness) -> list[str]:
+    """Micro-batches whose quarantined rows are more or fewer in the table's log, as far as it reaches."""
+    ledger, still = counts.covered.slice, alive(log)
+    put: dict[tuple[int, int], int | None] = {}
+    for version, commit in log.commits.items():
+        stamp = commit.stamp
+        if stamp is not None and (stamp.pipeline, stamp.sink) == (ledger.pipeline, ledger.sink) and version in still:
+            put[stamp.epoch, stamp.batch_id] = commit.rows_added
+    oldest = log.commits[min(log.commits)] if log.commits else None
+    found = []
+    for entry, counted in counts.counted.items():
+        head = ledger.heads[entry]
+        # The oldest commit that is left may be any; only the table's first one says that there is nothing before it.
+        reaches = oldest is not None and (oldest.version == 0 or head.started_at >= oldest.timestamp)
+        if (
+            counted.quarantined
+            and reaches
+            and put.get((head.epoch, head.batch_id), 0) not in (None, counted.quarantined)
+        ):
+            found.append(named(head))
+    return found
+
+
+def _unfinished(ledger: LedgerSlice, log: DeltaWitness, witnesses: Witnesses) -> list[int]:
+    """Releases that claimed rows in the period and were neither entered nor given up."""
+    app, begin = f"recon:{ledger.pipeline}:{ledger.sink}:{RELEASES}:claim", witnesses.period_from
+    entered = {head.batch_id for head in ledger.heads if head.is_release}
+    claimed: set[int] = set()
+    for _, commit in sorted(log.commits.items()):
+        if app in commit.txn and commit.timestamp < witnesses.period_to and not (begin and commit.timestamp < begin):
+            claimed.add(commit.txn[app])
+        given_back = re.fullmatch(r'\{"recon_given_back": (\d+)\}', commit.user_metadata or "")
+        if given_back:
+            claimed.discard(int(given_back[1]))
+    return sorted(claimed - entered)
 
 
 def _tell_surplus(ledger: LedgerSlice, counts: Account, findings: Findings) -> None:
@@ -226,10 +274,12 @@ class _Trial:
         self.present = {
             where: Spans.of(span for group in groups for span in group.present) for where, groups in self.groups.items()
         }
-        self.aside: dict[TopicPartition, Spans] = {}
+        self.aside: dict[TopicPartition, list[RowGroup]] = {}
+        self.taken: dict[TopicPartition, list[RowGroup]] = {}
         for group in self.rows.quarantined:
-            where = (group.topic, group.partition)
-            self.aside[where] = self.aside.get(where, Spans()).union(group.present)
+            of = self.aside if group.release is None else self.taken
+            of.setdefault((group.topic, group.partition), []).append(group)
+        self.unreleased: dict[int, list[Piece]] = {}
         self.overlaps = self.counts.overlaps()
         self.filtered: Counter[TopicPartition] = Counter()
         self.quarantined: Counter[TopicPartition] = Counter()
@@ -241,13 +291,19 @@ class _Trial:
         pieces: list[Piece] = []
         for where, found in self.stretches.items():
             absent = self.ranges[where].minus(self.present.get(where, Spans()))
-            waiting = absent.intersect(self.aside.get(where, Spans()))
+            waiting = self._waiting(where, absent)
             self.quarantined[where] = waiting.size
-            pieces += self.counts.pieces(found, absent.minus(waiting))
+            absent = absent.minus(waiting)
+            for group in self.taken.get(where, ()):
+                taken = absent.intersect(group.present)
+                self.unreleased.setdefault(group.batch_id, []).extend(self.counts.pieces(found, taken))
+                absent = absent.minus(taken)
+            pieces += self.counts.pieces(found, absent)
         of_entry: Counter[int] = Counter()
         for piece in pieces:
             of_entry[piece.entry] += piece.end - piece.start
-        self.missing = sum(of_entry.values()) + self.quarantined.total()
+        of_releases = sum(piece.end - piece.start for mine in self.unreleased.values() for piece in mine)
+        self.missing = sum(of_entry.values()) + self.quarantined.total() + of_releases
         left: dict[TopicPartition, list[Piece]] = {}
         for piece in pieces:
             counted = self.counts.counted[piece.entry]
@@ -260,6 +316,40 @@ class _Trial:
             else:
                 left.setdefault(where, []).append(piece)
         return left
+
+    def _waiting(self, where: TopicPartition, absent: Spans) -> Spans:
+        """Offsets whose rows wait in quarantine; in a re-created topic, put there by the micro-batch that read them."""
+        groups = self.aside.get(where, ())
+        if max((len(self.counts.covered.lives[key]) for key, _ in self.stretches[where]), default=1) == 1:
+            return absent.intersect(Spans.of(span for group in groups for span in group.present))
+        of_batch: dict[tuple[int, int], Spans] = {}
+        for group in groups:
+            batch = (group.epoch, group.batch_id)
+            of_batch[batch] = of_batch.get(batch, Spans()).union(group.present)
+        nowhere = Spans()  # of some life
+        for stretch in self.stretches[where]:
+            for piece in self.counts.pieces([stretch], absent):
+                head = self.ledger.heads[piece.entry]
+                mine = of_batch.get((head.epoch, head.batch_id), Spans())
+                nowhere = nowhere.union(Spans.of([(piece.start, piece.end)]).minus(mine))
+        return absent.minus(nowhere)
+
+    def _judge_unreleased(self, explained: dict[TopicPartition, Counter[str]]) -> None:
+        """Rows that a release took from quarantine and the sink does not have."""
+        heads = {head.batch_id: head for head in self.ledger.heads if head.is_release}
+        for number, pieces in sorted(self.unreleased.items()):
+            head, count = heads.get(number), sum(piece.end - piece.start for piece in pieces)
+            by = f"release {number}"
+            if head is None:
+                self._tell(Code.INCONCLUSIVE, pieces, f"were claimed by {by}, of which the period has no ledger entry")
+            elif head.rows_filtered is None:
+                self._tell(Code.INCONCLUSIVE, pieces, f"were released by {by}, which does not say what it dropped")
+            elif count <= head.rows_filtered:
+                for piece in pieces:
+                    tally = explained.setdefault((piece.key.topic, piece.key.partition), Counter())
+                    tally["filtered"] += piece.end - piece.start
+            else:
+                self._tell(Code.GAP, pieces, f"were released by {by}, and no row of the sink carries them")
 
     def judge(self) -> None:
         sought: dict[int, list[Piece]] = {}
@@ -277,6 +367,7 @@ class _Trial:
             for piece in self._judge_missing(pieces, answer, tally):
                 sought.setdefault(piece.entry, []).append(piece)
         self._judge_sought(sought, explained)
+        self._judge_unreleased(explained)
         or_quarantine = any(self.counts.counted[piece.entry].quarantined for piece in self.removed)
         self._tell(
             Code.GAP,

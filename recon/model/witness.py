@@ -157,7 +157,11 @@ class DeltaWitness:
 
 @dataclass(frozen=True, kw_only=True)
 class RowGroup:
-    """Rows of one (batch_id, topic, partition) in the sink: how many, over which offsets."""
+    """Rows of one (batch_id, topic, partition) in the sink: how many, over which offsets.
+
+    Of quarantined rows, `epoch` is the micro-batch's, and `release` the number of the release that took them (then
+    `batch_id` is that number, too); None while they wait.
+    """
 
     batch_id: int
     topic: str
@@ -167,6 +171,8 @@ class RowGroup:
     min_offset: int
     max_offset: int
     present: Spans
+    epoch: int = 0
+    release: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

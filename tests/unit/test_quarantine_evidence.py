@@ -16,9 +16,10 @@ from recon.checks.ledger_integrity import LedgerIntegrity
 from recon.checks.offset_continuity import OffsetContinuity
 from recon.checks.source_rows import SourceRows
 from recon.facts import sink_facts
-from recon.model import Code, DeltaWitness, RowsWitness, Unavailable, Verdict
+from recon.model import Code, DeltaWitness, RowGroup, RowsWitness, Unavailable, Verdict
 from tests.unit.builders import (
     NOW,
+    PIPELINE,
     SINK,
     START,
     Entry,
@@ -29,6 +30,7 @@ from tests.unit.builders import (
     group,
     ledger,
     rows,
+    span,
     told,
     witnesses,
 )
@@ -85,6 +87,24 @@ def test_a_quarantine_that_may_have_lost_rows_needs_them(quarantine: Any, why: s
     assert verdict.unproved is not None and why in verdict.unproved
 
 
+def test_a_quarantine_table_that_was_made_again_is_not_believed() -> None:
+    held = Entry(1, rows_written=3)
+    other = Entry(7, rows_written=3)
+    assert not wants(quarantine=log(commit(0, held), commit(1, other)))
+    for of in (
+        log(commit(0, other)),
+        log(commit(0, Entry(1, rows_written=2))),
+        log(commit(0, Entry(1, rows_written=3, epoch=1))),
+        log(commit(0), commit(1, held), commit(2, operation="RESTORE", operation_parameters={"version": "0"})),
+    ):
+        verdict = judged(quarantine=of)
+        assert verdict.unproved is not None
+        assert "does not have the rows that were quarantined of micro-batch 1" in verdict.unproved
+    at = START + timedelta(minutes=1)  # when the micro-batch began
+    assert wants(quarantine=log(commit(1, other, timestamp=at)))
+    assert not wants(quarantine=log(commit(1, other, timestamp=at + timedelta(seconds=1))))  # cleaned up before
+
+
 def test_without_quarantined_rows_its_log_is_nobodys_business() -> None:
     assert not wants(ledger(Entry(0, (0, 10))), quarantine=gone("quarantine"))
 
@@ -123,6 +143,54 @@ def test_released_rows_are_neither_missing_nor_doubled() -> None:
     verdict = judged(replace(there, quarantined=(group(1, (17, 20)),)), slice_, quarantine=LOST)
     assert verdict.failures == 0 and verdict.evidence["explained"] == {"quarantined": 2}
     assert Code.DUPLICATE not in codes(verdict) and Code.UNSTAMPED not in codes(verdict)
+
+
+def taken(number: int, *present: tuple[int, int]) -> RowGroup:
+    return replace(group(number, *present), release=number)
+
+
+@pytest.mark.parametrize(
+    ("entry", "code"),
+    [
+        (release(0, 3), "GAP"),
+        (release(0, 1, rows_read=3, rows_filtered=2), None),
+        (release(0, 2, rows_read=3, rows_filtered=1), "GAP"),
+        (release(0, 1, status="rebuilt", rows_read=None, rows_filtered=None), "INCONCLUSIVE"),
+        (release(1, 3), "INCONCLUSIVE"),  # 0 was claimed, and is in no ledger
+    ],
+)
+def test_rows_that_were_released_and_are_not_in_the_sink(entry: Entry, code: str | None) -> None:
+    there = rows(group(0, (0, 10)), group(1, (10, 18)), quarantined=(taken(0, (17, 20)),))
+    verdict = judged(there, ledger(Entry(0, (0, 10)), ASIDE, entry), quarantine=LOST)
+    assert told(verdict) == ([] if code is None else [(code, 0, 18, 20)])
+    assert verdict.evidence["offsets_without_row"] == 2
+    assert verdict.evidence["explained"] == ({"filtered": 2} if code is None else {})
+    assert (verdict.failures > 0) == (code == "GAP")
+
+
+def test_a_claim_without_entry_is_looked_at() -> None:
+    claim = commit(2, operation="MERGE", txn={f"recon:{PIPELINE}:{SINK}:-1:claim": 0}, rows_added=3, files_removed=1,
+                   operation_metrics={"numTargetRowsUpdated": "3", "numTargetRowsDeleted": "0"})  # fmt: skip
+    claimed = log(commit(1), claim)
+    verdict = judged(quarantine=claimed)
+    assert verdict.unproved is not None and "release 0 was claimed and has no ledger entry" in verdict.unproved
+    assert not wants(ledger(Entry(0, (0, 10)), ASIDE, release(0, 3)), quarantine=claimed)
+    given_back = commit(3, operation="UPDATE", files_removed=1, user_metadata='{"recon_given_back": 0}')
+    assert not wants(quarantine=log(commit(1), claim, given_back))
+    assert not wants(quarantine=claimed, period_from=START + timedelta(minutes=3))
+    assert not wants(quarantine=claimed, period_to=START + timedelta(minutes=2))
+
+
+def test_rows_put_aside_in_an_earlier_life_of_a_topic_explain_nothing_of_the_new_one() -> None:
+    old = Entry(0, span(0, 10), rows_written=7, rows_quarantined=3)
+    new = Entry(0, span(0, 10, topic_id="id-2"), epoch=1, query_id="q-2", rows_written=7, rows_quarantined=3)
+    there = [group(0, (0, 7), rows=14)]
+    waits = (group(0, (7, 10)), replace(group(0, (7, 10)), epoch=1))
+    both = judged(rows(*there, quarantined=waits), ledger(old, new), quarantine=LOST)
+    assert both.evidence["explained"] == {"quarantined": 3} and Code.GAP not in codes(both)
+    for left in waits:
+        one = judged(rows(*there, quarantined=(left,)), ledger(old, new), quarantine=LOST)
+        assert one.evidence["explained"] == {} and ("GAP", 0, 7, 10) in told(one)
 
 
 def test_rows_deleted_from_quarantine_are_a_gap() -> None:

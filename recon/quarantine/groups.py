@@ -1,0 +1,48 @@
+"""The rows of a quarantine table as a witness: which offsets wait there, and which were taken by a release."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from recon.evidence import sink_rows
+from recon.quarantine.table import EPOCH, RELEASE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from recon.model import RowGroup
+
+_EPOCHS = 1 << 40  # more micro-batches than an epoch can have
+
+
+def read(spark: SparkSession, target: str, *, first_batch: int | None = None) -> list[RowGroup]:
+    """Groups of waiting rows per (epoch, batch_id), then groups of taken rows per number of the release.
+
+    Raises:
+        EvidenceError: the table cannot be read.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    from recon.errors import EvidenceError
+
+    try:
+        rows = spark.read.format("delta").load(target)
+        if first_batch is not None:
+            rows = rows.filter(F.col(sink_rows.BATCH) >= first_batch)
+        taken = F.col(RELEASE).isNotNull()
+        waits = rows.filter(~taken).withColumn(sink_rows.BATCH, F.col(EPOCH) * _EPOCHS + F.col(sink_rows.BATCH))
+        gone = rows.filter(taken).withColumn(sink_rows.BATCH, F.col(RELEASE))
+    except PySparkException as error:
+        raise EvidenceError(f"the quarantined rows of {target} cannot be read: {str(error)[:300]}") from error
+    return [
+        *(
+            replace(group, epoch=group.batch_id // _EPOCHS, batch_id=group.batch_id % _EPOCHS)
+            for group in sink_rows.read(spark, waits, location=target).groups
+        ),
+        *(replace(group, release=group.batch_id) for group in sink_rows.read(spark, gone, location=target).groups),
+    ]
+
+
+__all__ = ["read"]
