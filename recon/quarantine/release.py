@@ -2,7 +2,8 @@
 
 A release is claimed first (its number is written to its rows, by a MERGE that carries a txn), then written (under a
 txn app id of its own, so that releases may be written in any order), then entered in the ledger: epoch -1, batch_id is
-its number, no offsets. Whatever a crash leaves behind, the next release finishes it under the same number.
+its number, no offsets. Whatever a crash leaves behind, the next release finishes it under the same number. Where the
+sink refuses the rows, the number is closed (an empty commit of the sink takes its txn) and they wait again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from recon.project import Pipeline, Project, Sink, load
 from recon.quarantine.rows import Asked, RowChecks
 from recon.quarantine.table import ID, OWN, REASONS, RELEASE, QuarantineTable, open_quarantine
 from recon.session import session
-from recon.sinks import BatchSink, app_id, find_sink, open_sink
+from recon.sinks import BatchSink, Landed, app_id, find_sink, open_sink
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -241,6 +242,9 @@ class _Desk:
         entries = recorded(self.ledger, self.pipeline.name, self.sink.name) if self.ledger.exists() else set()
         return {number for epoch, number in entries if epoch == RELEASES}
 
+    def _entries(self) -> list[LedgerEntry]:
+        return [entry for entry in self.ledger.entries(self.pipeline.name, self.sink.name) if entry.is_release]
+
     def _claimed(self) -> set[int]:
         rows = self.table.rows(self.spark).select(RELEASE).distinct().collect()
         return {int(row[0]) for row in rows if row[0] is not None}
@@ -269,7 +273,7 @@ class _Desk:
         )
         said = json.dumps({"recon_claim": 1, **{name: getattr(claim, name) for name in _SAID}})
         before = delta_log.latest_version(self.table.storage)
-        with self._as_commit(self._claims, number, said):
+        with self._as_commit(said, self._claims, number):
             (
                 DeltaTable.forPath(self.spark, self.table.target)
                 .alias("t")
@@ -289,13 +293,11 @@ class _Desk:
         return claim
 
     @contextmanager
-    def _as_commit(self, app: str, number: int, said: str) -> Iterator[None]:
-        """Lets the MERGE inside carry a txn and userMetadata, which it takes from the session alone."""
-        wanted = {
-            f"{_CONF}.write.txnAppId": app,
-            f"{_CONF}.write.txnVersion": str(number),
-            f"{_CONF}.commitInfo.userMetadata": said,
-        }
+    def _as_commit(self, said: str, app: str | None = None, number: int = 0) -> Iterator[None]:
+        """Lets the MERGE or UPDATE inside carry userMetadata, and a txn, which it takes from the session alone."""
+        wanted = {f"{_CONF}.commitInfo.userMetadata": said}
+        if app is not None:
+            wanted |= {f"{_CONF}.write.txnAppId": app, f"{_CONF}.write.txnVersion": str(number)}
         before = {key: self.spark.conf.get(key, None) for key in wanted}
         try:
             for key, value in wanted.items():
@@ -328,12 +330,60 @@ class _Desk:
         claimed = self.table.rows(self.spark).filter(F.col(RELEASE) == claim.number)
         rows = self._repaired(claimed, repair)
         stamp = self._stamp(claim)
-        writer = self._writer(claim)
-        writer.write(rows.drop(*OWN), stamp)
-        landed = writer.confirm(stamp)
+        landed = self._landed(self._writer(claim), rows.drop(*OWN), stamp, claim)
         self._before_ledger()
         read = claimed.count() if claim.rows is None else claim.rows
         return self._enter(claim, read, landed.rows, landed.version, started)
+
+    def _landed(self, writer: BatchSink, rows: DataFrame, stamp: ReconStamp, claim: _Claim) -> Landed:
+        """Writes the rows. Another release may have found this one unfinished, and written or closed it meanwhile."""
+        name = f"release {claim.number} of pipeline {self.pipeline.name}, sink {self.sink.name}"
+        try:
+            writer.write(rows, stamp)
+            return writer.confirm(stamp)
+        except Exception as error:
+            try:
+                commit = self._commit(claim) or self._give_back(claim)
+            except Exception as again:
+                raise SinkError(
+                    f"{name}: the sink did not take the rows ({spark_says(error)}), and whether it has them cannot be "
+                    f"told ({spark_says(again)}); they stay claimed: run a release again"
+                ) from error
+            if commit is None:
+                raise SinkError(
+                    f"{name}: the sink did not take the rows: {spark_says(error)}; nothing was written and they wait "
+                    "in quarantine again: release them with a repair that makes them fit"
+                ) from error
+            return Landed(version=commit.version, rows=commit.rows_added)
+
+    def _give_back(self, claim: _Claim) -> DeltaCommit | None:
+        """Lets claimed rows wait again, or gives the commit that has them after all.
+
+        An empty commit takes the release's txn first: from then on Delta skips a write of it that still runs somewhere.
+        """
+        from delta.tables import DeltaTable
+        from pyspark.sql import functions as F
+
+        if delta_log.latest_version(self._storage) is not None:
+            target = self.project.resolve(self.sink.target)
+            (
+                self.spark.read.format("delta")
+                .load(target)
+                .limit(0)
+                .write.format("delta")
+                .mode("append")
+                .option("txnAppId", self._app(claim.number))
+                .option("txnVersion", claim.number)
+                .option("userMetadata", json.dumps({"recon_closed": claim.number}))
+                .save(target)
+            )
+            commit = self._commit(claim)
+            if commit is not None:
+                return commit
+        waiting: dict[str, str | Column] = {RELEASE: F.lit(None).cast("long")}
+        with self._as_commit(json.dumps({"recon_given_back": claim.number})):
+            DeltaTable.forPath(self.spark, self.table.target).update(F.col(RELEASE) == claim.number, waiting)
+        return None
 
     def _app(self, number: int | str) -> str:
         """The app id of one release: under a shared one, Delta would skip whichever of two is written later."""
@@ -348,6 +398,9 @@ class _Desk:
     def _enter(
         self, claim: _Claim, read: int, written: int | None, version: int | None, started: datetime
     ) -> LedgerEntry:
+        for entry in self._entries() if claim.number in self._recorded() else ():
+            if entry.batch_id == claim.number:  # another release, or a restart of the query, was quicker
+                return entry
         return self.ledger.append(
             LedgerEntry(
                 pipeline=self.pipeline.name,
@@ -412,10 +465,10 @@ class _Desk:
         if not claim.force:
             claimed = self.table.rows(self.spark).filter(F.col(RELEASE) == claim.number)
             _, failing = self._counted(self._judged(self._repaired(claimed, with_), False))
-            if failing:
+            if failing and self._give_back(claim) is None:
                 raise SinkError(
-                    f"{name} was interrupted before its write, and {failing} of its rows now fail the checks; finish "
-                    "it with the repair it had"
+                    f"{name} was interrupted before its write, and {failing} of its rows now fail the checks; they "
+                    "wait in quarantine again: release them with a repair that makes them pass"
                 )
         self._write(claim, with_, started)
         log.warning("%s was interrupted before its write and is now finished", name)
@@ -431,8 +484,9 @@ class _Desk:
         if delta_log.transaction_version(self._storage, app) is None:
             return None
         for commit in delta_log.read(self._storage).commits.values():
-            ours = commit.stamp if app in commit.txn else None
-            if ours is not None and claim.token in (None, ours.run_id):
+            if app in commit.txn and commit.stamp is None:  # closed
+                return None
+            if app in commit.txn and commit.stamp is not None and claim.token in (None, commit.stamp.run_id):
                 return commit
         raise SinkError(
             f"{self.project.resolve(self.sink.target)} knows txn ({app}, {claim.number}), and its log has no commit of "

@@ -268,7 +268,9 @@ def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake, mo
         patched.setattr(_Desk, "_writer", die)
         with pytest.raises(RuntimeError):
             release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
-    assert lake.audit().pipelines[0].answer == "complete"  # the row is in quarantine, whatever becomes of it
+    claimed = lake.audit()  # nobody knows yet what becomes of the row
+    assert [(f.start_offset, f.end_offset) for f in findings(claimed, "INCONCLUSIVE")] == [(1, 2)]
+    assert claimed.pipelines[0].answer != "complete" and failing(claimed) == set()
     with monkeypatch.context() as patched:  # finishes 0; claims and writes 1, and does not enter it
         patched.setattr(_Desk, "_before_ledger", lambda desk: die() if len(desk._recorded()) else None)
         with pytest.raises(RuntimeError):
@@ -292,7 +294,7 @@ def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake, mo
     with pytest.raises(SinkError, match="now fail the checks"):
         release(lake.project, "p", repair=lambda f: f, spark=lake.spark)
     done = release(lake.project, "p", repair=lambda f: f.withColumn("k", f["n"].cast("string")), spark=lake.spark)
-    assert (done.finished, done.number) == ((3,), None) and {r["k"] for r in lake.rows()} == set("axyz5")
+    assert (done.finished, done.number) == ((), 4) and {r["k"] for r in lake.rows()} == set("axyz5")
     assert statuses(lake.audit())["source_rows"] == "pass"
 
     for repair, why in (
@@ -330,6 +332,48 @@ def test_two_releases_at_once_are_both_written(make_lake: MakeLake, monkeypatch:
     assert [(e.epoch, e.batch_id, e.rows_written) for e in lake.entries()] == [(0, 0, 1), (-1, 1, 1), (-1, 0, 1)]
     run = lake.audit()
     assert run.pipelines[0].answer == "complete" and failing(run) == set() and not findings(run, "LEDGER_MISSING")
+
+
+def test_a_release_that_the_sink_refuses_waits_again(make_lake: MakeLake, monkeypatch: Any) -> None:
+    lake = make_lake(sink={"post_batch": (HAS_KEY,)})
+    produce(lake, ("a", "1"), (None, "2"), (None, "3"))
+    lake.run(hook(lake))
+    lake.sql("ALTER TABLE {table} ADD CONSTRAINT few CHECK (n < 3)")
+
+    with pytest.raises(SinkError, match=r"release 0 .* did not take the rows.* wait in quarantine again"):
+        release(lake.project, "p", repair={"k": "'x'"}, spark=lake.spark)
+    assert [row["_recon_release"] for row in aside(lake)] == [None, None] and offsets(lake) == [0]
+    done = release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
+    assert (done.finished, done.number, done.rows) == ((), 1, 1)
+
+    # B finds a release of A unfinished, closes it and takes its rows; then A goes on
+    stopped: list[Any] = []
+
+    def stop(desk: _Desk, claim: Any, *_: Any) -> None:
+        stopped.append((desk, claim))
+        raise RuntimeError("stopped here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Desk, "_write", stop)
+        with pytest.raises(RuntimeError):
+            release(lake.project, "p", repair={"k": "'y'", "n": "1"}, spark=lake.spark)
+    ((desk, claim),) = stopped
+    assert claim.number == 2 and desk._give_back(claim) is None
+    done = release(lake.project, "p", repair={"k": "'z'", "n": "0"}, spark=lake.spark)
+    assert (done.finished, done.number, done.rows) == ((), 3, 1)
+    with pytest.raises(SinkError, match=r"release 2 .* nothing was written"):
+        desk._write(claim, claim.expressions, utc_now())
+    assert {r["_source_offset"]: r["k"] for r in lake.rows()} == {0: "a", 1: "x", 2: "z"}
+
+    # A goes on although B wrote and entered its release: one commit, one entry
+    entered = lake.entries()
+    for again in (entered[-1].batch_id, entered[-2].batch_id):
+        (token,) = (e.run_id for e in entered if (e.epoch, e.batch_id) == (-1, again))
+        same = desk._write(type(claim)(again, token=token), None, utc_now())
+        assert (same.batch_id, same.rows_written) == (again, 1)
+    assert lake.entries() == entered and len(lake.rows()) == 3
+    run = lake.audit()
+    assert run.pipelines[0].answer == "complete" and failing(run) == set() and not findings(run, "UNSTAMPED")
 
 
 def test_what_spark_does_not_report_and_rows_that_change_between_the_passes(
