@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -29,6 +30,8 @@ from recon.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("recon")
 
 # Hashes of new keys are looked up in the driver; with more of them than that the table is grouped as a whole.
 _MOST_NEW_KEYS = 10_000_000
@@ -357,13 +360,19 @@ class _Run:
                 continue  # its next measurement reads the whole table again
         place = self._place
         try:
-            keep(self._store, place.pipeline.name, place.sink.name, self._document, measured, self._clock())
+            kept = keep(self._store, place.pipeline.name, place.sink.name, self._document, measured, self._clock())
             for bound in self._bounds:
                 known, now = self._known.get(bound.unique_id), states.get(bound.unique_id)
-                if known is not None and now is not None and now.parts:
+                # Where another audit's state counts, the parts that it names have to stay.
+                if bound.unique_id in kept and known is not None and now is not None and now.parts:
                     self._index_of(bound).forget(known.parts, now.parts)
-        except LedgerError:
-            return
+        except LedgerError as error:
+            log.warning(
+                "pipeline %s, sink %s: what incremental checks measured is not kept as it should be: %s",
+                place.pipeline.name,
+                place.sink.name,
+                error,
+            )
 
     def _index_of(self, bound: Bound) -> KeyIndex:
         project = self._place.project

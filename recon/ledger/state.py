@@ -85,8 +85,10 @@ def newest(store: Store, pipeline: str, sink: str) -> Document:
     return {}
 
 
-def keep(store: Store, pipeline: str, sink: str, read: Document, measured: Document, at: datetime) -> None:
+def keep(store: Store, pipeline: str, sink: str, read: Document, measured: Document, at: datetime) -> set[str]:
     """Append a sink's state: what other audits kept meanwhile, and what this one measured.
+
+    Returns the names of the checks whose state is now the measured one.
 
     Args:
         store: the table of states.
@@ -107,7 +109,7 @@ def keep(store: Store, pipeline: str, sink: str, read: Document, measured: Docum
     mine = {name: state for name, state in measured.items() if there.get(name) == read.get(name)}
     checks = {**there, **mine}
     if checks == there:
-        return
+        return set(mine)
     row = {
         "pipeline": pipeline,
         "sink": sink,
@@ -119,6 +121,7 @@ def keep(store: Store, pipeline: str, sink: str, read: Document, measured: Docum
     store.append(arrow.table([row], state_schema()))
     if store.small_files() > _MANY_FILES:
         store.compact()
+    return set(mine)
 
 
 __all__ = ["Document", "keep", "newest", "open_state", "state_schema"]

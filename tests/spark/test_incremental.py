@@ -357,7 +357,7 @@ def test_two_audits_at_once_count_nothing_twice(copy):
     assert_as_full(copy, found, checks())
 
 
-def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path):
+def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path, caplog):
     fed = Fed(spark, tmp_path)
     fed.writer = DeltaAppend(str(fed.table), partition_by=["status"])
     fed.append(0, [(1, "x", "y", "new", 5.0, None, None, None, None)])
@@ -439,6 +439,13 @@ def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path):
     assert because(found) == {"the log does not tell how many rows are new"}
     assert said(found) == said(fed.full([amounts, values]))
     assert because(fed.audit([amounts, values])) == {""}
+    # A state that cannot be kept is told, and the verdict stands.
+    kept = tmp_path / "_recon" / "state"
+    shutil.rmtree(kept)
+    kept.write_text("no table")
+    found = fed.audit([good])
+    assert said(found) == said(fed.full([good]))
+    assert "pipeline p, sink s: what incremental checks measured is not kept" in caplog.text
     # Without a ledger nothing is kept, and nothing is created.
     shutil.rmtree(tmp_path / "_recon")
     found = fed.audit([good])

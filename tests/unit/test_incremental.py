@@ -315,49 +315,20 @@ def test_the_newest_state_counts_and_two_audits_replace_each_other(tmp_path):
     store = open_state(project(tmp_path))
     assert newest(store, "orders", "orders") == {}
     first = {"a": state(1).as_json(), "b": state(2).as_json()}
-    keep(store, "orders", "orders", {}, first, AT)
+    assert keep(store, "orders", "orders", {}, first, AT) == {"a", "b"}
     assert newest(store, "orders", "orders") == first
     assert CheckState.of_json(newest(store, "orders", "orders")["a"]) == state(1)
     keep(store, "orders", "another", {}, {"a": state(9).as_json()}, AT + timedelta(days=1))
     # Both went on from the first: the one that comes later adds what the other has not.
     keep(store, "orders", "orders", first, {"a": state(10, 2).as_json()}, AT + timedelta(hours=1))
-    keep(
-        store,
-        "orders",
-        "orders",
-        first,
-        {"a": state(11, 3).as_json(), "b": state(12).as_json()},
-        AT + timedelta(days=2),
-    )
+    late = {"a": state(11, 3).as_json(), "b": state(12).as_json()}
+    assert keep(store, "orders", "orders", first, late, AT + timedelta(days=2)) == {"b"}
     assert newest(store, "orders", "orders") == {"a": state(10, 2).as_json(), "b": state(12).as_json()}
     rows = len(store.dates())
     keep(store, "orders", "orders", {}, {}, AT + timedelta(days=9))
     assert len(store.dates()) == rows  # nothing to keep
 
 
-def test_the_index_finds_what_it_was_given(tmp_path):
-    index = KeyIndex(str(tmp_path / "keys"))
-    chance = np.random.default_rng(4)
-    wanted = np.unique(chance.integers(-(2**63), 2**63 - 1, 1000))
-    parts = index._write(wanted[:0], mode="overwrite")
-    assert not index.found(parts, wanted).any()
-    known = set()
-    for chunk in np.array_split(wanted[::2], 40):
-        before = parts
-        parts = dict(index.add(parts, np.sort(chunk)))
-        index.forget(before, parts)
-        known |= set(chunk.tolist())
-        assert [h in known for h in wanted.tolist()] == index.found(parts, wanted).tolist()
-    assert len(parts) <= 33 and sum(parts.values()) == 500
-    # What a crashed or concurrent audit left is not looked at; what is missing is noticed.
-    index.add({}, wanted)
-    assert index.found(parts, wanted).sum() == 500
-    with pytest.raises(LedgerError, match="part nix has 0 hashes where 3 were kept"):
-        index.found({**parts, "nix": 3}, wanted)
-    for file in (tmp_path / "keys").glob("*/*.parquet"):
-        file.unlink()
-    with pytest.raises(LedgerError, match="cannot be used"):
-        index.found(parts, wanted)
 def test_a_merge_takes_the_smallest_parts_and_no_more_than_memory_has(tmp_path, monkeypatch):
     monkeypatch.setattr("recon.ledger.key_index._MANY_PARTS", 4)
     monkeypatch.setattr("recon.ledger.key_index._LARGE", 50)
@@ -384,3 +355,26 @@ def test_a_merge_takes_the_smallest_parts_and_no_more_than_memory_has(tmp_path, 
     assert index.found(more, all_hashes).sum() == first + 202
 
 
+def test_the_index_finds_what_it_was_given(tmp_path):
+    index = KeyIndex(str(tmp_path / "keys"))
+    chance = np.random.default_rng(4)
+    wanted = np.unique(chance.integers(-(2**63), 2**63 - 1, 1000))
+    parts = index._write(wanted[:0], mode="overwrite")
+    assert not index.found(parts, wanted).any()
+    known = set()
+    for chunk in np.array_split(wanted[::2], 40):
+        before = parts
+        parts = dict(index.add(parts, np.sort(chunk)))
+        index.forget(before, parts)
+        known |= set(chunk.tolist())
+        assert [h in known for h in wanted.tolist()] == index.found(parts, wanted).tolist()
+    assert len(parts) <= 33 and sum(parts.values()) == 500
+    # What a crashed or concurrent audit left is not looked at; what is missing is noticed.
+    index.add({}, wanted)
+    assert index.found(parts, wanted).sum() == 500
+    with pytest.raises(LedgerError, match="part nix has 0 hashes where 3 were kept"):
+        index.found({**parts, "nix": 3}, wanted)
+    for file in (tmp_path / "keys").glob("*/*.parquet"):
+        file.unlink()
+    with pytest.raises(LedgerError, match="cannot be used"):
+        index.found(parts, wanted)
