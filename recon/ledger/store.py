@@ -248,7 +248,8 @@ class DeltalakeStore(Store):
             )
         except CommitFailedError as error:
             self._handle = None
-            if "oncurrent transaction" in str(error):
+            # The other one extended the chain, or both made the table at the same time: look again, and try again.
+            if chain and ("oncurrent transaction" in str(error) or "etadata changed" in str(error)):
                 raise ChainMoved(chain) from error
             raise self._unwritable(error) from error
         except (DeltaError, OSError) as error:
