@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from recon.checks.base import KeyCheck
 
+# A list holds some 24 bytes a hash outside the memory that Spark manages, and one value may have all rows: 300 MB at most.
+_FEW = 12_000_000
+# With more than 128 lists a task, for both kinds of `which`, Spark would sort instead.
+_LISTS = 64
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
@@ -35,33 +40,29 @@ class HashedKeys:
         if all(_by_its_bytes(field.dataType) for field in key.schema):
             self._slots.append(slot)
 
-    def values(self, slot: Slot) -> Mapping[str, Any] | None:
+    def values(self, slot: Slot, rows: int | None) -> Mapping[str, Any] | None:
         """What `KeyCheck.judge` gets, when no hash occurs twice; None when the keys must be looked at.
 
-        The first call measures every check that was admitted.
+        The first call measures every check that was admitted. `rows` is how many the table has, where that is known.
         """
         if slot not in self._slots:
             return None
         if self._values is None:
-            self._values = self._measured()
+            self._values = self._measured(few=rows is not None and rows * len(self._slots) <= _FEW)
         return self._values[slot.at]
 
     def forget(self) -> None:
         """Lets every key be looked at: the hashes could not be had."""
         self._slots = []
 
-    def _measured(self) -> dict[int, Mapping[str, Any] | None]:
-        """One job: hashes are dealt out by their value, counted, and the counts summed per group of checks.
-
-        Rows are dealt out before anything is aggregated: keys that should be unique give a first aggregation nothing
-        to fold.
-        """
+    def _measured(self, *, few: bool) -> dict[int, Mapping[str, Any] | None]:
+        """One job: hashes are dealt out by their value, and what occurs again is counted per group of checks."""
         from pyspark.sql import functions as F
 
         groups = _groups(self._slots)
-        hashes = self._hashes([members[0] for members in groups]).repartition("which", "hash")
-        counted = hashes.groupBy("which", "hash").agg(F.count(F.lit(1)).alias("n"))
-        sums = counted.groupBy("which").agg(F.sum("n").alias("rows"), F.sum(F.col("n") - 1).alias("surplus"))
+        hashes = self._hashes([members[0] for members in groups])
+        dealt = _listed(hashes, len(groups)) if few else _counted(hashes)
+        sums = dealt.groupBy("which").agg(F.sum("n").alias("rows"), F.sum("again").alias("surplus"))
         found = {row["which"]: (row["rows"], row["surplus"]) for row in sums.collect()}
         values: dict[int, Mapping[str, Any] | None] = {}
         for number, members in enumerate(groups):
@@ -83,6 +84,27 @@ class HashedKeys:
             return self._table.select(F.inline(all_of_a_row)).filter("which IS NOT NULL")
         hashes = self._table.select(*columns[0])
         return hashes if slots[0].where is None else hashes.filter("which IS NOT NULL")
+
+
+def _counted(hashes: DataFrame) -> DataFrame:
+    """Hashes with their number of rows `n` and those beyond the first, `again`, however many there are.
+
+    Rows are dealt out before anything is aggregated: keys that should be unique give a first aggregation nothing to fold.
+    """
+    from pyspark.sql import functions as F
+
+    counted = hashes.repartition("which", "hash").groupBy("which", "hash").agg(F.count(F.lit(1)).alias("n"))
+    return counted.withColumn("again", F.col("n") - 1)
+
+
+def _listed(hashes: DataFrame, groups: int) -> DataFrame:
+    """The same for few rows, by lists of hashes: twice as fast, and held in memory."""
+    from pyspark.sql import functions as F
+
+    lists = max(8, _LISTS // groups)
+    dealt = hashes.groupBy("which", F.pmod("hash", F.lit(lists))).agg(F.collect_list("hash").alias("all"))
+    n = F.size("all").cast("long")
+    return dealt.select("which", n.alias("n"), (n - F.size(F.array_distinct("all"))).alias("again"))
 
 
 def _which_and_hash(number: int, slot: Slot) -> tuple[Column, Column]:

@@ -83,6 +83,14 @@ class Folded:
             raise found
         return found
 
+    def table_rows(self) -> int | None:
+        """How many rows the table has, if a check without `where` has counted them already."""
+        for at, values in self._values.items():
+            slot = self._slots.get(at) or self._counted.get(at)
+            if slot is not None and slot.where is None and not isinstance(values, Exception):
+                return int(values["rows"])
+        return None
+
     def measure(self, slot: Slot) -> Mapping[int, Verdict]:
         """All of them at once."""
         self._run()
@@ -154,8 +162,8 @@ class Folded:
 class Grouped:
     """Key checks: hashes first, all in one job; where those leave a doubt, one grouping per key and `where`."""
 
-    def __init__(self, table: DataFrame, name: str, context: ScanContext) -> None:
-        self._table, self._name, self._context = table, name, context
+    def __init__(self, table: DataFrame, name: str, context: ScanContext, folded: Folded) -> None:
+        self._table, self._name, self._context, self._folded = table, name, context, folded
         self._slots: dict[int, Slot] = {}
         self._hashed = HashedKeys(table)
         self._keys: dict[int, DataFrame] = {}  # of those that were measured: each key with its number of rows
@@ -180,7 +188,7 @@ class Grouped:
         except Exception as error:
             return {slot.at: Verdict(unproved=reason_of(error))}
         try:
-            if (unique := self._hashed.values(slot)) is not None:
+            if (unique := self._hashed.values(slot, self._folded.table_rows())) is not None:
                 return {slot.at: judged(slot, unique, self._context)}
         except Exception:  # the keys themselves give the answer, or the reason why there is none
             self._hashed.forget()

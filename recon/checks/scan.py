@@ -54,7 +54,7 @@ class TableMeasurement:
         self._unsampled: dict[int, Slot] = {}
         self._parts: dict[int, tuple[Part, Slot]] = {}
         self._folded = Folded(table, relation_name, self._context)
-        self._grouped = Grouped(table, relation_name, self._context)
+        self._grouped = Grouped(table, relation_name, self._context, self._folded)
         self._queried = Queried(table, relation_name, self._context, self._folded)
         self._joint = Joint(table, relation_name, self._folded)
         self._alone = Alone(table, relation_name, self._context, self._limit)

@@ -90,6 +90,33 @@ def test_all_key_checks_are_one_job_when_nothing_occurs_twice(spark, orders):
     assert len(jobs) == 1
 
 
+def test_keys_of_a_table_whose_rows_were_counted(spark, orders):
+    """The same verdicts by lists of hashes, which a table of few rows allows."""
+    known = bound("not_null", column_name="id")
+    with counted_jobs(spark) as jobs:
+        results = run(
+            orders,
+            known,
+            bound("unique", column_name="id"),
+            bound("unique_combination_of_columns", combination_of_columns=["pair", "text"]),
+            bound("unique", {"where": "id > 1"}, column_name="text"),
+            bound("unique", column_name="pair"),
+            bound("unique", column_name="status"),
+            bound("unique", {"where": "id % 10 = 0 OR id = 1"}, column_name="status"),
+        )
+    assert [(r.status, r.failures, r.evidence["rows"]) for r in results] == [
+        ("pass", 0, 1000),
+        ("pass", 0, 1000),
+        ("pass", 0, 1000),
+        ("pass", 0, 998),
+        ("fail", 500, 1000),
+        ("fail", 1, 1000),
+        ("pass", 0, 101),
+    ]
+    assert results[6].evidence["null_keys"] == 100
+    assert len(jobs) == 5  # the aggregate, all hashes, the two that fail, all samples
+
+
 def test_one_grouping_per_key_and_where_that_fails(spark, orders):
     with counted_jobs(spark) as jobs:
         results = run(
