@@ -176,9 +176,7 @@ class VolumeAnomaly(Anomaly):
                 f"volume_anomaly needs a date or timestamp, and column {self.timestamp_column} is "
                 f"{found.simpleString()}"
             )
-        fitted = replace(self)
-        object.__setattr__(fitted, "time_type", found)  # frozen, and not an argument
-        return fitted
+        return self.knowing({"time_type": found})
 
     def measures(self) -> Mapping[str, Measure]:
         """The rows of the last complete period, where there are periods."""
@@ -268,9 +266,7 @@ class MetricAnomaly(Anomaly):
                 f"metric_anomaly's metric {self.metric} needs numbers, and column {self.column_name} is "
                 f"{found.simpleString()}"
             )
-        fitted = replace(self)
-        object.__setattr__(fitted, "column_type", found)  # frozen, and not an argument
-        return fitted
+        return self.knowing({"column_type": found})
 
     def measures(self) -> Mapping[str, Measure]:
         """What the metric is made of."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -160,6 +160,13 @@ class DataCheck(Check):
             ConfigError: the check cannot be put to columns of these types.
         """
         return self
+
+    def knowing(self, learnt: Mapping[str, Any], **arguments: Any) -> Self:
+        """The check with some arguments replaced, and with fields set that are no arguments, such as a column's type."""
+        fitted = replace(self, **arguments)
+        for name, value in learnt.items():
+            object.__setattr__(fitted, name, value)  # frozen for everybody else
+        return fitted
 
     @abstractmethod
     def join(self, scan: TableScan, at: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
@@ -432,7 +432,40 @@ class ColumnSum(Statistic):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnMin(Statistic):
+class Extreme(Statistic):
+    """The first or last value of a column in its order; derive by which."""
+
+    @staticmethod
+    @abstractmethod
+    def extreme(of: Column) -> Measure:
+        """The measure of which value."""
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """The check for a type that can be ordered, its bounds read as values of that type."""
+        return _typed(self, _orderable(self, types[self.column_name]), settle=True)
+
+    def compared_as(self) -> DataType:
+        """The column's own."""
+        return cast("DataType", self.column_type)
+
+    def parts(self) -> Mapping[str, Measure]:
+        """The value; dates and times as microseconds since 1970."""
+        from pyspark.sql import functions as F
+
+        type_, found = self.column_type, self.extreme(F.col(self.column_name))
+        return {"value": replace(found, aggregate=lambda c: comparable(found.aggregate(c), type_))}
+
+    def value(self, measured: Mapping[str, Any]) -> Any:
+        """The value."""
+        return measured["value"]
+
+    def in_spark(self, column: Column) -> Column:
+        """Spark's own."""
+        return self.extreme(column).aggregate(column)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnMin(Extreme):
     """Whether the smallest value of a column lies in a range.
 
     Fails by 1. NULL is left out; a column without a value is skipped, and so is a table (or `where`) with no rows. NaN
@@ -456,36 +489,11 @@ class ColumnMin(Statistic):
 
     test: ClassVar[str] = "column_min"
     figure: ClassVar[str] = "smallest value"
-
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """The check for a type that can be ordered, its bounds read as values of that type."""
-        return _typed(self, _orderable(self, types[self.column_name]), settle=True)
-
-    def compared_as(self) -> DataType:
-        """The column's own."""
-        return cast("DataType", self.column_type)
-
-    def parts(self) -> Mapping[str, Measure]:
-        """The smallest value; dates and times as microseconds since 1970."""
-        from pyspark.sql import functions as F
-
-        type_ = self.column_type
-        of = F.col(self.column_name)
-        return {"value": Measure(of, lambda c: comparable(F.min(c), type_), least(of).merge)}
-
-    def value(self, measured: Mapping[str, Any]) -> Any:
-        """The smallest value."""
-        return measured["value"]
-
-    def in_spark(self, column: Column) -> Column:
-        """Spark's own."""
-        from pyspark.sql import functions as F
-
-        return F.min(column)
+    extreme = staticmethod(least)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnMax(Statistic):
+class ColumnMax(Extreme):
     """Whether the greatest value of a column lies in a range.
 
     Fails by 1. NULL is left out; a column without a value is skipped, and so is a table (or `where`) with no rows. NaN
@@ -509,32 +517,7 @@ class ColumnMax(Statistic):
 
     test: ClassVar[str] = "column_max"
     figure: ClassVar[str] = "greatest value"
-
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """The check for a type that can be ordered, its bounds read as values of that type."""
-        return _typed(self, _orderable(self, types[self.column_name]), settle=True)
-
-    def compared_as(self) -> DataType:
-        """The column's own."""
-        return cast("DataType", self.column_type)
-
-    def parts(self) -> Mapping[str, Measure]:
-        """The greatest value; dates and times as microseconds since 1970."""
-        from pyspark.sql import functions as F
-
-        type_ = self.column_type
-        of = F.col(self.column_name)
-        return {"value": Measure(of, lambda c: comparable(F.max(c), type_), greatest(of).merge)}
-
-    def value(self, measured: Mapping[str, Any]) -> Any:
-        """The greatest value."""
-        return measured["value"]
-
-    def in_spark(self, column: Column) -> Column:
-        """Spark's own."""
-        from pyspark.sql import functions as F
-
-        return F.max(column)
+    extreme = staticmethod(greatest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -719,9 +702,8 @@ _C = TypeVar("_C", bound=OfColumn)
 def _typed(check: _C, type_: DataType, settle: bool = False) -> _C:
     """The check that knows its column's type, with bounds settled for it."""
     found: Mapping[str, Any] = check.bounds() if settle and isinstance(check, Bounded) else {}
-    fitted = replace(check, **{name: settled(bound, check.column_name, type_) for name, bound in found.items()})
-    object.__setattr__(fitted, "column_type", type_)  # frozen, and not an argument
-    return fitted
+    bounds = {name: settled(bound, check.column_name, type_) for name, bound in found.items()}
+    return check.knowing({"column_type": type_}, **bounds)
 
 
 def _numeric(check: OfColumn, type_: DataType) -> DataType:

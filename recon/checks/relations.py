@@ -29,7 +29,24 @@ _FIELD = "__recon_field"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Relationships(QueryCheck):
+class AgainstColumn(QueryCheck):
+    """A column held against one of another table."""
+
+    column_name: str
+    to: str
+    field: str
+
+    def label(self) -> str:
+        """The columns and the other table, like dbt's."""
+        return f"{self.column_name}__{self.field}__{self.to}"
+
+    def columns(self) -> Sequence[str]:
+        """The one column."""
+        return (self.column_name,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relationships(AgainstColumn):
     """Rows whose column holds a value that a column of another table does not have.
 
     Failures are rows, as in dbt; the message also tells the values. NULL is not judged, as in dbt: add `not_null` where
@@ -58,19 +75,8 @@ class Relationships(QueryCheck):
     """
 
     test: ClassVar[str] = "relationships"
-    column_name: str
-    to: str
-    field: str
     from_condition: str | None = None
     to_condition: str | None = None
-
-    def label(self) -> str:
-        """The columns and the other table, like dbt's."""
-        return f"{self.column_name}__{self.field}__{self.to}"
-
-    def columns(self) -> Sequence[str]:
-        """The one column."""
-        return (self.column_name,)
 
     def measures(self) -> Mapping[str, Measure]:
         """The rows that are judged."""
@@ -169,7 +175,7 @@ class RelationshipsWhere(Relationships):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CardinalityEquality(QueryCheck):
+class CardinalityEquality(AgainstColumn):
     """Values that a column does not hold as often as a column of another table does (dbt_utils' test of this name).
 
     Failures are counted as dbt_utils does: two for a value that both sides have and in a different number of rows, one
@@ -194,17 +200,6 @@ class CardinalityEquality(QueryCheck):
     """
 
     test: ClassVar[str] = "cardinality_equality"
-    column_name: str
-    to: str
-    field: str
-
-    def label(self) -> str:
-        """The columns and the other table, like dbt's."""
-        return f"{self.column_name}__{self.field}__{self.to}"
-
-    def columns(self) -> Sequence[str]:
-        """The one column."""
-        return (self.column_name,)
 
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
         """Each value with its number of rows on both sides."""

@@ -88,9 +88,7 @@ class AcceptedValues(OfColumn, EachRow):
 
     def fit(self, types: Mapping[str, DataType]) -> Self:
         """The check that reads its values as values of the column's type."""
-        fitted = replace(self)
-        object.__setattr__(fitted, "column_type", types[self.column_name])  # frozen, and not an argument
-        return fitted
+        return self.knowing({"column_type": types[self.column_name]})
 
     def failing(self) -> Column:
         """The column is neither NULL nor one of the values."""
@@ -154,9 +152,7 @@ class AcceptedRange(OfColumn, Bounded, EachRow):
         """The check that reads its bounds as values of the column's type."""
         type_ = types[self.column_name]
         bounds = {name: settled(bound, self.column_name, type_) for name, bound in self.bounds().items()}
-        fitted = replace(self, **bounds)
-        object.__setattr__(fitted, "column_type", type_)  # frozen, and not an argument
-        return fitted
+        return self.knowing({"column_type": type_}, **bounds)
 
     def failing(self) -> Column:
         """The column is below, above, or NaN."""

@@ -48,10 +48,7 @@ class OfTime(DataCheck):
                 f"{self.test} needs a date or timestamp, and column {self.time_field()} is {found.simpleString()}; "
                 f"an expression such as `to_timestamp({self.time_field()})` makes one of it"
             )
-        fitted = replace(self)
-        # frozen, and not an argument
-        object.__setattr__(fitted, "time_type", T.TimestampType() if found is None else found)
-        return fitted
+        return self.knowing({"time_type": T.TimestampType() if found is None else found})
 
     def time(self) -> Column:
         """The date or timestamp of a row."""

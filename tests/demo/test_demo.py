@@ -74,7 +74,7 @@ def codes(result: dict[str, Any]) -> list[tuple[Any, ...]]:
 def test_it_ends_well_and_in_time(demo: Demo) -> None:
     assert demo.code == 0, demo.told[-3000:] + demo.errors[-3000:]
     assert demo.errors == ""
-    assert demo.seconds < 600, f"{demo.seconds:.0f} s"
+    assert demo.seconds < 240, f"{demo.seconds:.0f} s"
 
 
 def test_it_tells_what_happens(demo: Demo) -> None:

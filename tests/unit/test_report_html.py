@@ -304,6 +304,9 @@ def test_a_new_epoch_is_marked_and_never_folded_into_the_old():
     assert [bar.epoch for bar in chart.bars] == [0] * 10 + [1] * 10
 
 
+bars_of(*points(0))  # the first call imports; Hypothesis times each example
+
+
 @given(st.lists(st.integers(0, 10**7), min_size=1, max_size=40))
 def test_bars_and_ticks_stay_inside_the_plot(minutes):
     chart = bars_of(*(dataclasses.replace(p, offsets=10**12) for p in points(*sorted(minutes))))
