@@ -27,7 +27,7 @@ from recon.evidence import checkpoint, delta_log
 from recon.ledger import Ledger, open_ledger, quarantined
 from recon.ledger.failures import FailingRows, append_failures, open_failures
 from recon.ledger.ledger import utc_now
-from recon.ledger.rebuild import unrecorded
+from recon.ledger.rebuild import S, unrecorded
 from recon.ledger.results import History, append_run, previous_audit
 from recon.model import (
     CheckpointWitness,
@@ -41,14 +41,16 @@ from recon.model import (
     ProbeAnswer,
     RowsWitness,
     RunResult,
+    SinkLog,
     Unavailable,
     Witnesses,
 )
 from recon.offsets import Spans
 from recon.project import Pipeline, Project, Sink
 from recon.session import session
+from recon.sinks import open_sink
 from recon.storage import Storage
-from recon.tables import ProjectTables, open_delta
+from recon.tables import ProjectTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 # A period goes on where the last audit that left no question open ended, within these bounds.
 _AT_LEAST = timedelta(hours=24)
 _AT_MOST = timedelta(days=30)
+# A sink's clock may differ from ours by less than this.
+_CLOCKS_APART = timedelta(days=1)
 # An entry may become visible a little after the time it carries; periods overlap by this much.
 _EDGE = timedelta(minutes=5)
 _NO_SPARK = "rows were not read (--no-spark)"
@@ -373,7 +377,7 @@ class _Gathered:
     @cached_property
     def delta(self) -> Mapping[str, DeltaWitness] | Unavailable:
         def read() -> Mapping[str, DeltaWitness]:
-            return {sink.name: self._delta_of(sink) for sink in self.pipeline.sinks}
+            return {sink.name: self._delta_of(sink) for sink in self.pipeline.sinks if sink.is_delta}
 
         found = _or_unavailable("delta", read)
         if not isinstance(found, Unavailable) and self._outruns_ledger(found):
@@ -387,12 +391,35 @@ class _Gathered:
         slices = self.ledgers
         if isinstance(slices, Unavailable):
             return False
-        return any(
-            unrecorded(
-                self._in_period(of), self.pipeline.name, sink, {(h.epoch, h.batch_id) for h in slices[sink].heads}
-            )
-            for sink, of in delta.items()
-        )
+        return any(self._unrecorded(slices[sink], self._in_period(of)) for sink, of in delta.items())
+
+    def _unrecorded(self, of_sink: LedgerSlice, commits: Iterable[S]) -> list[S]:
+        known = {(head.epoch, head.batch_id) for head in of_sink.heads}
+        return unrecorded(commits, self.pipeline.name, of_sink.sink, known)
+
+    @cached_property
+    def sink_logs(self) -> Mapping[str, SinkLog] | Unavailable:
+        """What sinks that are no Delta tables remember of the period, and of a day before it."""
+        since = None if self.period_from is None else self.period_from - _CLOCKS_APART
+
+        def read() -> Mapping[str, SinkLog]:
+            others = [sink for sink in self.pipeline.sinks if not sink.is_delta]
+            return {
+                sink.name: replace(open_sink(self.project, self.pipeline.name, sink).log(since=since), since=since)
+                for sink in others
+            }
+
+        slices = self.ledgers  # before the sinks: an entry always comes after its write
+        found = _or_unavailable("sink_logs", read)
+        if not isinstance(found, Unavailable) and not isinstance(slices, Unavailable):
+            until = self.options.to
+            for sink, log in found.items():
+                if self._unrecorded(slices[sink], [c for c in log.commits if until is None or c.at < until]):
+                    # The query may have written its entry meanwhile: look once more, and at Kafka after it.
+                    self.__dict__.pop("ledgers", None)
+                    self.__dict__.pop("kafka", None)
+                    break
+        return found
 
     def _in_period(self, of: DeltaWitness) -> list[DeltaCommit]:
         until = self.options.to
@@ -468,7 +495,12 @@ class _Gathered:
         place = quarantined.location(self.project, self.pipeline.name, found)
 
         def read() -> RowsWitness:
-            rows = sink_rows.read(spark, self.project.resolve(found.target), first_batch=first)
+            location = self.project.location(found)
+            if found.is_delta:
+                rows = sink_rows.read(spark, location, first_batch=first)
+            else:
+                table = open_sink(self.project, self.pipeline.name, found).table(spark)
+                rows = sink_rows.read(spark, table, location=location, first_batch=first)
             if place is None or not quarantined.exists(self._storage(place)):
                 return rows
             return replace(rows, quarantined=quarantine_groups.read(spark, place, first_batch=first))
@@ -485,8 +517,8 @@ class _Gathered:
     def witnesses(self, bound: Bound) -> Witnesses:
         check = cast(EvidenceCheck, bound.check)
         looked_at = {*check.needs, *check.uses}
-        if "delta" in looked_at:
-            _ = self.delta  # reading it may send us back to the ledger
+        for sends_back in {"delta", "sink_logs"} & looked_at:
+            getattr(self, sends_back)  # reading it may send us back to the ledger
         found = Witnesses(
             pipeline=self.pipeline.name,
             sink=bound.sink,
@@ -501,6 +533,9 @@ class _Gathered:
             rows=Unavailable("rows", "the rows were not read"),
             previous=self.previous,
             quarantine=self._if("quarantine", looked_at),
+            sink_logs=self._if("sink_logs", looked_at),
+            guarantees={sink.name: sink.guarantee for sink in self.pipeline.sinks},
+            rewriting=frozenset(sink.name for sink in self.pipeline.sinks if sink.rewrites),
         )
         if bound.sink is not None and ("rows" in check.needs or check.wants_rows(found)):
             found = replace(found, rows=self.rows(bound.sink))
@@ -578,7 +613,7 @@ class _Run:
 
     def _table(self, gathered: _Gathered, sink: str, bounds: Sequence[Bound]) -> Iterator[CheckResult]:
         found = next(s for s in gathered.pipeline.sinks if s.name == sink)
-        target = self.project.resolve(found.target)
+        target = self.project.location(found)
         spark = self.session.get()
         if isinstance(spark, Unavailable):
             yield from (runner.without_answer(bound, spark, utc_now) for bound in bounds)
@@ -601,7 +636,7 @@ class _Run:
             yield from incremental.results(place, bounds, utc_now, context)
             return
         try:
-            table = open_delta(self.project, found.target, spark)
+            table = open_sink(self.project, gathered.pipeline.name, found).table(spark)
         except Exception as error:  # AnalysisException and whatever the filesystem raises
             gone = Unavailable("rows", f"table {target} cannot be read: {runner.reason_of(error)}")
             yield from (runner.without_answer(bound, gone, utc_now) for bound in bounds)
@@ -639,7 +674,7 @@ class _Run:
                 facts.sink_facts(
                     name=sink.name,
                     kind=sink.kind,
-                    target=self.project.resolve(sink.target),
+                    target=self.project.location(sink),
                     guarantee=sink.guarantee,
                     ledger=slices if isinstance(slices, Unavailable) else slices[sink.name],
                     kafka=kafka,
@@ -652,7 +687,7 @@ class _Run:
 
     def notes(self) -> Iterator[str]:
         for name, gathered in self.gathered.items():
-            for witness in ("ledgers", "checkpoint", "delta", "kafka"):
+            for witness in ("ledgers", "checkpoint", "delta", "sink_logs", "kafka"):
                 said = gathered.__dict__.get(witness)
                 if isinstance(said, Unavailable):
                     yield f"pipeline {name}: {witness} could not be asked: {said.reason}"

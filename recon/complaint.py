@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -63,7 +63,7 @@ def complaint(error: ValidationError, root: type[BaseModel], document: Document)
             continue  # pydantic counts a list's valid items only; the invalid ones speak for themselves
         cause = item.get("ctx", {}).get("error")
         path = (*item["loc"], *cause.path) if isinstance(cause, Problem) else item["loc"]
-        line = _line(document.root, path)
+        line = _line(document.root, _in_file(root, path))
         found.append((line, item["type"] == "missing", _sentence(root, item, path, cause, line, document)))
     line, _, sentence = min(found)  # on one line, what is there is told before what is missing
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -79,8 +79,8 @@ def _sentence(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: in
     if kind == "extra_forbidden":
         return _unknown(root, document, path, line)
     if kind == "missing":
-        return f"missing key '{path[-1]}' in {_place(document, path[:-1])}"
-    subject = _place(document, path)
+        return f"missing key '{path[-1]}' in {_place(document, _in_file(root, path[:-1]))}"
+    subject = _place(document, _in_file(root, path))
     shown = document.shown(value, line)
     if kind == "literal_error":
         choices = get_args(_annotation(root, path))
@@ -100,20 +100,20 @@ def _sentence(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: in
     if isinstance(cause, Problem):
         message = hide(str(cause), document.secrets, shortest=3)
         ending = f", found {shown}" if cause.found else ""
-        return message if cause.whole else f"{_place(document, item['loc'])} {message}{ending}"
+        return message if cause.whole else f"{_place(document, _in_file(root, item['loc']))} {message}{ending}"
     return f"{subject}: {hide(item['msg'], document.secrets)}"
 
 
 def unknown_key(root: type[BaseModel], document: Document, path: _Loc) -> str:
     """The sentence for a key that `root` does not know, with its place."""
-    line = _line(document.root, path)
+    line = _line(document.root, _in_file(root, path))
     return f"{document.name}:{line}: {_unknown(root, document, path, line)}"
 
 
 def _unknown(root: type[BaseModel], document: Document, path: _Loc, line: int) -> str:
     key = str(path[-1])
     known = _keys(root, path[:-1])
-    where = _place(document, path[:-1])
+    where = _place(document, _in_file(root, path[:-1]))
     shown = document.shown(key, line)
     return f"unknown key {shown} in {where}{meant(key, known) if HIDDEN not in shown else ''}"
 
@@ -192,12 +192,32 @@ def _annotation(root: type[BaseModel], path: _Loc) -> Any:
 
 def _model(root: type[BaseModel], path: _Loc) -> type[BaseModel]:
     """The model that a validated path leads to."""
-    model = root
+    return _walk(root, path)[0]
+
+
+def _in_file(root: type[BaseModel], path: _Loc) -> _Loc:
+    """A validated path as the file has it: without the names of the classes that were chosen on the way."""
+    return _walk(root, path)[1]
+
+
+def _walk(root: type[BaseModel], path: _Loc) -> tuple[type[BaseModel], _Loc]:
+    model, kept, choices = root, [], dict[str, type[BaseModel]]()
     for part in path:
+        if part in choices:
+            model, choices = choices[str(part)], {}
+            continue
+        kept.append(part)
         if isinstance(part, int) or part not in model.model_fields:
             continue
-        annotation = model.model_fields[part].annotation
-        for candidate in (annotation, *get_args(annotation)):
-            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-                model = candidate
-    return model
+        found = list(_models(model.model_fields[part].annotation))
+        model = found[0] if found else model
+        choices = {one.__name__: one for one in found[1:] and found}
+    return model, tuple(kept)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a value of this type may be."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)

@@ -49,9 +49,12 @@ class _Audit:
     def proves(self, sink: str) -> bool:
         """Whether every check that a proof rests on could be evaluated for this sink."""
         ran = {row["check"]: row for row in self.rows if row["sink"] == sink}
-        return all(
-            name in ran and facts.evaluated(ran[name]["status"], json.loads(ran[name]["evidence"] or "{}"))
-            for name in facts.PROOF
+        return facts.proved_by(
+            {
+                name: facts.evaluated(row["status"], json.loads(row["evidence"] or "{}"))
+                for name, row in ran.items()
+                if any(name in named for named in facts.PROOF)
+            }
         )
 
     def findings(self) -> Iterable[Finding]:
@@ -213,7 +216,7 @@ def _sink(
         pipeline=pipeline.name,
         sink=sink.name,
         kind=sink.kind,
-        target=project.resolve(sink.target),
+        target=project.location(sink),
         guarantee=sink.guarantee,
         topics=tuple(sorted({topic for _, topic, _ in ranges.topics})) or pipeline.source.topics,
         batches=len(by_batch),

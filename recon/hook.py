@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.errors import ConfigError, EvidenceError, GateError, NewEpochError, SinkError
-from recon.evidence import checkpoint, delta_log
+from recon.evidence import checkpoint
 from recon.evidence.kafka import KafkaAdmin
 from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.ledger import checks_fingerprint, utc_now
@@ -52,6 +53,7 @@ BATCH_ID = "_batch_id"
 SOURCE_COLUMNS = {"_source_topic": "topic", "_source_partition": "partition", "_source_offset": "offset"}
 _TOPIC_IDS_LIVE_S = 30.0  # a topic id is asked for again after this long; a failed broker is retried then too
 _OBSERVED_WITHIN_S = 10.0
+_CLOCKS_APART = timedelta(days=1)  # a sink's clock may differ from the ledger's by less than this
 _RECENT = 1000  # entries looked back at for a replay: Spark itself keeps 100 micro-batches
 
 
@@ -124,14 +126,14 @@ def _project_of(
                     name=pipeline,
                     checkpoint=checkpoint,
                     source=Source.model_validate({"isolation_level": isolation_level}),
-                    sinks=(Sink.model_validate({"name": sink or pipeline, "target": target, **sink_options}),),
+                    sinks=({"name": sink or pipeline, "target": target, **sink_options},),  # type: ignore[arg-type]
                 ),
             ),
             project_dir=Path.cwd(),
         )
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in first["loc"] if not str(part).endswith("Sink"))
         raise ConfigError(f"foreach_batch: {where}: {first['msg']} (got {first['input']!r})") from error
 
 
@@ -178,7 +180,7 @@ class ForeachBatch:
         self.project, self.pipeline, self.sink = project, pipeline, sink
         self._transform = transform
         self._checkpoint = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
-        self._writer: BatchSink = open_sink(project, sink)
+        self._writer: BatchSink = open_sink(project, pipeline.name, sink)
         self._broker = _Broker(project.kafka)
         self._ledger: Ledger | None = None
         self._front: LedgerEntry | None = None  # the entry that got furthest: highest (epoch, batch_id)
@@ -205,7 +207,7 @@ class ForeachBatch:
         except BaseException:
             # The same object may be started again: then it must look at table and ledger anew, as a new one would.
             self._ledger = self._front = self._held = None
-            self._writer, self._aside = open_sink(self.project, self.sink), self._open_aside()
+            self._writer, self._aside = open_sink(self.project, self.pipeline.name, self.sink), self._open_aside()
             self._checks.forget()
             raise
 
@@ -236,7 +238,7 @@ class ForeachBatch:
             pipeline=self.pipeline.name,
             sink=self.sink.name,
             sink_kind=self.sink.kind,
-            target=self.project.resolve(self.sink.target),
+            target=self._target,
             guarantee=self.sink.guarantee,
             query_id=batch.query_id,
             run_id=batch.run_id,
@@ -260,9 +262,10 @@ class ForeachBatch:
         )
         self._before_ledger(entry)
         self._front = _further(self._front, ledger.append(entry))
+        self._writer.reached("after_ledger")
         if self._held is not None:
             self._held = coverage.plus(self._held, ranges)
-        self._gate(frame, landed)
+        self._gate(frame, landed, stamp)
 
     def _before_ledger(self, entry: LedgerEntry) -> None:
         """Nothing; the crash tests and the demo stop the process here, between data commit and ledger."""
@@ -270,7 +273,7 @@ class ForeachBatch:
     # -- open and repair ---------------------------------------------------------------------------
 
     def _opened(self, frame: DataFrame) -> Ledger:
-        """The ledger, repaired on the first micro-batch from commits that a crash left unrecorded."""
+        """The ledger, repaired on the first micro-batch from writes that a crash left unrecorded."""
         if self._ledger is None:
             ledger = open_ledger(self.project, frame.sparkSession)
             pipeline, sink = self.pipeline.name, self.sink.name
@@ -278,29 +281,29 @@ class ForeachBatch:
             # A release may have written while the query was down: commits before it may still lack their entry.
             of_batches = [entry for entry in recent if not entry.is_release]
             versions = [entry.sink_version for entry in of_batches if entry.sink_version is not None]
-            target = self.project.resolve(self.sink.target)
+            since = max((entry.committed_at for entry in of_batches), default=None)
+            remembered = self._writer.log(
+                after=max(versions, default=None), since=None if since is None else since - _CLOCKS_APART
+            )
             restored = restore(
                 ledger,
                 pipeline,
-                sink,
-                target=target,
-                storage=Storage(target, self.project.storage_options),
-                kind=self.sink.kind,
-                guarantee=self.sink.guarantee,
-                after_version=max(versions, default=None),
+                self.sink,
+                remembered.commits,
+                target=self._target,
                 known={(entry.epoch, entry.batch_id) for entry in recent},
                 quarantine=lambda: quarantine_of(self.project, pipeline, self.sink),
             )
             for entry in restored:
                 log.warning(
-                    "pipeline %s, sink %s: %s %d (epoch %d) was committed as version %s and missing in "
-                    "the ledger; restored from the Delta log",
+                    "pipeline %s, sink %s: %s %d (epoch %d) was committed%s and missing in the ledger; restored from "
+                    "what the sink itself remembers",
                     pipeline,
                     sink,
                     "release" if entry.is_release else "micro-batch",
                     entry.batch_id,
                     entry.epoch,
-                    entry.sink_version,
+                    "" if entry.sink_version is None else f" as version {entry.sink_version}",
                 )
             for entry in (*recent, *restored):
                 self._front = _further(self._front, entry)
@@ -458,21 +461,29 @@ class ForeachBatch:
         if self._checks.bounds:
             landed, asked, counted = self._written(out, stamp)
         else:
-            self._writer.write(out, stamp)
-            landed, asked = self._writer.confirm(stamp), None
+            landed, asked = self._written_whole(out, stamp), None
         aside: int | None = 0
         # Unknown is never none: where Spark reported no counts, the failing rows are looked for.
         if asked is not None and self._aside is not None and (counted is None or counted.get(FAILING)):
             aside = self._aside.found(stamp, out.sparkSession) if again else None
             aside = self._aside.put(out, asked, stamp, utc_now()) if aside is None else aside
         given = counted[ROWS] if counted is not None else None
-        kept = None if landed.rows is None or aside is None else landed.rows + aside
-        self._require_whole(batch, given, kept, landed, aside)
-        given = kept if given is None else given
-        rows_read = given if read is None else _count(_observed(read))
+        kept = _sum(landed.rows, aside)
+        handed = kept if landed.given is None else _sum(landed.given, aside)
+        self._require_whole(batch, given, handed, landed, aside)
+        rows_read = (handed if given is None else given) if read is None else _count(_observed(read))
+        # What the sink itself left out, because a later row has the same key, is not in it.
+        put = kept if landed.given is not None or given is None else given
         return _Done(
-            landed=landed, rows_read=rows_read, rows_filtered=_difference(rows_read, given), rows_quarantined=aside
+            landed=landed, rows_read=rows_read, rows_filtered=_difference(rows_read, put), rows_quarantined=aside
         )
+
+    def _written_whole(self, out: DataFrame, stamp: ReconStamp) -> Landed:
+        self._writer.reached("before_write")
+        self._writer.write(out, stamp)
+        landed = self._writer.confirm(stamp)
+        self._writer.reached("after_write")
+        return landed
 
     def _written(self, out: DataFrame, stamp: ReconStamp) -> tuple[Landed, Asked, Mapping[str, Any] | None]:
         """Asks the row checks and writes the rows that pass; the counts are None where Spark reported none."""
@@ -498,6 +509,7 @@ class ForeachBatch:
                 self._judge(fewer.refusals(utc_now(), self._target), stamp)
                 asked = fewer
         landed = self._writer.confirm(stamp)
+        self._writer.reached("after_write")
         if observation is not None:
             counted = _observed(observation)
             if counted is not None:
@@ -517,6 +529,7 @@ class ForeachBatch:
         if observation is not None:
             out = out.observe(observation, *asked.aggregates())
         bad = asked.bad()
+        self._writer.reached("before_write")
         self._writer.write(out if bad is None else out.filter(~bad), stamp)
         return observation
 
@@ -535,8 +548,8 @@ class ForeachBatch:
         if not counted[FAILING] or counted[ROWS] == landed.rows:
             return 0  # nothing fails, or the rows were written before there was a check to hold any back
         aside = self._aside.put(out, asked, stamp, utc_now())
-        kept = None if landed.rows is None or aside is None else landed.rows + aside
-        self._require_whole(batch, counted[ROWS], kept, landed, aside)
+        handed = _sum(landed.rows if landed.given is None else landed.given, aside)
+        self._require_whole(batch, counted[ROWS], handed, landed, aside)
         return aside
 
     def _of_batch(self, batch_id: int) -> str:
@@ -548,7 +561,7 @@ class ForeachBatch:
 
     @property
     def _target(self) -> str:
-        return self.project.resolve(self.sink.target)
+        return self.project.location(self.sink)
 
     def _prepare(
         self, frame: DataFrame, batch: _Batch, ranges: Sequence[OffsetSpan]
@@ -661,7 +674,7 @@ class ForeachBatch:
             aside,
         )
 
-    def _gate(self, frame: DataFrame, landed: Landed) -> None:
+    def _gate(self, frame: DataFrame, landed: Landed, stamp: ReconStamp) -> None:
         """Runs the checks that judge the micro-batch as a whole, on the rows that landed."""
         bounds = self._checks.others
         if not bounds:
@@ -670,7 +683,7 @@ class ForeachBatch:
         from recon.checks.context import ScanContext
         from recon.tables import ProjectTables
 
-        rows = self._writer.rows_of(frame.sparkSession, landed, ())
+        rows = self._writer.rows_of(frame.sparkSession, landed, stamp)
         context = ScanContext(tables=ProjectTables(self.project, frame.sparkSession))
         for bound, result in zip(bounds, runner.run_table(bounds, rows, self._target, utc_now, context), strict=True):
             if result.status in ("pass", "skipped"):
@@ -754,6 +767,10 @@ def _count(observed: Mapping[str, Any] | None) -> int | None:
     return None if observed is None else int(observed[ROWS])
 
 
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
 def _difference(read: int | None, written: int | None) -> int | None:
     """Rows that were read and not written; None when unknown, or when the transform made rows."""
     if read is None or written is None or written > read:
@@ -827,11 +844,10 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[s
     recent = ledger.last(pipeline, sink.name, _RECENT)
     for entry in recent:
         front = _further(front, entry)
-    storage = Storage(project.resolve(sink.target), project.storage_options)
-    version = front.sink_version + 1 if front and front.sink_version is not None else None
-    commits = delta_log.read(storage, from_version=version).commits.values()
+    since = front.committed_at - _CLOCKS_APART if front else None
+    commits = open_sink(project, pipeline, sink).log(after=front.sink_version if front else None, since=since).commits
     later = unrecorded(commits, pipeline, sink.name, {(entry.epoch, entry.batch_id) for entry in recent})
-    stamps = [commit.stamp for commit in later if commit.stamp is not None and commit.stamp.epoch != RELEASES]
+    stamps = [commit.stamp for commit in later if commit.stamp.epoch != RELEASES]
     written = [parse_offsets(stamp.offsets_text) for stamp in stamps]
     last = written[-1] if written else (front.offsets if front else ())
     if front is not None and front.epoch > 0:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from recon.checks.parts import spark_says
 from recon.complaint import meant
-from recon.errors import ConfigError, EvidenceError
-from recon.evidence import delta_log
+from recon.errors import ConfigError
 from recon.project import Project, Table
+from recon.sinks import open_sink
+from recon.sinks.delta import read_newest
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ _IDENTIFIER = re.compile(r"\w+(\.\w+)*")
 def open_delta(project: Project, location: str, spark: SparkSession) -> DataFrame:
     """The rows of a Delta table at its newest version, whatever is written meanwhile.
 
-    Where the log can be read by Spark alone (a store that recon has no `storage_options` for), the version is Spark's.
-
     Args:
         project: whose `storage_options` and folder hold.
         location: path or URI; a relative path is relative to recon.yml.
@@ -37,13 +36,7 @@ def open_delta(project: Project, location: str, spark: SparkSession) -> DataFram
     Raises:
         AnalysisException: there is no such table.
     """
-    target = project.resolve(location)
-    reader = spark.read.format("delta")
-    try:
-        version = delta_log.latest_version(Storage(target, project.storage_options))
-    except EvidenceError:
-        version = None
-    return (reader if version is None else reader.option("versionAsOf", version)).load(target)
+    return read_newest(spark, Storage(project.resolve(location), project.storage_options))
 
 
 class ProjectTables:
@@ -82,7 +75,7 @@ class ProjectTables:
         known = self._project.find_table(name)
         try:
             if isinstance(known, tuple):
-                return open_delta(self._project, known[1].target, self._spark)
+                return open_sink(self._project, known[0].name, known[1]).table(self._spark)
             if isinstance(known, Table):
                 return self._table(known)
             if not only_ours and "`" in name:

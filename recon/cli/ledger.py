@@ -145,7 +145,7 @@ def rebuild(
     """
     session.check_names(pipeline, sink)
 
-    from recon.ledger.rebuild import rebuild as restore
+    from recon.recovery import rebuild as restore
 
     restored = restore(session.project(), pipeline, sink)
     if output == "json":

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from recon.errors import EvidenceError
-from recon.model import DeltaCommit, DeltaWitness, ReconStamp, parse_stamp
+from recon.model import DeltaCommit, DeltaWitness, ReconStamp, SinkCommit, SinkLog, parse_stamp
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -111,6 +111,33 @@ def find_stamped(storage: Storage, app_id: str, batch_id: int, *, after: int) ->
         if commit.txn.get(app_id) == batch_id:
             return commit
         version += 1
+
+
+def stamped(storage: Storage, *, after: int | None = None) -> SinkLog:
+    """The commits newer than a version that carry recon's mark, as any sink's own record tells its writes.
+
+    Raises:
+        EvidenceError: a commit file is torn or no JSON; the message names it.
+    """
+    found = read(storage, from_version=None if after is None else after + 1)
+    commits = [found.commits[version] for version in sorted(found.commits)]
+    return SinkLog(
+        location=storage.uri,
+        exists=found.exists,
+        commits=tuple(
+            SinkCommit(version=commit.version, stamp=commit.stamp, rows=rows_written(commit), at=commit.timestamp)
+            for commit in commits
+            if commit.stamp is not None
+        ),
+    )
+
+
+def rows_written(commit: DeltaCommit) -> int | None:
+    """The rows that a commit of ours took in, as far as its statistics or metrics tell."""
+    rows = commit.rows_added
+    if rows is None and "numOutputRows" in commit.operation_metrics:
+        rows = int(commit.operation_metrics["numOutputRows"])
+    return rows
 
 
 def latest_version(storage: Storage) -> int | None:

@@ -57,7 +57,7 @@ class Place:
     @property
     def target(self) -> str:
         """The table."""
-        return self.project.resolve(self.sink.target)
+        return self.project.location(self.sink)
 
 
 def results(

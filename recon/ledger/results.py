@@ -128,17 +128,23 @@ class History:
         }
 
 
+# Checks that a whole answer rests on; of each collection one is enough.
+Proof = Sequence[Collection[str]]
+
+
 def findings_of(row: Mapping[str, Any]) -> list[Finding]:
     """The findings a stored row carries."""
     return [Finding(**item) for item in json.loads(row["findings"] or "[]")]
 
 
-def previous_audit(store: Store, pipeline: str, not_before: datetime, proof: Sequence[str]) -> PreviousAudit | None:
+def previous_audit(
+    store: Store, pipeline: str, not_before: datetime, proof: Sequence[Collection[str]]
+) -> PreviousAudit | None:
     """What a pipeline's audits since an instant left; None when there was none.
 
     Each fact comes from the newest period that told it: an audit of a past week, or of one check, takes nothing
-    away. `audited_to` is how far whole audits reach without a hole: those in which every check of `proof` was
-    answered for every sink.
+    away. `audited_to` is how far whole audits reach without a hole: those in which one check of each of
+    `proof` was answered for every sink.
     """
     from recon.ledger.store import Filter
 
@@ -176,7 +182,9 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime, proof: Seq
     )
 
 
-def _audited_to(rows: Sequence[Mapping[str, Any]], not_before: datetime, proof: Sequence[str]) -> datetime | None:
+def _audited_to(
+    rows: Sequence[Mapping[str, Any]], not_before: datetime, proof: Sequence[Collection[str]]
+) -> datetime | None:
     audits: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["kind"] == "evidence":
@@ -186,7 +194,7 @@ def _audited_to(rows: Sequence[Mapping[str, Any]], not_before: datetime, proof: 
     for evidence in sorted(audits.values(), key=lambda audit: audit[0]["period_to"]):
         answered = {(row["sink"], row["check"]) for row in evidence if _answered(row)}
         begin, end = evidence[0]["period_from"], evidence[0]["period_to"]
-        whole = all((sink, check) in answered for sink in sinks for check in proof)
+        whole = all(any((sink, check) in answered for check in checks) for sink in sinks for checks in proof)
         if whole and all(_answered(row) for row in evidence) and (begin is None or begin <= reached):
             reached = max(reached, end)
     return reached if reached > not_before else None

@@ -32,6 +32,8 @@ from recon.model.witness import (
     ReconStamp,
     RowGroup,
     RowsWitness,
+    SinkCommit,
+    SinkLog,
     Unavailable,
     Witnesses,
 )
@@ -66,7 +68,9 @@ __all__ = [
     "RowGroup",
     "RowsWitness",
     "RunResult",
+    "SinkCommit",
     "SinkFacts",
+    "SinkLog",
     "Status",
     "Unavailable",
     "Verdict",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -137,6 +137,35 @@ class DeltaCommit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SinkCommit:
+    """One write of ours as the sink's own record tells it: a Delta commit, a row of recon_ledger, a marker, a manifest.
+
+    `version` is the Delta version, None where a sink has no versions; `rows` is None where the record has no count.
+    `at` is the sink's own time of the commit, UTC.
+    """
+
+    version: int | None
+    stamp: ReconStamp
+    rows: int | None
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkLog:
+    """What a sink itself remembers of recon's writes, oldest first.
+
+    `recorded` is False for a sink that keeps no record: the ledger alone then says what was written. `since` is the
+    instant from which on the record was read, None for all that there is.
+    """
+
+    location: str
+    exists: bool
+    commits: tuple[SinkCommit, ...] = ()
+    recorded: bool = True
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeltaWitness:
     """A Delta table's log between two versions, both included; versions that the log no longer holds are absent.
 
@@ -232,8 +261,9 @@ class Witnesses:
     """Everything one pipeline's (and one sink's) judges may look at; a missing witness is an `Unavailable`.
 
     `sink` is None for a pipeline-level check. `ledgers` has a slice per sink of the pipeline.
-    `now` is the audit's clock, so that no judge reads the time. `quarantine` has the log of each sink's quarantine
-    table.
+    `now` is the audit's clock, so that no judge reads the time. `delta` has the log of each sink that is a Delta table,
+    `sink_logs` the own record of each that is not, `quarantine` the log of each sink's quarantine table. `guarantees`
+    has the label that each sink claims, `rewriting` names the sinks whose rows later micro-batches may replace.
     """
 
     pipeline: str
@@ -250,3 +280,6 @@ class Witnesses:
     probes: Mapping[tuple[str, int], ProbeAnswer] = field(default_factory=dict)
     previous: PreviousAudit | None = None
     quarantine: Mapping[str, DeltaWitness] | Unavailable = Unavailable("quarantine", "not asked for")
+    sink_logs: Mapping[str, SinkLog] | Unavailable = Unavailable("sink_logs", "not asked for")
+    guarantees: Mapping[str, str] = field(default_factory=dict)
+    rewriting: Collection[str] = ()

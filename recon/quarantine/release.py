@@ -365,7 +365,7 @@ class _Desk:
         from pyspark.sql import functions as F
 
         if delta_log.latest_version(self._storage) is not None:
-            target = self.project.resolve(self.sink.target)
+            target = self.project.location(self.sink)
             (
                 self.spark.read.format("delta")
                 .load(target)
@@ -390,7 +390,9 @@ class _Desk:
         return f"{app_id(self.pipeline.name, self.sink.name, RELEASES)}:{number}"
 
     def _writer(self, claim: _Claim) -> BatchSink:
-        return open_sink(self.project, self.sink.model_copy(update={"txn_app_id": self._app(claim.number)}))
+        return open_sink(
+            self.project, self.pipeline.name, self.sink.model_copy(update={"txn_app_id": self._app(claim.number)})
+        )
 
     def _before_ledger(self) -> None:
         """Nothing; the crash tests stop here, between data commit and ledger."""
@@ -406,7 +408,7 @@ class _Desk:
                 pipeline=self.pipeline.name,
                 sink=self.sink.name,
                 sink_kind=self.sink.kind,
-                target=self.project.resolve(self.sink.target),
+                target=self.project.location(self.sink),
                 guarantee="exactly-once",
                 query_id=QUERY,
                 run_id=claim.token,
@@ -476,7 +478,7 @@ class _Desk:
 
     @property
     def _storage(self) -> Storage:
-        return Storage(self.project.resolve(self.sink.target), self.project.storage_options)
+        return Storage(self.project.location(self.sink), self.project.storage_options)
 
     def _commit(self, claim: _Claim) -> DeltaCommit | None:
         """The sink's commit of a claim, if it came to that."""
@@ -489,7 +491,7 @@ class _Desk:
             if app in commit.txn and commit.stamp is not None and claim.token in (None, commit.stamp.run_id):
                 return commit
         raise SinkError(
-            f"{self.project.resolve(self.sink.target)} knows txn ({app}, {claim.number}), and its log has no commit of "
+            f"{self.project.location(self.sink)} knows txn ({app}, {claim.number}), and its log has no commit of "
             f"this release of pipeline {self.pipeline.name}, sink {self.sink.name}: another ledger released into this "
             "table; look at its history before you release again"
         )

@@ -115,7 +115,7 @@ def open_quarantine(project: Project, pipeline: Pipeline, sink: Sink) -> Quarant
             "quarantined rows; set the sink's `quarantine: {target: path or URI}`"
         )
     for pipe, other in ((p, s) for p in project.pipelines for s in p.sinks):
-        used = {"the table": project.resolve(other.target)}
+        used = {"the table": project.location(other)}
         if (pipe.name, other.name) != (pipeline.name, sink.name):
             used["the quarantine"] = quarantined.location(project, pipe.name, other) or ""
         for what, where in used.items():

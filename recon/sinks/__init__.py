@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
+
 from recon.errors import ConfigError
 from recon.project import Pipeline, Project, Sink
 from recon.sinks.base import BatchSink, Landed
@@ -9,16 +12,21 @@ from recon.sinks.delta import DeltaAppend, app_id
 
 __all__ = ["BatchSink", "DeltaAppend", "Landed", "app_id", "find_pipeline", "find_sink", "open_sink"]
 
+# The writer of each kind: module and class, which has a class method `of(project, pipeline, sink)`.
+_WRITERS: Mapping[str, str] = {
+    "delta": "recon.sinks.delta:DeltaAppend",
+}
 
-def open_sink(project: Project, sink: Sink) -> BatchSink:
-    """The writer for a sink of recon.yml."""
-    return DeltaAppend(
-        project.resolve(sink.target),
-        storage_options=project.storage_options,
-        partition_by=sink.partition_by,
-        options=sink.options,
-        txn_app_id=sink.txn_app_id,
-    )
+
+def open_sink(project: Project, pipeline: str, sink: Sink) -> BatchSink:
+    """The writer for a sink of recon.yml.
+
+    Raises:
+        ConfigError: what the sink needs (a driver, a variable) is not there.
+    """
+    module, _, name = _WRITERS[sink.kind].partition(":")
+    writer: BatchSink = getattr(import_module(module), name).of(project, pipeline, sink)
+    return writer
 
 
 def find_pipeline(project: Project, name: str) -> Pipeline:

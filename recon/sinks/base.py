@@ -1,13 +1,13 @@
-"""What a sink is: it writes a micro-batch and confirms what landed."""
+"""What a sink is: it writes a micro-batch, confirms what landed, and remembers it where it can."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from recon.model import ReconStamp
+from recon.model import ReconStamp, SinkLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -15,18 +15,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Landed:
-    """A confirmed write: the sink's version that holds it and the rows it added, None where unknown."""
+    """A confirmed write: the sink's version that holds it and the rows it took in, None where unknown.
+
+    `given` is how many rows the sink was handed, where it reduces them itself (one per key, only newer ones); the
+    ledger counts the rest as filtered.
+    """
 
     version: int | None
     rows: int | None
+    given: int | None = None
 
 
 class BatchSink(ABC):
-    """One place a micro-batch is written to. The hook asks `landed` first and after the write `confirm`."""
+    """One place a micro-batch is written to.
+
+    The hook asks `log` once when it starts, and `landed` for a micro-batch that the ledger knows; else it calls `write`
+    and then `confirm`. What a retried `write` does is the sink's guarantee, told by its class in recon.project.
+    """
 
     @abstractmethod
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
-        """Write the micro-batch so that `stamp` can be found again; raises SinkError, or what Spark raises."""
+        """Write the micro-batch so that `stamp` can be found again; raises SinkError, or what Spark raises.
+
+        Whatever an attempt that failed here leaves behind, the next one repairs.
+        """
 
     @abstractmethod
     def confirm(self, stamp: ReconStamp) -> Landed:
@@ -38,8 +50,37 @@ class BatchSink(ABC):
 
     @abstractmethod
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        """What an earlier attempt of the same micro-batch left, at `version` if the ledger knows it."""
+        """What an earlier attempt of a micro-batch that the ledger knows left; `version` is the ledger's.
+
+        None has the micro-batch written again. A sink that keeps no record of its own trusts the ledger.
+        """
 
     @abstractmethod
-    def rows_of(self, spark: SparkSession, landed: Landed, like: Sequence[str]) -> DataFrame:
-        """Exactly the rows that landed, with the columns `like` if given, for post-batch checks."""
+    def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
+        """What the sink itself remembers of recon's writes.
+
+        Args:
+            after: the version up to which everything is known, for sinks that have versions.
+            since: the instant up to which everything is known, for sinks that have none.
+
+        Raises:
+            EvidenceError: the record cannot be read.
+        """
+
+    @abstractmethod
+    def table(self, spark: SparkSession) -> DataFrame:
+        """All rows that a reader of the sink sees now, with recon's columns.
+
+        Raises:
+            EvidenceError: the sink's rows cannot be read back.
+        """
+
+    @abstractmethod
+    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+        """Exactly the rows that one write left, for post-batch checks."""
+
+    def reached(self, point: str) -> None:  # noqa: B027 - meant to be empty
+        """Nothing; crash tests end the process here.
+
+        The hook names `before_write`, `after_write` (confirmed) and `after_ledger`; a sink the seams of its own.
+        """

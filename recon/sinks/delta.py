@@ -8,11 +8,13 @@ the first write of another micro-batch with the same number: hence an app id per
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Self, cast
 
-from recon.errors import SinkError
+from recon.errors import EvidenceError, SinkError
 from recon.evidence import delta_log
-from recon.model import DeltaCommit, ReconStamp, dump_stamp
+from recon.model import DeltaCommit, ReconStamp, SinkLog, dump_stamp
+from recon.project import DeltaSink, Project, Sink
 from recon.sinks.base import BatchSink, Landed
 from recon.storage import Storage
 
@@ -43,6 +45,18 @@ class DeltaAppend(BatchSink):
         self._partition_by, self._options = tuple(partition_by), dict(options or {})
         self._fixed_app_id = txn_app_id
         self._seen: int | None = None  # newest version looked at; later ones are read one by one
+
+    @classmethod
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> Self:
+        """The writer for a sink of recon.yml."""
+        given = cast(DeltaSink, sink)
+        return cls(
+            project.location(given),
+            storage_options=project.storage_options,
+            partition_by=given.partition_by,
+            options=given.options,
+            txn_app_id=given.txn_app_id,
+        )
 
     def _app_id(self, stamp: ReconStamp) -> str:
         return self._fixed_app_id or app_id(stamp.pipeline, stamp.sink, stamp.epoch)
@@ -89,7 +103,22 @@ class DeltaAppend(BatchSink):
         same = commit.stamp.epoch == stamp.epoch and commit.stamp.batch_id == stamp.batch_id
         return _landed(commit) if same and commit.stamp.offsets_text == stamp.offsets_text else None
 
-    def rows_of(self, spark: SparkSession, landed: Landed, like: Sequence[str] = ()) -> DataFrame:
+    def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
+        """The stamped commits of the table's log after a version."""
+        return delta_log.stamped(self.storage, after=after)
+
+    def table(self, spark: SparkSession) -> DataFrame:
+        """The table at its newest version, whatever is written meanwhile.
+
+        Where the log can be read by Spark alone (a store that recon has no `storage_options` for), the version is
+        Spark's.
+
+        Raises:
+            AnalysisException: there is no such table.
+        """
+        return read_newest(spark, self.storage)
+
+    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """The rows of the files that the commit added, whatever happened to the table since."""
         if landed.version is None:
             raise SinkError(f"{self.target}: no Delta version is known for this micro-batch; nothing to check")
@@ -99,8 +128,7 @@ class DeltaAppend(BatchSink):
             return table.limit(0)
         # A file that is gone or torn is an error here, whatever the session says of such files.
         reader = spark.read.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
-        frame = reader.schema(table.schema).option("basePath", self.target).parquet(*files)
-        return frame.select(*like) if like else frame
+        return reader.schema(table.schema).option("basePath", self.target).parquet(*files)
 
     def _require_ours(self, commit: DeltaCommit, stamp: ReconStamp) -> None:
         ours = commit.stamp
@@ -131,8 +159,15 @@ class DeltaAppend(BatchSink):
         )
 
 
+def read_newest(spark: SparkSession, storage: Storage) -> DataFrame:
+    """The rows of a Delta table at its newest version, whatever is written meanwhile."""
+    reader = spark.read.format("delta")
+    try:
+        version = delta_log.latest_version(storage)
+    except EvidenceError:
+        version = None
+    return (reader if version is None else reader.option("versionAsOf", version)).load(storage.uri)
+
+
 def _landed(commit: DeltaCommit) -> Landed:
-    rows = commit.rows_added
-    if rows is None and "numOutputRows" in commit.operation_metrics:
-        rows = int(commit.operation_metrics["numOutputRows"])
-    return Landed(version=commit.version, rows=rows)
+    return Landed(version=commit.version, rows=delta_log.rows_written(commit))

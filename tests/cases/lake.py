@@ -15,7 +15,7 @@ from recon.hook import ForeachBatch, foreach_batch
 from recon.ledger import open_ledger
 from recon.local.kafka import LocalKafka
 from recon.model import Finding, LedgerEntry, Level, RunResult
-from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Sink, Source
+from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Source
 
 EVIDENCE = ("offset_continuity", "kafka_end_offsets", "checkpoint_commits", "delta_history", "source_rows")
 
@@ -55,7 +55,9 @@ class Lake:
                     name="p",
                     checkpoint=self.checkpoint_name,
                     source=Source.model_validate({"topics": (self.topic,), "isolation_level": self.isolation_level}),
-                    sinks=(Sink.model_validate({"name": "s", "target": "table", "data_tests": tests, **self.sink}),),
+                    sinks=(
+                        DeltaSink.model_validate({"name": "s", "target": "table", "data_tests": tests, **self.sink}),
+                    ),
                 ),
             ),
         )

@@ -14,8 +14,8 @@ from recon.compliance import compliance
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import open_ledger
 from recon.ledger.chain import link
-from recon.ledger.rebuild import rebuild
 from recon.model.compliance import ComplianceReport
+from recon.recovery import rebuild
 from tests.cases.lake import Lake, failing, findings
 from tests.cases.test_cases import _dying
 

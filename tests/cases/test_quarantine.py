@@ -17,11 +17,11 @@ from recon.errors import ConfigError, SinkError
 from recon.hook import ForeachBatch
 from recon.ledger.ledger import utc_now
 from recon.ledger.quarantined import rows_by_batch
-from recon.ledger.rebuild import rebuild
 from recon.project import CheckConfig, CheckSpec, QuarantineConfig
 from recon.quarantine.release import _Desk, release
 from recon.quarantine.show import summaries
 from recon.quarantine.table import QuarantineTable
+from recon.recovery import rebuild
 from recon.storage import Storage
 from tests.cases.lake import Lake, failing, findings, statuses
 from tests.cases.test_hook import said

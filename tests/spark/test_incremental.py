@@ -27,7 +27,7 @@ from recon.ledger.ledger import utc_now
 from recon.ledger.state import open_state, state_schema
 from recon.model import CheckResult, LedgerEntry, ReconStamp, Verdict, offsets_text
 from recon.offsets import OffsetSpan
-from recon.project import CheckConfig, LedgerConfig, Pipeline, Project, Sink
+from recon.project import CheckConfig, DeltaSink, LedgerConfig, Pipeline, Project
 from recon.sinks.delta import DeltaAppend
 
 SCHEMA = (
@@ -75,7 +75,7 @@ class Fed:
 
     @property
     def project(self) -> Project:
-        sink = Sink(name="s", target="orders")
+        sink = DeltaSink(name="s", target="orders")
         return Project(
             name="p",
             ledger=LedgerConfig(location="_recon"),

@@ -402,12 +402,12 @@ def test_relationships_groups_before_it_joins_unless_the_parent_is_broadcast(spa
 
 
 def test_tables_of_a_project(spark, orders, tmp_path):
-    from recon.project import LedgerConfig, Pipeline, Project, Sink, Table
+    from recon.project import DeltaSink, LedgerConfig, Pipeline, Project, Table
 
     orders.write.format("delta").save(str(tmp_path / "lake" / "orders"))
     orders.limit(2).write.parquet(str(tmp_path / "some.parquet"))
     orders.limit(3).write.saveAsTable("three_orders")
-    sink = Sink(name="orders", target="lake/orders")
+    sink = DeltaSink(name="orders", target="lake/orders")
     project = Project(
         name="p",
         ledger=LedgerConfig(location="_recon"),

@@ -290,12 +290,12 @@ def test_what_no_rows_give(spark, orders):
 
 
 def test_a_delta_table_stays_at_the_version_it_was_opened_at(spark, tmp_path):
-    from recon.project import LedgerConfig, Pipeline, Project, Sink
+    from recon.project import DeltaSink, LedgerConfig, Pipeline, Project
     from recon.tables import ProjectTables, open_delta
 
     path = str(tmp_path / "t")
     spark.range(3).coalesce(1).write.format("delta").save(path)
-    sink = Sink(name="s", target=path)
+    sink = DeltaSink(name="s", target=path)
     pipeline = Pipeline(name="p", checkpoint="c", sinks=(sink,))
     project = Project(name="p", ledger=LedgerConfig(location="l"), pipelines=(pipeline,), project_dir=tmp_path)
     tables = ProjectTables(project, spark)

@@ -8,7 +8,7 @@ from typing import Any
 
 from recon.model import LedgerEntry
 from recon.offsets import OffsetSpan
-from recon.project import LedgerConfig, Pipeline, Project, Sink
+from recon.project import DeltaSink, LedgerConfig, Pipeline, Project
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -47,6 +47,6 @@ def project(folder: Path, **ledger: Any) -> Project:
     return Project(
         name="lake",
         ledger=LedgerConfig(**(ledger or {"location": "_recon"})),
-        pipelines=(Pipeline(name="orders", checkpoint="cp", sinks=(Sink(name="orders", target="orders"),)),),
+        pipelines=(Pipeline(name="orders", checkpoint="cp", sinks=(DeltaSink(name="orders", target="orders"),)),),
         project_dir=folder,
     )

@@ -11,7 +11,7 @@ import yaml
 
 from recon.checks.base import Check
 from recon.checks.registry import REGISTRY, build_all, check_class
-from recon.project import Sink
+from recon.project import DeltaSink
 
 ROOT = Path(__file__).parents[2]
 _spec = importlib.util.spec_from_file_location("checks_page", ROOT / "scripts" / "checks_page.py")
@@ -52,7 +52,7 @@ def test_a_data_checks_docstring_speaks_of_null_rows_and_cost(name):
 @pytest.mark.parametrize("name", REGISTRY)
 def test_an_example_can_be_written_in_recon_yml(name):
     found = yaml.safe_load(checks_page.example(check_class(name)))
-    sink = Sink.model_validate({"name": "s", "target": "t", **found})
+    sink = DeltaSink.model_validate({"name": "s", "target": "t", **found})
     specs = [*sink.data_tests, *(spec for column in sink.columns for spec in column.data_tests)]
     mine = [spec for spec in specs if spec.test.removeprefix("dbt_utils.") == name]
     assert mine

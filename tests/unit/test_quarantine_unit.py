@@ -18,8 +18,8 @@ from recon.errors import ConfigError
 from recon.hook import foreach_batch
 from recon.ledger.quarantined import location, rows_by_batch
 from recon.ledger.rebuild import entry_of
-from recon.model import ReconStamp, dump_stamp
-from recon.project import CheckConfig, CheckSpec, LedgerConfig, Pipeline, Project, QuarantineConfig, Sink
+from recon.model import ReconStamp, SinkCommit, dump_stamp
+from recon.project import CheckConfig, CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, QuarantineConfig
 from recon.quarantine.rows import RowChecks, names_rows
 from recon.quarantine.table import open_quarantine
 from recon.storage import Storage
@@ -27,7 +27,7 @@ from tests.unit.builders import Entry, commit
 
 
 def made(*tests: CheckSpec, ledger: LedgerConfig | None = None, **sink: Any) -> Project:
-    out = Sink(name="s", target="lake/s", post_batch=tests, **sink)
+    out = DeltaSink(name="s", target="lake/s", post_batch=tests, **sink)
     pipe = Pipeline(name="p", checkpoint="c", sinks=(out,))
     return Project(
         name="x", ledger=ledger or LedgerConfig(location="lake/_recon"), pipelines=(pipe,), project_dir=Path("/x")
@@ -95,7 +95,7 @@ def test_the_sinks_own_table_is_no_place_for_quarantine() -> None:
 @pytest.mark.parametrize("target", ["lake/aside/", "lake/_recon/quarantine/p/s"])
 def test_two_sinks_do_not_share_a_quarantine(target: str) -> None:
     first = made(NOT_NULL, quarantine=QuarantineConfig(target="lake/aside" if "aside" in target else None))
-    other = Sink(name="t", target="lake/t", post_batch=(NOT_NULL,), quarantine=QuarantineConfig(target=target))
+    other = DeltaSink(name="t", target="lake/t", post_batch=(NOT_NULL,), quarantine=QuarantineConfig(target=target))
     both = first.model_copy(
         update={"pipelines": (*first.pipelines, Pipeline(name="q", checkpoint="d", sinks=(other,)))}
     )
@@ -120,7 +120,9 @@ def test_rows_put_aside_are_told_by_pipeline_and_sink(tmp_path: Path) -> None:
 
 
 def test_a_restored_entry_says_what_the_quarantine_says() -> None:
-    stamped = commit(3, Entry(1, (0, 10), rows_written=7))
+    of_delta = commit(3, Entry(1, (0, 10), rows_written=7))
+    assert of_delta.stamp is not None
+    stamped = SinkCommit(version=3, stamp=of_delta.stamp, rows=7, at=of_delta.timestamp)
     at = datetime(2026, 11, 21, tzinfo=UTC)
     restored = entry_of(stamped, target="t", kind="delta", guarantee="g", restored_at=at, rows_quarantined=3)
     assert (restored.status, restored.rows_written, restored.rows_quarantined) == ("rebuilt", 7, 3)

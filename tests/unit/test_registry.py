@@ -11,7 +11,7 @@ from recon.checks.base import EvidenceCheck
 from recon.checks.registry import REGISTRY, bind, bind_post_batch, build, check_class, known, scope_of
 from recon.checks.rows import AcceptedValues, NotNull
 from recon.errors import ConfigError
-from recon.project import CheckConfig, CheckSpec, Column, LedgerConfig, Pipeline, Project, Sink
+from recon.project import CheckConfig, CheckSpec, Column, DeltaSink, LedgerConfig, Pipeline, Project
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def project(*pipelines: Pipeline) -> Project:
 
 
 def pipeline(name="orders", tests=(), sinks=()) -> Pipeline:
-    return Pipeline(name=name, checkpoint="c", data_tests=tests, sinks=sinks or (Sink(name=name, target="t"),))
+    return Pipeline(name=name, checkpoint="c", data_tests=tests, sinks=sinks or (DeltaSink(name=name, target="t"),))
 
 
 def names(bounds) -> list[str]:
@@ -108,7 +108,7 @@ def test_bind_orders_names_and_places(evidence):
         Column(name="order_id", data_tests=(spec("not_null"), spec("unique"))),
         Column(name="status", data_tests=(spec("accepted_values", values=["new", "in transit"]),)),
     )
-    lake = Sink(
+    lake = DeltaSink(
         name="orders_lake",
         target="t",
         data_tests=(
@@ -140,7 +140,7 @@ def test_bind_orders_names_and_places(evidence):
 
 
 def test_a_sink_scoped_check_below_the_pipeline_is_bound_for_each_sink(evidence):
-    two = (Sink(name="a", target="t"), Sink(name="b", target="u"))
+    two = (DeltaSink(name="a", target="t"), DeltaSink(name="b", target="u"))
     bounds = bind(project(pipeline(tests=(spec("per_sink"), spec("per_pipeline")), sinks=two)))
     assert [(b.name, b.sink) for b in bounds] == [
         ("per_sink_a", "a"),
@@ -152,18 +152,18 @@ def test_a_sink_scoped_check_below_the_pipeline_is_bound_for_each_sink(evidence)
 
 
 def test_a_pipeline_scoped_check_below_a_sink_is_bound_for_that_sink(evidence):
-    sink = Sink(name="a", target="t", data_tests=(spec("per_pipeline"),))
-    bounds = bind(project(pipeline(sinks=(sink, Sink(name="b", target="u")))))
+    sink = DeltaSink(name="a", target="t", data_tests=(spec("per_pipeline"),))
+    bounds = bind(project(pipeline(sinks=(sink, DeltaSink(name="b", target="u")))))
     assert [(b.name, b.sink) for b in bounds if b.check.test == "per_pipeline"] == [("per_pipeline_a", "a")]
 
 
 def test_the_foundation_is_bound_once_and_can_be_switched_off():
-    listed = Sink(name="a", target="t", data_tests=(spec("ledger_integrity", config={"severity": "warn"}),))
+    listed = DeltaSink(name="a", target="t", data_tests=(spec("ledger_integrity", config={"severity": "warn"}),))
     bounds = bind(project(pipeline(sinks=(listed,))))
     assert [(b.name, b.config.severity, b.tags) for b in bounds] == [("ledger_integrity_a", "warn", ())]
     above = bind(project(pipeline(tests=(spec("ledger_integrity"),))))
     assert [(b.name, b.tags) for b in above] == [("ledger_integrity_orders", ())]
-    off = Sink(name="a", target="t", data_tests=(spec("ledger_integrity", config={"enabled": False}),))
+    off = DeltaSink(name="a", target="t", data_tests=(spec("ledger_integrity", config={"enabled": False}),))
     assert bind(project(pipeline(sinks=(off,)))) == []
 
 
@@ -181,19 +181,21 @@ def test_fail_calc_is_for_checks_with_a_query():
     of_query = spec("relationships", "s", to="ref('b')", field="id", config={"fail_calc": "sum(1)"})
     (check,) = (b for b in bind(project(pipeline(sinks=(_with(of_query),)))) if b.check.test == "relationships")
     assert check.config.fail_calc == "sum(1)"
-    around = Sink(name="a", target="t", defaults={"fail_calc": "sum(1)"}, data_tests=(spec("row_count", min_value=1),))
+    around = DeltaSink(
+        name="a", target="t", defaults={"fail_calc": "sum(1)"}, data_tests=(spec("row_count", min_value=1),)
+    )
     with pytest.raises(ConfigError, match="row_count returns no rows that fail_calc"):
         bind(project(pipeline(sinks=(around,))))
 
 
-def _with(*tests) -> Sink:
-    return Sink(name="a", target="t", data_tests=tests)
+def _with(*tests) -> DeltaSink:
+    return DeltaSink(name="a", target="t", data_tests=tests)
 
 
 def test_a_disabled_test_is_not_bound_but_still_read():
     bad = Column(name="s", data_tests=(spec("accepted_values", config={"enabled": False}),))
     with pytest.raises(ConfigError, match=r"pipeline orders, sink a, column s: .*'values'"):
-        bind(project(pipeline(sinks=(Sink(name="a", target="t", columns=(bad,)),))))
+        bind(project(pipeline(sinks=(DeltaSink(name="a", target="t", columns=(bad,)),))))
 
 
 def test_a_disabled_test_that_recon_does_not_know_is_passed_over():
@@ -211,7 +213,7 @@ def test_names_are_unique_and_an_alias_wins():
         spec("unique", config={"alias": "ids"}),
         spec("not_null", config={"alias": "ids"}),
     )
-    sink = Sink(name="a", target="t", columns=(Column(name="id", data_tests=tests),))
+    sink = DeltaSink(name="a", target="t", columns=(Column(name="id", data_tests=tests),))
     assert names(bind(project(pipeline(sinks=(sink,)))))[1:] == [
         "not_null_a_id",
         "not_null_orders_a_id",
@@ -219,7 +221,7 @@ def test_names_are_unique_and_an_alias_wins():
         "ids",
         "ids_a",
     ]
-    assert names(bind(project(pipeline("p"), pipeline("q", sinks=(Sink(name="p", target="t"),))))) == [
+    assert names(bind(project(pipeline("p"), pipeline("q", sinks=(DeltaSink(name="p", target="t"),))))) == [
         "ledger_integrity_p",
         "ledger_integrity_q_p",
     ]
@@ -228,7 +230,7 @@ def test_names_are_unique_and_an_alias_wins():
 def test_a_long_name_is_cut_and_stays_distinct():
     def name_of(*values: str) -> str:
         tests = (spec("accepted_values", values=[*values]),)
-        sink = Sink(name="a", target="t", columns=(Column(name="id", data_tests=tests),))
+        sink = DeltaSink(name="a", target="t", columns=(Column(name="id", data_tests=tests),))
         return names(bind(project(pipeline(sinks=(sink,)))))[1]
 
     one, other = name_of(*"x" * 60, "one"), name_of(*"x" * 60, "other")
@@ -242,13 +244,13 @@ def test_post_batch():
         spec("not_null", column_name="id", config={"on_failure": "stop"}),
         spec("unique", column_name="id", config={"enabled": False}),
     )
-    of = project(pipeline(sinks=(Sink(name="a", target="t", post_batch=tests),)))
+    of = project(pipeline(sinks=(DeltaSink(name="a", target="t", post_batch=tests),)))
     bounds = bind_post_batch(of, "orders", "a")
     assert [(b.name, b.sink, b.column, b.config.on_failure) for b in bounds] == [
         ("not_null_a_id_post_batch", "a", "id", "stop")
     ]
     assert names(bind(of)) == ["ledger_integrity_a"]
-    judged = project(pipeline(sinks=(Sink(name="a", target="t", post_batch=(spec("ledger_integrity", line=4),)),)))
+    judged = project(pipeline(sinks=(DeltaSink(name="a", target="t", post_batch=(spec("ledger_integrity", line=4),)),)))
     with pytest.raises(ConfigError, match=r"post_batch \(line 4\): ledger_integrity judges witnesses, not rows"):
         bind_post_batch(judged, "orders", "a")
     with pytest.raises(ConfigError, match="has no pipeline 'order'; did you mean 'orders'"):

@@ -48,7 +48,7 @@ def run(at: datetime, **statuses: Status) -> RunResult:
     )
 
 
-PROOF = ("ledger_integrity", "source_rows")
+PROOF = (("ledger_integrity",), ("source_rows",))
 BACK = NOW - timedelta(days=30)
 
 

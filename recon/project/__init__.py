@@ -1,0 +1,53 @@
+"""recon.yml as typed values, and `load`, which reads it.
+
+dbt's keys mean what they mean in dbt; Kafka's are librdkafka's; Spark's are Spark's. Every mistake becomes a
+ConfigError of one sentence that names file, line and the nearest right key.
+"""
+
+from __future__ import annotations
+
+from recon.project.checks import CheckConfig, CheckSpec, Column, config_of
+from recon.project.load import FILE_NAME, find, load
+from recon.project.model import LedgerConfig, Pipeline, Project, Source, SparkConfig, Table
+from recon.project.sinks import (
+    KINDS,
+    AnySink,
+    CustomSink,
+    DeltaMergeSink,
+    DeltaSink,
+    FileSink,
+    Guarantee,
+    JdbcAppendSink,
+    JdbcUpsertSink,
+    KafkaSink,
+    QuarantineConfig,
+    Sink,
+)
+
+__all__ = [
+    "FILE_NAME",
+    "KINDS",
+    "AnySink",
+    "CheckConfig",
+    "CheckSpec",
+    "Column",
+    "CustomSink",
+    "DeltaMergeSink",
+    "DeltaSink",
+    "FileSink",
+    "Guarantee",
+    "JdbcAppendSink",
+    "JdbcUpsertSink",
+    "KafkaSink",
+    "LedgerConfig",
+    "Pipeline",
+    "Project",
+    "QuarantineConfig",
+    "Sink",
+    "Source",
+    "SparkConfig",
+    "Table",
+    "config_of",
+    "find",
+    "load",
+]

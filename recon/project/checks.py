@@ -1,0 +1,196 @@
+"""Tests as recon.yml lists them, in any of dbt's forms, with dbt's config and what streams add to it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from recon.complaint import Problem, meant
+from recon.errors import ConfigError
+from recon.project.words import Strict, one_tag
+
+
+class CheckConfig(Strict):
+    """dbt's test config, and what streams add to it.
+
+    `limit` caps samples and stored failures. `if_empty` is what zero rows give. `incremental` measures new
+    micro-batches only and merges them with what earlier runs measured. `on_failure` is for post-batch checks.
+    """
+
+    severity: Literal["error", "warn"] = "error"
+    warn_if: str = "!=0"
+    error_if: str = "!=0"
+    fail_calc: str | None = None
+    where: str | None = None
+    limit: int | None = Field(default=None, ge=1)
+    store_failures: bool = False
+    if_empty: Literal["skip", "pass", "fail"] = "skip"
+    incremental: bool = False
+    tags: tuple[str, ...] = ()
+    meta: dict[str, Any] = Field(default_factory=dict)
+    enabled: bool = True
+    alias: str | None = None
+    description: str | None = None
+    on_failure: Literal["warn", "quarantine", "stop"] = "warn"
+
+    def over(self, defaults: CheckConfig) -> CheckConfig:
+        """This config over what is the default around it: what is set here wins; tags unite, meta merges."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        merged = {**{name: getattr(defaults, name) for name in defaults.model_fields_set}, **given}
+        if tags := tuple(dict.fromkeys((*defaults.tags, *self.tags))):
+            merged["tags"] = tags
+        if meta := {**defaults.meta, **self.meta}:
+            merged["meta"] = meta
+        return CheckConfig.model_construct(_fields_set=set(merged), **{**CheckConfig().__dict__, **merged})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_plus(cls, value: Any) -> Any:
+        """Both `severity` and `+severity`, as dbt writes defaults."""
+        if not isinstance(value, Mapping):
+            return value
+        return {k.removeprefix("+") if isinstance(k, str) else k: v for k, v in value.items()}
+
+    @field_validator("severity", mode="before")
+    @classmethod
+    def _any_case(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
+    _one_tag = field_validator("tags", mode="before")(one_tag)
+
+
+class CheckSpec(Strict):
+    """One item of a `data_tests` list: the check's name, its arguments and config.
+
+    `column` is filled in for a test listed below a column; `line` is its line in recon.yml.
+    dbt's ways of writing an item (a name; a name over `arguments` and `config`; the older flat form; the form
+    with `test_name`) are all read.
+    """
+
+    test: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    config: CheckConfig = CheckConfig()
+    column: str | None = None
+    line: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _any_form(cls, value: Any) -> Any:
+        return value if isinstance(value, Mapping) and "test" in value else check_item(value)
+
+
+class Tested(Strict):
+    """Whatever has `data_tests`, which dbt used to call `tests`."""
+
+    data_tests: tuple[CheckSpec, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_key(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or "tests" not in value:
+            return value
+        if "data_tests" in value:
+            raise Problem("has both 'data_tests' and 'tests'; keep 'data_tests'", "tests")
+        return {("data_tests" if k == "tests" else k): v for k, v in value.items()}
+
+
+class Column(Tested):
+    """A column of a sink with its tests, which take its `tags`.
+
+    `data_type`, `meta` and `quote` are dbt's; they are read and change nothing.
+    """
+
+    name: str
+    description: str | None = None
+    data_type: str | None = None
+    meta: dict[str, Any] = Field(default_factory=dict)
+    quote: bool | None = None
+    tags: tuple[str, ...] = ()
+
+    _one_tag = field_validator("tags", mode="before")(one_tag)
+
+    @model_validator(mode="after")
+    def _tests_know_their_column(self) -> Column:
+        around = CheckConfig(tags=self.tags) if self.tags else CheckConfig()
+        known = tuple(over(spec, around).model_copy(update={"column": self.name}) for spec in self.data_tests)
+        object.__setattr__(self, "data_tests", known)
+        return self
+
+
+T = TypeVar("T", bound=Tested)
+
+
+def tests_over(of: T, defaults: CheckConfig) -> T:
+    """What has tests, each of them over the defaults."""
+    return of.model_copy(update={"data_tests": tuple(over(spec, defaults) for spec in of.data_tests)})
+
+
+def over(spec: CheckSpec, defaults: CheckConfig) -> CheckSpec:
+    """The test with its config over the defaults."""
+    return spec.model_copy(update={"config": spec.config.over(defaults)})
+
+
+def config_of(given: Mapping[str, Any]) -> CheckConfig:
+    """A SQL test's `config(…)` as typed values.
+
+    Raises:
+        ConfigError: a key is unknown, or its value cannot be used.
+    """
+    try:
+        return CheckConfig.model_validate(dict(given))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            raise ConfigError(f"config has no key {key!r}{meant(key, list(CheckConfig.model_fields))}") from None
+        raise ConfigError(f"config's {key!r} cannot be {first['input']!r}: {first['msg'].lower()}") from None
+
+
+# --- tests as dbt writes them -----------------------------------------------------------------------------
+
+_CONFIG_KEYS = tuple(CheckConfig.model_fields)
+_BODY_KEYS = ("arguments", "config", "name", "description")
+
+
+def check_item(item: Any) -> dict[str, Any]:
+    """An item of a `data_tests` list in any of dbt's forms, as CheckSpec's fields."""
+    if isinstance(item, str):
+        return {"test": item}
+    if not isinstance(item, Mapping):
+        raise Problem("a test must be its name, or its name with arguments and config below it", whole=True)
+    if "test_name" in item:
+        test, body = item["test_name"], {k: v for k, v in item.items() if k != "test_name"}
+    elif len(item) == 1:
+        ((test, body),) = item.items()
+    else:
+        keys = ", ".join(f"'{key}'" for key in item)
+        raise Problem(f"a test must be one name, found the keys {keys}; indent what belongs below the name", whole=True)
+    if body is not None and not isinstance(body, Mapping):
+        raise Problem(f"what stands below {test} must be a mapping: arguments and config", test, whole=True)
+    return {"test": test, **_check_body(test, dict(body or {}))}
+
+
+def _check_body(test: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Sorts what stands below a test's name into arguments and config."""
+    nested = "arguments" in body
+    arguments, config = body.pop("arguments", None), body.pop("config", None)
+    arguments, config = {} if arguments is None else arguments, {} if config is None else config
+    if not isinstance(arguments, Mapping) or not isinstance(config, Mapping):
+        return {"arguments": arguments, "config": config}  # the types say what is wrong
+    arguments, config = dict(arguments), dict(config)
+    for key, value in body.items():
+        target = {"name": "alias"}.get(key, key)
+        if target in _CONFIG_KEYS:
+            if target in config:
+                raise Problem(f"'{key}' is given twice for {test}; keep the one in config", key, whole=True)
+            config[target] = value
+        elif nested:
+            raise Problem(f"unknown key '{key}' in {test}{meant(key, [*_BODY_KEYS, *_CONFIG_KEYS])}", key, whole=True)
+        elif near := difflib.get_close_matches(key, [*_BODY_KEYS, *_CONFIG_KEYS], 1, 0.85):
+            raise Problem(f"unknown key '{key}' in {test}; did you mean '{near[0]}'?", key, whole=True)
+        else:
+            arguments[key] = value  # dbt's older form: arguments directly below the name
+    return {"arguments": arguments, "config": config}

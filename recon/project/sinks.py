@@ -1,0 +1,328 @@
+"""Where a pipeline writes: one class per kind of sink, and the guarantee each can give.
+
+A micro-batch is retried after a crash, and what a retry does depends on the sink. A class says so in `promise`, from
+its keys alone; the ledger enters the label with every write, and audits hold the sink to it.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+
+from recon.complaint import Problem, meant
+from recon.project.checks import CheckConfig, CheckSpec, Column, Tested
+from recon.project.words import Name, Strict, Texts, refuse_doubles
+
+Label = Literal["exactly-once", "exactly-once within one checkpoint", "at-least-once", "at-most-once"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What a retried micro-batch does in a sink: the label, what makes it so, and what it needs to hold."""
+
+    label: Label
+    how: str
+    needs: str
+
+
+class QuarantineConfig(Strict):
+    """Where rows go that fail a post-batch check with `on_failure: quarantine`, and how many may.
+
+    `target`: the Delta table; by default one per sink in the ledger's folder. `stop_above`: the share of a
+    micro-batch's rows, 0 to 1 or such as `1%`, above which nothing of it is written and the query stops.
+    """
+
+    target: str | None = None
+    stop_above: float | None = None
+
+    @field_validator("stop_above", mode="before")
+    @classmethod
+    def _percent(cls, value: Any) -> Any:
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+        share = float(found[1]) / 100 if found else value
+        known = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1
+        if value is not None and not known:
+            raise Problem("must be a share of the rows, from 0 to 1 or such as 1%", found=True)
+        return share
+
+
+class Sink(Tested):
+    """What every sink has; `kind` says which of the classes below it is.
+
+    `stamp_source_offsets`: also stamp `_source_topic`, `_source_partition`, `_source_offset`.
+    `on_new_epoch`: what a checkpoint that starts over does when its ranges overlap or miss the ledger's end.
+    `trim_replayed_offsets`: drop rows whose (topic, partition, offset) the ledger already holds.
+    """
+
+    # Whether later micro-batches may replace the rows of earlier ones.
+    rewrites: ClassVar[bool] = False
+    # Whether `target` is a path or URI, relative to recon.yml.
+    in_files: ClassVar[bool] = True
+    # Whether the sink is a Delta table, whose log is a witness of its own.
+    is_delta: ClassVar[bool] = False
+
+    kind: str
+    name: Name
+    target: str
+    description: str | None = None
+    stamp_source_offsets: bool = True
+    on_new_epoch: Literal["stop", "warn"] = "stop"
+    trim_replayed_offsets: bool = False
+    quarantine: QuarantineConfig = QuarantineConfig()
+    defaults: CheckConfig = CheckConfig()
+    columns: tuple[Column, ...] = ()
+    post_batch: tuple[CheckSpec, ...] = ()
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Sink:
+        refuse_doubles("columns", f" of sink '{self.name}'", (c.name for c in self.columns))
+        return self
+
+    @property
+    @abstractmethod
+    def promise(self) -> Guarantee:
+        """What a retried micro-batch does in this sink."""
+
+    @property
+    def guarantee(self) -> Label:
+        """The promise's label, which the ledger records with every entry."""
+        return self.promise.label
+
+    def settings(self) -> Iterable[Mapping[str, str]]:
+        """Mappings of the sink that may hold secrets."""
+        return ()
+
+
+class DeltaSink(Sink):
+    """Appends to the Delta table at `target` (a path or URI).
+
+    `txn_app_id`: a fixed Delta application id, for tables that already have one; recon's own is safer.
+    `partition_by`, `options`: passed to Spark's writer.
+    """
+
+    is_delta: ClassVar[bool] = True
+
+    kind: Literal["delta"] = "delta"
+    txn_app_id: str | None = None
+    partition_by: tuple[str, ...] = ()
+    options: Texts = Field(default_factory=dict)
+
+    @property
+    def promise(self) -> Guarantee:
+        """Delta's txn, one application id per epoch."""
+        # A fixed app id cannot tell a new checkpoint's batch 0 from the old one's.
+        return Guarantee(
+            label="exactly-once" if self.txn_app_id is None else "exactly-once within one checkpoint",
+            how="the commit carries a txn, so Delta drops a second write of the micro-batch",
+            needs="a Delta table that only recon's app id writes with txn",
+        )
+
+    def settings(self) -> Iterable[Mapping[str, str]]:
+        """The writer's options."""
+        return (self.options,)
+
+
+class DeltaMergeSink(Sink):
+    """Merges into the Delta table at `target` by `keys`."""
+
+    rewrites: ClassVar[bool] = True
+    is_delta: ClassVar[bool] = True
+
+    kind: Literal["delta_merge"]
+    keys: tuple[str, ...] = Field(min_length=1)
+    partition_by: tuple[str, ...] = ()
+    options: Texts = Field(default_factory=dict)
+
+    @property
+    def promise(self) -> Guarantee:
+        """Delta's txn, set for the one MERGE."""
+        return Guarantee(
+            label="exactly-once",
+            how="the MERGE's commit carries a txn, so Delta drops a second one of the micro-batch",
+            needs="a Delta table, and keys that are never NULL",
+        )
+
+    def settings(self) -> Iterable[Mapping[str, str]]:
+        """The writer's options."""
+        return (self.options,)
+
+
+class _Jdbc(Sink):
+    """A table of a database: `target` is its name, `connection` how to reach it."""
+
+    in_files: ClassVar[bool] = False
+
+    connection: Texts = Field(repr=False)
+    options: Texts = Field(default_factory=dict, repr=False)
+
+    def settings(self) -> Iterable[Mapping[str, str]]:
+        """The connection, and the options of Spark's writer."""
+        return (self.connection, self.options)
+
+
+class JdbcUpsertSink(_Jdbc):
+    """Inserts new keys into a database table and updates those it has."""
+
+    rewrites: ClassVar[bool] = True
+
+    kind: Literal["jdbc_upsert"]
+    keys: tuple[str, ...] = Field(min_length=1)
+
+    @property
+    def promise(self) -> Guarantee:
+        """The upsert and its entry are one transaction."""
+        return Guarantee(
+            label="exactly-once",
+            how="the upsert and a row of recon_ledger, whose key is the micro-batch, are one transaction",
+            needs="a unique key on the table, and the right to create tables beside it",
+        )
+
+
+class JdbcAppendSink(_Jdbc):
+    """Appends to a database table; with `guard`, in one transaction with an entry that a replay meets."""
+
+    kind: Literal["jdbc_append"]
+    guard: bool = True
+
+    @property
+    def promise(self) -> Guarantee:
+        """One transaction with its entry, or Spark's plain append."""
+        if not self.guard:
+            return Guarantee(
+                label="at-least-once",
+                how="Spark's JDBC append; tasks commit one by one, and a retry writes their rows again",
+                needs="nothing but the table",
+            )
+        return Guarantee(
+            label="exactly-once",
+            how="the insert and a row of recon_ledger, whose key is the micro-batch, are one transaction",
+            needs="the right to create tables beside the target",
+        )
+
+
+class KafkaSink(Sink):
+    """Writes rows as records of the topic `target`."""
+
+    in_files: ClassVar[bool] = False
+
+    kind: Literal["kafka"]
+    mode: Literal["transactional", "at_least_once"] = "transactional"
+    kafka: Texts = Field(default_factory=dict, repr=False)
+
+    @property
+    def promise(self) -> Guarantee:
+        """Transactions with markers, or plain records."""
+        if self.mode == "at_least_once" or not self.stamp_source_offsets:
+            return Guarantee(
+                label="at-least-once",
+                how="an idempotent producer; a retried micro-batch is written again",
+                needs="consumers that can bear doubles",
+            )
+        return Guarantee(
+            label="exactly-once",
+            how="a task's records and its marker are one transaction; a retry skips tasks whose marker is there",
+            needs="a compacted marker topic, and consumers that read committed records only",
+        )
+
+    def settings(self) -> Iterable[Mapping[str, str]]:
+        """The producer's settings."""
+        return (self.kafka,)
+
+
+class FileSink(Sink):
+    """Writes a folder of files per micro-batch below `target`, or appends."""
+
+    kind: Literal["parquet", "json", "csv"]
+    mode: Literal["replace", "append"] = "replace"
+    partition_by: tuple[str, ...] = ()
+    options: Texts = Field(default_factory=dict)
+
+    @property
+    def promise(self) -> Guarantee:
+        """The micro-batch's own folder and its manifest, or Spark's append."""
+        if self.mode == "append":
+            return Guarantee(
+                label="at-least-once",
+                how="Spark's append; a retry adds files beside those of the failed attempt",
+                needs="nothing but the folder",
+            )
+        return Guarantee(
+            label="exactly-once",
+            how="a retry replaces the micro-batch's folder; its manifest is written last",
+            needs="readers that honour manifests (recon.read_batches)",
+        )
+
+    def settings(self) -> Iterable[Mapping[str, str]]:
+        """The writer's options."""
+        return (self.options,)
+
+
+class CustomSink(Sink):
+    """Writes by your own function, given to `foreach_batch` or named here as `package.module:function`.
+
+    `guarantee` is what you declare; without a `confirm` function nobody can hold the sink to it.
+    """
+
+    in_files: ClassVar[bool] = False
+
+    kind: Literal["custom"]
+    target: str = ""
+    declares: Label = "at-least-once"
+    write: str | None = None
+    confirm: str | None = None
+
+    @property
+    def promise(self) -> Guarantee:
+        """What was declared."""
+        return Guarantee(
+            label=self.declares,
+            how="declared by you; recon enters what your function wrote and skips what the ledger knows",
+            needs="a function that keeps what is declared",
+        )
+
+
+_CLASSES = (DeltaSink, DeltaMergeSink, JdbcUpsertSink, JdbcAppendSink, KafkaSink, FileSink, CustomSink)
+KINDS: Mapping[str, type[Sink]] = {
+    kind: found for found in _CLASSES for kind in get_args(found.model_fields["kind"].annotation)
+}
+
+
+def _tag(value: Any) -> str:
+    """The name of the class that a sink of recon.yml is read as."""
+    if isinstance(value, Sink):
+        return type(value).__name__
+    kind = value.get("kind", "delta") if isinstance(value, Mapping) else "delta"
+    return KINDS.get(kind, DeltaSink).__name__ if isinstance(kind, str) else DeltaSink.__name__
+
+
+def refuse_unknown_kinds(sinks: Any) -> Any:
+    """The sinks as they are written, none of a kind that nobody knows."""
+    for n, item in enumerate(sinks if isinstance(sinks, (list, tuple)) else ()):
+        kind = item.get("kind", "delta") if isinstance(item, Mapping) else "delta"
+        if kind not in KINDS:
+            known = " or ".join(f"'{name}'" for name in KINDS)
+            nearest = meant(str(kind), list(KINDS), listing="")
+            raise Problem(
+                f"kind of sink {item.get('name', f'number {n + 1}')} must be {known}, found {kind!r}{nearest}",
+                n,
+                "kind",
+                whole=True,
+            )
+    return sinks
+
+
+AnySink = Annotated[
+    Annotated[DeltaSink, Tag("DeltaSink")]
+    | Annotated[DeltaMergeSink, Tag("DeltaMergeSink")]
+    | Annotated[JdbcUpsertSink, Tag("JdbcUpsertSink")]
+    | Annotated[JdbcAppendSink, Tag("JdbcAppendSink")]
+    | Annotated[KafkaSink, Tag("KafkaSink")]
+    | Annotated[FileSink, Tag("FileSink")]
+    | Annotated[CustomSink, Tag("CustomSink")],
+    Discriminator(_tag),
+]
