@@ -1,4 +1,4 @@
-"""The foreachBatch door: every sink write is stamped, confirmed and entered in the ledger.
+"""One pipeline's writer into one sink.
 
 Per micro-batch: identify (checkpoint, Kafka), settle the epoch, stamp, ask the row checks, write the good rows,
 confirm the commit, put failing rows aside, append the ledger entry, run the other post-batch checks. Nothing here
@@ -8,42 +8,38 @@ needs the JVM gateway: query_id and offset ranges stand in the checkpoint's own 
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.errors import ConfigError, EvidenceError, GateError, NewEpochError, SinkError
 from recon.evidence import checkpoint
-from recon.evidence.kafka import KafkaAdmin
 from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.ledger import checks_fingerprint, utc_now
-from recon.ledger.rebuild import quarantine_of, restore, unrecorded
+from recon.ledger.rebuild import quarantine_of, restore
 from recon.model import (
-    RELEASES,
     CheckpointBatch,
     CheckResult,
     LedgerEntry,
     RangeTable,
     ReconStamp,
     offsets_text,
-    parse_offsets,
 )
 from recon.offsets import OffsetSpan, Spans
-from recon.project import LedgerConfig, Pipeline, Project, Sink, Source, load
+from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import FAILING, ROWS, Asked, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
-from recon.sinks import BatchSink, Landed, find_pipeline, find_sink, open_sink
+from recon.sinks import BatchSink, Landed, open_sink
 from recon.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
+
+from recon.hook.broker import Broker
 
 log = logging.getLogger("recon")
 
@@ -51,90 +47,9 @@ Transform = Callable[..., "DataFrame"]
 
 BATCH_ID = "_batch_id"
 SOURCE_COLUMNS = {"_source_topic": "topic", "_source_partition": "partition", "_source_offset": "offset"}
-_TOPIC_IDS_LIVE_S = 30.0  # a topic id is asked for again after this long; a failed broker is retried then too
 _OBSERVED_WITHIN_S = 10.0
-_CLOCKS_APART = timedelta(days=1)  # a sink's clock may differ from the ledger's by less than this
-_RECENT = 1000  # entries looked back at for a replay: Spark itself keeps 100 micro-batches
-
-
-def foreach_batch(
-    project: str | Path | Project | None = None,
-    *,
-    pipeline: str,
-    sink: str | None = None,
-    transform: Transform | None = None,
-    checkpoint: str | None = None,
-    target: str | None = None,
-    ledger: str | None = None,
-    kafka: Mapping[str, str] | None = None,
-    isolation_level: str = "read_uncommitted",
-    **sink_options: Any,
-) -> ForeachBatch:
-    """The callable for `writeStream.foreachBatch` that writes, proves and records each micro-batch.
-
-    Either name a project (a folder with recon.yml, the file, or a `Project`), or give `checkpoint`, `target`
-    and `ledger` here and no YAML is needed.
-
-    Args:
-        project: where recon.yml is.
-        pipeline: the pipeline's name.
-        sink: the sink's name; may be left out when the pipeline has one.
-        transform: your own function, called with the micro-batch (and its batch_id, if it takes two
-            arguments) and returning what to write. The micro-batch it gets already carries
-            `_source_topic, _source_partition, _source_offset`; keep them.
-        checkpoint: the query's checkpointLocation.
-        target: path or URI of the Delta table.
-        ledger: folder of the ledger.
-        kafka: librdkafka settings, at least `bootstrap.servers`.
-        isolation_level: the stream's `kafka.isolation.level`.
-        sink_options: further keys of a sink in recon.yml, such as `on_new_epoch="warn"`.
-
-    Raises:
-        ConfigError: the project, pipeline or sink is not usable, before any batch is written.
-    """
-    if project is None:
-        if not (checkpoint and target and ledger):
-            raise ConfigError(
-                "foreach_batch needs a project (the folder of recon.yml), or checkpoint=, target= and ledger="
-            )
-        project = _project_of(pipeline, sink, checkpoint, target, ledger, kafka, isolation_level, sink_options)
-    elif not isinstance(project, Project):
-        project = load(project)
-    pipe, out = find_sink(project, pipeline, sink)
-    return ForeachBatch(project, pipe, out, transform)
-
-
-def _project_of(
-    pipeline: str,
-    sink: str | None,
-    checkpoint: str,
-    target: str,
-    ledger: str,
-    kafka: Mapping[str, str] | None,
-    isolation_level: str,
-    sink_options: Mapping[str, Any],
-) -> Project:
-    from pydantic import ValidationError
-
-    try:
-        return Project(
-            name=pipeline,
-            ledger=LedgerConfig(location=ledger),
-            kafka=dict(kafka or {}),
-            pipelines=(
-                Pipeline(
-                    name=pipeline,
-                    checkpoint=checkpoint,
-                    source=Source.model_validate({"isolation_level": isolation_level}),
-                    sinks=({"name": sink or pipeline, "target": target, **sink_options},),  # type: ignore[arg-type]
-                ),
-            ),
-            project_dir=Path.cwd(),
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if not str(part).endswith("Sink"))
-        raise ConfigError(f"foreach_batch: {where}: {first['msg']} (got {first['input']!r})") from error
+CLOCKS_APART = timedelta(days=1)  # a sink's clock may differ from the ledger's by less than this
+RECENT = 1000  # entries looked back at for a replay: Spark itself keeps 100 micro-batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +96,7 @@ class ForeachBatch:
         self._transform = transform
         self._checkpoint = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
         self._writer: BatchSink = open_sink(project, pipeline.name, sink)
-        self._broker = _Broker(project.kafka)
+        self._broker = Broker(project.kafka)
         self._ledger: Ledger | None = None
         self._front: LedgerEntry | None = None  # the entry that got furthest: highest (epoch, batch_id)
         self._held: dict[coverage.Key, Spans] | None = None  # what the ledger covers, where that is asked
@@ -261,7 +176,7 @@ class ForeachBatch:
             entry_hash="",
         )
         self._before_ledger(entry)
-        self._front = _further(self._front, ledger.append(entry))
+        self._front = further(self._front, ledger.append(entry))
         self._writer.reached("after_ledger")
         if self._held is not None:
             self._held = coverage.plus(self._held, ranges)
@@ -277,13 +192,13 @@ class ForeachBatch:
         if self._ledger is None:
             ledger = open_ledger(self.project, frame.sparkSession)
             pipeline, sink = self.pipeline.name, self.sink.name
-            recent = ledger.last(pipeline, sink, _RECENT)
+            recent = ledger.last(pipeline, sink, RECENT)
             # A release may have written while the query was down: commits before it may still lack their entry.
             of_batches = [entry for entry in recent if not entry.is_release]
             versions = [entry.sink_version for entry in of_batches if entry.sink_version is not None]
             since = max((entry.committed_at for entry in of_batches), default=None)
             remembered = self._writer.log(
-                after=max(versions, default=None), since=None if since is None else since - _CLOCKS_APART
+                after=max(versions, default=None), since=None if since is None else since - CLOCKS_APART
             )
             restored = restore(
                 ledger,
@@ -306,7 +221,7 @@ class ForeachBatch:
                     "" if entry.sink_version is None else f" as version {entry.sink_version}",
                 )
             for entry in (*recent, *restored):
-                self._front = _further(self._front, entry)
+                self._front = further(self._front, entry)
             self._ledger = ledger
         return self._ledger
 
@@ -377,7 +292,7 @@ class ForeachBatch:
 
     def _known(self, ledger: Ledger, epoch: int, batch: _Batch) -> LedgerEntry | None:
         """The newest entry of this very micro-batch: same epoch, same number, same ranges."""
-        for entry in reversed(ledger.last(self.pipeline.name, self.sink.name, _RECENT)):
+        for entry in reversed(ledger.last(self.pipeline.name, self.sink.name, RECENT)):
             if (entry.epoch, entry.batch_id) == (epoch, batch.batch_id):
                 planned = offsets_text(_without_ids(entry.offsets))
                 again = _starting_as(entry, batch)
@@ -700,42 +615,6 @@ def _told(result: CheckResult) -> str:
     return f"post-batch check {result.name}: {result.status} {result.failures or ''} {result.message}".strip()
 
 
-class _Broker:
-    """What the hook asks Kafka: topic ids, and log starts of new partitions. Never blocks a batch for long."""
-
-    def __init__(self, conf: Mapping[str, str]) -> None:
-        self._conf = dict(conf)
-        self._admin: KafkaAdmin | None = None
-        self._ids: dict[str, str | None] = {}
-        self._asked = float("-inf")
-
-    def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str | None]:
-        fresh = time.monotonic() - self._asked < _TOPIC_IDS_LIVE_S
-        if not topics or "bootstrap.servers" not in self._conf or (fresh and set(topics) <= set(self._ids)):
-            return self._ids
-        self._asked = time.monotonic()
-        try:
-            self._ids = dict(self._opened().topic_ids(topics, timeout_s=3))
-        except EvidenceError as error:
-            log.warning("topic ids are unknown for now: %s", error)
-            self._ids = dict.fromkeys(topics)
-        return self._ids
-
-    def log_starts(self, wanted: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
-        if "bootstrap.servers" not in self._conf:
-            return {}
-        try:
-            return dict(self._opened().log_starts(wanted, timeout_s=3))
-        except EvidenceError as error:
-            log.warning("the log start of new partitions is unknown, taken as 0: %s", error)
-            return {}
-
-    def _opened(self) -> KafkaAdmin:
-        if self._admin is None:
-            self._admin = KafkaAdmin(self._conf)
-        return self._admin
-
-
 def _running_query(frame: DataFrame) -> tuple[str | None, str | None]:
     """(query_id, run_id) as Spark's own thread knows them; (None, None) where there is no gateway to ask."""
     try:
@@ -807,70 +686,10 @@ def _without_entries(table: RangeTable, left_out: Sequence[bool]) -> RangeTable:
     )
 
 
-def _further(front: LedgerEntry | None, entry: LedgerEntry) -> LedgerEntry | None:
+def further(front: LedgerEntry | None, entry: LedgerEntry) -> LedgerEntry | None:
     """Whichever got further; a replay of the same micro-batch replaces its earlier entry, a release counts not."""
     if entry.is_release:
         return front
     if front is None or (entry.epoch, entry.batch_id) >= (front.epoch, front.batch_id):
         return entry
     return front
-
-
-def starting_offsets(project: Project, pipeline: str, sink: str | None = None) -> str:
-    """The `startingOffsets` JSON that continues exactly where the ledger ends.
-
-    Commits that a crash left unrecorded count too. With several sinks and none named, all must agree.
-
-    Raises:
-        ConfigError: unknown names, sinks that ended at different offsets, one topic in several sources.
-        LedgerError: the ledger cannot be read.
-    """
-    pipe = find_sink(project, pipeline, sink)[0] if sink else find_pipeline(project, pipeline)
-    ledger = open_ledger(project)
-    answers: dict[str, str] = {}
-    for out in pipe.sinks:
-        if sink in (None, out.name):
-            ends = _ends(project, ledger, pipe.name, out)
-            answers[out.name] = json.dumps(ends, separators=(",", ":"))
-    if len(set(answers.values())) > 1:
-        raise ConfigError(
-            f"the sinks of pipeline {pipeline} end at different offsets ({', '.join(answers)}); name one with --sink"
-        )
-    return next(iter(answers.values()))
-
-
-def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[str, dict[str, int]]:
-    front: LedgerEntry | None = None
-    recent = ledger.last(pipeline, sink.name, _RECENT)
-    for entry in recent:
-        front = _further(front, entry)
-    since = front.committed_at - _CLOCKS_APART if front else None
-    commits = open_sink(project, pipeline, sink).log(after=front.sink_version if front else None, since=since).commits
-    later = unrecorded(commits, pipeline, sink.name, {(entry.epoch, entry.batch_id) for entry in recent})
-    stamps = [commit.stamp for commit in later if commit.stamp.epoch != RELEASES]
-    written = [parse_offsets(stamp.offsets_text) for stamp in stamps]
-    last = written[-1] if written else (front.offsets if front else ())
-    if front is not None and front.epoch > 0:
-        # An epoch that read old offsets again may not have come as far as the one before it.
-        held = ledger.coverage(pipeline, sink.name)
-        for ranges in written:
-            held = coverage.plus(held, ranges)
-        last = coverage.remainder(held, [span._replace(start_offset=span.end_offset) for span in last])
-    if not last:
-        raise ConfigError(
-            f"the ledger holds no offsets for pipeline {pipeline}, sink {sink.name}; begin with "
-            'startingOffsets "earliest" or "latest"'
-        )
-    if len({(span.topic, span.source) for span in last}) > len({span.topic for span in last}):
-        raise ConfigError(
-            f"pipeline {pipeline} reads one topic through several sources; take their ends from "
-            f"`recon ledger show --pipeline {pipeline} --output json` and set startingOffsets per source"
-        )
-    ends: dict[str, dict[str, int]] = {}
-    for span in sorted(last):
-        partitions = ends.setdefault(span.topic, {})
-        partitions[str(span.partition)] = max(partitions.get(str(span.partition), 0), span.end_offset)
-    return ends
-
-
-__all__ = ["ForeachBatch", "find_sink", "foreach_batch", "starting_offsets"]

@@ -1,0 +1,74 @@
+"""Where a fresh checkpoint goes on: the startingOffsets at which the ledger ends."""
+
+from __future__ import annotations
+
+import json
+
+from recon.errors import ConfigError
+from recon.hook.batch import CLOCKS_APART, RECENT, further
+from recon.ledger import Ledger, coverage, open_ledger
+from recon.ledger.rebuild import unrecorded
+from recon.model import (
+    RELEASES,
+    LedgerEntry,
+    parse_offsets,
+)
+from recon.project import Project, Sink
+from recon.sinks import find_pipeline, find_sink, open_sink
+
+
+def starting_offsets(project: Project, pipeline: str, sink: str | None = None) -> str:
+    """The `startingOffsets` JSON that continues exactly where the ledger ends.
+
+    Commits that a crash left unrecorded count too. With several sinks and none named, all must agree.
+
+    Raises:
+        ConfigError: unknown names, sinks that ended at different offsets, one topic in several sources.
+        LedgerError: the ledger cannot be read.
+    """
+    pipe = find_sink(project, pipeline, sink)[0] if sink else find_pipeline(project, pipeline)
+    ledger = open_ledger(project)
+    answers: dict[str, str] = {}
+    for out in pipe.sinks:
+        if sink in (None, out.name):
+            ends = _ends(project, ledger, pipe.name, out)
+            answers[out.name] = json.dumps(ends, separators=(",", ":"))
+    if len(set(answers.values())) > 1:
+        raise ConfigError(
+            f"the sinks of pipeline {pipeline} end at different offsets ({', '.join(answers)}); name one with --sink"
+        )
+    return next(iter(answers.values()))
+
+
+def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[str, dict[str, int]]:
+    front: LedgerEntry | None = None
+    recent = ledger.last(pipeline, sink.name, RECENT)
+    for entry in recent:
+        front = further(front, entry)
+    since = front.committed_at - CLOCKS_APART if front else None
+    commits = open_sink(project, pipeline, sink).log(after=front.sink_version if front else None, since=since).commits
+    later = unrecorded(commits, pipeline, sink.name, {(entry.epoch, entry.batch_id) for entry in recent})
+    stamps = [commit.stamp for commit in later if commit.stamp.epoch != RELEASES]
+    written = [parse_offsets(stamp.offsets_text) for stamp in stamps]
+    last = written[-1] if written else (front.offsets if front else ())
+    if front is not None and front.epoch > 0:
+        # An epoch that read old offsets again may not have come as far as the one before it.
+        held = ledger.coverage(pipeline, sink.name)
+        for ranges in written:
+            held = coverage.plus(held, ranges)
+        last = coverage.remainder(held, [span._replace(start_offset=span.end_offset) for span in last])
+    if not last:
+        raise ConfigError(
+            f"the ledger holds no offsets for pipeline {pipeline}, sink {sink.name}; begin with "
+            'startingOffsets "earliest" or "latest"'
+        )
+    if len({(span.topic, span.source) for span in last}) > len({span.topic for span in last}):
+        raise ConfigError(
+            f"pipeline {pipeline} reads one topic through several sources; take their ends from "
+            f"`recon ledger show --pipeline {pipeline} --output json` and set startingOffsets per source"
+        )
+    ends: dict[str, dict[str, int]] = {}
+    for span in sorted(last):
+        partitions = ends.setdefault(span.topic, {})
+        partitions[str(span.partition)] = max(partitions.get(str(span.partition), 0), span.end_offset)
+    return ends
