@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from recon.hook import ForeachBatch, foreach_batch, starting_offsets
     from recon.ledger import Ledger, open_ledger
     from recon.model import CheckResult, Code, Finding, LedgerEntry, Level, RunResult
+    from recon.progress import ProgressListener
     from recon.project import Project
     from recon.project import load as load_project
     from recon.quarantine.release import Released, release
@@ -46,6 +47,7 @@ __all__ = [
     "LedgerError",
     "Level",
     "NewEpochError",
+    "ProgressListener",
     "Project",
     "ReconError",
     "Released",
@@ -74,6 +76,7 @@ _LATE = {
     "Ledger": "recon.ledger:Ledger",
     "LedgerEntry": "recon.model:LedgerEntry",
     "Level": "recon.model:Level",
+    "ProgressListener": "recon.progress:ProgressListener",
     "Project": "recon.project:Project",
     "Released": "recon.quarantine.release:Released",
     "RowDifference": "recon.comparison:RowDifference",

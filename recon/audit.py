@@ -27,6 +27,7 @@ from recon.evidence import checkpoint, delta_log
 from recon.ledger import Ledger, open_ledger, quarantined
 from recon.ledger.failures import FailingRows, append_failures, open_failures
 from recon.ledger.ledger import utc_now
+from recon.ledger.progress import open_progress, read_progress
 from recon.ledger.rebuild import S, unrecorded
 from recon.ledger.results import History, append_run, previous_audit
 from recon.model import (
@@ -39,6 +40,7 @@ from recon.model import (
     PipelineFacts,
     PreviousAudit,
     ProbeAnswer,
+    ProgressWitness,
     RowsWitness,
     RunResult,
     SinkLog,
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
 # A period goes on where the last audit that left no question open ended, within these bounds.
 _AT_LEAST = timedelta(hours=24)
 _AT_MOST = timedelta(days=30)
+# Of a longer period, so much of its end is looked at for how the stream runs.
+_PROGRESS_AT_MOST = timedelta(days=7)
 # A sink's clock may differ from ours by less than this.
 _CLOCKS_APART = timedelta(days=1)
 # An entry may become visible a little after the time it carries; periods overlap by this much.
@@ -472,6 +476,20 @@ class _Gathered:
             ),
         )
 
+    @cached_property
+    def progress(self) -> ProgressWitness | Unavailable:
+        """What a listener recorded in the period, of its last week."""
+        until = self.options.to or self.now
+        since = until - _PROGRESS_AT_MOST
+        since = since if self.period_from is None else max(since, self.period_from)
+
+        def read() -> ProgressWitness:
+            return read_progress(
+                open_progress(self.project, self._ledger_session()), self.pipeline.name, since, self.options.to
+            )
+
+        return _or_unavailable("progress", read)
+
     def rows(self, sink: str) -> RowsWitness | Unavailable:
         if sink not in self.rows_read:
             self.rows_read[sink] = self._read_rows(sink)
@@ -536,6 +554,7 @@ class _Gathered:
             sink_logs=self._if("sink_logs", looked_at),
             guarantees={sink.name: sink.guarantee for sink in self.pipeline.sinks},
             rewriting=frozenset(sink.name for sink in self.pipeline.sinks if sink.rewrites),
+            progress=self._if("progress", looked_at),
         )
         if bound.sink is not None and ("rows" in check.needs or check.wants_rows(found)):
             found = replace(found, rows=self.rows(bound.sink))

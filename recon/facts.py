@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from recon.model import (
+    RUNNING,
     Answer,
     BatchPoint,
     CheckResult,
@@ -50,12 +51,12 @@ _STATES: Mapping[Code, _State] = {
 
 
 def answer(results: Sequence[CheckResult], sinks: Iterable[str]) -> tuple[Answer, str]:
-    """A pipeline's answer and the sentence behind it, from its evidence checks alone.
+    """A pipeline's answer and the sentence behind it, from its evidence checks alone, without those of `RUNNING`.
 
     A refutation makes it "not complete", whatever severity the check was given. "complete" needs every check
     of `PROOF` to have passed for every sink; anything less could not be proved.
     """
-    evidence = [r for r in results if r.kind == "evidence"]
+    evidence = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
     refuted = [f for r in evidence for f in r.findings if f.level is Level.FAIL]
     if refuted:
         first, *others = refuted
@@ -106,7 +107,8 @@ def sink_facts(
             chain_head=head,
         )
     judged = ledger.heads[ledger.anchors :]
-    findings = [f for r in results if r.kind == "evidence" and r.sink in (None, name) for f in r.findings]
+    judging = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
+    findings = [f for r in judging if r.sink in (None, name) for f in r.findings]
     batches = {(h.epoch, h.batch_id) for h in judged if not h.is_release}
     refuted = refuted_batches(ledger, findings) & batches
     unproved = (doubted_batches(ledger, findings) if _proved(results, name) else batches) & batches - refuted

@@ -67,6 +67,9 @@ REGISTRY: dict[str, str] = {
     "delta_history": "recon.checks.delta_history:DeltaHistory",
     "ledger_integrity": "recon.checks.ledger_integrity:LedgerIntegrity",
     "source_rows": "recon.checks.source_rows:SourceRows",
+    "throughput": "recon.checks.progress:Throughput",
+    "lag_trend": "recon.checks.progress:LagTrend",
+    "state_growth": "recon.checks.progress:StateGrowth",
 }
 
 # Bound for every sink whether listed or not: every other evidence check trusts the ledger it looks at.

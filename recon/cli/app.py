@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from recon._version import __version__
-from recon.cli import audit, compare, convert, debug, failures, ledger, quarantine, start
+from recon.cli import advise, audit, compare, convert, debug, failures, ledger, quarantine, start
 from recon.cli.shared import DebugOption, NoColorOption, ProjectDirOption, Session, VarsOption, new_app
 
 app = new_app("Proves, batch by batch, that streamed data arrived: from Kafka's offsets to the Delta commit.")
@@ -34,6 +34,7 @@ def _before(
 
 
 audit.add_to(app)
+advise.add_to(app)
 compare.add_to(app)
 convert.add_to(app)
 ledger.add_to(app)

@@ -63,7 +63,7 @@ def read(
         return admin._witness(isolation_level, {})
     deadline = time.monotonic() + timeout_s
     described = admin._describe(topics, deadline)
-    policies = admin._cleanup_policies([t for t, d in described.items() if d is not None], deadline)
+    policies, retentions = admin._deletion([t for t, d in described.items() if d is not None], deadline)
     keys = [(topic, partition) for topic, d in described.items() if d is not None for partition in d.partitions]
     offsets = admin._offsets(keys, deadline)
     witness = {}
@@ -90,6 +90,7 @@ def read(
             exists=True,
             topic_id=description.topic_id,
             cleanup_policy=policies[topic],
+            retention_ms=retentions.get(topic),
             partitions=partitions,
         )
     behind = {
@@ -279,17 +280,20 @@ class KafkaAdmin:
             )
         return described
 
-    def _cleanup_policies(self, topics: Sequence[str], deadline: float) -> dict[str, str]:
+    def _deletion(self, topics: Sequence[str], deadline: float) -> tuple[dict[str, str], dict[str, int]]:
+        """cleanup.policy and retention.ms by topic, as far as the broker tells."""
         admin = _admin_module()
+        policies, retentions = dict.fromkeys(topics, "unknown"), dict[str, int]()
         if not topics:
-            return {}
+            return policies, retentions
         resources = [admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic) for topic in topics]
         futures = self._admin.describe_configs(resources, request_timeout=_left(deadline))
-        policies = dict.fromkeys(topics, "unknown")
         for resource, future in futures.items():
             with suppress(_kafka_exception(), FutureTimeout):  # reading a topic does not imply this right
-                policies[resource.name] = str(future.result(_left(deadline) + 1)["cleanup.policy"].value)
-        return policies
+                told = future.result(_left(deadline) + 1)
+                policies[resource.name] = str(told["cleanup.policy"].value)
+                retentions[resource.name] = int(told["retention.ms"].value)
+        return policies, retentions
 
     def _offsets(self, keys: Sequence[Key], deadline: float) -> dict[Key, _Offsets | None]:
         """Log start and both ends; None for a partition the broker does not know."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recon.ledger import arrow
-from recon.model import CheckResult, Finding, PreviousAudit, RunResult, plain
+from recon.model import RUNNING, CheckResult, Finding, PreviousAudit, RunResult, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from recon.ledger.store import Store
 
 RESULTS_TIME = "generated_at"
+_LOG_STARTS = timedelta(days=2)  # how far back an earlier log start is looked for
 
 
 def results_schema() -> pa.Schema:
@@ -163,8 +164,10 @@ def previous_audit(
     rows = sorted(arrow.rows(store.read(which, wanted)), key=lambda row: (row["period_to"], row["generated_at"]))
     if not rows:
         return None
+    newest = max(row["generated_at"] for row in rows)
     heads: dict[str, tuple[datetime, str]] = {}
     ends: dict[tuple[str, int], int] = {}
+    starts: dict[tuple[str, int], tuple[datetime, int]] = {}
     version: int | None = None
     for row in rows:
         row["evidence"] = json.loads(row["evidence"] or "{}")
@@ -172,11 +175,17 @@ def previous_audit(
             heads[row["sink"]] = (row["period_to"], row["evidence"]["chain_head"])
         for topic, partition, end in row["evidence"].get("log_ends", ()):
             ends[(topic, partition)] = end
+        if row["generated_at"] >= newest - _LOG_STARTS:
+            for topic, partition, start in row["evidence"].get("log_starts", ()):
+                earlier = starts.get((topic, partition))
+                if earlier is None or row["generated_at"] < earlier[0]:
+                    starts[(topic, partition)] = (row["generated_at"], start)
         version = max(version or 0, row["evidence"].get("ledger_version") or 0) or None
     return PreviousAudit(
         generated_at=min((at for at, _ in heads.values()), default=rows[-1]["period_to"]),
         chain_heads={sink: head for sink, (_, head) in heads.items()},
         log_ends=ends,
+        log_starts=starts,
         ledger_version=version,
         audited_to=_audited_to(rows, not_before, proof),
     )
@@ -187,7 +196,7 @@ def _audited_to(
 ) -> datetime | None:
     audits: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row["kind"] == "evidence":
+        if row["kind"] == "evidence" and row["check"] not in RUNNING:
             audits.setdefault(row["invocation_id"], []).append(row)
     sinks = {row["sink"] for row in rows if row["sink"]}
     reached = not_before

@@ -152,6 +152,14 @@ class Store(ABC):
     def compact(self) -> Mapping[str, Any]:
         """Merge small files; returns the operation's metrics."""
 
+    @abstractmethod
+    def forget(self, upto: date) -> None:
+        """Remove whole days up to and including one, and the files that nothing refers to any more.
+
+        Raises:
+            LedgerError: the table cannot be written.
+        """
+
     def _description(self) -> str:
         return _DESCRIPTION.format(kind=self.kind, version=SCHEMA_VERSION)
 
@@ -372,6 +380,19 @@ class DeltalakeStore(Store):
         except Exception as error:
             raise self._unwritable(error) from error
 
+    def forget(self, upto: date) -> None:
+        """Remove whole days; see `Store.forget`."""
+        table = self._table()
+        if table is None:
+            return
+        try:
+            if any(day <= upto for day in self.dates()):
+                table.delete(f"date <= DATE '{upto}'")
+            # Files that compaction replaced: a week, delta-rs's own bound, so that no reader loses one.
+            table.vacuum(dry_run=False)
+        except Exception as error:
+            raise self._unwritable(error) from error
+
 
 class SparkStore(Store):
     """A catalog table, or a path only Spark can reach; every append costs a Spark commit (seconds)."""
@@ -516,6 +537,11 @@ class SparkStore(Store):
             return {}
         row = self._spark().sql(f"OPTIMIZE {self._relation}").collect()[0]
         return {"path": row["path"], "metrics": row["metrics"].asDict(recursive=True)}
+
+    def forget(self, upto: date) -> None:
+        """Remove whole days; see `Store.forget`. Files are left to the catalog's own VACUUM."""
+        if self._ready():
+            self._spark().sql(f"DELETE FROM {self._relation} WHERE date <= DATE '{upto}'")
 
 
 def open_store(

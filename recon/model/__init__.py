@@ -1,9 +1,11 @@
 """Plain, frozen values that travel between the rooms: entries, witnesses, findings, results. No I/O."""
 
 from recon.model.ledger import RELEASES, EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
+from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
 from recon.model.stamp import dump_stamp, offsets_text, parse_offsets, parse_stamp, sort_key
 from recon.model.verdict import (
     LEVELS,
+    RUNNING,
     Answer,
     BatchPoint,
     CheckResult,
@@ -41,8 +43,10 @@ from recon.model.witness import (
 __all__ = [
     "LEVELS",
     "RELEASES",
+    "RUNNING",
     "Answer",
     "BatchPoint",
+    "BatchProgress",
     "CheckResult",
     "CheckpointBatch",
     "CheckpointWitness",
@@ -63,6 +67,7 @@ __all__ = [
     "PipelineFacts",
     "PreviousAudit",
     "ProbeAnswer",
+    "ProgressWitness",
     "RangeTable",
     "ReconStamp",
     "RowGroup",
@@ -71,6 +76,7 @@ __all__ = [
     "SinkCommit",
     "SinkFacts",
     "SinkLog",
+    "SourceOffsets",
     "Status",
     "Unavailable",
     "Verdict",

@@ -51,6 +51,7 @@ class Code(StrEnum):
     PHANTOM_ROWS = "PHANTOM_ROWS"
     RECREATED = "RECREATED"
     STALLED = "STALLED"
+    LOSS_AHEAD = "LOSS_AHEAD"  # Kafka will delete unread records within the agreed time
     LEDGER_ORPHAN = "LEDGER_ORPHAN"
     SKIPPED = "SKIPPED"
     MUTATED = "MUTATED"
@@ -207,6 +208,9 @@ class CheckResult:
 
 
 Answer = Literal["complete", "not complete", "could not be proved"]
+
+# Evidence checks of how a stream runs: whether its data arrived does not depend on them.
+RUNNING = ("throughput", "lag_trend", "state_growth")
 
 
 @dataclass(frozen=True, kw_only=True)

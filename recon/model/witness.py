@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from recon.model.ledger import LedgerSlice
+from recon.model.progress import ProgressWitness
 from recon.offsets import OffsetSpan, Spans
 
 
@@ -44,12 +45,16 @@ class KafkaPartition:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaTopic:
-    """A topic as the broker describes it now; `exists` is False for one that the broker does not know."""
+    """A topic as the broker describes it now; `exists` is False for one that the broker does not know.
+
+    `retention_ms` is -1 where nothing is deleted by age, None where the broker does not tell.
+    """
 
     topic: str
     exists: bool
     topic_id: str | None = None
     cleanup_policy: str = "delete"
+    retention_ms: int | None = None
     partitions: Mapping[int, KafkaPartition] = field(default_factory=dict)
 
 
@@ -244,7 +249,8 @@ class ProbeAnswer:
 class PreviousAudit:
     """What the last audit of a pipeline left behind, so that the next can notice what changed since.
 
-    `chain_heads` maps sink → entry_hash; `log_ends` maps (topic, partition) → log end offset;
+    `chain_heads` maps sink → entry_hash; `log_ends` maps (topic, partition) → log end offset; `log_starts` maps it to
+    an earlier log start offset and when an audit of the last days saw it;
     `ledger_version` is the version up to which the ledger table's own history was looked at;
     `audited_to` the end of the newest audit that left no question open, None when there is none near.
     """
@@ -252,6 +258,7 @@ class PreviousAudit:
     generated_at: datetime
     chain_heads: Mapping[str, str] = field(default_factory=dict)
     log_ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    log_starts: Mapping[tuple[str, int], tuple[datetime, int]] = field(default_factory=dict)
     ledger_version: int | None = None
     audited_to: datetime | None = None
 
@@ -264,6 +271,7 @@ class Witnesses:
     `now` is the audit's clock, so that no judge reads the time. `delta` has the log of each sink that is a Delta table,
     `sink_logs` the own record of each that is not, `quarantine` the log of each sink's quarantine table. `guarantees`
     has the label that each sink claims, `rewriting` names the sinks whose rows later micro-batches may replace.
+    `progress` is what Spark said of each micro-batch, empty where no listener recorded it.
     """
 
     pipeline: str
@@ -283,3 +291,4 @@ class Witnesses:
     sink_logs: Mapping[str, SinkLog] | Unavailable = Unavailable("sink_logs", "not asked for")
     guarantees: Mapping[str, str] = field(default_factory=dict)
     rewriting: Collection[str] = ()
+    progress: ProgressWitness | Unavailable = Unavailable("progress", "not asked for")

@@ -35,6 +35,7 @@ MEANINGS: Mapping[Code, str] = {
     Code.PHANTOM_ROWS: "Rows in the sink come from transactions that Kafka aborted.",
     Code.RECREATED: "The topic was deleted and created again: the same offsets now mean other records.",
     Code.STALLED: "A micro-batch was planned long ago and has not been finished.",
+    Code.LOSS_AHEAD: "Kafka will delete records that are not read yet, within the time that was set.",
     Code.LEDGER_ORPHAN: "The ledger claims a write that the sink has no commit for.",
     Code.SKIPPED: "Delta skipped a write in silence, because its transaction id had been used before.",
     Code.MUTATED: "Audited rows were changed afterwards: DELETE, UPDATE, RESTORE or an overwrite.",
