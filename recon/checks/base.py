@@ -162,7 +162,7 @@ class DataCheck(Check):
         return self
 
     def knowing(self, learnt: Mapping[str, Any], **arguments: Any) -> Self:
-        """The check with some arguments replaced, and with fields set that are no arguments, such as a column's type."""
+        """The check with some arguments replaced, and with fields set that are no arguments (a column's type)."""
         fitted = replace(self, **arguments)
         for name, value in learnt.items():
             object.__setattr__(fitted, name, value)  # frozen for everybody else

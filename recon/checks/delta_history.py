@@ -19,8 +19,8 @@ from recon.checks._history import (
     rows_lost,
     wipes,
 )
+from recon.checks._ranges import same_ranges, texts
 from recon.checks.base import EvidenceCheck
-from recon.errors import EvidenceError
 from recon.model import (
     RELEASES,
     Code,
@@ -32,10 +32,8 @@ from recon.model import (
     Unavailable,
     Verdict,
     Witnesses,
-    offsets_text,
-    parse_offsets,
 )
-from recon.offsets import OffsetSpan, Spans
+from recon.offsets import Spans
 
 _EDGE = timedelta(minutes=5)  # how long after its data commit a ledger entry may come, at the end of a period
 _TOLD = 20  # unusual micro-batches named one by one
@@ -143,7 +141,7 @@ def _judge_entries(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
     if not delta.exists:
         _tell_no_table(ledger, delta, findings)
         return
-    text_of = _texts(ledger)
+    text_of = texts(ledger)
     width = widths(ledger)
     empty: list[EntryHead] = []
     attested: list[EntryHead] = []
@@ -168,7 +166,7 @@ def _judge_entries(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
             carries = f"is stamped for micro-batch {stamp.batch_id} (epoch {stamp.epoch})" if stamp else "has no stamp"
             _orphan(head, f"version {version}, which the ledger claims, {carries} ({commit.operation})", findings)
             continue
-        if stamp.offsets_text != text_of(i) and not _same_ranges(stamp.offsets_text, text_of(i)):
+        if stamp.offsets_text != text_of(i) and not same_ranges(stamp.offsets_text, text_of(i)):
             _orphan(head, f"version {version} carries other offset ranges than the ledger", findings)
             continue
         reported = metric(commit, "numOutputRows") if commit.operation.upper().startswith("WRITE") else None
@@ -225,30 +223,6 @@ def _fold(code: Code, heads: Sequence[EntryHead], said: Callable[[int], str], fi
     if heads:
         only = heads[0] if len(heads) == 1 else None
         findings.add(code, f"{said(len(heads))}: batch_id {some(head.batch_id for head in heads)}", head=only)
-
-
-def _texts(ledger: LedgerSlice) -> Callable[[int], str]:
-    """The canonical text of an entry's ranges: the one the ledger was read with, else made from the ranges."""
-    if len(ledger.offsets_texts) == len(ledger.heads):
-        return ledger.offsets_texts.__getitem__
-    table, spans = ledger.ranges, [list[OffsetSpan]() for _ in ledger.heads]
-    columns = (table.entry, table.topic, table.partition, table.start, table.end)
-    for entry, topic, partition, start, end in zip(*(c.tolist() for c in columns), strict=True):
-        source, name, topic_id = table.topics[topic]
-        spans[entry].append(OffsetSpan(name, topic_id, partition, start, end, source))
-    texts = [offsets_text(mine) for mine in spans]
-    return texts.__getitem__
-
-
-def _same_ranges(one: str, other: str) -> bool:
-    """Whether two texts differ in topic ids alone, and there only because one of them knows none."""
-    try:
-        mine, theirs = ({(s.source, s.topic, *s[2:5]): s.topic_id for s in parse_offsets(t)} for t in (one, other))
-    except EvidenceError:
-        return False
-    return mine.keys() == theirs.keys() and all(
-        topic_id == theirs[span] or None in (topic_id, theirs[span]) for span, topic_id in mine.items()
-    )
 
 
 # -- commits without an entry, commits too many, commits that are gone ---------------------------------------------

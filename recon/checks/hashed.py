@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from recon.checks.base import KeyCheck
 
-# A list holds some 24 bytes a hash outside the memory that Spark manages, and one value may have all rows: 300 MB at most.
+# A list holds some 24 bytes a hash outside the memory that Spark manages, and one value may have all rows: at most
+# 300 MB.
 _FEW = 12_000_000
 # With more than 128 lists a task, for both kinds of `which`, Spark would sort instead.
 _LISTS = 64
@@ -89,7 +90,8 @@ class HashedKeys:
 def _counted(hashes: DataFrame) -> DataFrame:
     """Hashes with their number of rows `n` and those beyond the first, `again`, however many there are.
 
-    Rows are dealt out before anything is aggregated: keys that should be unique give a first aggregation nothing to fold.
+    Rows are dealt out before anything is aggregated: keys that should be unique give a first aggregation nothing to
+    fold.
     """
     from pyspark.sql import functions as F
 

@@ -64,6 +64,7 @@ REGISTRY: dict[str, str] = {
     "offset_continuity": "recon.checks.offset_continuity:OffsetContinuity",
     "kafka_end_offsets": "recon.checks.kafka_end_offsets:KafkaEndOffsets",
     "checkpoint_commits": "recon.checks.checkpoint_commits:CheckpointCommits",
+    "sink_commits": "recon.checks.sink_commits:SinkCommits",
     "delta_history": "recon.checks.delta_history:DeltaHistory",
     "ledger_integrity": "recon.checks.ledger_integrity:LedgerIntegrity",
     "source_rows": "recon.checks.source_rows:SourceRows",

@@ -51,6 +51,7 @@ class SourceRows(EvidenceCheck):
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
             are lawful and do not count: entries show it by more rows written than read.
+        REPEATED: the same in a sink that claims no more than at-least-once (warns).
         PHANTOM_ROWS: rows of records whose transaction was aborted: the stream reads uncommitted.
         UNSTAMPED: rows that no ledger entry accounts for (warns).
         EXPLAINED: how many offsets per partition have no row for a lawful reason: transaction markers (control),
@@ -104,8 +105,9 @@ class SourceRows(EvidenceCheck):
             findings, explained, missing = trial.findings, dict(trial.explained), trial.missing
         else:
             findings, explained, missing = Findings.of(witnesses), {}, 0
-        if Code.DUPLICATE not in findings:
-            _tell_surplus(ledger, counts, findings)
+        doubled = _doubled(witnesses)
+        if doubled not in findings:
+            _tell_surplus(ledger, counts, findings, doubled)
 
         batches, proved = len(counts.counted), len(counts.counted) - len(counts.open)
         message = quiet(ledger) if not batches else f"{plural(batches, 'micro-batch')}: as many rows as offsets"
@@ -225,12 +227,18 @@ def _unfinished(ledger: LedgerSlice, log: DeltaWitness, witnesses: Witnesses) ->
     return sorted(claimed - entered)
 
 
-def _tell_surplus(ledger: LedgerSlice, counts: Account, findings: Findings) -> None:
+def _doubled(witnesses: Witnesses) -> Code:
+    """What doubled rows are called: a sink may claim no more than that no row is lost."""
+    claimed = witnesses.guarantees.get(witnesses.sink or "", "exactly-once")
+    return Code.DUPLICATE if claimed.startswith("exactly-once") else Code.REPEATED
+
+
+def _tell_surplus(ledger: LedgerSlice, counts: Account, findings: Findings, doubled: Code) -> None:
     for entry, counted in counts.counted.items():
         if counted.surplus:
             head = ledger.heads[entry]
             findings.add(
-                Code.DUPLICATE,
+                doubled,
                 f"{named(head)} wrote {plural(counted.surplus, 'row')} more than it read offsets, and no transform "
                 "makes rows: some are doubled",
                 head=head,
@@ -502,7 +510,9 @@ class _Trial:
                 if lives > 1:
                     twice = twice.union(Spans.of(s for s, d in _depths(groups) if d > 1).minus(self._recurring(where)))
                 said = "are in the rows of more than one micro-batch: remove those of the later one"
-                self._tell(Code.DUPLICATE, self.counts.pieces(self.stretches[where], twice.intersect(mine)), said)
+                self._tell(
+                    _doubled(self.witnesses), self.counts.pieces(self.stretches[where], twice.intersect(mine)), said
+                )
 
     def _judge_group(self, where: TopicPartition, group: RowGroup, lives: int) -> None:
         """Rows of one batch_id that share an offset; two epochs may hide behind one batch_id."""
@@ -526,12 +536,12 @@ class _Trial:
         hull = Spans.of([(pieces[0].start, pieces[-1].end)]).hull
         assert hull is not None
         if twice.size == surplus:
-            self._tell(Code.DUPLICATE, pieces, "have two rows each: remove those of the later attempt")
+            self._tell(_doubled(self.witnesses), pieces, "have two rows each: remove those of the later attempt")
             return
         head = self.ledger.heads[pieces[0].entry]
         topic, partition = where
         self.findings.add(
-            Code.DUPLICATE,
+            _doubled(self.witnesses),
             f"{topic}-{partition}: {plural(surplus, 'row')} too many among {offsets(*hull)} of {named(head)}: rows "
             "share an offset",
             head=head,

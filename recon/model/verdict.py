@@ -38,6 +38,7 @@ class Code(StrEnum):
     METRIC_UNRELIABLE = "METRIC_UNRELIABLE"
     ATTESTED_ONLY = "ATTESTED_ONLY"
     UNSTAMPED = "UNSTAMPED"  # a data-changing commit that no ledger entry and no user_metadata of ours claims
+    REPEATED = "REPEATED"  # rows that stand more than once in a sink that claims no more than at-least-once
     UNUSUAL = "UNUSUAL"  # a figure far from the table's own history
     LAG = "LAG"  # unread records older than warn_after / error_after
     TOPIC_ID_UNKNOWN = "TOPIC_ID_UNKNOWN"
@@ -67,6 +68,7 @@ _WARN = (
     Code.METRIC_UNRELIABLE,
     Code.ATTESTED_ONLY,
     Code.UNSTAMPED,
+    Code.REPEATED,
     Code.UNUSUAL,
     Code.LAG,
     Code.TOPIC_ID_UNKNOWN,

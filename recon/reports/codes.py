@@ -15,12 +15,13 @@ MEANINGS: Mapping[Code, str] = {
     Code.REPLAYED: "A micro-batch was tried again after an interruption and landed exactly once.",
     Code.NEW_EPOCH: "The checkpoint began a new life: batch ids started over, or the query has a new id.",
     Code.LEDGER_MISSING: "The sink holds a commit that the ledger has no entry for; the command "
-    "recon ledger rebuild restores it from the Delta log.",
-    Code.REBUILT: "A ledger entry that was restored from the Delta log.",
+    "recon ledger rebuild restores it from what the sink remembers.",
+    Code.REBUILT: "A ledger entry that was restored from the sink's own record, such as the Delta log.",
     Code.METRIC_UNRELIABLE: "A commit's own metrics contradict the files it added; the files were believed.",
-    Code.ATTESTED_ONLY: "The commit's file is gone from the Delta log (cleaned up): the ledger still attests it, "
+    Code.ATTESTED_ONLY: "The sink has no record of the write (cleaned up, or none was kept): the ledger attests it, "
     "and nothing independent does.",
     Code.UNSTAMPED: "A commit changed data and carries no mark of recon: somebody else wrote to the table.",
+    Code.REPEATED: "Rows are in the sink more than once, as its guarantee (at-least-once) allows after a crash.",
     Code.UNUSUAL: "A figure far from the table's own history (median and median absolute deviation).",
     Code.LAG: "Unread records are older than the limit that was set.",
     Code.TOPIC_ID_UNKNOWN: "No broker answered when the micro-batch was written, so a re-created topic would "
