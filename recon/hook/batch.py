@@ -12,24 +12,22 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
-from recon.errors import ConfigError, EvidenceError, GateError, NewEpochError, SinkError
+from recon.errors import ConfigError, EvidenceError, GateError, SinkError
 from recon.evidence import checkpoint
-from recon.ledger import Ledger, coverage, open_ledger
+from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.ledger.rebuild import quarantine_of, restore
 from recon.model import (
     CheckpointBatch,
     CheckResult,
     LedgerEntry,
-    RangeTable,
     ReconStamp,
     offsets_text,
 )
-from recon.offsets import OffsetSpan, Spans
+from recon.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import FAILING, ROWS, Asked, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
 
 from recon.hook.broker import Broker
+from recon.hook.epochs import CLOCKS_APART, RECENT, Batch, Epochs
 
 log = logging.getLogger("recon")
 
@@ -48,27 +47,6 @@ Transform = Callable[..., "DataFrame"]
 BATCH_ID = "_batch_id"
 SOURCE_COLUMNS = {"_source_topic": "topic", "_source_partition": "partition", "_source_offset": "offset"}
 _OBSERVED_WITHIN_S = 10.0
-CLOCKS_APART = timedelta(days=1)  # a sink's clock may differ from the ledger's by less than this
-RECENT = 1000  # entries looked back at for a replay: Spark itself keeps 100 micro-batches
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Batch:
-    """A micro-batch, identified: who reads which ranges, as the checkpoint planned it."""
-
-    query_id: str
-    run_id: str | None
-    batch_id: int
-    ranges: tuple[OffsetSpan, ...]
-    new_partitions: frozenset[tuple[int, str, int]] = frozenset()  # their starts are not in the checkpoint
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Life:
-    """Where a micro-batch stands in the ledger: its epoch, and the entry it replays, if it does."""
-
-    epoch: int
-    replays: LedgerEntry | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +76,7 @@ class ForeachBatch:
         self._writer: BatchSink = open_sink(project, pipeline.name, sink)
         self._broker = Broker(project.kafka)
         self._ledger: Ledger | None = None
-        self._front: LedgerEntry | None = None  # the entry that got furthest: highest (epoch, batch_id)
-        self._held: dict[coverage.Key, Spans] | None = None  # what the ledger covers, where that is asked
+        self._epochs: Epochs | None = None
         self._fingerprint = checks_fingerprint(sink)
         self._checks = RowChecks(registry.bind_post_batch(project, pipeline.name, sink.name) if sink.post_batch else ())
         self._aside = self._open_aside()
@@ -121,7 +98,7 @@ class ForeachBatch:
             self._write(frame, batch_id)
         except BaseException:
             # The same object may be started again: then it must look at table and ledger anew, as a new one would.
-            self._ledger = self._front = self._held = None
+            self._ledger = self._epochs = None
             self._writer, self._aside = open_sink(self.project, self.pipeline.name, self.sink), self._open_aside()
             self._checks.forget()
             raise
@@ -130,11 +107,13 @@ class ForeachBatch:
         started = utc_now()
         ledger = self._opened(frame)
         batch = self._identify(frame, batch_id)
-        life = self._settle(ledger, batch)
+        epochs = self._epochs
+        assert epochs is not None
+        life = epochs.settle(batch)
         attempt = life.replays.attempt + 1 if life.replays else 1
 
         known = life.replays
-        ranges = known.offsets if known else self._effective(ledger, batch, life.epoch)
+        ranges = known.offsets if known else epochs.effective(batch, life.epoch)
         stamp = self._stamp(ledger, batch, life.epoch, ranges)
         landed = self._writer.landed(stamp, known.sink_version) if known else None
         if known and landed:
@@ -176,10 +155,8 @@ class ForeachBatch:
             entry_hash="",
         )
         self._before_ledger(entry)
-        self._front = further(self._front, ledger.append(entry))
+        epochs.entered(ledger.append(entry))
         self._writer.reached("after_ledger")
-        if self._held is not None:
-            self._held = coverage.plus(self._held, ranges)
         self._gate(frame, landed, stamp)
 
     def _before_ledger(self, entry: LedgerEntry) -> None:
@@ -220,14 +197,13 @@ class ForeachBatch:
                     entry.epoch,
                     "" if entry.sink_version is None else f" as version {entry.sink_version}",
                 )
-            for entry in (*recent, *restored):
-                self._front = further(self._front, entry)
+            self._epochs = Epochs(ledger, pipeline, self.sink, self._checkpoint.uri, (*recent, *restored))
             self._ledger = ledger
         return self._ledger
 
     # -- identify ----------------------------------------------------------------------------------
 
-    def _identify(self, frame: DataFrame, batch_id: int) -> _Batch:
+    def _identify(self, frame: DataFrame, batch_id: int) -> Batch:
         query_id = checkpoint.query_id(self._checkpoint)
         running, run_id = _running_query(frame)
         if running is not None and running != query_id:
@@ -243,7 +219,7 @@ class ForeachBatch:
                 f"{batch_id - 1} or sources/0/0 is missing), so its range cannot be recorded; restore the file, or "
                 "start a fresh checkpoint with the offsets that `recon offsets` prints"
             )
-        return _Batch(
+        return Batch(
             query_id=query_id,
             run_id=run_id,
             batch_id=batch_id,
@@ -269,93 +245,9 @@ class ForeachBatch:
                 ranges.append(OffsetSpan(topic, ids.get(topic), partition, start, end, source))
         return tuple(ranges)
 
-    # -- settle the epoch --------------------------------------------------------------------------
-
-    def _settle(self, ledger: Ledger, batch: _Batch) -> _Life:
-        front = self._front
-        if front is None:
-            return _Life(epoch=0)
-        if front.query_id == batch.query_id:
-            if batch.batch_id > front.batch_id:
-                return _Life(epoch=front.epoch)
-            known = self._known(ledger, front.epoch, batch)
-            if known is not None:
-                return _Life(epoch=front.epoch, replays=known)
-        self._require_continuity(ledger, front, batch)
-        return _Life(epoch=front.epoch + 1)
-
-    def _covered(self, ledger: Ledger) -> dict[coverage.Key, Spans]:
-        """What the ledger covers, read once: only a new epoch needs to know it all."""
-        if self._held is None:
-            self._held = ledger.coverage(self.pipeline.name, self.sink.name)
-        return self._held
-
-    def _known(self, ledger: Ledger, epoch: int, batch: _Batch) -> LedgerEntry | None:
-        """The newest entry of this very micro-batch: same epoch, same number, same ranges."""
-        for entry in reversed(ledger.last(self.pipeline.name, self.sink.name, RECENT)):
-            if (entry.epoch, entry.batch_id) == (epoch, batch.batch_id):
-                planned = offsets_text(_without_ids(entry.offsets))
-                again = _starting_as(entry, batch)
-                same = planned == offsets_text(_without_ids(again))
-                return entry if same or planned == self._text_when_trimmed(ledger, entry, again) else None
-        return None
-
-    def _text_when_trimmed(self, ledger: Ledger, entry: LedgerEntry, planned: Sequence[OffsetSpan]) -> str | None:
-        """What the entry would hold if it were this micro-batch, less what the ledger held before it."""
-        if not self.sink.trim_replayed_offsets:
-            return None
-        before = ledger.slice(self.pipeline.name, self.sink.name, to=entry.committed_at, operations=())
-        mine = [(head.epoch, head.batch_id) == (entry.epoch, entry.batch_id) for head in before.heads]
-        held = coverage.of(_without_entries(before.ranges, mine))
-        return offsets_text(_without_ids(coverage.remainder(held, planned)))
-
-    def _require_continuity(self, ledger: Ledger, front: LedgerEntry, batch: _Batch) -> None:
-        """A new epoch may only go on where the ledger ends, unless the user accepted what it does instead."""
-        overlaps, gaps = coverage.relation(self._covered(ledger), batch.ranges)
-        name = f"pipeline {self.pipeline.name}, sink {self.sink.name}"
-        if self.sink.trim_replayed_offsets:
-            overlaps = []
-        if not (overlaps or gaps):
-            log.warning("%s: query %s begins epoch %d", name, batch.query_id, front.epoch + 1)
-            return
-        said = []
-        if overlaps:
-            said.append(f"overlap what the ledger already holds ({coverage.told(overlaps)})")
-        if gaps:
-            said.append(f"leave a gap to the ledger's end ({coverage.told(gaps)})")
-        message = (
-            f"{name}: micro-batch {batch.batch_id} of checkpoint {self._checkpoint.uri} begins a new epoch and its "
-            f"ranges {' and '.join(said)}; either start a fresh checkpoint with the startingOffsets that "
-            f"`recon offsets --pipeline {self.pipeline.name} --sink {self.sink.name}` prints, or accept it with "
-            "`on_new_epoch: warn`"
-            + (" (or drop what is already there with `trim_replayed_offsets: true`)" if overlaps else "")
-        )
-        if self.sink.on_new_epoch == "stop":
-            raise NewEpochError(message)
-        log.warning("%s", message)
-
     # -- stamp and write ---------------------------------------------------------------------------
 
-    def _effective(self, ledger: Ledger, batch: _Batch, epoch: int) -> tuple[OffsetSpan, ...]:
-        """The ranges this write accounts for: all of them, or what the ledger does not hold yet."""
-        if not self.sink.trim_replayed_offsets or epoch == 0:
-            return batch.ranges
-        held = self._covered(ledger)
-        overlaps, _ = coverage.relation(held, batch.ranges)
-        if not overlaps:
-            return batch.ranges
-        unknown = sorted(
-            {span.topic for span in batch.ranges if span.topic_id is None} | {t for t, i, _ in held if not i}
-        )
-        if unknown:
-            raise SinkError(
-                f"pipeline {self.pipeline.name}: trim_replayed_offsets cannot tell whether topic {unknown[0]} is the "
-                "one the ledger knows, because no broker gave its topic id, now or when it was written; set kafka: "
-                "bootstrap.servers in recon.yml, or start where `recon offsets` says"
-            )
-        return coverage.remainder(held, batch.ranges)
-
-    def _stamp(self, ledger: Ledger, batch: _Batch, epoch: int, ranges: Sequence[OffsetSpan]) -> ReconStamp:
+    def _stamp(self, ledger: Ledger, batch: Batch, epoch: int, ranges: Sequence[OffsetSpan]) -> ReconStamp:
         return ReconStamp(
             pipeline=self.pipeline.name,
             sink=self.sink.name,
@@ -368,7 +260,7 @@ class ForeachBatch:
         )
 
     def _land(
-        self, frame: DataFrame, batch: _Batch, ranges: Sequence[OffsetSpan], stamp: ReconStamp, *, again: bool
+        self, frame: DataFrame, batch: Batch, ranges: Sequence[OffsetSpan], stamp: ReconStamp, *, again: bool
     ) -> _Done:
         """Writes the micro-batch: good rows into the sink, failing ones aside. `again`: it was tried before."""
         out, read = self._prepare(frame, batch, ranges)
@@ -449,7 +341,7 @@ class ForeachBatch:
         return observation
 
     def _put_aside_again(
-        self, frame: DataFrame, batch: _Batch, ranges: Sequence[OffsetSpan], stamp: ReconStamp, landed: Landed
+        self, frame: DataFrame, batch: Batch, ranges: Sequence[OffsetSpan], stamp: ReconStamp, landed: Landed
     ) -> int | None:
         """The rows that a crash may have left neither in the sink nor in quarantine."""
         assert self._aside is not None
@@ -479,7 +371,7 @@ class ForeachBatch:
         return self.project.location(self.sink)
 
     def _prepare(
-        self, frame: DataFrame, batch: _Batch, ranges: Sequence[OffsetSpan]
+        self, frame: DataFrame, batch: Batch, ranges: Sequence[OffsetSpan]
     ) -> tuple[DataFrame, Observation | None]:
         """The rows to write, stamped; and a counter of the rows read, where they may differ from those written."""
         from pyspark.sql import Observation
@@ -574,7 +466,7 @@ class ForeachBatch:
         )
 
     def _require_whole(
-        self, batch: _Batch, given: int | None, kept: int | None, landed: Landed, aside: int | None
+        self, batch: Batch, given: int | None, kept: int | None, landed: Landed, aside: int | None
     ) -> None:
         """Rows that are neither in the sink nor aside, or in both: the two passes did not see the same rows."""
         if not self._checks.puts_aside or given is None or kept is None or given == kept:
@@ -655,41 +547,3 @@ def _difference(read: int | None, written: int | None) -> int | None:
     if read is None or written is None or written > read:
         return None
     return read - written
-
-
-def _without_ids(ranges: Sequence[OffsetSpan]) -> list[OffsetSpan]:
-    # A replay may meet a broker that the first attempt did not, or the other way round.
-    return [span._replace(topic_id=None) for span in ranges]
-
-
-def _starting_as(entry: LedgerEntry, batch: _Batch) -> list[OffsetSpan]:
-    """The planned ranges; a partition that was new starts where the entry says, since only Kafka said it then."""
-    starts = {(s.source, s.topic, s.partition): s.start_offset for s in entry.offsets}
-    return [
-        span._replace(start_offset=starts.get(where, span.start_offset)) if where in batch.new_partitions else span
-        for span in batch.ranges
-        for where in [(span.source, span.topic, span.partition)]
-    ]
-
-
-def _without_entries(table: RangeTable, left_out: Sequence[bool]) -> RangeTable:
-    import numpy as np
-
-    kept = ~np.array(left_out, dtype=bool)[table.entry]
-    return RangeTable(
-        entry=table.entry[kept],
-        topic=table.topic[kept],
-        partition=table.partition[kept],
-        start=table.start[kept],
-        end=table.end[kept],
-        topics=table.topics,
-    )
-
-
-def further(front: LedgerEntry | None, entry: LedgerEntry) -> LedgerEntry | None:
-    """Whichever got further; a replay of the same micro-batch replaces its earlier entry, a release counts not."""
-    if entry.is_release:
-        return front
-    if front is None or (entry.epoch, entry.batch_id) >= (front.epoch, front.batch_id):
-        return entry
-    return front

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from recon.errors import ConfigError
-from recon.hook.batch import CLOCKS_APART, RECENT, further
+from recon.hook.epochs import CLOCKS_APART, RECENT, further
 from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.rebuild import unrecorded
 from recon.model import (
