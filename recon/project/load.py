@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from recon.complaint import Problem, complaint, unknown_key
-from recon.document import Located, read
+from recon.document import Document, Located, read
 from recon.errors import ConfigError
 from recon.project.checks import check_item
 from recon.project.model import Project
@@ -61,6 +61,7 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
         project = Project.model_validate({**data, "project_dir": file.parent.absolute()})
     except ValidationError as error:
         raise ConfigError(complaint(error, Project, document)) from None
+    _refuse_literals(project, document)
     project._secrets = frozenset(_secrets(project, document.secrets))
     project._variables = dict(vars or {})
     return project
@@ -92,6 +93,19 @@ def _test_holders(root: Located) -> Iterator[Located]:
 # --- what must not be printed -----------------------------------------------------------------------------
 
 _SECRET_KEY = re.compile(r"password|passwd|secret|token|jaas|access.?key|account.?key|\bsas\b", re.IGNORECASE)
+
+
+def _refuse_literals(project: Project, document: Document) -> None:
+    """Raises for a password that stands in the file itself, where it must come from the environment."""
+    for pipeline in project.pipelines:
+        for sink in pipeline.sinks:
+            settings = sink.settings() if sink.secrets_from_environment else ()
+            for key, value in (item for place in settings for item in place.items()):
+                if _SECRET_KEY.search(key) and value and not any(secret in value for secret in document.secrets):
+                    raise ConfigError(
+                        f"{document.name}: {key} of sink '{sink.name}' stands in the file itself; take it from the "
+                        f"environment: {key}: \"{{{{ env_var('…') }}}}\""
+                    )
 
 
 def _secrets(project: Project, given: frozenset[str]) -> Iterator[str]:

@@ -16,7 +16,8 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from recon.complaint import Problem, meant
 from recon.project.checks import CheckConfig, CheckSpec, Column, Tested
-from recon.project.words import Name, Strict, Texts, refuse_doubles
+from recon.project.jdbc import parse_url
+from recon.project.words import Name, Strict, Texts, one_tag, refuse_doubles
 
 Label = Literal["exactly-once", "exactly-once within one checkpoint", "at-least-once", "at-most-once"]
 
@@ -65,6 +66,8 @@ class Sink(Tested):
     in_files: ClassVar[bool] = True
     # Whether the sink is a Delta table, whose log is a witness of its own.
     is_delta: ClassVar[bool] = False
+    # Whether recon.yml must not hold the passwords of `settings`, but say which variables do.
+    secrets_from_environment: ClassVar[bool] = False
 
     kind: str
     name: Name
@@ -152,26 +155,100 @@ class DeltaMergeSink(Sink):
         return (self.options,)
 
 
+class Retry(Strict):
+    """How often a database is tried again when it cannot be reached, or gave way to another transaction.
+
+    `attempts` in all, with a pause of `pause` seconds that doubles each time, and not longer than `within` seconds.
+    """
+
+    attempts: int = Field(default=6, ge=1)
+    pause: float = Field(default=0.5, ge=0)
+    within: float = Field(default=120, ge=0)
+
+
 class _Jdbc(Sink):
-    """A table of a database: `target` is its name, `connection` how to reach it."""
+    """A table of a database: `target` is its name, `connection` how to reach it.
+
+    `connection`: `url` (JDBC), `user`, `password`, and `driver`, the Java class, where it is not the usual one.
+    `options`: options of Spark's JDBC writer and properties of the JDBC driver. `driver_options`: arguments for the
+    Python driver (psycopg, PyMySQL, pymssql). `create_table`: make the target if it is missing. `work_schema`: where
+    recon_ledger and the staging tables are, by default beside the target. `stage_with`: `jdbc`, or `copy` for
+    PostgreSQL's COPY by psycopg on the executors. `retry`: see Retry.
+    """
 
     in_files: ClassVar[bool] = False
+    secrets_from_environment: ClassVar[bool] = True
 
     connection: Texts = Field(repr=False)
     options: Texts = Field(default_factory=dict, repr=False)
+    driver_options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    create_table: bool = False
+    work_schema: str | None = None
+    stage_with: Literal["jdbc", "copy"] = "jdbc"
+    retry: Retry = Retry()
+
+    @model_validator(mode="after")
+    def _reachable(self) -> _Jdbc:
+        known = ("url", "user", "password", "driver")
+        for key in self.connection:
+            if key not in known:
+                raise Problem(
+                    f"connection of sink '{self.name}' has no key '{key}'{meant(key, known)}; properties of the driver "
+                    "belong in options",
+                    "connection",
+                    key,
+                    whole=True,
+                )
+        if "url" not in self.connection:
+            raise Problem(f"connection of sink '{self.name}' needs a url", "connection", whole=True)
+        try:
+            url = parse_url(self.connection["url"])
+        except Problem as problem:
+            raise Problem(f"connection's url of sink '{self.name}' {problem}", "connection", whole=True) from None
+        for key in self.options:
+            if key.lower() in (*known, "dbtable", "query"):
+                raise Problem(
+                    f"'{key}' in options of sink '{self.name}' belongs in connection; the table is target",
+                    "options",
+                    key,
+                    whole=True,
+                )
+        if self.stage_with == "copy" and url.product != "postgresql":
+            raise Problem(f"is copy, which PostgreSQL has and {url.product} has not; use jdbc", "stage_with")
+        return self
 
     def settings(self) -> Iterable[Mapping[str, str]]:
-        """The connection, and the options of Spark's writer."""
-        return (self.connection, self.options)
+        """The connection, and the options of both drivers."""
+        python = {key: value for key, value in self.driver_options.items() if isinstance(value, str)}
+        return (self.connection, self.options, python)
 
 
 class JdbcUpsertSink(_Jdbc):
-    """Inserts new keys into a database table and updates those it has."""
+    """Inserts new keys into a database table and updates those it has.
+
+    `keys`: columns with a unique key. `update`: columns that an update takes over, by default all but the keys.
+    `newer_wins`: a column by which a row replaces only one that is not newer. `order_by`: columns that tell the latest
+    of several rows of one key within a micro-batch, before the source offset does.
+    """
 
     rewrites: ClassVar[bool] = True
 
     kind: Literal["jdbc_upsert"]
     keys: tuple[str, ...] = Field(min_length=1)
+    update: tuple[str, ...] | None = Field(default=None, min_length=1)
+    newer_wins: str | None = None
+    order_by: tuple[str, ...] = ()
+
+    _one_column = field_validator("keys", "update", "order_by", mode="before")(one_tag)
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> JdbcUpsertSink:
+        for key in self.keys:
+            if self.update and key in self.update:
+                raise Problem(f"names '{key}', which is one of the keys; a key is never updated", "update")
+        if self.newer_wins in self.keys:
+            raise Problem(f"is '{self.newer_wins}', one of the keys; it has to tell rows of a key apart", "newer_wins")
+        return self
 
     @property
     def promise(self) -> Guarantee:
@@ -206,32 +283,76 @@ class JdbcAppendSink(_Jdbc):
 
 
 class KafkaSink(Sink):
-    """Writes rows as records of the topic `target`."""
+    """Writes rows as records of the topic `target`.
+
+    `mode`: `transactional` writes a micro-batch's rows and markers of them in Kafka transactions; `at_least_once`
+    writes plain records.
+    `value_format`: `columns` takes the columns `key`, `value`, `headers` and `partition`, as Spark's own sink does;
+    `json` writes all columns but recon's as one JSON object.
+    `key`: the column that becomes the record's key; `key` by default, if there is one.
+    `marker_topic`: a compacted topic for the markers, made if absent; `marker_replication_factor`: its replicas, the
+    broker's default when None.
+    `tasks`: how many tasks write at once, 8 by default; never more than the micro-batch has source partitions.
+    `kafka`: librdkafka settings for this sink, over the project's.
+    `options`: passed to Spark's Kafka reader where checks read the topic back.
+    """
 
     in_files: ClassVar[bool] = False
 
     kind: Literal["kafka"]
     mode: Literal["transactional", "at_least_once"] = "transactional"
+    value_format: Literal["columns", "json"] = "columns"
+    key: str | None = None
+    marker_topic: str = "_recon_markers"
+    marker_replication_factor: int | None = Field(default=None, ge=1)
+    tasks: int | None = Field(default=None, ge=1, le=1000)
     kafka: Texts = Field(default_factory=dict, repr=False)
+    options: Texts = Field(default_factory=dict, repr=False)
+
+    @model_validator(mode="after")
+    def _claims_what_it_can(self) -> KafkaSink:
+        if self.mode == "transactional" and "mode" in self.model_fields_set and not self.stamp_source_offsets:
+            raise Problem(
+                f"sink '{self.name}' cannot be exactly-once with stamp_source_offsets: false: without source "
+                "coordinates nothing says which task had which row; stamp them, or set mode: at_least_once",
+                "mode",
+                whole=True,
+            )
+        if self.target == self.marker_topic:
+            raise Problem("is the sink's target, too; give the markers a topic of their own", "marker_topic")
+        weaker = {"enable.idempotence": ("false",), "acks": ("0", "1"), "request.required.acks": ("0", "1")}
+        for name, refused in weaker.items():
+            if self.kafka.get(name) in refused:
+                raise Problem(f"cannot be {self.kafka[name]}: records could be lost or doubled", "kafka", name)
+        for name in ("transactional.id", "isolation.level"):
+            if name in self.kafka:
+                raise Problem("is set by recon; leave it out", "kafka", name)
+        return self
+
+    @property
+    def transactional(self) -> bool:
+        """Whether rows are written in transactions with markers."""
+        return self.mode == "transactional" and self.stamp_source_offsets
 
     @property
     def promise(self) -> Guarantee:
         """Transactions with markers, or plain records."""
-        if self.mode == "at_least_once" or not self.stamp_source_offsets:
+        if not self.transactional:
             return Guarantee(
                 label="at-least-once",
-                how="an idempotent producer; a retried micro-batch is written again",
+                how="an idempotent producer with acks=all; a retried micro-batch is written again",
                 needs="consumers that can bear doubles",
             )
         return Guarantee(
             label="exactly-once",
             how="a task's records and its marker are one transaction; a retry skips tasks whose marker is there",
-            needs="a compacted marker topic, and consumers that read committed records only",
+            needs="a compacted marker topic, consumers that read committed records only, a transform that keeps the "
+            "same rows when it runs again, and recon and confluent-kafka on the executors",
         )
 
     def settings(self) -> Iterable[Mapping[str, str]]:
-        """The producer's settings."""
-        return (self.kafka,)
+        """The producer's settings, and those of Spark's reader."""
+        return (self.kafka, self.options)
 
 
 class FileSink(Sink):

@@ -1,0 +1,143 @@
+"""The `recon_ledger` table of a database: what the database itself remembers of recon's writes.
+
+Each row was committed in one transaction with the rows of its micro-batch; the primary key (pipeline, sink, epoch,
+batch_id) lets a micro-batch be committed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from recon.errors import EvidenceError
+from recon.evidence.database import Database
+from recon.model import ReconStamp, SinkCommit, SinkLog
+
+if TYPE_CHECKING:
+    from sqlalchemy import Table
+    from sqlalchemy.engine import Connection, Engine, Row
+
+NAME = "recon_ledger"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JdbcEntry:
+    """A micro-batch as the database has it; `given` are the rows that were staged, `rows` those taken in."""
+
+    stamp: ReconStamp
+    given: int
+    rows: int
+    at: datetime
+
+
+def ledger_table(schema: str | None) -> Table:
+    """The table as SQLAlchemy knows it.
+
+    Names are compared byte by byte, whatever the database's collation; times are UTC without a zone.
+    """
+    from sqlalchemy import BigInteger, Column, DateTime, MetaData, String, Table, Text
+    from sqlalchemy.dialects import mssql, mysql
+
+    binary = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
+
+    def word(length: int) -> Any:
+        exact = String(length).with_variant(mysql.VARCHAR(length, **binary), "mysql")
+        return exact.with_variant(mssql.NVARCHAR(length, collation="Latin1_General_BIN2"), "mssql")
+
+    text = Text().with_variant(mysql.LONGTEXT(**binary), "mysql").with_variant(mssql.NVARCHAR(None), "mssql")
+    instant = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql").with_variant(mssql.DATETIME2(6), "mssql")
+    number = BigInteger()
+    return Table(
+        NAME,
+        MetaData(),
+        Column("pipeline", word(200), primary_key=True),
+        Column("sink", word(200), primary_key=True),
+        Column("epoch", number, primary_key=True, autoincrement=False),
+        Column("batch_id", number, primary_key=True, autoincrement=False),
+        Column("query_id", word(64), nullable=False),
+        Column("run_id", word(64)),
+        Column("target", word(400), nullable=False),
+        Column("offsets", text, nullable=False),
+        Column("prev_hash", word(64), nullable=False),
+        Column("rows_given", number, nullable=False),
+        Column("rows_written", number, nullable=False),
+        Column("committed_at", instant, nullable=False),
+        Column("recon_version", word(40), nullable=False),
+        schema=schema,
+        mysql_engine="InnoDB",
+    )
+
+
+def find(connection: Connection, schema: str | None, stamp: ReconStamp) -> JdbcEntry | None:
+    """The entry under this micro-batch's key; None when there is none. The table must exist."""
+    from sqlalchemy import select
+
+    table = ledger_table(schema)
+    keys = ("pipeline", "sink", "epoch", "batch_id")
+    row = connection.execute(select(table).where(*(table.c[key] == getattr(stamp, key) for key in keys))).first()
+    return None if row is None else _entry(row)
+
+
+def read(
+    database: Database,
+    engine: Engine,
+    *,
+    schema: str | None,
+    location: str,
+    pipeline: str,
+    sink: str,
+    since: datetime | None = None,
+) -> SinkLog:
+    """Every write of a pipeline's sink that the database remembers, oldest first.
+
+    Args:
+        database: names the database in errors.
+        engine: reaches it.
+        schema: where the table is.
+        location: what the log is called.
+        pipeline: the pipeline's name.
+        sink: the sink's name.
+        since: only what was committed after this instant.
+
+    Raises:
+        EvidenceError: the database or the table cannot be read.
+    """
+    import sqlalchemy
+    from sqlalchemy import select
+    from sqlalchemy.exc import SQLAlchemyError
+
+    table = ledger_table(schema)
+    wanted = select(table).where(table.c.pipeline == pipeline, table.c.sink == sink)
+    if since is not None:
+        wanted = wanted.where(table.c.committed_at > since.astimezone(UTC).replace(tzinfo=None))
+    try:
+        with engine.connect() as connection:
+            if not sqlalchemy.inspect(connection).has_table(NAME, schema=schema):
+                return SinkLog(location=location, exists=False)
+            rows = connection.execute(wanted.order_by(table.c.epoch, table.c.batch_id)).all()
+    except SQLAlchemyError as error:
+        raise EvidenceError(
+            f"{NAME} of the {database.said} cannot be read: {database.reason(error)}; check the connection and the "
+            f"user's right to read {NAME}"
+        ) from error
+    found = [_entry(row) for row in rows]
+    commits = (SinkCommit(version=None, stamp=entry.stamp, rows=entry.rows, at=entry.at) for entry in found)
+    return SinkLog(location=location, exists=True, commits=tuple(commits))
+
+
+def _entry(row: Row[Any]) -> JdbcEntry:
+    told: Mapping[str, Any] = row._mapping
+    stamp = ReconStamp(
+        pipeline=told["pipeline"],
+        sink=told["sink"],
+        epoch=told["epoch"],
+        batch_id=told["batch_id"],
+        query_id=told["query_id"],
+        run_id=told["run_id"],
+        prev_hash=told["prev_hash"],
+        offsets_text=told["offsets"],
+    )
+    at = told["committed_at"].replace(tzinfo=UTC)
+    return JdbcEntry(stamp=stamp, given=told["rows_given"], rows=told["rows_written"], at=at)
