@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 # A folder's tests carry its marker, and a fixture's tests the fixture's.
-_MARKED_FOLDERS = {"spark", "kafka", "browser", "cluster", "demo"}
+_MARKED_FOLDERS = {"spark", "kafka", "browser", "cluster", "demo", "crash"}
 _MARKED_FIXTURES = {"spark": "spark", "kafka": "kafka", "topic": "kafka"}
 
 

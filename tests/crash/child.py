@@ -1,0 +1,205 @@
+"""The process that is killed: real streams, one per sink kind, Kafka → hook → sink, all in one driver.
+
+    python -m tests.crash.child PLAN.json
+
+Each query runs until it reaches the point that the plan names for it, writes that down (fsync) and stands still there.
+When all stand, or after `within` seconds, the whole process group gets SIGKILL from inside: Python and JVM at once,
+each stream exactly at its point. With no point to stop at, the streams drain the topic and the process ends by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.crash.plan import Plan
+from tests.crash.sinks import parsed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+# A task of this partition stands still when the point is "during": the others finish, and leave what they wrote.
+_HELD_PARTITION = 1
+
+
+class Stops:
+    """Who stands where; the hits go to a file that outlives us."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.batch: dict[str, int] = {}
+        self._standing: set[str] = set()
+        self._lock = threading.Lock()
+        self._file = os.open(plan.hits, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def armed(self, name: str, point: str) -> bool:
+        return self.plan.stop_at.get(name) == point and self.batch[name] >= self.plan.from_batch.get(name, 0)
+
+    def reached(self, name: str, point: str) -> None:
+        """Stands still for ever if this is the point; the caller's thread ends with the process."""
+        if self.armed(name, point):
+            self.hit(name, point)
+            threading.Event().wait()
+
+    def hit(self, name: str, point: str) -> None:
+        with self._lock:
+            if name not in self._standing:
+                self.note(sink=name, point=point, batch=self.batch[name])
+                self._standing.add(name)
+
+    def note(self, **what: Any) -> None:
+        os.write(self._file, (json.dumps({"start": self.plan.start, **what}) + "\n").encode())
+        os.fsync(self._file)
+
+    def all_stand(self) -> bool:
+        for name, point in self.plan.stop_at.items():
+            if point == "during" and self.mark(name).exists():
+                self.hit(name, point)
+        return self._standing >= set(self.plan.stop_at)
+
+    def mark(self, name: str) -> Path:
+        """Where a worker process says that it stands in the middle of a task."""
+        return Path(f"{self.plan.hits}.{self.plan.start}.{name}")
+
+    def missing(self) -> list[str]:
+        return sorted(set(self.plan.stop_at) - self._standing)
+
+
+def held_up(mark: str) -> Callable[[int], bool]:
+    """A row function that stands still at a row in the middle of the write."""
+
+    def keep(partition: int) -> bool:
+        if partition == _HELD_PARTITION:
+            os.close(os.open(mark, os.O_WRONLY | os.O_CREAT))
+            while True:
+                time.sleep(60)
+        return True
+
+    return keep
+
+
+def run(plan: Plan) -> int:
+    if os.getpgrp() != os.getpid():
+        raise RuntimeError("the child must lead its own process group: start it in a new session")
+    stops = Stops(plan)
+    spark = _session(plan)
+    queries = {name: _start(spark, plan, stops, name) for name in plan.pipelines}
+    if not plan.stop_at:
+        return _drain(spark, queries)
+    deadline = time.monotonic() + plan.within
+    while not stops.all_stand() and time.monotonic() < deadline:
+        for name, query in queries.items():
+            if not query.isActive:
+                return _failed(name, query)
+        time.sleep(0.05)
+    time.sleep(plan.settle)  # other tasks of a write that is held up come to their end
+    if missing := stops.missing():
+        print(f"after {plan.within:.0f} s not all stand: {', '.join(missing)}", flush=True)
+    stops.note(killed=True)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+def _session(plan: Plan) -> SparkSession:
+    from recon.local.spark import spark_session
+
+    conf = {
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": plan.java_options,
+        # A task that stands still must not starve another stream.
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    }
+    if plan.classpath:
+        conf |= {"spark.jars.packages": "", "spark.driver.extraClassPath": plan.classpath}
+    return spark_session("crash", master="local[64]", extra_packages=plan.packages, conf=conf)
+
+
+def _start(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> StreamingQuery:
+    import recon
+
+    def transform(frame: DataFrame, batch_id: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if stops.armed(name, "during"):
+            frame = frame.filter(F.udf(held_up(str(stops.mark(name))), "boolean")("_source_partition"))
+        return parsed(frame)
+
+    hook = recon.foreach_batch(plan.project, pipeline=name, transform=transform)
+    _seams(hook, lambda point: stops.reached(name, point))
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        stops.batch[name] = batch_id
+        hook(frame, batch_id)
+        stops.reached(name, "before_commit")
+
+    writer = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", plan.bootstrap)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", plan.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", plan.per_trigger)
+        .load()
+        .writeStream.queryName(name)
+        .foreachBatch(write)
+        .option("checkpointLocation", str(Path(plan.project) / plan.checkpoints / name))
+    )
+    return (writer if plan.stop_at else writer.trigger(availableNow=True)).start()
+
+
+def _seams(hook: Any, reached: Callable[[str], None]) -> None:
+    """Lets the hook's sink tell where it stands."""
+    hook._writer.reached = reached
+
+
+def _drain(spark: SparkSession, queries: dict[str, StreamingQuery]) -> int:
+    for name, query in queries.items():
+        try:
+            query.awaitTermination()
+        except Exception:
+            return _failed(name, query)
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    # The JVM ends when its input does; it is waited for, since it may have something to write at its end.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(120)
+    return 0
+
+
+def _failed(name: str, query: StreamingQuery) -> int:
+    print(f"query {name} ended", flush=True)
+    try:
+        query.awaitTermination(5)
+    except Exception as error:
+        traceback.print_exception(error)
+    sys.stderr.flush()
+    return 3
+
+
+def jars(packages: list[str]) -> str:
+    """The classpath of Spark's packages as Ivy resolves them, for starts that need not ask it again."""
+    from recon.local.spark import spark_session
+
+    spark = spark_session("jars", extra_packages=packages)
+    found = (spark.conf.get("spark.jars") or "").split(",")
+    spark.stop()
+    return ":".join(sorted(jar.removeprefix("file://") for jar in found if jar))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--jars":
+        print(jars(sys.argv[2:]))
+        sys.exit()
+    code = run(Plan.read(Path(sys.argv[1])))
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,423 @@
+"""Starts the child, lets it be killed, starts it again; then holds source, sinks and ledger against each other."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recon.ledger import Ledger, open_ledger
+from recon.local.kafka import LocalKafka
+from recon.local.process import tail
+from recon.model import LedgerEntry, Level
+from recon.project import Project, load
+from tests.crash.plan import POINTS, Plan
+from tests.crash.sinks import Adapter, Where, World, expected, record
+
+ROOT = Path(__file__).parents[2]
+# Starting fast is what makes many rounds cheap; none of this changes what a crash leaves.
+_FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+
+
+def resolve(packages: Iterable[str]) -> str:
+    """The classpath of Delta, the Kafka connector and further packages, resolved once for many starts."""
+    command = [sys.executable, "-m", "tests.crash.child", "--jars", *sorted(set(packages))]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert told.returncode == 0, told.stderr[-3000:]
+    return told.stdout.strip().splitlines()[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit:
+    """One stream that stood exactly at a point when its process was killed."""
+
+    start: int
+    sink: str
+    point: str
+    batch: int
+    again: bool  # the micro-batch had been planned by an earlier start
+
+
+@dataclass
+class Child:
+    """A child of our own, in a session of its own."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    began: float = field(default_factory=time.monotonic)
+
+    def wait(self, seconds: float = 300.0) -> int:
+        """Its exit code; whatever it started is gone on return."""
+        try:
+            return self.process.wait(seconds)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to the child and to all of its session: the JVM, Python workers."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        deadline = time.monotonic() + 20
+        while (left := _of_session(self.process.pid)) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        assert not left, f"processes {left} of the child's session survived SIGKILL"
+
+
+def _of_session(session: int) -> list[int]:
+    """Processes of a session that still run; the session's id is the pid of the child that began it."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, of = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(of) == session and state not in "ZX":
+                found.append(int(stat.parent.name))
+    return found
+
+
+class Crashes:
+    """One topic, one project with a pipeline per sink kind, and a child that dies and is started again.
+
+    Args:
+        folder: project, sinks and logs.
+        kafka: a running broker.
+        adapters: the sink kinds.
+        classpath: the jars for the child; "" lets it ask Ivy at every start.
+        seed: of every random choice here.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        kafka: LocalKafka,
+        adapters: Sequence[Adapter],
+        *,
+        classpath: str = "",
+        topic: str = "events",
+        keys: int = 60,
+        partitions: int = 3,
+        per_trigger: int = 30,
+        seed: int = 1,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.kafka, self.topic = folder, kafka, topic
+        self.adapters = {adapter.name: adapter for adapter in adapters}
+        self.world = World(folder=folder, bootstrap=kafka.bootstrap_servers)
+        self.keys, self.partitions, self.per_trigger = keys, partitions, per_trigger
+        self.classpath, self.archive = classpath, folder / "classes.jsa"
+        self.random = random.Random(seed)
+        self.produced = 0
+        self.starts = 0
+        self.seconds: list[float] = []
+        self.hits: list[Hit] = []
+        self._hits_file = folder / "hits.jsonl"
+        kafka.create_topic(topic, partitions)
+        self._write_project()
+
+    # -- the project -------------------------------------------------------------------------------
+
+    def _write_project(self) -> None:
+        pipelines = [
+            {
+                "name": name,
+                "checkpoint": f"checkpoints/{name}",
+                "source": {"topics": [self.topic], "isolation_level": "read_committed"},
+                "data_tests": ["offset_continuity", "kafka_end_offsets", "checkpoint_commits"],
+                "sinks": [{"name": name, **adapter.config(self.world), "data_tests": list(adapter.checks)}],
+            }
+            for name, adapter in self.adapters.items()
+        ]
+        document = {
+            "version": 2,
+            "name": "crash",
+            "ledger": "recon",
+            "kafka": {"bootstrap.servers": self.kafka.bootstrap_servers},
+            "spark": {"master": "local[2]", "conf": {"spark.ui.enabled": False}},
+            "pipelines": pipelines,
+        }
+        (self.folder / "recon.yml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+    @cached_property
+    def project(self) -> Project:
+        return load(self.folder)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        return open_ledger(self.project)
+
+    def entries(self, name: str) -> list[LedgerEntry]:
+        return self.ledger.entries(name, name)
+
+    # -- the source --------------------------------------------------------------------------------
+
+    def produce(self, count: int) -> None:
+        """Transactions of 20 records; after every third one that is aborted, so that offsets have holes."""
+        producer = self.kafka.transactional()
+        done = 0
+        while done < count:
+            some = min(20, count - done)
+            numbers = range(self.produced, self.produced + some)
+            producer.send(self.topic, [record(n, self.keys, self.partitions) for n in numbers])
+            if self.produced // 20 % 3 == 2:
+                lost = [record(n, self.keys, self.partitions) for n in numbers[:6]]
+                producer.send(self.topic, lost, "abort")
+            self.produced += some
+            done += some
+
+    def source(self) -> dict[Where, str]:
+        """What a read_committed consumer sees."""
+        seen = self.kafka.read(self.topic, "read_committed")
+        return {(one.partition, one.offset): (one.value or b"").decode() for one in seen}
+
+    # -- starts ------------------------------------------------------------------------------------
+
+    def plan(self, **changes: Any) -> Plan:
+        options = _FAST
+        if self.classpath and self.archive.exists():
+            options += f" -XX:SharedArchiveFile={self.archive}"
+        packages = {package for adapter in self.adapters.values() for package in adapter.packages}
+        plan = Plan(
+            project=str(self.folder),
+            topic=self.topic,
+            bootstrap=self.kafka.bootstrap_servers,
+            pipelines=tuple(self.adapters),
+            hits=str(self._hits_file),
+            start=self.starts,
+            per_trigger=self.per_trigger,
+            classpath=self.classpath,
+            packages=tuple(sorted(packages)),
+            java_options=options,
+        )
+        return replace(plan, **changes)
+
+    def launch(self, plan: Plan) -> Child:
+        """Start a child and return at once."""
+        where = plan.write(self.folder / f"plan-{self.starts}.json")
+        log = self.folder / f"child-{self.starts}.log"
+        self.starts += 1
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.child", str(where)],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        return Child(process, log)
+
+    def warm_up(self) -> None:
+        """Drain what is there once, and keep the JVM's classes: later starts take half the time."""
+        archive = f" -XX:ArchiveClassesAtExit={self.archive}" if self.classpath else ""
+        self.drain(java_options=_FAST + archive)
+
+    def drain(self, **changes: Any) -> None:
+        """Start without a point to stop at: the streams read to the end of the topic."""
+        child = self.launch(self.plan(**changes))
+        code = child.wait()
+        self.seconds.append(time.monotonic() - child.began)
+        assert code == 0, f"the draining child ended with {code}:\n{tail(child.log, 60)}"
+
+    def kill_at(self, stop_at: Mapping[str, str], *, fresh: bool = False, only: bool = False) -> list[Hit]:
+        """One start that ends by SIGKILL, with each stream at its point; what stood where, as the child wrote it.
+
+        Args:
+            stop_at: sink → point.
+            fresh: points of a micro-batch that is replayed do not count, only those of the next one.
+            only: leave the other sinks' streams out of this start.
+        """
+        planned = {name: self.planned(name) for name in self.adapters}
+        from_batch = {name: _next(planned[name]) for name in stop_at} if fresh else {}
+        pipelines = tuple(stop_at) if only else tuple(self.adapters)
+        plan = self.plan(stop_at=dict(stop_at), from_batch=from_batch, pipelines=pipelines)
+        child = self.launch(plan)
+        code = child.wait()
+        self.seconds.append(time.monotonic() - child.began)
+        assert code == -signal.SIGKILL, f"start {plan.start} ended with {code}:\n{tail(child.log, 60)}"
+        lines = [json.loads(line) for line in self._hits_file.read_text().splitlines()]
+        mine = [line for line in lines if line["start"] == plan.start]
+        assert mine and mine[-1].get("killed"), f"start {plan.start} died before its time:\n{tail(child.log, 60)}"
+        hits = [
+            Hit(
+                start=plan.start,
+                sink=line["sink"],
+                point=line["point"],
+                batch=line["batch"],
+                again=line["batch"] <= planned[line["sink"]][0],
+            )
+            for line in mine
+            if "sink" in line
+        ]
+        for hit in hits:
+            self._require_at_point(hit)
+        self.hits += hits
+        return hits
+
+    def kill_at_random(self) -> None:
+        """One start that is killed from outside at a random moment of its work."""
+        planned = {name: self.planned(name) for name in self.adapters}
+        # Armed at a micro-batch that never comes: it runs until it is killed.
+        plan = self.plan(stop_at=dict.fromkeys(self.adapters, "before_write"), within=600.0)
+        plan = replace(plan, from_batch=dict.fromkeys(self.adapters, sys.maxsize))
+        child = self.launch(plan)
+        try:
+            at_work = lambda: any(self.planned(name) != was for name, was in planned.items())  # noqa: E731
+            deadline = time.monotonic() + 120
+            while not at_work() and child.process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(self.random.uniform(0, 12))
+            assert child.process.poll() is None, f"start {plan.start} ended by itself:\n{tail(child.log, 60)}"
+        finally:
+            child.kill()
+        self.seconds.append(time.monotonic() - child.began)
+        for name, was in planned.items():
+            batch, committed = self.planned(name)
+            if not committed:
+                self.hits.append(Hit(start=plan.start, sink=name, point="random", batch=batch, again=batch <= was[0]))
+
+    def planned(self, name: str) -> tuple[int, bool]:
+        """The last micro-batch planned in the checkpoint, and whether Spark committed it; (-1, True) for none."""
+        folder = self.folder / "checkpoints" / name
+        offsets = [int(one.name) for one in (folder / "offsets").glob("[0-9]*")]
+        last = max(offsets, default=-1)
+        return last, last < 0 or (folder / "commits" / str(last)).exists()
+
+    def _require_at_point(self, hit: Hit) -> None:
+        """That the files say the same as the hit: where a kill came is not a matter of hope."""
+        last, committed = self.planned(hit.sink)
+        assert (last, committed) == (hit.batch, False), f"{hit}: the checkpoint stands at {last}, {committed}"
+        entered = any(e.batch_id == hit.batch for e in self.ledger.last(hit.sink, hit.sink, 5))
+        assert entered == (hit.point in ("after_ledger", "before_commit")), f"{hit}: entered in the ledger: {entered}"
+
+    # -- schedules ---------------------------------------------------------------------------------
+
+    def rounds(self, count: int, points: Sequence[str] = POINTS) -> None:
+        """`count` rounds of every point for all sinks at once; then of each sink's own seams.
+
+        Odd rounds let a kill hit a micro-batch that is being recovered; even ones let it recover first.
+        """
+        for number in range(count):
+            order = list(points)
+            self.random.shuffle(order)
+            for point in order:
+                self.kill_at(dict.fromkeys(self.adapters, point), fresh=number % 2 == 1)
+        own = {name: adapter.points for name, adapter in self.adapters.items() if adapter.points}
+        for place in range(max((len(points) for points in own.values()), default=0)):
+            at = {name: points[place] for name, points in own.items() if place < len(points)}
+            for number in range(count):
+                self.kill_at(at, fresh=number % 2 == 1, only=True)
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        """(sink, point) → kills that hit it, from what the children wrote."""
+        return Counter((hit.sink, hit.point) for hit in self.hits)
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def compare(self, name: str) -> Outcome:
+        """The source's records against the sink's rows and the ledger, exactly."""
+        adapter, records = self.adapters[name], self.source()
+        outcome = Outcome(sink=name, label=adapter.label, records=len(records), kills=self._kills(name))
+        entries = self.entries(name)
+        outcome.attempts = Counter(entry.status for entry in entries)
+        outcome.labels = {entry.guarantee for entry in entries}
+        if adapter.rewrites:
+            want, have = expected(records, deletes=adapter.deletes), adapter.state(self.world)
+            outcome.rows = len(have)
+            outcome.lost = sorted(str(key) for key in want if have.get(key) != want[key])
+            outcome.foreign = sorted(str(key) for key in have if key not in want)
+        else:
+            rows = adapter.rows(self.world)
+            outcome.rows = rows.total()
+            outcome.lost = sorted(str(where) for where in records if not rows[where])
+            outcome.doubled = sorted(str(where) for where, n in rows.items() if n > 1)
+            outcome.foreign = sorted(str(where) for where in rows if where not in records)
+        committed = Counter(e.batch_id for e in entries if e.status == "committed")
+        outcome.twice_committed = sorted(batch for batch, n in committed.items() if n > 1)
+        outcome.unentered = sorted(records.keys() - _covered(entries))
+        found = self.ledger.verify(name, name)
+        outcome.broken_chain = [finding.message for finding in found if finding.level is Level.FAIL]
+        return outcome
+
+    def _kills(self, name: str) -> Counter[str]:
+        return Counter(hit.point for hit in self.hits if hit.sink == name)
+
+    def report(self, outcomes: Iterable[Outcome]) -> str:
+        """What docs/crash_tests.md shows of a run: kills by point, and what came of them."""
+        outcomes = list(outcomes)
+        points = list(dict.fromkeys(hit.point for hit in self.hits))
+        lines = [
+            f"{self.starts} starts, {sum(self.seconds) / 60:.1f} minutes in children",
+            "",
+            "| sink | " + " | ".join(points) + " |",
+            "| --- " * (len(points) + 1) + "|",
+            *("| " + " | ".join([o.sink, *(str(o.kills[point]) for point in points)]) + " |" for o in outcomes),
+            "",
+            "| sink | label | kills | records | rows | lost | doubled | replays recognised | entries restored |",
+            "| --- " * 9 + "|",
+            *(outcome.line() for outcome in outcomes),
+        ]
+        return "\n".join(lines) + "\n"
+
+    def audit(self) -> tuple[int, str, dict[str, str]]:
+        """`recon audit` as a whole process: exit code, what it said, status of each check."""
+        command = [sys.executable, "-m", "recon.cli", "audit", "--project-dir", str(self.folder)]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)
+        results = json.loads((self.folder / "target" / "run_results.json").read_text())["results"]
+        return told.returncode, told.stdout + told.stderr, {r["unique_id"]: r["status"] for r in results}
+
+
+@dataclass
+class Outcome:
+    """A drained sink against its source: all lists empty where nothing is wrong."""
+
+    sink: str
+    label: str
+    records: int
+    kills: Counter[str]
+    rows: int = 0
+    lost: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    twice_committed: list[int] = field(default_factory=list)
+    unentered: list[Where] = field(default_factory=list)
+    broken_chain: list[str] = field(default_factory=list)
+    attempts: Counter[str] = field(default_factory=Counter)
+    labels: set[str] = field(default_factory=set)
+
+    def line(self) -> str:
+        """A line of the table in docs/crash_tests.md."""
+        again = self.attempts["already_committed"]
+        restored = self.attempts["rebuilt"]
+        cells = [self.sink, self.label, sum(self.kills.values()), self.records, self.rows, len(self.lost)]
+        return "| " + " | ".join(str(c) for c in (*cells, len(self.doubled), again, restored)) + " |"
+
+
+def _next(planned: tuple[int, bool]) -> int:
+    """The first micro-batch that a start plans itself: the one after the last that was planned."""
+    return planned[0] + 1
+
+
+def _covered(entries: Iterable[LedgerEntry]) -> set[Where]:
+    return {
+        (span.partition, offset)
+        for entry in entries
+        for span in entry.offsets
+        for offset in range(span.start_offset, span.end_offset)
+    }

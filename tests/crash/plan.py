@@ -1,0 +1,45 @@
+"""What the parent tells a child: one JSON file per start."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+# The hook's seams, in the order a micro-batch passes them; "during" and "before_commit" are the child's own.
+POINTS = ("before_write", "during", "after_write", "after_ledger", "before_commit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One start of the child.
+
+    `stop_at`: pipeline → the point at which it is to stand when the process is killed; empty: drain and end.
+    `from_batch`: pipeline → the first micro-batch whose points count (to skip a replayed one).
+    `within`: seconds after which the kill comes even if not all stand.
+    """
+
+    project: str
+    topic: str
+    bootstrap: str
+    pipelines: tuple[str, ...]
+    hits: str
+    start: int = 0
+    stop_at: dict[str, str] = field(default_factory=dict)
+    from_batch: dict[str, int] = field(default_factory=dict)
+    per_trigger: int = 30
+    within: float = 120.0
+    settle: float = 0.5
+    checkpoints: str = "checkpoints"
+    classpath: str = ""
+    packages: tuple[str, ...] = ()
+    java_options: str = ""
+
+    def write(self, path: Path) -> Path:
+        path.write_text(json.dumps(asdict(self), indent=1))
+        return path
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        document = json.loads(path.read_text())
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in document.items()})
