@@ -225,6 +225,34 @@ class KafkaAdmin:
         (starts,) = self._list_offsets(keys, [("earliest", "read_uncommitted")], deadline)
         return {key: told[0] for key, told in starts.items() if told is not None}
 
+    def ends(self, topic_partition: Key, timeout_s: float = 10) -> KafkaPartition | None:
+        """One partition's log start and both of its ends (`log_end` is the stable one); None if there is no such."""
+        found = self._offsets([topic_partition], time.monotonic() + timeout_s)[topic_partition]
+        if found is None:
+            return None
+        return KafkaPartition(
+            partition=topic_partition[1],
+            log_start=found.log_start,
+            log_end=found.last_stable,
+            high_watermark=found.high_watermark,
+            last_stable=found.last_stable,
+            leader_epoch=found.leader_epoch,
+        )
+
+    def settings(self, topic: str, timeout_s: float = 10) -> Mapping[str, str] | None:
+        """A topic's configuration; None where the broker does not tell it."""
+        admin = _admin_module()
+        asked = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic)
+        try:
+            told = self._admin.describe_configs([asked], request_timeout=timeout_s)[asked].result(timeout_s + 1)
+        except (_kafka_exception(), FutureTimeout):
+            return None
+        return {name: str(entry.value) for name, entry in told.items()}
+
+    def safe(self, text: str) -> str:
+        """The text without any value of a setting that may be a secret."""
+        return self._safe(text)
+
     def consumer(self, isolation_level: str, **conf: Any) -> Consumer:
         """A consumer outside any group's bookkeeping: assign it by hand, close it after use."""
         from confluent_kafka import Consumer

@@ -15,6 +15,7 @@ __all__ = ["BatchSink", "DeltaAppend", "Landed", "app_id", "find_pipeline", "fin
 # The writer of each kind: module and class, which has a class method `of(project, pipeline, sink)`.
 _WRITERS: Mapping[str, str] = {
     "delta": "recon.sinks.delta:DeltaAppend",
+    "kafka": "recon.sinks.kafka:KafkaWriter",
 }
 
 

@@ -1,0 +1,471 @@
+"""What runs inside a Spark task of the Kafka sink: one transaction of its rows and its marker.
+
+It runs in a Python worker on an executor, where recon and confluent-kafka must be installed. Nothing of the rows goes
+to the driver: a task reports its counts and hashes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from recon.errors import SinkError
+from recon.evidence import kafka_markers
+from recon.evidence.kafka import KafkaAdmin
+from recon.evidence.kafka_markers import Markers, Owner, SourceRange, TaskMarker, plan_key, task_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Columns of the frame that tasks are given.
+TASK, KEY, VALUE, HEADERS, PARTITION = "_task", "key", "value", "headers", "partition"
+TOPIC, FROM, OFFSET, IDS, CONTENT = "_topic", "_partition", "_offset", "_ids", "_content"
+# What a task reports.
+REPORT = (
+    "task int, rows bigint, ids bigint, content bigint, skipped boolean, same_content boolean, attempt int, "
+    "sources string"
+)
+
+BATCH_ID, EPOCH, PIPELINE, SINK = "_batch_id", "_epoch", "_pipeline", "_sink"
+SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET = "_source_topic", "_source_partition", "_source_offset"
+OUR_HEADERS = (BATCH_ID, EPOCH, PIPELINE, SINK, SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)
+
+_NOT_OURS = ("group.id", "group.instance.id", "debug")
+INIT_S = 60.0
+_COMMIT_S = 120.0
+_ABORT_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What every task of one micro-batch is told.
+
+    `plan` is the offset of the driver's plan, `known` what had been committed when the driver looked at `position`; a
+    task reads on from there. `marker_topic` is None for plain records.
+    """
+
+    conf: Mapping[str, str] = field(repr=False)
+    owner: Owner
+    epoch: int
+    batch_id: int
+    marker_topic: str | None
+    tasks: int = 0
+    plan: int = -1
+    position: int = 0
+    known: Mapping[int, TaskMarker] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The micro-batch, for messages."""
+        return (
+            f"pipeline {self.owner.pipeline}, sink {self.owner.sink}: micro-batch {self.batch_id} (epoch {self.epoch})"
+        )
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        """The headers that are the same for every record."""
+        told = {
+            BATCH_ID: self.batch_id,
+            EPOCH: self.epoch,
+            PIPELINE: self.owner.pipeline,
+            SINK: self.owner.sink,
+        }
+        return [(name, str(value).encode()) for name, value in told.items()]
+
+
+def transactional_id(owner: Owner, who: str | int) -> str:
+    """One id per task number, and one for the driver. The target is in it: names are unique in a project only."""
+    return f"recon:{owner.pipeline}:{owner.sink}:{owner.target}:{who}"
+
+
+def run(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write a task's rows and report what was written.
+
+    Raises:
+        SinkError: one sentence that says which row or setting is in the way.
+    """
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    number = 0 if context is None else context.partitionId()
+    attempt = 0 if context is None else context.attemptNumber()
+    writer = _Writer(job, number, careful=attempt > 0)
+    try:
+        for batch in batches:
+            writer.take(batch)
+        writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    yield pa.RecordBatch.from_pylist(
+        [
+            {
+                "task": number,
+                "rows": writer.rows,
+                "ids": writer.ids,
+                "content": writer.content,
+                "skipped": writer.marker is not None,
+                "same_content": writer.marker is None or writer.marker.content == writer.content,
+                "attempt": attempt,
+                "sources": json.dumps(writer.sources()),
+            }
+        ],
+        schema=pa.schema(
+            [
+                ("task", pa.int32()),
+                ("rows", pa.int64()),
+                ("ids", pa.int64()),
+                ("content", pa.int64()),
+                ("skipped", pa.bool_()),
+                ("same_content", pa.bool_()),
+                ("attempt", pa.int32()),
+                ("sources", pa.string()),
+            ]
+        ),
+    )
+
+
+class _Writer:
+    """One task's producer, opened with its first row, and what went through it."""
+
+    def __init__(self, job: Job, number: int, *, careful: bool) -> None:
+        self.job, self.number, self._careful = job, number, careful
+        self.rows = self.ids = self.content = 0
+        self.marker: TaskMarker | None = None  # what an earlier attempt committed; then nothing is written
+        self._sources: dict[tuple[str, int], list[int]] = {}
+        self._producer: Any = None
+        self._open = False  # a transaction is
+        self._refused: tuple[Any, Any] | None = None  # first error of a delivery, and its message
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Count the rows, and hand them to the producer unless they are there already."""
+        if not batch.num_rows:
+            return
+        if self._producer is None:
+            self._begin()
+        self._count(batch)
+        if self.marker is None:
+            self._produce(batch)
+
+    def finish(self) -> None:
+        """Commit the rows with their marker; or compare them with what was committed before."""
+        job = self.job
+        if self._producer is None:
+            if not self._careful or job.marker_topic is None:
+                return  # no rows and nothing to compare them with
+            self._begin()
+        if self.marker is not None:
+            if self._open:
+                self.abort()
+            require_same(job, self.marker, rows=self.rows, ids=self.ids)
+            return
+        self._flush()
+        if job.marker_topic is None:
+            return
+        if not self.rows:
+            self.abort()
+            return
+        marker = TaskMarker(
+            epoch=job.epoch,
+            batch_id=job.batch_id,
+            task=self.number,
+            tasks=job.tasks,
+            rows=self.rows,
+            ids=self.ids,
+            content=self.content,
+            sources=self.sources(),
+        )
+        # The marker comes last: from here to the commit this transaction holds back readers of the marker topic.
+        with self._in_words(job.marker_topic):
+            self._producer.produce(
+                job.marker_topic,
+                key=task_key(job.owner, self.number),
+                value=marker.dump(),
+                partition=kafka_markers.PARTITION,
+                on_delivery=self._delivered,
+            )
+            self._flush()
+            self._producer.commit_transaction(_COMMIT_S)
+        self._open = False
+
+    def abort(self) -> None:
+        """End an open transaction at once; where that fails, the next attempt's init_transactions ends it."""
+        if self._open:
+            self._open = False
+            with suppress(Exception):
+                self._producer.abort_transaction(_ABORT_S)
+
+    def sources(self) -> list[SourceRange]:
+        """The source records that were taken."""
+        return [(topic, p, low, high, rows) for (topic, p), (low, high, rows) in sorted(self._sources.items())]
+
+    def _begin(self) -> None:
+        job = self.job
+        if job.marker_topic is None:
+            self._producer = open_producer(job.conf, None)
+            return
+        producer = open_producer(job.conf, transactional_id(job.owner, self.number))
+        self._producer = producer
+        with self._in_words(job.owner.target):
+            # Ends what an earlier attempt left open, and fences it (KIP-98): the broker answers only when that
+            # transaction's outcome stands in all partitions. Hence the look at the markers comes after it.
+            producer.init_transactions(INIT_S)
+        found = self._look()
+        newer = found.plan
+        if newer is not None and newer.offset > job.plan:
+            raise SinkError(
+                f"{job.name}: task {self.number} belongs to a driver that was replaced: micro-batch {newer.batch_id} "
+                f"(epoch {newer.epoch}) was begun after it; nothing of this task was written"
+            )
+        self.marker = found.task(job.epoch, job.batch_id, self.number)
+        if self.marker is None:
+            with self._in_words(job.owner.target):
+                producer.begin_transaction()
+            self._open = True
+
+    def _look(self) -> Markers:
+        job = self.job
+        assert job.marker_topic is not None
+        mine, plan = task_key(job.owner, self.number), plan_key(job.owner)
+        found = kafka_markers.read(
+            job.conf,
+            job.marker_topic,
+            job.owner,
+            known=Markers(position=job.position, tasks=dict(job.known)),
+            decides=lambda key, offset: key == mine or (key == plan and offset > job.plan),
+        )
+        if found is None:
+            raise SinkError(
+                f"{job.name}: marker topic {job.marker_topic} is gone; whether this micro-batch was written before "
+                "cannot be told"
+            )
+        return found
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        import numpy as np
+        import pyarrow as pa
+
+        self.rows += batch.num_rows
+        if self.job.marker_topic is None:
+            return
+        if self.job.tasks > 1 or TASK in batch.schema.names:
+            meant = np.asarray(batch.column(TASK))
+            if not (meant == self.number).all():
+                raise SinkError(
+                    f"{self.job.name}: Spark gave task {self.number} rows of task {int(meant[meant != self.number][0])}"
+                    ": it changed the partitioning that recon asked for, and without it a retry cannot tell what was "
+                    "written; nothing of this task was written"
+                )
+        self.ids = _wrap(self.ids, batch.column(IDS))
+        self.content = _wrap(self.content, batch.column(CONTENT))
+        where = pa.table({name: batch.column(name) for name in (TOPIC, FROM, OFFSET)})
+        grouped = where.group_by([TOPIC, FROM]).aggregate([(OFFSET, "min"), (OFFSET, "max"), (OFFSET, "count")])
+        for row in grouped.to_pylist():
+            topic, partition = row[TOPIC], row[FROM]
+            if topic is None or partition is None or row[f"{OFFSET}_min"] is None:
+                continue
+            known = self._sources.get((topic, partition))
+            low, high, rows = row[f"{OFFSET}_min"], row[f"{OFFSET}_max"], row[f"{OFFSET}_count"]
+            if known is not None:
+                low, high, rows = min(low, known[0]), max(high, known[1]), rows + known[2]
+            self._sources[topic, partition] = [low, high, rows]
+
+    def _produce(self, batch: pa.RecordBatch) -> None:
+        names = batch.schema.names
+        produce, poll = self._producer.produce, self._producer.poll
+        target, ours = self.job.owner.target, self.job.headers()
+        columns = [
+            batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
+            for name in (KEY, VALUE, HEADERS, PARTITION, TOPIC, FROM, OFFSET)
+        ]
+        for key, value, given, partition, topic, source, offset in zip(*columns, strict=True):
+            headers = ours
+            if given:
+                # A forwarded record may carry the headers of the sink that it came from.
+                theirs = [(one["key"], one["value"]) for one in given if one["key"] not in OUR_HEADERS]
+                headers = theirs + ours
+            if topic is not None:
+                headers = [
+                    *headers,
+                    (SOURCE_TOPIC, topic.encode()),
+                    (SOURCE_PARTITION, b"%d" % source),
+                    (SOURCE_OFFSET, b"%d" % offset),
+                ]
+            more = {} if partition is None else {"partition": partition}
+            while True:
+                try:
+                    produce(target, value, key, headers=headers, on_delivery=self._delivered, **more)
+                    break
+                except BufferError:
+                    poll(0.05)
+                    self._require_accepted()
+                except Exception as error:
+                    raise self._said(error, target, (topic, source, offset)) from None
+        poll(0)
+        self._require_accepted()
+
+    def _flush(self) -> None:
+        deadline = time.monotonic() + _COMMIT_S
+        while self._producer.flush(1.0):
+            self._require_accepted()
+            if time.monotonic() > deadline:
+                raise SinkError(
+                    f"{self.job.name}: Kafka did not acknowledge the records within {_COMMIT_S:g} s; check the broker, "
+                    "then restart the query"
+                )
+        self._require_accepted()
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        # Called for errors only. The first says why; the others follow from it.
+        if error is not None and self._refused is None:
+            self._refused = (error, message)
+
+    def _require_accepted(self) -> None:
+        if self._refused is None:
+            return
+        error, message = self._refused
+        headers = dict(message.headers() or ()) if message is not None else {}
+        at = [headers.get(name) for name in (SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)]
+        source = tuple(value.decode() if value else None for value in at)
+        topic = message.topic() if message is not None else self.job.owner.target
+        raise self._said(error, topic, source)
+
+    def _in_words(self, topic: str) -> _InWords:
+        return _InWords(self, topic)
+
+    def _said(self, error: Any, topic: str, source: tuple[Any, ...] | None = None) -> SinkError:
+        where = None if source is None or source[0] is None else f"{source[0]}-{source[1]}@{source[2]}"
+        return SinkError(sentence(self.job.name, error, self.job.conf, self.job.owner, topic, where))
+
+
+class _InWords:
+    """Turns what librdkafka raises into a SinkError."""
+
+    def __init__(self, writer: _Writer, topic: str) -> None:
+        self._writer, self._topic = writer, topic
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        from confluent_kafka import KafkaException
+
+        if isinstance(error, KafkaException):
+            raise self._writer._said(error, self._topic) from None
+
+
+def require_same(job: Job, marker: TaskMarker, *, rows: int, ids: int) -> None:
+    """Compare what a task would write with what it wrote before.
+
+    Raises:
+        SinkError: they are not the same source records.
+    """
+    if (marker.rows, marker.ids) == (rows, ids):
+        return
+    found = f"{rows:,} rows instead of {marker.rows:,}" if rows != marker.rows else f"other {rows:,} rows"
+    raise SinkError(
+        f"{job.name}: NON-deterministic transform: task {marker.task} of {marker.tasks} gives {found} when it runs "
+        f"again, and what it gave first is in topic {job.owner.target}; make the transform give the same rows each "
+        "time (no rand(), sample(), current time or changing lookup that decides which rows stay), then restart the "
+        "query"
+    )
+
+
+def producer_conf(conf: Mapping[str, str], txn: str | None, *, reports: bool = False) -> dict[str, Any]:
+    """Configuration for librdkafka of a producer that neither loses nor doubles by its own retries."""
+    own: dict[str, Any] = {"linger.ms": "5", "compression.type": "lz4"}
+    own |= client_conf(conf)
+    own |= {"acks": "all", "enable.idempotence": "true", "delivery.report.only.error": not reports}
+    if txn is not None:
+        own["transactional.id"] = txn
+    return own
+
+
+def client_conf(conf: Mapping[str, str]) -> dict[str, Any]:
+    """Configuration for librdkafka of a client that says nothing on stderr."""
+    return {name: value for name, value in conf.items() if name not in _NOT_OURS} | {"log_level": 0}
+
+
+def open_producer(conf: Mapping[str, str], txn: str | None, *, reports: bool = False) -> Any:
+    """A producer; transactional where it has an id. `reports`: it tells of each record, not of errors alone.
+
+    Raises:
+        SinkError: librdkafka does not accept the configuration.
+    """
+    from confluent_kafka import Producer
+
+    try:
+        return Producer(producer_conf(conf, txn, reports=reports))
+    except Exception as error:
+        raise SinkError(
+            f"the producer's settings below `kafka:` are not librdkafka's: {_safe(conf, _text(error))}"
+        ) from None
+
+
+def sentence(
+    name: str, error: Any, conf: Mapping[str, str], owner: Owner, topic: str, source: str | None = None
+) -> str:
+    """What librdkafka's error means for the sink, and what to do."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    if isinstance(error, KafkaException) and error.args:
+        error = error.args[0]
+    code = error.code() if hasattr(error, "code") else None
+    of = f" (source record {source})" if source else ""
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return (
+            f"{name}: a record{of} is larger than topic {topic} or the producer takes; raise message.max.bytes below "
+            f"the sink's `kafka:` and max.message.bytes of topic {topic}, or shorten the value in the transform, then "
+            "restart the query"
+        )
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return f"{name}: this user may not write topic {topic}; grant it Write and Describe there"
+    if code in (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+        txn = transactional_id(owner, "")
+        return (
+            f"{name}: this user may not open transactions; grant it Write and Describe on transactional ids that begin "
+            f"with {txn}"
+        )
+    if code in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
+        return (
+            f"{name}: the producer was fenced: another attempt of it, or another driver of this sink, took over; or "
+            "the transaction took longer than transaction.timeout.ms (raise it below the sink's `kafka:`)"
+        )
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        return (
+            f"{name}: topic {topic} has no such partition, or is not there{of}; create it, or correct the column "
+            "`partition`"
+        )
+    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return (
+            f"{name}: the broker allows no such transaction.timeout.ms (see its transaction.max.timeout.ms); lower it"
+        )
+    text = _safe(conf, _text(error)).rstrip(".")
+    return f"{name}: Kafka at {conf.get('bootstrap.servers', '')} refused{of}: {text}; the micro-batch can be replayed"
+
+
+def _text(error: Any) -> str:
+    first = error.args[0] if isinstance(error, Exception) and error.args else error
+    return str(first.str()) if hasattr(first, "str") else str(first)
+
+
+def _safe(conf: Mapping[str, str], text: str) -> str:
+    return KafkaAdmin(conf).safe(text)
+
+
+def _wrap(total: int, column: pa.Array) -> int:
+    """A sum of 64-bit hashes, as 64 bits."""
+    import numpy as np
+
+    whole = (total + int(np.asarray(column).sum(dtype=np.int64))) & (1 << 64) - 1
+    return whole - (1 << 64) if whole >> 63 else whole
+
+
+def total(numbers: Iterable[int]) -> int:
+    """The sum of tasks' hashes, as a signed 64-bit number."""
+    whole = sum(numbers) & (1 << 64) - 1
+    return whole - (1 << 64) if whole >> 63 else whole
