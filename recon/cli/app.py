@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from recon._version import __version__
-from recon.cli import advise, audit, compare, convert, debug, failures, ledger, quarantine, start
+from recon.cli import advise, audit, compare, convert, debug, explain, failures, ledger, quarantine, sinks, start
 from recon.cli.shared import DebugOption, NoColorOption, ProjectDirOption, Session, VarsOption, new_app
 
 app = new_app("Proves, batch by batch, that streamed data arrived: from Kafka's offsets to the Delta commit.")
@@ -41,4 +41,6 @@ ledger.add_to(app)
 failures.add_to(app)
 quarantine.add_to(app)
 start.add_to(app)
+explain.add_to(app)
+sinks.add_to(app)
 debug.add_to(app)

@@ -7,6 +7,7 @@ the ledger has an entry of the same epoch, number and ranges.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -51,15 +52,20 @@ class Epochs:
         """`entries` are the newest ones; `checkpoint` names it in messages."""
         self._ledger, self._pipeline, self._sink, self._checkpoint = ledger, pipeline, sink, checkpoint
         self.front: LedgerEntry | None = None  # the entry that got furthest: highest (epoch, batch_id)
+        self._recent: deque[LedgerEntry] = deque(maxlen=RECENT)
         self._held: dict[coverage.Key, Spans] | None = None  # what the ledger covers, where that is asked
         for entry in entries:
-            self.front = further(self.front, entry)
+            self._took(entry)
 
     def entered(self, entry: LedgerEntry) -> None:
         """Takes note of an entry that was appended."""
-        self.front = further(self.front, entry)
+        self._took(entry)
         if self._held is not None:
             self._held = coverage.plus(self._held, entry.offsets)
+
+    def _took(self, entry: LedgerEntry) -> None:
+        self.front = further(self.front, entry)
+        self._recent.append(entry)
 
     def settle(self, batch: Batch) -> Life:
         """Where a micro-batch stands.
@@ -88,7 +94,7 @@ class Epochs:
 
     def _known(self, epoch: int, batch: Batch) -> LedgerEntry | None:
         """The newest entry of this very micro-batch: same epoch, same number, same ranges."""
-        for entry in reversed(self._ledger.last(self._pipeline, self._sink.name, RECENT)):
+        for entry in reversed(self._recent):
             if (entry.epoch, entry.batch_id) == (epoch, batch.batch_id):
                 planned = offsets_text(_without_ids(entry.offsets))
                 again = _starting_as(entry, batch)

@@ -1,0 +1,58 @@
+"""recon explain: what a restart will do, or what became of a micro-batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from recon.cli.shared import OutputOption, Session, command, print_json, print_table
+
+if TYPE_CHECKING:
+    from recon.hook.explain import Explanation
+
+_MOST = 20  # ranges listed one by one where all of them are held
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers this module's command."""
+    command(app, "explain")(explain)
+
+
+def explain(
+    session: Session,
+    pipeline: Annotated[str, typer.Option("--pipeline", help="The pipeline whose query it is.")],
+    batch: Annotated[int | None, typer.Option("--batch", min=0, help="A micro-batch; by default the next one.")] = None,
+    output: OutputOption = "text",
+) -> None:
+    """Say what the next start will do.
+
+    Reads checkpoint, ledger, sink and Kafka: what Spark will run (a replay of N, or N+1), whether Kafka still holds
+    the range, and what each sink will make of it. With --batch, the same of one micro-batch.
+    """
+    session.check_names(pipeline, None)
+
+    from recon.hook.explain import explain as explained
+
+    found = explained(session.project(), pipeline, batch)
+    if output == "json":
+        print_json(found.as_dict())
+    else:
+        _print(session, found)
+
+
+def _print(session: Session, found: Explanation) -> None:
+    for sentence in found.said:
+        typer.echo(session.mask(f"{sentence[:1].upper()}{sentence[1:]}."))
+    for sink in found.sinks:
+        typer.echo(session.mask(f"Sink {sink.sink} ({sink.kind}, {sink.guarantee}) {sink.said}."))
+    shown = [one for one in found.ranges if one.held != "held"] or list(found.ranges[:_MOST])
+    if shown:
+        typer.echo()
+        rows = [
+            (f"{one.span.topic}-{one.span.partition}", *one.span[3:5], one.log_start, one.log_end, one.held)
+            for one in shown
+        ]
+        print_table(("partition", "start", "end", "log_start", "log_end", "kafka"), rows)
+    if len(shown) < len(found.ranges):
+        typer.echo(f"{len(found.ranges) - len(shown)} more ranges, all held.")

@@ -1,0 +1,46 @@
+"""recon sinks: what a retried micro-batch does in each sink, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from recon.cli.shared import OutputOption, Session, command, print_json
+
+
+def add_to(app: typer.Typer) -> None:
+    """Registers this module's command."""
+    command(app, "sinks")(sinks)
+
+
+def sinks(
+    session: Session,
+    kinds: Annotated[bool, typer.Option("--kinds", help="All kinds there are, not the project's sinks.")] = False,
+    output: OutputOption = "text",
+) -> None:
+    """Print the guarantee of each sink.
+
+    What a retried micro-batch does there, what makes it so, and what it needs. --kinds needs no project.
+    """
+    from dataclasses import asdict
+
+    rows: list[dict[str, str]]
+    if kinds:
+        from recon.project.guarantees import guarantees
+
+        rows = [{"kind": kind, **asdict(promise)} for kind, promise in guarantees()]
+    else:
+        rows = [
+            {"sink": f"{pipeline.name}.{sink.name}", "kind": sink.kind, **asdict(sink.promise)}
+            for pipeline in session.project().pipelines
+            for sink in pipeline.sinks
+        ]
+    if output == "json":
+        print_json([{"guarantee" if key == "label" else key: value for key, value in row.items()} for row in rows])
+        return
+    for row in rows:
+        name = f"{row['sink']} ({row['kind']})" if "sink" in row else row["kind"]
+        typer.secho(f"{name}: {row['label']}", bold=True)
+        typer.echo(f"  {row['how']}")
+        typer.echo(f"  needs {row['needs']}")
