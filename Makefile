@@ -17,14 +17,14 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 setup: ## Python environment, Java, Chromium and jars
-	@$(SETUP) python java browser jars
+	@$(SETUP) python java browser databases jars
 
 demo: ## A real broker, a real stream, faults, an audit and its report
 	@$(SETUP) python java jars
 	$(BIN)/recon demo
 
 test: lint ## Lint, then every test on real parts
-	@$(SETUP) java browser jars
+	@$(SETUP) java browser databases jars
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 lint: ## ruff, mypy and the import contracts

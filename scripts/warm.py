@@ -3,6 +3,7 @@
 import sys
 
 from recon.errors import ReconError
+from recon.local.databases import JDBC_DRIVERS
 from recon.local.jars import kafka_jars
 from recon.local.spark import spark_session
 
@@ -11,7 +12,7 @@ def main() -> None:
     """Fetch, or leave with one sentence."""
     try:
         kafka_jars()
-        spark_session("recon-setup", master="local[1]").stop()
+        spark_session("recon-setup", master="local[1]", extra_packages=JDBC_DRIVERS).stop()
     except ReconError as error:
         sys.exit(f"setup: {error}")
 

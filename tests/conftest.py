@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recon.errors import ConfigError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from recon.local.kafka import LocalKafka
+    from recon.local.mariadb import LocalMariaDB
+    from recon.local.postgres import LocalPostgres
 
 _HERE = Path(__file__).parent
 # A folder's tests carry its marker, and a fixture's tests the fixture's.
 _MARKED_FOLDERS = {"spark", "kafka", "browser", "cluster", "demo", "crash"}
-_MARKED_FIXTURES = {"spark": "spark", "kafka": "kafka", "topic": "kafka"}
+_MARKED_FIXTURES = {
+    "spark": "spark",
+    "kafka": "kafka",
+    "topic": "kafka",
+    "postgres": "database",
+    "mariadb": "database",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,12 +70,42 @@ def topic(kafka: LocalKafka) -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture(scope="session")
+def postgres() -> Iterator[LocalPostgres]:
+    """One real PostgreSQL server for the whole run. Do not stop it: start your own."""
+    from recon.local.postgres import LocalPostgres, find_postgres
+
+    _or_skip(find_postgres)
+    with LocalPostgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[LocalMariaDB]:
+    """One real MariaDB server for the whole run. Do not stop it: start your own."""
+    from recon.local.mariadb import LocalMariaDB, find_mariadb
+
+    _or_skip(find_mariadb)
+    with LocalMariaDB() as server:
+        yield server
+
+
+def _or_skip(find: Callable[[], Path]) -> None:
+    try:
+        find()
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One real session for the whole run, with Delta and the Kafka connector."""
+    """One real session for the whole run, with Delta, the Kafka connector and the JDBC drivers."""
+    from recon.local.databases import JDBC_DRIVERS
     from recon.local.spark import spark_session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
-    session = spark_session("recon-tests", conf={"spark.sql.warehouse.dir": str(warehouse)})
+    session = spark_session(
+        "recon-tests", extra_packages=JDBC_DRIVERS, conf={"spark.sql.warehouse.dir": str(warehouse)}
+    )
     yield session
     session.stop()
 

@@ -115,7 +115,7 @@ class Database:
             ) from error
         return sqlalchemy.create_engine(
             f"{self.kind}+{driver}://",
-            connect_args=self._arguments(),
+            connect_args=self.arguments(),
             isolation_level="READ COMMITTED",
             pool_size=1,
             max_overflow=3,
@@ -123,10 +123,10 @@ class Database:
             pool_recycle=600,
         )
 
-    def _arguments(self) -> dict[str, Any]:
-        """The arguments of Python's driver's `connect`."""
+    def arguments(self) -> dict[str, Any]:
+        """What Python's driver's `connect` is called with; secrets are among it."""
         known = self.properties
-        given = {new: known[old] for old, new in _SAME[self.kind].items() if old in known}
+        given: dict[str, Any] = {new: known[old] for old, new in _SAME[self.kind].items() if old in known}
         login = {key: value for key, value in (("user", self.user), ("password", self.password)) if value is not None}
         (host, port), hosts = self.hosts[0], self.hosts
         if self.kind == "postgresql":
@@ -187,6 +187,7 @@ _STATES: Mapping[str, Trouble] = {
     "42P10": "arbiter",
     "55000": "arbiter",
 }
+_STATE_CLASSES: Mapping[str, Trouble] = {"08": "connection", "22": "value"}
 _MYSQL: Mapping[int, Trouble] = {
     **dict.fromkeys((1213, 1205, 1020), "again"),
     **dict.fromkeys((1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1290, 1317, 1927), "connection"),
@@ -243,19 +244,17 @@ def trouble(error: BaseException, kind: Kind) -> Trouble:
             return "connection"
         if isinstance(error, sqlalchemy.exc.DataError):
             return "value"
-    text = _own_words(error) if isinstance(error, sqlalchemy.exc.DBAPIError) else str(error)
-    for meaning, words in _WORDS:
-        if re.search(words, text, re.IGNORECASE):
+    words = _own_words(error)
+    for meaning, pattern in _WORDS:
+        if re.search(pattern, str(error) if meaning in ("python", "jar") else words, re.IGNORECASE):
             return meaning
     return "other"
 
 
 def _by_code(error: BaseException | None, kind: Kind) -> Trouble | None:
     if kind == "postgresql":
-        state = getattr(error, "sqlstate", None)
-        if state is None:
-            return None
-        return _STATES.get(state) or {"08": "connection", "22": "value"}.get(state[:2])  # type: ignore[return-value]
+        state = str(getattr(error, "sqlstate", None) or "")
+        return _STATES.get(state) or _STATE_CLASSES.get(state[:2])
     number = error.args[0] if error is not None and error.args else None
     if isinstance(number, tuple):  # pymssql wraps it once more
         number = number[0] if number else None
@@ -280,6 +279,7 @@ def _own_words(error: BaseException) -> str:
         r"(?:psycopg\.[\w.]*|ModuleNotFoundError): [^\n]*(?:\nCONTEXT:[^\n]*)?",
         r"\((?:conn|conn_id)=\d+\) [^\n]*",  # MariaDB's
         r"java\.sql\.\w+Exception: [^\n]*",
+        r"(?:PSQLException|SQLServerException): [^\n]*",
         r"Caused by: [^\n]*",
         r"java\.lang\.ClassNotFoundException: [^\n]*",
     ):

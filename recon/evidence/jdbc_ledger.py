@@ -6,7 +6,6 @@ batch_id) lets a micro-batch be committed once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -128,7 +127,7 @@ def read(
 
 
 def _entry(row: Row[Any]) -> JdbcEntry:
-    told: Mapping[str, Any] = row._mapping
+    told = row._asdict()
     stamp = ReconStamp(
         pipeline=told["pipeline"],
         sink=told["sink"],

@@ -19,7 +19,7 @@ from recon.project.checks import CheckConfig, CheckSpec, Column, Tested
 from recon.project.jdbc import parse_url
 from recon.project.words import Name, Strict, Texts, one_tag, refuse_doubles
 
-Label = Literal["exactly-once", "exactly-once within one checkpoint", "at-least-once", "at-most-once"]
+Label = Literal["exactly-once", "exactly-once within one checkpoint", "at-least-once", "at-most-once", "of each route"]
 
 
 @dataclass(frozen=True, kw_only=True)

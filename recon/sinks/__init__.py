@@ -15,6 +15,8 @@ __all__ = ["BatchSink", "DeltaAppend", "Landed", "app_id", "find_pipeline", "fin
 # The writer of each kind: module and class, which has a class method `of(project, pipeline, sink)`.
 _WRITERS: Mapping[str, str] = {
     "delta": "recon.sinks.delta:DeltaAppend",
+    "jdbc_upsert": "recon.sinks.jdbc:JdbcUpsert",
+    "jdbc_append": "recon.sinks.jdbc:JdbcAppend",
     "kafka": "recon.sinks.kafka:KafkaWriter",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -319,7 +319,8 @@ class SQLServer(Dialect):
 
 def dialect_of(kind: Kind) -> Dialect:
     """The dialect of a kind of database; needs SQLAlchemy."""
-    return {"postgresql": PostgreSQL, "mysql": MySQL, "mssql": SQLServer}[kind]()
+    dialects: Mapping[Kind, type[Dialect]] = {"postgresql": PostgreSQL, "mysql": MySQL, "mssql": SQLServer}
+    return dialects[kind]()
 
 
 __all__ = ["Dialect", "MySQL", "PostgreSQL", "SQLServer", "TableName", "Upsert", "dialect_of"]

@@ -1,0 +1,7 @@
+"""JDBC drivers that fit the local servers, as Maven coordinates for `spark_session(extra_packages=…)`."""
+
+POSTGRES_JDBC = "org.postgresql:postgresql:42.7.7"
+MARIADB_JDBC = "org.mariadb.jdbc:mariadb-java-client:3.5.3"
+# SQL Server's dialect is tried on H2's imitation of it.
+H2 = "com.h2database:h2:2.3.232"
+JDBC_DRIVERS = (POSTGRES_JDBC, MARIADB_JDBC, H2)
