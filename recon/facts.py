@@ -130,7 +130,22 @@ def sink_facts(
         chain_head=judged[-1].entry_hash,
         points=tuple(_points(ledger)),
         partitions=tuple(_partitions(ledger, kafka, findings, now)),
+        guarantee_kept=_kept(guarantee, findings, _proved(results, name)),
     )
+
+
+# What a sink must not show whatever it claims, and what it may show where it claims no more than at-least-once.
+_LOST = {Code.GAP, Code.LOSS, Code.LOSS_RETENTION, Code.SKIPPED, Code.PARTIAL, Code.LEDGER_ORPHAN}
+_TWICE = {Code.DUPLICATE, Code.OVERLAP, Code.REPEATED}
+
+
+def _kept(guarantee: str, findings: Sequence[Finding], proved: bool) -> bool | None:
+    """Whether a sink kept what it claims; None where the checks that tell did not all give their answer."""
+    broken = {"at-least-once": _LOST, "at-most-once": _TWICE}.get(guarantee, _LOST | _TWICE)
+    if any(finding.code in broken for finding in findings):
+        return False
+    doubted = any(finding.level is Level.UNPROVED for finding in findings)
+    return True if proved and not doubted else None
 
 
 def _proved(results: Sequence[CheckResult], sink: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
@@ -65,7 +66,7 @@ def _witnesses(probe: _Probe, project: Project) -> None:
     for pipeline in project.pipelines:
         probe(f"checkpoint of {pipeline.name}", partial(_checkpoint, project, pipeline))
         for sink in pipeline.sinks:
-            probe(f"table of {pipeline.name}.{sink.name}", partial(_table, project, sink))
+            probe(f"table of {pipeline.name}.{sink.name}", partial(_table, project, pipeline, sink))
         probe(f"Kafka for {pipeline.name}", partial(_kafka, project, pipeline))
     probe("ledger", lambda: _ledger(project))
 
@@ -105,11 +106,21 @@ def _checkpoint(project: Project, pipeline: Pipeline) -> str:
     return f"query_id {found.query_id}, {last}"
 
 
-def _table(project: Project, sink: Sink) -> str:
+def _table(project: Project, pipeline: Pipeline, sink: Sink) -> str:
     from recon.evidence import delta_log
+    from recon.ledger.ledger import utc_now
+    from recon.reports.words import plural
+    from recon.sinks import open_sink
     from recon.storage import Storage
 
-    where = project.resolve(sink.target)
+    where = project.location(sink)
+    if not sink.is_delta:
+        record = open_sink(project, pipeline.name, sink).log(since=utc_now() - timedelta(days=1))
+        if not record.recorded:
+            return f"{where} ({sink.kind}) keeps no record of its own; not asked"
+        if not record.exists:
+            raise EvidenceError(f"nothing was written to {where} yet; the first micro-batch does it")
+        return f"{record.location} ({sink.kind}) has {plural(len(record.commits), 'micro-batch')} of the last day"
     latest = delta_log.latest_version(Storage(where, project.storage_options))
     if latest is None:
         raise EvidenceError(f"there is no Delta table at {where}; the first micro-batch creates it")

@@ -263,7 +263,8 @@ class BatchPoint:
 class SinkFacts:
     """What the ledger says of one sink in the audited period.
 
-    The `batches_*` figures add up: proved + refuted + unproved = batches.
+    The `batches_*` figures add up: proved + refuted + unproved = batches. `guarantee_kept` is whether the sink kept what
+    `guarantee` claims, as far as this audit saw it: None where it did not look at all that it takes.
     """
 
     name: str
@@ -281,6 +282,7 @@ class SinkFacts:
     chain_head: str | None
     points: tuple[BatchPoint, ...] = ()
     partitions: tuple[PartitionFacts, ...] = ()
+    guarantee_kept: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

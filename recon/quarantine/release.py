@@ -24,11 +24,11 @@ from recon.checks import registry
 from recon.checks.parts import spark_says
 from recon.errors import ConfigError, SinkError
 from recon.evidence import delta_log
-from recon.ledger import Ledger, open_ledger
+from recon.ledger import Ledger, open_ledger, quarantined
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.ledger.rebuild import recorded
 from recon.model import RELEASES, DeltaCommit, LedgerEntry, ReconStamp
-from recon.project import Pipeline, Project, Sink, load
+from recon.project import DeltaSink, Pipeline, Project, Sink, load
 from recon.quarantine.rows import Asked, RowChecks
 from recon.quarantine.table import ID, OWN, REASONS, RELEASE, QuarantineTable, open_quarantine
 from recon.session import session
@@ -98,6 +98,12 @@ def release(
     if not isinstance(project, Project):
         project = load(project)
     pipe, out = find_sink(project, pipeline, sink)
+    if not isinstance(out, DeltaSink):
+        raise ConfigError(
+            f"pipeline {pipeline}, sink {out.name}: rows can be released into sinks of kind delta, and this one is "
+            f"{out.kind}; repair the rows in {quarantined.location(project, pipeline, out)} and write them through the "
+            "stream's own source"
+        )
     found = spark or session(project)
     return _Desk(project, pipe, out, found, open_ledger(project, found)).release(repair, where, force)
 
