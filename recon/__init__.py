@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
     from recon.compliance import compliance as compliance_report
     from recon.hook import ForeachBatch, foreach_batch, starting_offsets
+    from recon.hook.explain import Explanation, already_processed, explain
     from recon.ledger import Ledger, open_ledger
     from recon.model import CheckResult, Code, Finding, LedgerEntry, Level, RunResult
     from recon.progress import ProgressListener
@@ -39,6 +40,7 @@ __all__ = [
     "Comparison",
     "ConfigError",
     "EvidenceError",
+    "Explanation",
     "Finding",
     "ForeachBatch",
     "GateError",
@@ -56,8 +58,10 @@ __all__ = [
     "SchemaDifference",
     "SinkError",
     "__version__",
+    "already_processed",
     "compare",
     "compliance_report",
+    "explain",
     "foreach_batch",
     "load_project",
     "open_ledger",
@@ -71,6 +75,7 @@ _LATE = {
     "Code": "recon.model:Code",
     "ColumnDifference": "recon.comparison:ColumnDifference",
     "Comparison": "recon.comparison:Comparison",
+    "Explanation": "recon.hook.explain:Explanation",
     "Finding": "recon.model:Finding",
     "ForeachBatch": "recon.hook:ForeachBatch",
     "Ledger": "recon.ledger:Ledger",
@@ -82,8 +87,10 @@ _LATE = {
     "RowDifference": "recon.comparison:RowDifference",
     "RunResult": "recon.model:RunResult",
     "SchemaDifference": "recon.comparison:SchemaDifference",
+    "already_processed": "recon.hook.explain:already_processed",
     "compare": "recon.comparison:compare",
     "compliance_report": "recon.compliance:compliance",
+    "explain": "recon.hook.explain:explain",
     "foreach_batch": "recon.hook:foreach_batch",
     "load_project": "recon.project:load",
     "open_ledger": "recon.ledger:open_ledger",

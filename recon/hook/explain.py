@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from recon.errors import EvidenceError, NewEpochError, ReconError
 from recon.evidence import checkpoint
-from recon.hook.epochs import CLOCKS_APART, RECENT, Batch, Epochs, Life
+from recon.hook.epochs import CLOCKS_APART, RECENT, Batch, Epochs
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import utc_now
 from recon.ledger.rebuild import entry_of, unrecorded
@@ -29,7 +29,7 @@ from recon.model import (
 )
 from recon.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink
-from recon.sinks import Landed, find_pipeline, open_sink
+from recon.sinks import Landed, find_pipeline, find_sink, open_sink
 from recon.storage import Storage
 
 Next = Literal["first start", "replay", "continue", "past", "not planned"]
@@ -115,6 +115,35 @@ def explain(project: Project, pipeline: str, batch_id: int | None = None) -> Exp
     return _Asked(project, find_pipeline(project, pipeline)).explain(batch_id)
 
 
+def already_processed(project: Project, pipeline: str, batch_id: int, sink: str | None = None) -> bool:
+    """Whether a micro-batch that the checkpoint plans is in the sink already, and a replay of it would write nothing.
+
+    A batch_id alone says nothing, since ids start over with a new checkpoint: the ledger is asked for the same epoch,
+    number and offset ranges, and the sink whether it still has them. The hook asks the same before every write.
+
+    Args:
+        project: a loaded recon.yml.
+        pipeline: the pipeline's name.
+        batch_id: a micro-batch that stands in the checkpoint's `offsets`.
+        sink: the sink's name; may be left out when the pipeline has one.
+
+    Raises:
+        ConfigError: there is no such pipeline or sink.
+        EvidenceError: the checkpoint does not have the micro-batch, or a witness cannot be read.
+        NewEpochError: it begins a new epoch whose ranges overlap or miss what the ledger holds.
+    """
+    pipe, out = find_sink(project, pipeline, sink)
+    asked = _Asked(project, pipe)
+    plan = checkpoint.read_batch(asked.storage, batch_id)
+    if not plan.starts_known:
+        raise EvidenceError(
+            f"checkpoint {asked.storage.uri} no longer tells where micro-batch {batch_id} begins; ask for a newer one"
+        )
+    batch = asked._batch(checkpoint.query_id(asked.storage), plan, asked._kafka(plan.ranges))
+    known, _ = asked._known(out, batch)
+    return known is not None and asked._landed(out, known) is not None
+
+
 class _Asked:
     """The witnesses of one pipeline."""
 
@@ -186,7 +215,7 @@ class _Asked:
         if not plan.starts_known:
             said.append(f"offsets/{plan.batch_id - 1} is gone, so where its ranges begin is not known")
         said += _losses(ranges)
-        batch = self._batch(found, plan, kafka)
+        batch = self._batch(found.query_id, plan, kafka)
         sinks = tuple(self._of_replay(sink, batch) for sink in self.pipeline.sinks)
         return self._told("replay", found.query_id, plan.batch_id, plan.planned_at, ranges, sinks, said)
 
@@ -247,25 +276,26 @@ class _Asked:
     # -- what a sink makes of it -----------------------------------------------------------------------------------
 
     def _of_replay(self, sink: Sink, batch: Batch) -> SinkAnswer:
-        entries = self._recent(sink)
-        mine = tuple(e for e in entries if e.query_id == batch.query_id and e.batch_id == batch.batch_id)
+        mine = tuple(e for e in self._recent(sink) if e.query_id == batch.query_id and e.batch_id == batch.batch_id)
         try:
-            restored = self._unrecorded(sink, entries)
-            epochs = Epochs(self.ledger, self.pipeline.name, sink, self.storage.uri, (*entries, *restored))
-            life = epochs.settle(batch)
-            if life.replays is None:
+            known, restored = self._known(sink, batch)
+            if known is None:
                 return self._answer(sink, "write", self._said_of_write(sink), mine)
-            return self._of_known(sink, batch, life, life.replays in restored, mine)
+            return self._of_known(sink, known, restored, mine)
         except NewEpochError as error:
             return self._answer(sink, "stop", f"stops the query: {error}", mine)
         except ReconError as error:
             return self._answer(sink, "unknown", f"cannot be told: {error}", mine)
 
-    def _of_known(
-        self, sink: Sink, batch: Batch, life: Life, restored: bool, mine: tuple[LedgerEntry, ...]
-    ) -> SinkAnswer:
-        known = life.replays
-        assert known is not None
+    def _known(self, sink: Sink, batch: Batch) -> tuple[LedgerEntry | None, bool]:
+        """The entry that a replay meets, and whether it is yet to be restored from the sink's record."""
+        entries = self._recent(sink)
+        restored = self._unrecorded(sink, entries)
+        epochs = Epochs(self.ledger, self.pipeline.name, sink, self.storage.uri, (*entries, *restored))
+        known = epochs.settle(batch).replays
+        return known, known in restored
+
+    def _of_known(self, sink: Sink, known: LedgerEntry, restored: bool, mine: tuple[LedgerEntry, ...]) -> SinkAnswer:
         landed = self._landed(sink, known)
         version = "" if known.sink_version is None else f" as version {known.sink_version}"
         if landed is None:
@@ -392,7 +422,7 @@ class _Asked:
         except ReconError as error:
             return Unavailable("kafka", str(error))
 
-    def _batch(self, found: CheckpointWitness, plan: CheckpointBatch, kafka: KafkaWitness | Unavailable) -> Batch:
+    def _batch(self, query_id: str, plan: CheckpointBatch, kafka: KafkaWitness | Unavailable) -> Batch:
         """The micro-batch as the hook will identify it."""
         topics = {} if isinstance(kafka, Unavailable) else kafka.topics
         ids: Mapping[str, str | None] = {name: topic.topic_id for name, topic in topics.items()}
@@ -405,7 +435,7 @@ class _Asked:
             start = min(log.log_start if log is not None else 0, end)
             ranges.append(OffsetSpan(topic, ids.get(topic), partition, start, end, source))
         return Batch(
-            query_id=found.query_id,
+            query_id=query_id,
             run_id=None,
             batch_id=plan.batch_id,
             ranges=tuple(ranges),
@@ -470,4 +500,4 @@ def _at(planned_at: datetime | None) -> str:
     return "" if planned_at is None else f" at {planned_at:%Y-%m-%d %H:%M:%S}Z"
 
 
-__all__ = ["Explanation", "RangeHeld", "SinkAnswer", "explain"]
+__all__ = ["Explanation", "RangeHeld", "SinkAnswer", "already_processed", "explain"]

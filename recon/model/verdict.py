@@ -263,8 +263,8 @@ class BatchPoint:
 class SinkFacts:
     """What the ledger says of one sink in the audited period.
 
-    The `batches_*` figures add up: proved + refuted + unproved = batches. `guarantee_kept` is whether the sink kept what
-    `guarantee` claims, as far as this audit saw it: None where it did not look at all that it takes.
+    The `batches_*` figures add up: proved + refuted + unproved = batches. `guarantee_kept` is whether the sink kept
+    what `guarantee` claims, as far as this audit saw it: None where it did not look at all that it takes.
     """
 
     name: str

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from recon.hook.explain import Explanation, _held, _losses, explain
+from recon.errors import EvidenceError, NewEpochError
+from recon.hook.explain import Explanation, _held, _losses, already_processed, explain
 from recon.ledger import open_ledger
 from recon.model import KafkaWitness, LedgerEntry, ReconStamp, Unavailable, dump_stamp, offsets_text
 from recon.offsets import OffsetSpan
@@ -124,6 +125,18 @@ def test_a_replay_whose_entry_a_crash_left_out_is_restored(stage: Stage) -> None
     (answer,) = stage.explain().sinks
     assert (answer.does, answer.entries) == ("restore", ())
     assert len(open_ledger(stage.project).entries()) == 1, "explain writes nothing"
+
+
+def test_already_processed_asks_for_epoch_number_and_ranges(stage: Stage) -> None:
+    stage.checkpoint(planned=3, committed=1)
+    stage.commits(entry(0), entry(1))
+    stage.entered(entry(0))
+    assert [already_processed(stage.project, "orders", n) for n in range(3)] == [True, True, False]
+    with pytest.raises(EvidenceError, match="no offsets/9"):
+        already_processed(stage.project, "orders", 9)
+    stage.checkpoint(planned=1, committed=0, query="q-2")  # another checkpoint's micro-batch 0 is another one
+    with pytest.raises(NewEpochError, match="overlap"):
+        already_processed(stage.project, "orders", 0)
 
 
 def test_a_replay_that_the_table_lost_is_written_again(stage: Stage) -> None:
