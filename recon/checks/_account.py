@@ -7,10 +7,11 @@ and quarantined) are as many as offsets, nothing is left to explain and no row n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from recon.checks._coverage import Coverage, Key, Stretch, coverage, widths
+from recon.checks._operators import Operators
 from recon.model import EntryHead, LedgerSlice
 from recon.offsets import Spans
 
@@ -21,7 +22,8 @@ class Counted(NamedTuple):
     `deficit`: offsets that no counted row accounts for; None when counts cannot say. `dropped`: rows recorded as
     filtered within the entry's own ranges; None when unknown (also where trimming dropped rows of other entries).
     `explodes`: the transform made more rows than it read, so counts prove nothing. `surplus`: more rows than offsets,
-    and no transform to make them. `quarantined`: rows put aside.
+    and no transform to make them. `quarantined`: rows put aside. `fell`: rows that the query's state let fall, which
+    are part of `dropped`.
     """
 
     deficit: int | None
@@ -29,6 +31,7 @@ class Counted(NamedTuple):
     explodes: bool
     surplus: int
     quarantined: int = 0
+    fell: int = 0
 
     @property
     def proved(self) -> bool:
@@ -57,11 +60,15 @@ class Account:
         covered: where they lie.
         counted: counts per judged entry, in reading order, replays left out.
         transforms: whether the writer filters or makes rows, as far as entries show.
+        operators: what is known of state between source and sink.
+        width: offsets per entry of the slice.
     """
 
     covered: Coverage
     counted: Mapping[int, Counted]
     transforms: bool
+    operators: Operators = field(default_factory=Operators)
+    width: Sequence[int] = ()
 
     @property
     def open(self) -> list[int]:
@@ -109,8 +116,9 @@ class Account:
                     row += 1
 
 
-def account(ledger: LedgerSlice) -> Account:
+def account(ledger: LedgerSlice, operators: Operators | None = None) -> Account:
     """Counts the entries of a slice."""
+    operators = operators or Operators()
     covered = coverage(ledger)
     width = widths(ledger)
     aside = _quarantined(covered)
@@ -120,10 +128,10 @@ def account(ledger: LedgerSlice) -> Account:
         if not head.is_release
     )
     counted = {
-        entry: _count(ledger.heads[entry], width[entry], aside[entry], transforms=transforms)
+        entry: _count(ledger.heads[entry], width[entry], aside[entry], transforms=transforms, operators=operators)
         for entry in covered.judged_entries()
     }
-    return Account(covered, counted, transforms)
+    return Account(covered, counted, transforms, operators, width)
 
 
 def _quarantined(covered: Coverage) -> list[int]:
@@ -145,14 +153,24 @@ def _trimmed(head: EntryHead, width: int, aside: int) -> bool:
     return head.rows_read is not None and head.rows_read > width and head.rows_read != _put(head, aside)
 
 
-def _count(head: EntryHead, width: int, aside: int, *, transforms: bool) -> Counted:
+def _count(head: EntryHead, width: int, aside: int, *, transforms: bool, operators: Operators) -> Counted:
     trimmed, put, read = _trimmed(head, width, aside), _put(head, aside), head.rows_read
     dropped = None if trimmed else head.rows_filtered
+    fell = 0
+    if operators.keeps_state(head):
+        # What foreachBatch was given is what came out of the state, and `rows_read` counts that.
+        known = operators.fell(head, put if read is None else read)
+        if known is None:
+            return Counted(None, None, operators.makes_rows(head), 0, aside)
+        fell = known
+        if dropped is not None or not transforms:
+            dropped = (dropped or 0) + fell
     if put is None:
-        return Counted(None, dropped, False, 0, aside)
+        return Counted(None, dropped, False, 0, aside, fell)
     total = put + (dropped or 0)
     transformed = transforms if read is None else read != put
     if total > width:
-        return Counted(None if transformed else 0, dropped, transformed, 0 if transformed else total - width, aside)
-    explodes = read is not None and not trimmed and total > read
-    return Counted(None if explodes else width - total, dropped, explodes, 0, aside)
+        surplus = 0 if transformed else total - width
+        return Counted(None if transformed else 0, dropped, transformed, surplus, aside, fell)
+    explodes = read is not None and not trimmed and total - fell > read
+    return Counted(None if explodes else width - total, dropped, explodes, 0, aside, fell)

@@ -134,7 +134,7 @@ class LagTrend(EvidenceCheck):
 
     test: ClassVar[str] = "lag_trend"
     needs: ClassVar[Sequence[str]] = ("progress",)
-    uses: ClassVar[Sequence[str]] = ("kafka", "ledgers")
+    uses: ClassVar[Sequence[str]] = ("kafka", "progress_offsets")
     scope: ClassVar[str] = "pipeline"
 
     warn_if_within: Period | None = _DAY

@@ -12,6 +12,7 @@ from recon.checks._account import Account, Piece, account
 from recon.checks._coverage import Key, Stretch
 from recon.checks._findings import Findings, ledger_of, named, no_entries, offsets, plural, quiet, some
 from recon.checks._history import alive, changes_rows, is_restore, rows_lost
+from recon.checks._operators import operators_of
 from recon.checks.base import EvidenceCheck
 from recon.model import (
     RELEASES,
@@ -41,10 +42,16 @@ class SourceRows(EvidenceCheck):
     read_committed reader tell aborted records and transaction markers from lost ones. A whole period without
     a deficit needs neither Spark nor Kafka.
 
+    Where the query keeps state, what came out of it is not what was read. Rows that deduplication let fall are known
+    from Spark's own counts, if `recon.ProgressListener` recorded them ([progress](progress.md)) and they add up with
+    the rows that came out; without them offsets that have no row are neither lost nor explained.
+
     It needs the ledger; for deficits the rows with `_source_topic`, `_source_partition`, `_source_offset`, and a broker
     that still holds the range. Without them the answer is "could not be proved", never pass.
 
     Codes:
+        ATTESTED_ONLY: the rows carry no source offsets because the query keeps state (an aggregate, a join): Spark's
+            progress says that every offset was read, and what became of them cannot be told row by row (warns).
         GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered; or
             the commit wrote a row for every offset, and rows are missing now; or a release took the row from
             quarantine, and neither the sink has it nor did the repair drop it.
@@ -56,6 +63,7 @@ class SourceRows(EvidenceCheck):
         UNSTAMPED: rows that no ledger entry accounts for (warns).
         EXPLAINED: how many offsets per partition have no row for a lawful reason: transaction markers (control),
             aborted, compacted, filtered, quarantined (a row that waits in the quarantine table carries them).
+        INFLIGHT: micro-batches of the last minutes whose progress is not recorded yet.
         INCONCLUSIVE: offsets that nobody could be asked about, or whose micro-batch does not say what it filtered;
             offsets of rows that a release claimed and did not enter in the ledger.
 
@@ -67,13 +75,13 @@ class SourceRows(EvidenceCheck):
 
     test: ClassVar[str] = "source_rows"
     needs: ClassVar[Sequence[str]] = ("ledgers",)
-    uses: ClassVar[Sequence[str]] = ("kafka", "delta", "quarantine")
+    uses: ClassVar[Sequence[str]] = ("kafka", "delta", "quarantine", "checkpoint", "progress")
     scope: ClassVar[str] = "sink"
 
     def wants_rows(self, witnesses: Witnesses) -> bool:
         """Whether counts leave something open, offsets were read twice, or rows were removed since."""
         ledger = ledger_of(witnesses)
-        return ledger is not None and bool(_reasons(account(ledger), witnesses))
+        return ledger is not None and bool(_reasons(account(ledger, operators_of(witnesses)), witnesses))
 
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
         """Offsets without a row, but for those that recorded filtering explains.
@@ -84,7 +92,7 @@ class SourceRows(EvidenceCheck):
         ledger, rows = ledger_of(witnesses), witnesses.rows
         if ledger is None or isinstance(rows, Unavailable) or not rows.has_source_columns:
             return {}
-        trial = _Trial(witnesses, ledger, account(ledger), rows)
+        trial = _Trial(witnesses, ledger, account(ledger, operators_of(witnesses)), rows)
         asked = {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in trial.unexplained.items()}
         if witnesses.isolation_level == "read_uncommitted":
             return {where: trial.ranges[where] for where in asked}
@@ -95,7 +103,7 @@ class SourceRows(EvidenceCheck):
         ledger = ledger_of(witnesses)
         if ledger is None:
             return no_entries(witnesses)
-        counts = account(ledger)
+        counts = account(ledger, operators_of(witnesses))
         reasons = _reasons(counts, witnesses)
         rows = witnesses.rows
         readable = isinstance(rows, RowsWitness) and rows.has_source_columns
@@ -116,10 +124,20 @@ class SourceRows(EvidenceCheck):
                 f" or explained ({plural(missing, 'offset')} without a row)" if missing else ""
             )
         verdict = findings.verdict(
-            message, batches=batches, proved_by_counts=proved, offsets_without_row=missing, explained=explained
+            message,
+            batches=batches,
+            proved_by_counts=proved,
+            offsets_without_row=missing,
+            explained=explained,
+            dropped_by_state=sum(counted.fell for counted in counts.counted.values()),
         )
         if readable or not reasons:
             return verdict
+        if isinstance(rows, RowsWitness):
+            attested = _attested(counts, witnesses, findings)
+            reasons = _reasons(counts, witnesses, attested)
+            if not reasons:
+                return findings.verdict(message, **verdict.evidence)
         if verdict.failures:  # refuted, and the rest is open
             return replace(verdict, evidence={**verdict.evidence, "unread": "; ".join(reasons)})
         return _without_rows(verdict, rows, reasons, f"{proved:,} of {batches:,} micro-batches are proved by counts; ")
@@ -137,17 +155,44 @@ def _without_rows(verdict: Verdict, rows: RowsWitness | Unavailable, reasons: Se
     return replace(verdict, unproved=said, message=said)
 
 
-def _reasons(counts: Account, witnesses: Witnesses) -> list[str]:
+def _attested(counts: Account, witnesses: Witnesses, findings: Findings) -> frozenset[int]:
+    """Open entries of a query with state of which Spark says that it read every offset, or will say so soon."""
+    heads, operators = counts.covered.slice.heads, counts.operators
+    stateful = [entry for entry in counts.open if operators.keeps_state(heads[entry])]
+    read = [entry for entry in stateful if operators.read_whole(heads[entry], counts.width[entry])]
+    if read:
+        findings.add(
+            Code.ATTESTED_ONLY,
+            f"{plural(len(read), 'micro-batch')} ({some(named(heads[e]) for e in read)}): the query keeps state, and "
+            "its rows carry no source offsets; Spark reports that every offset was read, and what the state made of "
+            "them no count can tell",
+        )
+    return frozenset((*read, *_awaited(stateful, counts, witnesses, findings)))
+
+
+def _awaited(entries: Iterable[int], counts: Account, witnesses: Witnesses, findings: Findings) -> list[int]:
+    """Entries whose progress is not recorded yet; told once."""
+    heads = counts.covered.slice.heads
+    found = sorted({entry for entry in entries if counts.operators.awaited(heads[entry], witnesses)})
+    if found:
+        findings.add(
+            Code.INFLIGHT,
+            f"{plural(len(found), 'micro-batch')} ({some(named(heads[e]) for e in found)}): Spark's progress is not "
+            "recorded yet; the next audit looks at them again",
+        )
+    return found
+
+
+def _reasons(counts: Account, witnesses: Witnesses, attested: frozenset[int] = frozenset()) -> list[str]:
     """Why the ledger's counts are not enough; empty when they are."""
     found = []
     heads = counts.covered.slice.heads
-    if counts.open:
-        deficits = [counts.counted[entry].deficit for entry in counts.open]
+    left = [entry for entry in counts.open if entry not in attested]
+    if left:
+        deficits = [counts.counted[entry].deficit for entry in left]
         known = sum(deficit for deficit in deficits if deficit)
         of = f"{plural(known, 'offset')} without a counted row" if known else "rows that counts cannot tell"
-        found.append(
-            f"{plural(len(counts.open), 'micro-batch')} ({some(named(heads[e]) for e in counts.open)}) with {of}"
-        )
+        found.append(f"{plural(len(left), 'micro-batch')} ({some(named(heads[e]) for e in left)}) with {of}")
     twice = sum(spans.size for spans in counts.overlaps().values())
     if twice:
         found.append(f"{plural(twice, 'offset')} were read twice")
@@ -431,10 +476,16 @@ class _Trial:
         """Records that both readers see and no row carries: filtered, if their micro-batch says so, else lost."""
         lost: list[Piece] = []
         undecided: list[Piece] = []
+        in_state: list[Piece] = []
+        awaited = set(_awaited(sought, self.counts, self.witnesses, self.findings))
         for entry, pieces in sought.items():
             dropped = self.counts.counted[entry].dropped
             count = sum(piece.end - piece.start for piece in pieces)
-            if dropped is None and (self.counts.transforms or self._only_rebuilt()):
+            if dropped is None and entry in awaited:
+                continue
+            if dropped is None and self.counts.operators.keeps_state(self.ledger.heads[entry]):
+                in_state += pieces
+            elif dropped is None and (self.counts.transforms or self._only_rebuilt()):
                 undecided += pieces
             elif count <= (dropped or 0):
                 for piece in pieces:
@@ -446,6 +497,12 @@ class _Trial:
             Code.INCONCLUSIVE,
             undecided,
             "are in no row and in Kafka, and the micro-batch does not say how many it filtered",
+        )
+        self._tell(
+            Code.INCONCLUSIVE,
+            in_state,
+            "are in no row and in Kafka: the query keeps state, and how many rows that let fall was not recorded; add "
+            "recon.ProgressListener to the session",
         )
         recorded = (
             "are in Kafka and were read past, and no row carries them nor does the micro-batch say it dropped them"
@@ -506,6 +563,8 @@ class _Trial:
             for group in groups:
                 self._judge_group(where, group, lives)
             if sum(group.present.size for group in groups) > self.present[where].size:
+                if self._lawfully_again(where):
+                    continue
                 twice = Spans.of(span for span, depth in _depths(groups) if depth > lives)
                 if lives > 1:
                     twice = twice.union(Spans.of(s for s, d in _depths(groups) if d > 1).minus(self._recurring(where)))
@@ -513,6 +572,11 @@ class _Trial:
                 self._tell(
                     _doubled(self.witnesses), self.counts.pieces(self.stretches[where], twice.intersect(mine)), said
                 )
+
+    def _lawfully_again(self, where: TopicPartition) -> bool:
+        """Whether a record may be in the rows of several micro-batches: a join gives it again with each partner."""
+        entries = {piece.entry for piece in self.counts.pieces(self.stretches[where], self.ranges[where])}
+        return any(self.counts.operators.makes_rows(self.ledger.heads[entry]) for entry in entries)
 
     def _judge_group(self, where: TopicPartition, group: RowGroup, lives: int) -> None:
         """Rows of one batch_id that share an offset; two epochs may hide behind one batch_id."""

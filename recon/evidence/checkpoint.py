@@ -1,7 +1,8 @@
 """The checkpoint witness: what Structured Streaming itself wrote down about each micro-batch.
 
 `metadata` holds the query_id, `offsets/<N>` the end offsets planned for micro-batch N, `commits/<N>` says
-that N finished, `sources/<i>/0` the offsets at which source i began. Nothing is ever written here.
+that N finished, `sources/<i>/0` the offsets at which source i began, `state/<i>` what stateful operator i keeps.
+Nothing is ever written here.
 
 Formats, from Spark's sources:
 
@@ -94,7 +95,13 @@ def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitnes
         _batch(storage, plan, plans.get(batch_id - 1), initial, index, committed=batch_id in committed)
         for batch_id, plan in plans.items()
     ]
-    return CheckpointWitness(location=storage.uri, query_id=query, batches=batches, sources=max(len(names), 1))
+    return CheckpointWitness(
+        location=storage.uri,
+        query_id=query,
+        batches=batches,
+        sources=max(len(names), 1),
+        stateful=any(name.isdecimal() for name in storage.names("state")),
+    )
 
 
 def read_batch(storage: Storage, batch_id: int) -> CheckpointBatch:

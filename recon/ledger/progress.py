@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TIME = "started_at"  # of the trigger
 _NO_WATERMARK = datetime(1970, 1, 1, tzinfo=UTC)  # what Spark says before it has seen an event time
-_SAMPLES = 64
+_SAMPLES = 16
 
 # durationMs of Spark's progress, and our column of each.
 DURATIONS = {

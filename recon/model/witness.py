@@ -87,12 +87,16 @@ class CheckpointBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointWitness:
-    """A Structured Streaming checkpoint: its query_id and the micro-batches it still holds, ascending."""
+    """A Structured Streaming checkpoint: its query_id and the micro-batches it still holds, ascending.
+
+    `stateful` says whether the query keeps state there.
+    """
 
     location: str
     query_id: str
     batches: Sequence[CheckpointBatch]
     sources: int = 1
+    stateful: bool = False
 
     @property
     def last(self) -> CheckpointBatch | None:

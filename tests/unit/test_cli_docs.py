@@ -32,7 +32,19 @@ def _section(command: str) -> str:
 
 
 def test_there_are_the_commands_we_promise() -> None:
-    alone = ["audit", "retry", "failures show", "list", "report", "compliance", "compare", "offsets", "init", "debug"]
+    alone = [
+        "audit",
+        "retry",
+        "failures show",
+        "list",
+        "report",
+        "compliance",
+        "compare",
+        "offsets",
+        "init",
+        "debug",
+        "advise",
+    ]
     alone += ["explain", "sinks"]
     ledger = [f"ledger {c}" for c in ("show", "verify", "rebuild", "compact")]
     local = [f"local kafka {c}" for c in ("start", "stop")]
