@@ -165,12 +165,16 @@ class ProgressListener(StreamingQueryListener):
 
     def _tidy(self) -> None:
         store = self._opened()
-        if self._appends % _COMPACT_EVERY == 0:
+        # Also at the first append: a query that is started for every micro-batch never comes to the hundredth.
+        many = self._appends % _COMPACT_EVERY == 1 and store.small_files() > _COMPACT_EVERY
+        if many:
             store.compact()
         last = last_day_to_forget(datetime.now(UTC), self._keep_days)
         if self._forgot != last:
             self._forgot = last
-            store.forget(last)
+            many = many or any(day <= last for day in store.dates())
+        if many:
+            store.forget(last)  # and the files that were merged
 
     def _opened(self) -> Store:
         if self._store is None:
@@ -187,12 +191,13 @@ class ProgressListener(StreamingQueryListener):
         """(cores, Spark's version); asked once."""
         if self._session is None:
             spark = self._spark()
-            cores = None
+            if spark is None:
+                return None, None
             try:
-                cores = None if spark is None else int(spark.sparkContext.defaultParallelism)
+                cores = int(spark.sparkContext.defaultParallelism)
             except Exception:  # Spark Connect has no SparkContext, and says so in several ways
-                log.debug("the number of cores is unknown", exc_info=True)
-            self._session = cores, None if spark is None else spark.version
+                cores = None
+            self._session = cores, spark.version
         return self._session
 
     # -- whose query it is ---------------------------------------------------------------------------

@@ -328,6 +328,15 @@ def test_old_days_go_with_the_first_append_of_a_day(tmp_path: Path) -> None:
     assert len(rows(of)) == 2, "looked at once a day"
 
 
+def test_many_small_appends_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next process, too: a query that is started for every micro-batch appends once in each."""
+    monkeypatch.setattr("recon.progress._COMPACT_EVERY", 5)
+    of = project(tmp_path, "plain")
+    for n in range(6):
+        ProgressListener(of, every=1).record(event("plain", 1, batchId=n))
+    assert open_progress(of).small_files() == 1 and len(rows(of)) == 6
+
+
 def test_a_torn_table_is_told(tmp_path: Path) -> None:
     of = project(tmp_path)
     append_progress(open_progress(of), [row_of(event("plain", 0), "p")])
