@@ -6,13 +6,13 @@ pipeline's answer does not rest on them. Too little history is *skipped*, with w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, NamedTuple
 
 from recon.checks._findings import Findings, Period, plural
-from recon.checks._trend import Trend, median, quantile, trend
+from recon.checks._trend import Trend, median, trend
 from recon.checks.base import EvidenceCheck
 from recon.model import Code, KafkaWitness, Unavailable, Verdict, Witnesses
 from recon.model.progress import BatchProgress, ProgressWitness, TopicPartition
@@ -498,11 +498,6 @@ def _length(seconds: float) -> str:
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def spread(values: Sequence[float]) -> Mapping[str, float]:
-    """Median and 95th percentile, as evidence."""
-    return {"median": median(values), "p95": quantile(values, 0.95)}
 
 
 __all__ = ["Forecast", "KeptUp", "LagTrend", "StateGrowth", "Throughput", "forecast", "kept_up"]

@@ -68,8 +68,9 @@ def _print(found: Sequence[Advice]) -> None:
             told = advice.pipeline
             console.print(Text(f"pipeline {told}", style="bold"))
         mark, style = _MARKS[advice.says]
-        console.print(Text.assemble((f"  {mark:<8}", style), (advice.rule, "bold"), f"  {advice.recommendation}"))
-        console.print(Padding(Text(advice.because, style="dim"), (0, 0, 0, 10)))
+        console.print(Text.assemble((f"  {mark:<8}", style), (advice.rule, "bold")))
+        console.print(Padding(Text(advice.recommendation), (0, 0, 0, 10), expand=False))
+        console.print(Padding(Text(advice.because, style="dim"), (0, 0, 0, 10), expand=False))
 
 
 def _length(text: str) -> timedelta:

@@ -16,10 +16,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from recon.advise import advise
 from recon.ledger.progress import open_progress, read_progress
-from recon.model import ProgressWitness
+from recon.model import RUNNING, ProgressWitness
 from recon.progress import ProgressListener
-from tests.cases.lake import Lake, failing, findings, statuses
+from tests.cases.lake import EVIDENCE, Lake, failing, findings, statuses
 
 MakeLake = Callable[..., Lake]
 
@@ -229,12 +230,18 @@ def test_a_stream_stream_join(make_lake: MakeLake, topic: Callable[..., str]) ->
 
 
 def test_processing_time_trigger(make_lake: MakeLake) -> None:
-    lake = make_lake()
+    lake = make_lake(checks=(*EVIDENCE, *RUNNING))
     lake.produce(30)
     with listening(lake):
         run(lake, stream(lake, per_trigger=10), rows=30, idle=2)
-    assert [b.batch_id for b in progress(lake).batches] == [0, 1, 2], "idle triggers leave no row"
-    assert [b.lag for b in progress(lake).batches] == [20, 10, 0]
-    assert {b.cores for b in progress(lake).batches} == {lake.spark.sparkContext.defaultParallelism}
+    told = progress(lake).batches
+    assert [b.batch_id for b in told] == [0, 1, 2], "idle triggers leave no row"
+    assert [b.lag for b in told] == [20, 10, 0]
+    assert {b.cores for b in told} == {lake.spark.sparkContext.defaultParallelism}
     found = lake.audit()
     assert failing(found) == set() and found.pipelines[0].answer == "complete"
+    assert [statuses(found)[check] for check in RUNNING] == ["skipped"] * 3, "three micro-batches are no history"
+    advice = {a.rule: a for a in advise(lake.project)}
+    assert advice["fail_on_data_loss"].says == "keep"
+    assert advice["fail_on_data_loss"].figures["retention_seconds"] == 7 * 86_400, "the broker's own default"
+    assert advice["max_offsets_per_trigger"].says == "unknown"

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +18,16 @@ from recon.checks.progress import LagTrend, StateGrowth, Throughput, kept_up
 from recon.checks.registry import build
 from recon.checks.runner import run_evidence
 from recon.facts import PROOF, answer
+from recon.ledger import open_ledger
+from recon.ledger.results import append_run
 from recon.model import Code, KafkaWitness, PreviousAudit, Unavailable, Verdict, Witnesses
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
 from recon.project import CheckConfig, CheckSpec
 from tests.unit import builders
+from tests.unit.ledger_entries import project
 from tests.unit.test_facts_answer import ran
+from tests.unit.test_results import NOW as AUDITED
+from tests.unit.test_results import audited_to, left, replace_period, run
 
 BEGIN = builders.NOW - timedelta(hours=6)
 HOUR = 3600.0
@@ -43,12 +49,12 @@ def batch(n: int, **fields: Any) -> BatchProgress:
     return BatchProgress(**{**made, **fields})
 
 
-def progress(batches: Sequence[BatchProgress], **offsets: Any) -> ProgressWitness:
+def recorded(batches: Sequence[BatchProgress], **offsets: Any) -> ProgressWitness:
     return ProgressWitness(location="lake/progress", batches=batches, **offsets)
 
 
 def given(batches: Sequence[BatchProgress], **fields: Any) -> Witnesses:
-    return replace(builders.witnesses(), sink=None, **{"progress": progress(batches), **fields})
+    return replace(builders.witnesses(), sink=None, **{"progress": recorded(batches), **fields})
 
 
 def status(verdict: Verdict) -> str:
@@ -178,7 +184,7 @@ def sampled(batches: Sequence[BatchProgress]) -> ProgressWitness:
         return SourceOffsets(start={}, end={key: end}, latest={key: end + (batches[place].lag or 0)})
 
     last = len(batches) - 1
-    return progress(batches, offsets={0: at(0), last: at(last)})
+    return recorded(batches, offsets={0: at(0), last: at(last)})
 
 
 def broker(batches: Sequence[BatchProgress], log_start: int, age: timedelta, retention_ms: int | None) -> KafkaWitness:
@@ -394,3 +400,22 @@ def test_how_the_stream_runs_does_not_decide_whether_data_arrived() -> None:
     proved = [ran(names[0]) for names in PROOF]
     slow = [ran("throughput", "fail"), ran("lag_trend", "fail", Code.LOSS_AHEAD), ran("state_growth", "skipped")]
     assert answer([*proved, *slow], ["s"])[0] == answer(proved, ["s"])[0] == "complete"
+
+
+def test_a_skipped_trend_does_not_hold_up_the_period_of_the_next_audit(tmp_path: Path) -> None:
+    store = open_ledger(project(tmp_path)).results
+    made = run(AUDITED, ledger_integrity="pass", source_rows="pass", lag_trend="skipped", throughput="error")
+    append_run(store, replace_period(made, None))
+    assert audited_to(store) == AUDITED
+
+
+def test_the_next_audit_knows_an_earlier_log_start(tmp_path: Path) -> None:
+    """The oldest of the last two days: a longer way makes a better rate."""
+    store = open_ledger(project(tmp_path)).results
+    for hours, start in ((72, 10), (30, 500), (2, 900)):
+        made = run(AUDITED - timedelta(hours=hours), lag_trend="pass")
+        told = replace(made.results[0], evidence={"log_starts": [["orders", 0, start]]})
+        append_run(store, replace(made, results=(told,)))
+    found = left(store)
+    assert found is not None
+    assert found.log_starts == {("orders", 0): (AUDITED - timedelta(hours=30), 500)}
