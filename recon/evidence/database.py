@@ -156,8 +156,9 @@ class Database:
         return {**arguments, **login, **self.driver_options}
 
     def mask(self, text: str) -> str:
-        """The text without the password."""
-        return text.replace(self.password, "***") if self.password else text
+        """The text without the password, and without the URL, which may come from the environment, too."""
+        text = text.replace(self.password, "***") if self.password else text
+        return re.sub(r"jdbc:\w+:\S+", "jdbc:***", text)
 
     def reason(self, error: BaseException) -> str:
         """What the database says, on one line, without the statement and without secrets."""
@@ -218,14 +219,14 @@ _WORDS: tuple[tuple[Trouble, str], ...] = (
     ("login", r"database \"[^\"]*\" does not exist|Unknown database|no pg_hba\.conf entry"),
     ("denied", r"permission denied|command denied|permission was denied"),
     ("again", r"deadlock|could not serialize|Lock wait timeout"),
-    ("connection", r"connection[^.\n]{0,80}(refused|closed|reset|terminated|lost|timed out|unexpectedly|failed)"),
-    ("connection", r"terminating connection|server closed the connection|Communications link failure|Broken pipe"),
-    ("connection", r"the database system is |Server shutdown in progress|An I/O error occurred|Socket error"),
-    ("connection", r"SQLNonTransientConnectionException|AdminShutdown|ConnectionTimeout|Can't connect to"),
     ("null", r"violates not-null|cannot be null|Cannot insert the value NULL"),
     ("no_table", r"relation \"[^\"]*\" does not exist|Table '[^']*' doesn't exist|Invalid object name"),
     ("value", r"value too long|Data too long|out of range|invalid input syntax|Incorrect \w+ value|would be truncated"),
     ("value", r"invalid byte sequence|\b0x00\b|numeric field overflow|Data truncat|is of type .* but expression"),
+    ("connection", r"connection[^\n]{0,80}(refused|closed|reset|terminated|lost|timed out|unexpectedly|failed)"),
+    ("connection", r"terminating connection|server closed the connection|Communications link failure|Broken pipe"),
+    ("connection", r"the database system is |Server shutdown in progress|An I/O error occurred|Socket error"),
+    ("connection", r"SQLNonTransientConnectionException|AdminShutdown|ConnectionTimeout|Can't connect to"),
 )
 
 

@@ -153,8 +153,7 @@ class JdbcSink(BatchSink):
         url = database.url
         if database.product == "mariadb" and database.java_driver.startswith("org.mariadb."):
             # Spark knows how MySQL quotes names, and for `jdbc:mariadb:` would take "name" for a text.
-            url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1)
-            options.setdefault("permitMysqlScheme", "true")
+            url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1) + ("&" if "?" in url else "?") + "permitMysqlScheme"
         if database.kind == "mysql":
             # No server setting makes it cut off what is too long; instants are told in UTC.
             ours = "sql_mode=CONCAT(@@sql_mode,',STRICT_ALL_TABLES'),time_zone='+00:00'"

@@ -1,0 +1,138 @@
+"""The SQL of each dialect: parsed by sqlglot, names quoted, and where the text itself matters, the text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlglot
+from pyspark.sql import types as t
+from sqlglot import exp
+
+from recon.evidence.database import Kind
+from recon.evidence.jdbc_ledger import ledger_table
+from recon.sinks.dialects import TableName, Upsert, dialect_of
+
+KINDS: dict[Kind, str] = {"postgresql": "postgres", "mysql": "mysql", "mssql": "tsql"}
+WHAT = Upsert(
+    target=TableName("orders", "shop"),
+    stage=TableName("recon_stage_1", "shop"),
+    columns=("id", "select", "at", "_batch_id"),
+    keys=("id",),
+    update=("select", "at", "_batch_id"),
+    latest=("at", "_source_offset"),
+)
+EVIL = 'a"b`c]d; DROP TABLE x'
+
+
+def one(sql: str, kind: Kind) -> Any:
+    """The one statement that the text is."""
+    found = sqlglot.parse(sql, read=KINDS[kind])
+    assert len([statement for statement in found if statement is not None]) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("newer", [None, "at"])
+def test_the_upsert_is_one_statement(kind: Kind, newer: str | None) -> None:
+    dialect = dialect_of(kind)
+    what = replace(WHAT, newer_wins=newer)
+    statement = one(dialect.upsert(what), kind)
+    assert isinstance(statement, exp.Merge if kind == "mssql" else exp.Insert)
+    assert {table.name for table in statement.find_all(exp.Table)} >= {"orders", "recon_stage_1"}
+    window = statement.find(exp.Window)
+    assert window is not None and [c.name for c in window.args["partition_by"]] == ["id"]
+    assert [o.this.name for o in window.args["order"].expressions] == ["at", "_source_offset"]
+    assert all(o.args["desc"] for o in window.args["order"].expressions)
+    assert (">=" in dialect.upsert(what)) == (newer is not None)
+    for sql in (
+        dialect.create_stage(what.stage, what.target, what.columns),
+        dialect.insert(what.target, what.stage, what.columns),
+        dialect.taken(what, ["_batch_id"]),
+        dialect.drop(what.stage),
+    ):
+        one(sql, kind)
+
+
+def test_tsql() -> None:
+    dialect = dialect_of("mssql")
+    columns, stage = "[id], [select], [at], [_batch_id]", "[shop].[recon_stage_1]"
+    number = "ROW_NUMBER() OVER (PARTITION BY [id] ORDER BY [at] DESC, [_source_offset] DESC) AS recon_nth"
+    one_per_key = f"SELECT {columns} FROM (SELECT {columns}, {number} FROM {stage}) AS recon_one WHERE recon_nth = 1"
+    assert dialect.upsert(replace(WHAT, newer_wins="at")) == (
+        f"MERGE INTO [shop].[orders] WITH (HOLDLOCK) AS t USING ({one_per_key}) AS s ON (t.[id] = s.[id]) WHEN MATCHED "
+        "AND (t.[at] IS NULL OR s.[at] >= t.[at]) THEN UPDATE SET [select] = s.[select], [at] = s.[at], [_batch_id] = "
+        f"s.[_batch_id] WHEN NOT MATCHED THEN INSERT ({columns}) VALUES (s.[id], s.[select], s.[at], s.[_batch_id]);"
+    )
+    made = dialect.create_stage(WHAT.stage, WHAT.target, ["id"])
+    assert made.startswith(f"SELECT t.[id] INTO {stage} FROM")
+    assert dialect.table(TableName.parse("db.dbo.orders")) == "[db].[dbo].[orders]"
+
+
+def test_mysql_decides_before_it_overwrites_what_decides() -> None:
+    sql = dialect_of("mysql").upsert(replace(WHAT, newer_wins="at"))
+    assignments = sql.split("ON DUPLICATE KEY UPDATE ")[1]
+    assert assignments.rindex("`orders`.`at` = IF(") > assignments.index("`orders`.`_batch_id` = IF(")
+    newer = "`orders`.`at` IS NULL OR VALUES(`at`) >= `orders`.`at`"
+    assert assignments.startswith(f"`orders`.`select` = IF({newer}, VALUES(`select`), `orders`.`select`)")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_are_quoted_whatever_they_hold(kind: Kind) -> None:
+    dialect = dialect_of(kind)
+    target = TableName(EVIL.replace(".", ""))
+    what = replace(WHAT, target=target, columns=(EVIL, "id"), update=(EVIL,), keys=("id",), latest=(EVIL,))
+    for sql in (
+        dialect.upsert(what),
+        dialect.insert(target, what.stage, what.columns),
+        dialect.create_stage(what.stage, target, what.columns),
+        dialect.drop(target),
+    ):
+        statement = one(sql, kind)
+        assert EVIL in {identifier.name for identifier in statement.find_all(exp.Identifier)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recon_ledger_is_made_and_keyed(kind: Kind) -> None:
+    from sqlalchemy.schema import CreateTable
+
+    sql = str(CreateTable(ledger_table("shop")).compile(dialect=dialect_of(kind).engines()))
+    statement = one(sql, kind)
+    key = statement.find(exp.PrimaryKey)
+    assert [column.name for column in key.expressions] == ["pipeline", "sink", "epoch", "batch_id"]
+    # Names that differ in case only are two.
+    exact = {"postgresql": "VARCHAR(200)", "mysql": "COLLATE utf8mb4_bin", "mssql": "COLLATE Latin1_General_BIN2"}
+    assert exact[kind] in sql and ("IDENTITY" in sql, "AUTO_INCREMENT" in sql) == (False, False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_types_of_a_new_table(kind: Kind) -> None:
+    dialect = dialect_of(kind)
+    plain = [
+        t.StringType(),
+        t.LongType(),
+        t.IntegerType(),
+        t.ShortType(),
+        t.ByteType(),
+        t.BooleanType(),
+        t.DoubleType(),
+    ]
+    plain += [
+        t.FloatType(),
+        t.DecimalType(20, 4),
+        t.DateType(),
+        t.TimestampType(),
+        t.TimestampNTZType(),
+        t.BinaryType(),
+    ]
+    types = [(f"c{n}", dialect.type_of(of, key=False)) for n, of in enumerate(plain)]
+    assert all(of is not None for _, of in types)
+    one(dialect.add_columns(WHAT.target, types), kind)  # type: ignore[arg-type]
+    nested = [t.ArrayType(t.LongType()), t.MapType(t.StringType(), t.LongType()), t.StructType(), t.NullType()]
+    assert [dialect.type_of(of, key=False) for of in nested] == [None] * 4
+
+
+def test_names_of_tables() -> None:
+    assert TableName.parse("orders") == TableName("orders") and str(TableName.parse("a.b")) == "a.b"
+    assert dialect_of("postgresql").table(TableName.parse('we"ird.t')) == '"we""ird"."t"'
