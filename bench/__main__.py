@@ -66,6 +66,12 @@ def _hook_checks() -> Result:
     return run()
 
 
+def _jdbc_upsert() -> Result:
+    from bench.jdbc_upsert import run
+
+    return run()
+
+
 BENCHES: dict[str, Callable[[], Result]] = {
     "hook_overhead": _hook_overhead,
     "evidence_audit_day": _evidence_audit_day,
@@ -76,6 +82,7 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "check_suite": _check_suite,
     "check_suite_incremental": _check_suite_incremental,
     "hook_checks": _hook_checks,
+    "jdbc_upsert": _jdbc_upsert,
 }
 
 

@@ -145,6 +145,8 @@ class Database:
                 given["ssl_verify_identity"] = mode in ("verify-full", "verify-identity")
                 given = {key: value for key, value in given.items() if value != ""} | {"ssl": {"check_hostname": False}}
             arguments = {"host": host, "port": port, "connect_timeout": 10, "charset": "utf8mb4", **given}
+            # What does not fit is an error, whatever the server's default is.
+            arguments["init_command"] = "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')"
             if self.name:
                 arguments["database"] = self.name
         else:

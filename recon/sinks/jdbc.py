@@ -263,9 +263,14 @@ class _Recorded(JdbcSink):
                 except ReconError:
                     raise
                 except Exception as error:
-                    if trouble(error, self.database.kind) not in _AGAIN or not tries.again():
+                    what = trouble(error, self.database.kind)
+                    if what == "other" and not _of_database(error):
+                        raise  # a Spark job failed for a reason of its own: a cast, a check, a source
+                    if what not in (*_AGAIN, "no_table") or not tries.again():
                         raise self._failed(error, stamp, tries) from None
                     log.warning("%s: %s; trying again", self._name(stamp), self.database.reason(error))
+                    if what == "no_table":  # another driver that was faster tidied up our stage
+                        stage = None
         except Exception:
             self._dropped(stage)
             raise
@@ -289,15 +294,22 @@ class _Recorded(JdbcSink):
 
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
         """The rows of recon_ledger for this sink."""
-        return jdbc_ledger.read(
-            self.database,
-            self._engine,
-            schema=self._schema,
-            location=self.sink.target,
-            pipeline=self.pipeline,
-            sink=self.sink.name,
-            since=since,
-        )
+        tries = _Tries(self.sink.retry)
+        while True:
+            try:
+                return jdbc_ledger.read(
+                    self.database,
+                    self._engine,
+                    schema=self._schema,
+                    location=self.sink.target,
+                    pipeline=self.pipeline,
+                    sink=self.sink.name,
+                    since=since,
+                )
+            except EvidenceError as error:
+                reason = error.__cause__ or error
+                if trouble(reason, self.database.kind) not in _AGAIN or not tries.again():
+                    raise
 
     # -- recon_ledger ------------------------------------------------------------------------------
 
@@ -819,6 +831,14 @@ class JdbcPlainAppend(JdbcSink):
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
         """No record."""
         return SinkLog(location=self.sink.target, exists=True, recorded=False)
+
+
+def _of_database(error: BaseException) -> bool:
+    """Whether the driver's part failed, or a task at what the database said."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    words = ("java.sql.", "SQLException", "SQLServerException", "psycopg")
+    return isinstance(error, SQLAlchemyError) or any(word in str(error) for word in words)
 
 
 def _without_ids(stamp: ReconStamp) -> str:
