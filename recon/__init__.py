@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from recon.audit import audit as run_audit
     from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
     from recon.compliance import compliance as compliance_report
-    from recon.hook import ForeachBatch, foreach_batch, starting_offsets
+    from recon.hook import ForeachBatch, RoutedForeachBatch, foreach_batch, starting_offsets
     from recon.hook.explain import Explanation, already_processed, explain
     from recon.ledger import Ledger, open_ledger
     from recon.model import CheckResult, Code, Finding, LedgerEntry, Level, RunResult
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from recon.project import Project
     from recon.project import load as load_project
     from recon.quarantine.release import Released, release
+    from recon.sinks.custom import Batch
+    from recon.sinks.files import batch_files, read_batches
 
 __all__ = [
+    "Batch",
     "CheckResult",
     "Code",
     "ColumnDifference",
@@ -53,24 +56,28 @@ __all__ = [
     "Project",
     "ReconError",
     "Released",
+    "RoutedForeachBatch",
     "RowDifference",
     "RunResult",
     "SchemaDifference",
     "SinkError",
     "__version__",
     "already_processed",
+    "batch_files",
     "compare",
     "compliance_report",
     "explain",
     "foreach_batch",
     "load_project",
     "open_ledger",
+    "read_batches",
     "release",
     "run_audit",
     "starting_offsets",
 ]
 
 _LATE = {
+    "Batch": "recon.sinks.custom:Batch",
     "CheckResult": "recon.model:CheckResult",
     "Code": "recon.model:Code",
     "ColumnDifference": "recon.comparison:ColumnDifference",
@@ -84,16 +91,19 @@ _LATE = {
     "ProgressListener": "recon.progress:ProgressListener",
     "Project": "recon.project:Project",
     "Released": "recon.quarantine.release:Released",
+    "RoutedForeachBatch": "recon.hook:RoutedForeachBatch",
     "RowDifference": "recon.comparison:RowDifference",
     "RunResult": "recon.model:RunResult",
     "SchemaDifference": "recon.comparison:SchemaDifference",
     "already_processed": "recon.hook.explain:already_processed",
+    "batch_files": "recon.sinks.files:batch_files",
     "compare": "recon.comparison:compare",
     "compliance_report": "recon.compliance:compliance",
     "explain": "recon.hook.explain:explain",
     "foreach_batch": "recon.hook:foreach_batch",
     "load_project": "recon.project:load",
     "open_ledger": "recon.ledger:open_ledger",
+    "read_batches": "recon.sinks.files:read_batches",
     "release": "recon.quarantine.release:release",
     "run_audit": "recon.audit:audit",
     "starting_offsets": "recon.hook:starting_offsets",

@@ -1,4 +1,4 @@
-"""Open, list and read on any filesystem a checkpoint or table may live on.
+"""Open, list and read on any filesystem a checkpoint or table may live on; put a small file there, whole or not at all.
 
 Local paths go straight to the operating system (a day's audit opens thousands of small files); every
 other scheme goes through `pyarrow.fs`, whose drivers (S3, ADLS Gen2, GCS, HDFS) take the project's
@@ -8,10 +8,12 @@ other scheme goes through `pyarrow.fs`, whose drivers (S3, ADLS Gen2, GCS, HDFS)
 from __future__ import annotations
 
 import os
+import shutil
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlparse
 
 from recon.errors import ConfigError, EvidenceError
@@ -82,6 +84,86 @@ class Storage:
             return []
         except OSError as error:
             raise EvidenceError(f"{self.uri}/{folder} cannot be listed: {error}") from error
+
+    def opened(self, name: str) -> IO[bytes]:
+        """A file to read in parts, such as the footer alone; close it.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        if self.local is not None:
+            return (self.local / name).open("rb")
+        filesystem, path = self._arrow()
+        return cast("IO[bytes]", filesystem.open_input_file(f"{path}/{name}"))
+
+    def files(self, folder: str = "") -> dict[str, int]:
+        """Sizes of all files below `folder`, by their path relative to it; empty when the folder does not exist."""
+        try:
+            if self.local is not None:
+                root = self.local / folder
+                found = (Path(where) / name for where, _, names in os.walk(root) for name in names)
+                return {file.relative_to(root).as_posix(): file.stat().st_size for file in found}
+            from pyarrow.fs import FileSelector, FileType
+
+            filesystem, path = self._arrow()
+            where = f"{path}/{folder}".rstrip("/")
+            infos = filesystem.get_file_info(FileSelector(where, allow_not_found=True, recursive=True))
+            return {info.path[len(where) + 1 :]: info.size for info in infos if info.type == FileType.File}
+        except OSError as error:
+            raise EvidenceError(f"{self.uri}/{folder} cannot be listed: {error}") from error
+
+    def write(self, name: str, content: bytes) -> None:
+        """Puts a file, over one that is there: a reader finds the whole content, the earlier one or none.
+
+        An object store's put does that by itself; elsewhere the file is written under another name and renamed.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self.local is not None:
+            place = self.local / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            beside = place.parent / f".{place.name}.{uuid.uuid4().hex}"
+            with beside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(place)
+            return
+        filesystem, path = self._arrow()
+        place_there = f"{path}/{name}"
+        if filesystem.type_name in ("s3", "gcs"):
+            with filesystem.open_output_stream(place_there) as stream:
+                stream.write(content)
+            return
+        folder, _, last = place_there.rpartition("/")
+        filesystem.create_dir(folder, recursive=True)
+        beside_there = f"{folder}/.{last}.{uuid.uuid4().hex}"
+        with filesystem.open_output_stream(beside_there) as stream:
+            stream.write(content)
+        filesystem.move(beside_there, place_there)
+
+    def remove(self, name: str) -> None:
+        """Removes a file or a folder with all that is in it; nothing happens where there is none.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        if self.local is not None:
+            place = self.local / name
+            if place.is_dir():
+                shutil.rmtree(place)
+            else:
+                place.unlink(missing_ok=True)
+            return
+        from pyarrow.fs import FileType
+
+        filesystem, path = self._arrow()
+        kind = filesystem.get_file_info(f"{path}/{name}").type
+        if kind == FileType.Directory:
+            filesystem.delete_dir(f"{path}/{name}")
+        elif kind == FileType.File:
+            filesystem.delete_file(f"{path}/{name}")
 
     def _arrow(self) -> tuple[FileSystem, str]:
         import pyarrow.fs as pafs

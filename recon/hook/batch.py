@@ -19,7 +19,7 @@ from recon.errors import ConfigError, EvidenceError, GateError, SinkError
 from recon.evidence import checkpoint
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import checks_fingerprint, utc_now
-from recon.ledger.rebuild import quarantine_of, restore
+from recon.ledger.rebuild import quarantine_of, recorded, restore, unrecorded
 from recon.model import (
     CheckpointBatch,
     CheckResult,
@@ -50,7 +50,7 @@ _OBSERVED_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Done:
+class Done:
     """A write as the ledger tells it; counts are None where unknown."""
 
     landed: Landed
@@ -97,11 +97,14 @@ class ForeachBatch:
         try:
             self._write(frame, batch_id)
         except BaseException:
-            # The same object may be started again: then it must look at table and ledger anew, as a new one would.
-            self._ledger = self._epochs = None
-            self._writer, self._aside = open_sink(self.project, self.pipeline.name, self.sink), self._open_aside()
-            self._checks.forget()
+            self.forget()
             raise
+
+    def forget(self) -> None:
+        """The same object may be started again: then it must look at table and ledger anew, as a new one would."""
+        self._ledger = self._epochs = None
+        self._writer, self._aside = open_sink(self.project, self.pipeline.name, self.sink), self._open_aside()
+        self._checks.forget()
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
         started = utc_now()
@@ -121,9 +124,10 @@ class ForeachBatch:
             aside = known.rows_quarantined
             if aside is None and self._aside is not None:  # restored: whether it came to the quarantine nobody knows
                 aside = self._put_aside_again(frame, batch, ranges, stamp, landed)
-            done = _Done(
+            before = Done(
                 landed=landed, rows_read=known.rows_read, rows_filtered=known.rows_filtered, rows_quarantined=aside
             )
+            done = self._recounted(before, batch, ranges)
         else:
             status = "committed"
             done = self._land(frame, batch, ranges, stamp, again=known is not None)
@@ -159,6 +163,10 @@ class ForeachBatch:
         self._writer.reached("after_ledger")
         self._gate(frame, landed, stamp)
 
+    def _recounted(self, done: Done, batch: Batch, ranges: Sequence[OffsetSpan]) -> Done:
+        """A replayed write as the first attempt's entry tells it; a route counts what a restored entry lacks."""
+        return done
+
     def _before_ledger(self, entry: LedgerEntry) -> None:
         """Nothing; the crash tests and the demo stop the process here, between data commit and ledger."""
 
@@ -177,13 +185,16 @@ class ForeachBatch:
             remembered = self._writer.log(
                 after=max(versions, default=None), since=None if since is None else since - CLOCKS_APART
             )
+            known = {(entry.epoch, entry.batch_id) for entry in recent}
+            if unrecorded(remembered.commits, pipeline, sink, known):
+                known |= recorded(ledger, pipeline, sink)  # a sink without versions remembers more than was looked at
             restored = restore(
                 ledger,
                 pipeline,
                 self.sink,
                 remembered.commits,
                 target=self._target,
-                known={(entry.epoch, entry.batch_id) for entry in recent},
+                known=known,
                 quarantine=lambda: quarantine_of(self.project, pipeline, self.sink),
             )
             for entry in restored:
@@ -261,7 +272,7 @@ class ForeachBatch:
 
     def _land(
         self, frame: DataFrame, batch: Batch, ranges: Sequence[OffsetSpan], stamp: ReconStamp, *, again: bool
-    ) -> _Done:
+    ) -> Done:
         """Writes the micro-batch: good rows into the sink, failing ones aside. `again`: it was tried before."""
         out, read = self._prepare(frame, batch, ranges)
         counted: Mapping[str, Any] | None = None
@@ -278,10 +289,10 @@ class ForeachBatch:
         kept = _sum(landed.rows, aside)
         handed = kept if landed.given is None else _sum(landed.given, aside)
         self._require_whole(batch, given, handed, landed, aside)
-        rows_read = (handed if given is None else given) if read is None else _count(_observed(read))
+        rows_read = (handed if given is None else given) if read is None else _count(observed(read))
         # What the sink itself left out, because a later row has the same key, is not in it.
         put = kept if landed.given is not None or given is None else given
-        return _Done(
+        return Done(
             landed=landed, rows_read=rows_read, rows_filtered=_difference(rows_read, put), rows_quarantined=aside
         )
 
@@ -318,7 +329,7 @@ class ForeachBatch:
         landed = self._writer.confirm(stamp)
         self._writer.reached("after_write")
         if observation is not None:
-            counted = _observed(observation)
+            counted = observed(observation)
             if counted is not None:
                 self._judge(asked.judge(counted, utc_now(), self._target), stamp, written=True)
             else:
@@ -352,7 +363,7 @@ class ForeachBatch:
         asked = self._checks.asked(out, self._rows_said)
         self._judge(asked.refusals(utc_now(), self._target), stamp)
         counted = asked.measure(out)
-        if not counted[FAILING] or counted[ROWS] == landed.rows:
+        if not counted[FAILING] or counted[ROWS] == (landed.rows if landed.given is None else landed.given):
             return 0  # nothing fails, or the rows were written before there was a check to hold any back
         aside = self._aside.put(out, asked, stamp, utc_now())
         handed = _sum(landed.rows if landed.given is None else landed.given, aside)
@@ -377,23 +388,24 @@ class ForeachBatch:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        reserved = [c for c in (BATCH_ID, *SOURCE_COLUMNS) if c in frame.columns]
-        if reserved:
-            raise SinkError(
-                f"pipeline {self.pipeline.name}: the micro-batch already has a column {reserved[0]}, which recon "
-                "writes itself; rename it before the sink"
-            )
+        require_free(frame, self.pipeline.name)
         trimming = tuple(ranges) != tuple(batch.ranges)
-        observed = None
+        read = None
         if self._transform is not None or trimming:
-            observed = Observation()
-            frame = frame.observe(observed, F.count(F.lit(1)).alias("rows"))
+            read = Observation()
+            frame = frame.observe(read, F.count(F.lit(1)).alias("rows"))
         out = self._with_source(frame)
         if trimming:
             out = self._trimmed(out, ranges)
         if self._transform is not None:
-            out = _call(self._transform, out, batch.batch_id)
+            out = call(self._transform, out, batch.batch_id)
             out = self._with_source(out)
+        return self._stamped(out, batch), read
+
+    def _stamped(self, out: DataFrame, batch: Batch) -> DataFrame:
+        """The rows with `_batch_id`, and with the source's coordinates where the sink wants them."""
+        from pyspark.sql import functions as F
+
         missing = [c for c in SOURCE_COLUMNS if c not in out.columns]
         if self.sink.stamp_source_offsets and missing:
             raise SinkError(
@@ -401,15 +413,10 @@ class ForeachBatch:
                 "to take it from; keep _source_topic, _source_partition and _source_offset in your transform, or set "
                 f"stamp_source_offsets: false for sink {self.sink.name} (row-level proofs are then not possible)"
             )
-        return out.withColumn(BATCH_ID, F.lit(batch.batch_id).cast("long")), observed
+        return out.withColumn(BATCH_ID, F.lit(batch.batch_id).cast("long"))
 
     def _with_source(self, frame: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        have = set(frame.columns)
-        if not self.sink.stamp_source_offsets or not have.issuperset(SOURCE_COLUMNS.values()):
-            return frame
-        return frame.withColumns({n: F.col(o) for n, o in SOURCE_COLUMNS.items() if n not in have})
+        return with_source(frame) if self.sink.stamp_source_offsets else frame
 
     def _trimmed(self, frame: DataFrame, ranges: Sequence[OffsetSpan]) -> DataFrame:
         """Only the rows whose offsets lie in `ranges`."""
@@ -516,7 +523,28 @@ def _running_query(frame: DataFrame) -> tuple[str | None, str | None]:
         return None, None
 
 
-def _call(transform: Transform, frame: DataFrame, batch_id: int) -> DataFrame:
+def require_free(frame: DataFrame, pipeline: str) -> None:
+    """Raises SinkError where the micro-batch has a column of a name that recon writes."""
+    reserved = [c for c in (BATCH_ID, *SOURCE_COLUMNS) if c in frame.columns]
+    if reserved:
+        raise SinkError(
+            f"pipeline {pipeline}: the micro-batch already has a column {reserved[0]}, which recon "
+            "writes itself; rename it before the sink"
+        )
+
+
+def with_source(frame: DataFrame) -> DataFrame:
+    """The rows with the source's coordinates, where Kafka's own columns are there to take them from."""
+    from pyspark.sql import functions as F
+
+    have = set(frame.columns)
+    if not have.issuperset(SOURCE_COLUMNS.values()):
+        return frame
+    return frame.withColumns({n: F.col(o) for n, o in SOURCE_COLUMNS.items() if n not in have})
+
+
+def call(transform: Transform, frame: DataFrame, batch_id: int) -> DataFrame:
+    """What the user's transform gives; it may take the batch_id, too."""
     takes = [
         p
         for p in inspect.signature(transform).parameters.values()
@@ -525,7 +553,7 @@ def _call(transform: Transform, frame: DataFrame, batch_id: int) -> DataFrame:
     return transform(frame, batch_id) if len(takes) > 1 else transform(frame)
 
 
-def _observed(observation: Observation) -> Mapping[str, Any] | None:
+def observed(observation: Observation) -> Mapping[str, Any] | None:
     """What was observed, or None: `Observation.get` waits for ever where Spark never reports."""
     found: list[Mapping[str, Any]] = []
     reader = threading.Thread(target=lambda: found.append(observation.get), daemon=True)

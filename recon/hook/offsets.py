@@ -7,7 +7,7 @@ import json
 from recon.errors import ConfigError
 from recon.hook.epochs import CLOCKS_APART, RECENT, further
 from recon.ledger import Ledger, coverage, open_ledger
-from recon.ledger.rebuild import unrecorded
+from recon.ledger.rebuild import recorded, unrecorded
 from recon.model import (
     RELEASES,
     LedgerEntry,
@@ -48,6 +48,8 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[s
     since = front.committed_at - CLOCKS_APART if front else None
     commits = open_sink(project, pipeline, sink).log(after=front.sink_version if front else None, since=since).commits
     later = unrecorded(commits, pipeline, sink.name, {(entry.epoch, entry.batch_id) for entry in recent})
+    if later:  # a sink without versions remembers more than was looked at
+        later = unrecorded(later, pipeline, sink.name, recorded(ledger, pipeline, sink.name))
     stamps = [commit.stamp for commit in later if commit.stamp.epoch != RELEASES]
     written = [parse_offsets(stamp.offsets_text) for stamp in stamps]
     last = written[-1] if written else (front.offsets if front else ())

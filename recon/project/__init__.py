@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from recon.project.checks import CheckConfig, CheckSpec, Column, config_of
 from recon.project.load import FILE_NAME, find, load
-from recon.project.model import LedgerConfig, Pipeline, Project, Source, SparkConfig, Table
+from recon.project.model import LedgerConfig, Pipeline, Project, Routes, Source, SparkConfig, Table
 from recon.project.sinks import (
     KINDS,
     AnySink,
@@ -43,6 +43,7 @@ __all__ = [
     "Pipeline",
     "Project",
     "QuarantineConfig",
+    "Routes",
     "Sink",
     "Source",
     "SparkConfig",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from recon.complaint import Problem
+from recon.complaint import Problem, meant
 from recon.document import hide
 from recon.errors import ConfigError
 from recon.project.checks import CheckConfig, Tested, config_of, over, tests_over
@@ -44,8 +44,34 @@ class Source(Strict):
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_uncommitted"
 
 
+class Routes(Strict):
+    """How each micro-batch is split between sinks of the pipeline.
+
+    `by`: a column, or an SQL expression over the micro-batch as the transform gives it. `to`: the sink for each of its
+    values. `otherwise`: the sink for every other value and NULL; without it such rows stop the query before anything
+    is written. `persist`: keep the split micro-batch while the sinks are written.
+    """
+
+    by: str
+    to: Texts = Field(min_length=1)
+    otherwise: str | None = None
+    persist: bool = True
+
+    @field_validator("to", mode="before")
+    @classmethod
+    def _values_as_spark_writes_them(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {str(key).lower() if isinstance(key, bool) else str(key): sink for key, sink in value.items()}
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The sinks that rows are routed to, each once."""
+        return tuple(dict.fromkeys([*self.to.values(), *([self.otherwise] if self.otherwise else [])]))
+
+
 class Pipeline(Tested):
-    """One streaming query: its checkpoint, its source, its sinks, its tests."""
+    """One streaming query: its checkpoint, its source, its sinks, its tests; `routes` split it between the sinks."""
 
     name: Name
     checkpoint: str
@@ -53,12 +79,26 @@ class Pipeline(Tested):
     source: Source = Source()
     defaults: CheckConfig = CheckConfig()
     sinks: tuple[AnySink, ...] = Field(min_length=1)
+    routes: Routes | None = None
 
     _known_kinds = field_validator("sinks", mode="before")(refuse_unknown_kinds)
 
     @model_validator(mode="after")
     def _sinks_differ(self) -> Pipeline:
         refuse_doubles("sinks", f" of pipeline '{self.name}'", (s.name for s in self.sinks))
+        return self
+
+    @model_validator(mode="after")
+    def _routes_lead_to_sinks(self) -> Pipeline:
+        names = [sink.name for sink in self.sinks]
+        for name in self.routes.sinks if self.routes else ():
+            if name not in names:
+                raise Problem(
+                    f"routes of pipeline '{self.name}' lead to sink '{name}', which it does not have"
+                    f"{meant(name, names, 'it has')}",
+                    "routes",
+                    whole=True,
+                )
         return self
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -130,16 +130,97 @@ class DeltaSink(Sink):
         return (self.options,)
 
 
+class PruneBy(Strict):
+    """A column of the target whose values in a micro-batch tell a MERGE which files it may leave alone.
+
+    `immutable`: every row of a key has the same value there, for ever; needed where the column is none of the keys.
+    """
+
+    column: str
+    immutable: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"column": value} if isinstance(value, str) else value
+
+
+class History(Strict):
+    """Keeps every version of a key (slowly changing dimension, type 2) instead of the newest alone.
+
+    `effective`: the source column that says since when a version holds. `valid_from`, `valid_to`, `is_current`: the
+    names of the target's columns; `valid_to` is NULL for the version that holds now.
+    """
+
+    effective: str
+    valid_from: str = "valid_from"
+    valid_to: str = "valid_to"
+    is_current: str = "is_current"
+
+
 class DeltaMergeSink(Sink):
-    """Merges into the Delta table at `target` by `keys`."""
+    """Merges into the Delta table at `target`: one row per key, or with `scd2` one per version of a key.
+
+    `keys`: the columns that tell rows apart; a NULL in one of them stops the micro-batch.
+    `newer_wins`: a column by which a row replaces only an older one. `order_by`: SQL expressions that rank the rows of
+    one key within a micro-batch after `newer_wins` and before the source offset; the greatest wins.
+    `update_when`, `insert_when`: SQL conditions on the source row `s` and, for an update, the target row `t`.
+    `delete_when`: an SQL condition on the source row that makes it a tombstone of its key.
+    `scd2`: keep history, see History. `evolve_schema`: add columns that the table lacks.
+    `prune_by`: columns by which the MERGE leaves out files, see PruneBy.
+    `partition_by`, `options`: for the table that the first micro-batch makes, passed to Spark's writer.
+    """
 
     rewrites: ClassVar[bool] = True
     is_delta: ClassVar[bool] = True
 
     kind: Literal["delta_merge"]
     keys: tuple[str, ...] = Field(min_length=1)
+    newer_wins: str | None = None
+    order_by: tuple[str, ...] = ()
+    update_when: str | None = None
+    insert_when: str | None = None
+    delete_when: str | None = None
+    scd2: History | None = None
+    evolve_schema: bool = False
+    prune_by: tuple[PruneBy, ...] = ()
     partition_by: tuple[str, ...] = ()
     options: Texts = Field(default_factory=dict)
+
+    _one_column = field_validator("keys", "order_by", "prune_by", "partition_by", mode="before")(one_tag)
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> DeltaMergeSink:
+        refuse_doubles("keys", f" of sink '{self.name}'", self.keys)
+        if self.newer_wins in self.keys:
+            raise Problem(f"is '{self.newer_wins}', one of the keys; it has to tell rows of a key apart", "newer_wins")
+        for n, prune in enumerate(self.prune_by):
+            if prune.column not in self.keys and not prune.immutable:
+                raise Problem(
+                    f"names '{prune.column}', which is none of the keys: where a key's value changes there, its old "
+                    "row would not be found and stay beside the new one; make it a key, or declare that it never "
+                    "changes: "
+                    f"{{column: {prune.column}, immutable: true}}",
+                    "prune_by",
+                    n,
+                )
+        if not self.stamp_source_offsets and not (self.newer_wins or self.order_by):
+            raise Problem(
+                f"sink '{self.name}' needs newer_wins or order_by: without source offsets nothing says which of two "
+                "rows of a key is the latest",
+                "stamp_source_offsets",
+                whole=True,
+            )
+        for key in ("newer_wins", "update_when", "insert_when"):
+            if self.scd2 is not None and getattr(self, key) is not None:
+                raise Problem(
+                    f"cannot be combined with scd2, which keeps every version by its instant in {self.scd2.effective}; "
+                    "filter rows in the transform",
+                    key,
+                )
+        if self.scd2 is not None and self.scd2.effective in self.keys:
+            raise Problem(f"is '{self.scd2.effective}', one of the keys; leave it out of them", "scd2", "effective")
+        return self
 
     @property
     def promise(self) -> Guarantee:
@@ -147,7 +228,7 @@ class DeltaMergeSink(Sink):
         return Guarantee(
             label="exactly-once",
             how="the MERGE's commit carries a txn, so Delta drops a second one of the micro-batch",
-            needs="a Delta table, and keys that are never NULL",
+            needs="a Delta table that only this sink writes, and keys that are never NULL",
         )
 
     def settings(self) -> Iterable[Mapping[str, str]]:
@@ -356,12 +437,25 @@ class KafkaSink(Sink):
 
 
 class FileSink(Sink):
-    """Writes a folder of files per micro-batch below `target`, or appends."""
+    """Writes Parquet, JSON or CSV files below `target`.
+
+    `mode`: `replace` gives each micro-batch a folder of its own and a manifest, which is written last; `append` is
+    Spark's append. `partition_by`, `options`: passed to Spark's writer.
+    """
 
     kind: Literal["parquet", "json", "csv"]
     mode: Literal["replace", "append"] = "replace"
     partition_by: tuple[str, ...] = ()
     options: Texts = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _columns_of_recon(self) -> FileSink:
+        for column in self.partition_by:
+            if column in ("_batch_id", "_recon_epoch"):
+                raise Problem(
+                    f"names {column}, by which the sink's folders are divided anyway; remove it", "partition_by"
+                )
+        return self
 
     @property
     def promise(self) -> Guarantee:
@@ -384,9 +478,10 @@ class FileSink(Sink):
 
 
 class CustomSink(Sink):
-    """Writes by your own function, given to `foreach_batch` or named here as `package.module:function`.
+    """Writes by your own function, `write(frame, batch)`.
 
-    `guarantee` is what you declare; without a `confirm` function nobody can hold the sink to it.
+    `write`, `confirm`, `read`: functions as `package.module:function`, or given to `foreach_batch`. `declares`: what
+    you declare that a retry does; without `confirm` nobody can hold the sink to it. `target`: its name in reports.
     """
 
     in_files: ClassVar[bool] = False
@@ -394,16 +489,25 @@ class CustomSink(Sink):
     kind: Literal["custom"]
     target: str = ""
     declares: Label = "at-least-once"
-    write: str | None = None
-    confirm: str | None = None
+    write: str | Callable[..., Any] | None = None
+    confirm: str | Callable[..., Any] | None = None
+    read: str | Callable[..., Any] | None = None
+
+    @field_validator("write", "confirm", "read")
+    @classmethod
+    def _function(cls, value: Any) -> Any:
+        if isinstance(value, str) and not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", value):
+            raise Problem("must name a function as package.module:function", found=True)
+        return value
 
     @property
     def promise(self) -> Guarantee:
         """What was declared."""
+        confirmed = "your function confirms each write" if self.confirm else "declared, not confirmed"
         return Guarantee(
             label=self.declares,
-            how="declared by you; recon enters what your function wrote and skips what the ledger knows",
-            needs="a function that keeps what is declared",
+            how=f"declared by you; {confirmed}; recon skips what the ledger knows",
+            needs="a function that keeps what is declared when it gets the same micro-batch again",
         )
 
 

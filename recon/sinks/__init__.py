@@ -15,9 +15,14 @@ __all__ = ["BatchSink", "DeltaAppend", "Landed", "app_id", "find_pipeline", "fin
 # The writer of each kind: module and class, which has a class method `of(project, pipeline, sink)`.
 _WRITERS: Mapping[str, str] = {
     "delta": "recon.sinks.delta:DeltaAppend",
+    "delta_merge": "recon.sinks.delta_merge:DeltaMerge",
     "jdbc_upsert": "recon.sinks.jdbc:JdbcUpsert",
     "jdbc_append": "recon.sinks.jdbc:JdbcAppend",
     "kafka": "recon.sinks.kafka:KafkaWriter",
+    "parquet": "recon.sinks.files:FileReplace",
+    "json": "recon.sinks.files:FileReplace",
+    "csv": "recon.sinks.files:FileReplace",
+    "custom": "recon.sinks.custom:CustomWriter",
 }
 
 

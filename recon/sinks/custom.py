@@ -1,0 +1,175 @@
+"""Write by the user's own function: recon stamps, records and skips; what a retry does is what the user declares.
+
+The window that stays: a crash after the function wrote and before the ledger row. The function then gets the same
+micro-batch again, under the same `Batch.key`; only a function that recognises it is exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from recon.errors import ConfigError, EvidenceError, SinkError
+from recon.model import ReconStamp, SinkLog, parse_offsets
+from recon.offsets import OffsetSpan
+from recon.project import CustomSink, Project, Sink
+from recon.sinks.base import BatchSink, Landed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TOLD = ("rows", "given")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What a function of yours is told of the micro-batch: the same for every attempt of it."""
+
+    pipeline: str
+    sink: str
+    target: str
+    epoch: int
+    batch_id: int
+    query_id: str
+    offsets: tuple[OffsetSpan, ...]
+
+    @property
+    def key(self) -> str:
+        """A text that no other micro-batch has: what to remember a write by."""
+        return f"{self.pipeline}:{self.sink}:{self.epoch}:{self.batch_id}"
+
+
+class CustomWriter(BatchSink):
+    """Calls `write`, and `confirm` and `read` where they are given."""
+
+    def __init__(self, name: str, sink: CustomSink) -> None:
+        """`name` stands in errors. Functions are imported when they are first called, or by `require`."""
+        self._name, self._sink = name, sink
+        self.target = sink.target
+
+    @classmethod
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> Self:
+        """The writer for a sink of recon.yml."""
+        return cls(f"pipeline {pipeline}, sink {sink.name}", cast(CustomSink, sink))
+
+    def require(self) -> None:
+        """Refuse what would fail at the first micro-batch.
+
+        Raises:
+            ConfigError: there is no function to write with, or a function cannot be imported.
+        """
+        if self._sink.write is None:
+            raise ConfigError(
+                f"{self._name}: kind custom needs a function to write with; name it in recon.yml as `write: "
+                "package.module:function`, or give foreach_batch(…, write=function)"
+            )
+        for key in ("write", "confirm", "read"):
+            self._function(key)
+
+    def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
+        """Call the user's function; what it raises goes on as it is."""
+        self.require()
+        write = self._function("write")
+        assert write is not None
+        write(frame, self._batch(stamp))
+
+    def confirm(self, stamp: ReconStamp) -> Landed:
+        """Ask the user's `confirm`; without one nothing is known but that `write` came back."""
+        confirm = self._function("confirm")
+        if confirm is None:
+            return Landed(version=None, rows=None)
+        found = self._landed(confirm(self._batch(stamp)))
+        if found is None:
+            raise SinkError(
+                f"{self._name}: `confirm` does not find micro-batch {stamp.batch_id} (epoch {stamp.epoch}), though "
+                "`write` came back without an error; nothing was entered in the ledger: look at both functions, then "
+                "restart the query, which writes the micro-batch again"
+            )
+        return found
+
+    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+        """What `confirm` finds of an earlier attempt; without one the ledger is trusted."""
+        confirm = self._function("confirm")
+        return Landed(version=None, rows=None) if confirm is None else self._landed(confirm(self._batch(stamp)))
+
+    def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
+        """Nothing: a function remembers no writes that recon could list."""
+        return SinkLog(location=self.target or self._name, exists=True, recorded=False, since=since)
+
+    def table(self, spark: SparkSession) -> DataFrame:
+        """What the user's `read` gives.
+
+        Raises:
+            EvidenceError: there is no such function, or it does not give a DataFrame.
+        """
+        try:
+            read = self._function("read")
+        except ConfigError as error:
+            raise EvidenceError(str(error)) from error
+        if read is None:
+            raise EvidenceError(
+                f"{self._name}: the rows of a custom sink can only be read by a function of yours; name it in "
+                "recon.yml as `read: package.module:function`, called with the Spark session and returning a DataFrame"
+            )
+        found = read(spark)
+        if not hasattr(found, "schema"):
+            raise EvidenceError(f"{self._name}: `read` gave {type(found).__name__}; it must return a DataFrame")
+        return cast("DataFrame", found)
+
+    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+        """The rows of this batch id in what `read` gives."""
+        from pyspark.sql import functions as F
+
+        rows = self.table(spark)
+        if "_batch_id" not in rows.columns:
+            raise SinkError(f"{self._name}: what `read` gives has no column _batch_id; keep it for post-batch checks")
+        return rows.filter(F.col("_batch_id") == stamp.batch_id)
+
+    def _batch(self, stamp: ReconStamp) -> Batch:
+        return Batch(
+            pipeline=stamp.pipeline,
+            sink=stamp.sink,
+            target=self.target,
+            epoch=stamp.epoch,
+            batch_id=stamp.batch_id,
+            query_id=stamp.query_id,
+            offsets=parse_offsets(stamp.offsets_text),
+        )
+
+    def _function(self, key: str) -> Callable[..., Any] | None:
+        """A function of the sink by its key in recon.yml; None when it is not given."""
+        given = getattr(self._sink, key)
+        if not isinstance(given, str):
+            return cast("Callable[..., Any] | None", given)
+        module, _, path = given.partition(":")
+        try:
+            found: Any = import_module(module)
+            for part in path.split("."):
+                found = getattr(found, part)
+        except Exception as error:  # importing runs the user's module
+            raise ConfigError(
+                f"{self._name}: {key}: {given} cannot be imported ({type(error).__name__}: {error}); write "
+                "package.module:function, and put the package where the query and the audit find it"
+            ) from error
+        if not callable(found):
+            raise ConfigError(f"{self._name}: {key}: {given} is {type(found).__name__}, not a function")
+        return cast("Callable[..., Any]", found)
+
+    def _landed(self, said: Any) -> Landed | None:
+        """What an answer of `confirm` means: None or False nothing, True something, a number rows, or a mapping."""
+        if said is None or said is False:
+            return None
+        if said is True:
+            return Landed(version=None, rows=None)
+        if isinstance(said, int):
+            return Landed(version=None, rows=said)
+        if isinstance(said, Mapping) and set(said) <= set(_TOLD):
+            counts = {key: None if said.get(key) is None else int(said[key]) for key in _TOLD}
+            return Landed(version=None, rows=counts["rows"], given=counts["given"])
+        raise SinkError(
+            f"{self._name}: `confirm` gave {said!r}; it must give the number of rows, True, None (not there) or a "
+            "mapping with 'rows' and 'given'"
+        )

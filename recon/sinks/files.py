@@ -1,0 +1,447 @@
+"""Write files: a folder per micro-batch and a manifest last, or Spark's plain append.
+
+`<target>/_recon_epoch=<e>/_batch_id=<n>/` holds a micro-batch; batch ids start over in a new epoch, hence both. A
+folder without a manifest is no part of the data: it is half written, and the replay overwrites it. The manifest names
+the files with their rows, so that what a dead writer's late task leaves in the folder is not read either.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from recon.errors import EvidenceError, SinkError
+from recon.evidence import manifests
+from recon.evidence.manifests import BATCH, EPOCH, DataFile, Layout, Manifest
+from recon.model import ReconStamp, SinkLog, parse_offsets
+from recon.model.stamp import offsets_text
+from recon.project import FileSink, Project, Sink
+from recon.sinks.base import BatchSink, Landed
+from recon.sinks.observed import Counter
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("recon")
+
+_THREADS = 16
+# What a reader must know to read what a writer with these options wrote; others (and secrets) are not kept.
+_SHARED_OPTIONS = frozenset(
+    name.lower()
+    for name in (
+        *("header", "sep", "delimiter", "quote", "escape", "charToEscapeQuoteEscaping", "nullValue", "emptyValue"),
+        *("dateFormat", "timestampFormat", "timestampNTZFormat", "encoding", "charset", "lineSep", "locale"),
+    )
+)
+
+
+class FileReplace(BatchSink):
+    """Writes each micro-batch into a folder of its own, and its manifest when all files are there."""
+
+    def __init__(
+        self,
+        target: str,
+        kind: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """`kind` is Spark's format; `options` go to Spark's writer."""
+        self.target, self.kind = target, kind
+        self.storage = Storage(target, dict(storage_options or {}))
+        self._partition_by, self._options = tuple(partition_by), dict(options or {})
+        self._layouts: set[str] = set()  # that are known to be there
+        self._merged = False  # whether older manifests were looked at since the start
+
+    @classmethod
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> BatchSink:
+        """The writer for a sink of recon.yml: this one, or plain append."""
+        given = cast(FileSink, sink)
+        made = cls if given.mode == "replace" else FileAppend
+        return made(
+            project.location(given),
+            given.kind,
+            storage_options=project.storage_options,
+            partition_by=given.partition_by,
+            options=given.options,
+        )
+
+    def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
+        """Overwrite the micro-batch's folder, then write its manifest.
+
+        Raises:
+            SinkError: the folder belongs to another writer's micro-batch.
+        """
+        found = self._ours(stamp)
+        if found is not None and self._missing(found) is None:
+            log.warning("%s already holds micro-batch %d (epoch %d)", self.target, stamp.batch_id, stamp.epoch)
+            return
+        folder = manifests.folder_of(stamp.epoch, stamp.batch_id)
+        if EPOCH in frame.columns:
+            raise SinkError(
+                f"{_name(stamp)} has a column {EPOCH}, which the sink's folders have; rename it in the rows"
+            )
+        # Parquet's footers count; the rows of other formats are counted while they are written.
+        counter = None if self.kind == "parquet" else Counter(frame.drop(BATCH))
+        out = frame.drop(BATCH) if counter is None else counter.frame
+        writer = out.write.format(self.kind).mode("overwrite").options(**self._options)
+        if self._partition_by:
+            # Dynamic overwriting would leave partitions that only a failed attempt wrote.
+            writer = writer.partitionBy(*self._partition_by).option("partitionOverwriteMode", "static")
+        writer.save(f"{self.target.rstrip('/')}/{folder}")
+        self.reached("files_written")
+        files = self._files(folder)
+        layout = self._layout(out.schema)
+        rows = sum(file.rows or 0 for file in files) if counter is None else counter.rows()
+        manifest = Manifest(stamp=stamp, at=datetime.now(UTC), rows=rows, layout=layout, files=tuple(files))
+        if rows is None:  # Spark reported no count: read back
+            rows = _opened(frame.sparkSession, self.storage, [manifest]).count()
+            manifest = replace(manifest, rows=rows)
+        self._ours(stamp)  # somebody else's manifest that appeared meanwhile is not overwritten
+        self._put(manifests.name_of(stamp.epoch, stamp.batch_id), manifests.dump(manifest).encode())
+        self.reached("manifest_written")
+        self._merge(stamp)
+
+    def confirm(self, stamp: ReconStamp) -> Landed:
+        """Read the manifest back, and look for its files."""
+        found = self._ours(stamp)
+        if found is None:
+            raise SinkError(
+                f"{_name(stamp)} has no manifest in {self.target}, though it was just written: something removes files "
+                "there; stop it, then restart the query"
+            )
+        missing = self._missing(found)
+        if missing is not None:
+            raise SinkError(
+                f"{_name(stamp)}: {self.target}/{found.folder} has no file {missing}, which its manifest names: two "
+                "queries write this target, or something removes files there; stop it, then restart the query"
+            )
+        return Landed(version=None, rows=found.rows)
+
+    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+        """What an earlier attempt's manifest says, if its files are there."""
+        found = self._ours(stamp)
+        return None if found is None or self._missing(found) is not None else Landed(version=None, rows=found.rows)
+
+    def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
+        """The manifests."""
+        return manifests.log(self.storage, since)
+
+    def table(self, spark: SparkSession) -> DataFrame:
+        """The rows of all micro-batches that have a manifest."""
+        return read_batches(spark, self.target, storage_options=self.storage.options)
+
+    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+        """The rows of the micro-batch's files."""
+        found = self._ours(stamp)
+        if found is None:
+            raise SinkError(f"{_name(stamp)} has no manifest in {self.target}; nothing to check")
+        return _opened(spark, self.storage, [found])
+
+    def _ours(self, stamp: ReconStamp) -> Manifest | None:
+        """The micro-batch's manifest; None when there is none.
+
+        Raises:
+            SinkError: it is another writer's.
+        """
+        found = manifests.find(self.storage, stamp.epoch, stamp.batch_id)
+        if found is None:
+            return None
+        theirs = found.stamp
+        if (theirs.pipeline, theirs.sink) != (stamp.pipeline, stamp.sink):
+            raise SinkError(
+                f"{self.target} holds micro-batch {stamp.batch_id} (epoch {stamp.epoch}) of pipeline {theirs.pipeline}"
+                f", sink {theirs.sink}: two sinks write one target; give pipeline {stamp.pipeline}, sink {stamp.sink} "
+                "a target of its own"
+            )
+        if _ranges(theirs) != _ranges(stamp):
+            raise SinkError(
+                f"{_name(stamp)}: {self.target} already holds a micro-batch of this number with other offsets, of "
+                f"query {theirs.query_id}: two queries write this sink, or the ledger was restored to an older state; "
+                "stop one of them, or run `recon ledger rebuild`, then restart the query"
+            )
+        return found
+
+    def _missing(self, manifest: Manifest) -> str | None:
+        """A file that the manifest names and that is not there in its size."""
+        there = self.storage.files(manifest.folder)
+        return next((file.path for file in manifest.files if there.get(file.path) != file.size), None)
+
+    def _files(self, folder: str) -> list[DataFile]:
+        """The data files of a folder, with rows where the format tells them."""
+        there = self.storage.files(folder)
+        names = sorted(name for name in there if _is_data(name))
+        rows: Sequence[int | None] = [None] * len(names)
+        if self.kind == "parquet":
+            with ThreadPoolExecutor(_THREADS) as pool:
+                rows = list(pool.map(lambda name: _parquet_rows(self.storage, f"{folder}/{name}"), names))
+        return [DataFile(path=name, size=there[name], rows=count) for name, count in zip(names, rows, strict=True)]
+
+    def _layout(self, schema: StructType) -> str:
+        """The name of the layout of files with this schema, which is there afterwards."""
+        document = {
+            "format": self.kind,
+            "schema": json.loads(schema.json()),
+            "partition_by": list(self._partition_by),
+            "options": {name: value for name, value in self._options.items() if name.lower() in _SHARED_OPTIONS},
+        }
+        content = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+        name = hashlib.sha256(content).hexdigest()[:16]
+        if name not in self._layouts:
+            self._put(manifests.layout_name(name), content)
+            self._layouts.add(name)
+        return name
+
+    def _put(self, name: str, content: bytes) -> None:
+        try:
+            self.storage.write(name, content)
+        except OSError as error:
+            raise SinkError(
+                f"{self.target}/{name} cannot be written: {error}; the micro-batch counts as not written until it is, "
+                "so repair the cause and restart the query"
+            ) from error
+
+    def _merge(self, stamp: ReconStamp) -> None:
+        """Now and then, the manifests of earlier thousands into one file each; a failure is for the next time."""
+        if self._merged and stamp.batch_id % manifests.TOGETHER:
+            return
+        self._merged = True
+        try:
+            merge(self.storage, keep=(stamp.epoch, stamp.batch_id // manifests.TOGETHER))
+        except (OSError, EvidenceError) as error:
+            log.warning("manifests of %s could not be merged: %s", self.target, error)
+
+
+class FileAppend(BatchSink):
+    """Spark's append: nothing marks what belongs together, so a retry leaves the failed attempt's files."""
+
+    def __init__(
+        self,
+        target: str,
+        kind: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """`kind` is Spark's format; `options` go to Spark's writer and reader."""
+        self.target, self.kind = target, kind
+        self.storage = Storage(target, dict(storage_options or {}))
+        self._partition_by, self._options = tuple(partition_by), dict(options or {})
+        self._written: int | None = None
+
+    @classmethod
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> BatchSink:
+        """The writer for a sink of recon.yml."""
+        return FileReplace.of(project, pipeline, sink)
+
+    def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
+        """Append, as Spark does."""
+        counter = Counter(frame)
+        writer = counter.frame.write.format(self.kind).mode("append").options(**self._options)
+        if self._partition_by:
+            writer = writer.partitionBy(*self._partition_by)
+        writer.save(self.target)
+        self.reached("files_written")
+        self._written = counter.rows()
+
+    def confirm(self, stamp: ReconStamp) -> Landed:
+        """What Spark counted while it wrote; the files themselves say nothing."""
+        return Landed(version=None, rows=self._written)
+
+    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+        """The ledger is trusted."""
+        return Landed(version=None, rows=None)
+
+    def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
+        """Files that were appended remember nothing."""
+        return SinkLog(location=self.target, exists=bool(self.storage.names()), recorded=False, since=since)
+
+    def table(self, spark: SparkSession) -> DataFrame:
+        """All rows in the folder, those of failed attempts among them.
+
+        Raises:
+            EvidenceError: there is nothing that Spark can read.
+        """
+        reader = spark.read.format(self.kind).options(**{"inferSchema": "true", **self._options})
+        try:
+            return reader.load(self.target)
+        except Exception as error:
+            said = str(error).strip().splitlines()[0]
+            raise EvidenceError(f"the {self.kind} files of {self.target} cannot be read: {said}") from error
+
+    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+        """The rows of this batch id within the micro-batch's offsets; those of a failed attempt among them."""
+        from pyspark.sql import functions as F
+
+        rows = self.table(spark).filter(F.col(BATCH) == stamp.batch_id)
+        source = ("_source_topic", "_source_partition", "_source_offset")
+        if not set(source) <= set(rows.columns):
+            return rows
+        topic, partition, offset = (F.col(name) for name in source)
+        inside = F.lit(False)
+        for span in parse_offsets(stamp.offsets_text):
+            inside = inside | (
+                (topic == span.topic)
+                & (partition == span.partition)
+                & offset.between(span.start_offset, span.end_offset - 1)
+            )
+        return rows.filter(inside)
+
+
+# -- reading -----------------------------------------------------------------------------------------------
+
+
+def read_batches(
+    spark: SparkSession,
+    location: str,
+    *,
+    batches: Collection[int] | None = None,
+    since: datetime | None = None,
+    options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows of a file sink's finished micro-batches, with `_batch_id` and `_recon_epoch`.
+
+    Only files that manifests name are read: half-written folders and what failed attempts left stay invisible. The
+    DataFrame holds the micro-batches that were finished when it was made.
+
+    Args:
+        spark: the session that reads.
+        location: the sink's target.
+        batches: only these batch ids (of every epoch).
+        since: only micro-batches finished from this instant on, with a time zone.
+        options: further options of Spark's reader.
+        storage_options: credentials for the manifests, as in recon.yml.
+
+    Raises:
+        EvidenceError: there are no manifests, or columns changed their type so that files cannot be read together.
+    """
+    target = Storage(location, dict(storage_options or {}))
+    found = manifests.read(target, since=since, batches=batches)
+    if not found and manifests.FOLDER not in target.names():
+        raise EvidenceError(
+            f"{location} has no folder {manifests.FOLDER}: no file sink with `mode: replace` has written there"
+        )
+    return _opened(spark, target, found, options)
+
+
+def batch_files(
+    location: str,
+    *,
+    batches: Collection[int] | None = None,
+    since: datetime | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The files that manifests name, for readers other than Spark; arguments as of `read_batches`."""
+    target = Storage(location, dict(storage_options or {}))
+    found = manifests.read(target, since=since, batches=batches)
+    return [f"{location.rstrip('/')}/{path}" for manifest in found for path in manifest.paths]
+
+
+def _opened(
+    spark: SparkSession, target: Storage, found: Sequence[Manifest], options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """The rows of these manifests' files; files of one layout are read together."""
+    from functools import reduce
+
+    from pyspark.sql.types import StructType
+
+    places: dict[str, list[str]] = {}
+    root = target.uri.rstrip("/")
+    for manifest in found:
+        places.setdefault(manifest.layout, []).extend(f"{root}/{path}" for path in manifest.paths)
+    if not places:  # nothing is written yet that could be read, but the columns may be known
+        places = {name: [] for name in _layout_names(target)[:1]}
+    layouts = {name: manifests.layout(target, name) for name in places}
+    columns = _columns(target.uri, layouts.values())
+    frames = []
+    for name, files in places.items():
+        layout = layouts[name]
+        schema = StructType.fromJson(cast(dict[str, Any], layout.schema))
+        mine = [column for column in columns if column in schema.names]
+        for place in (EPOCH, BATCH):
+            schema = schema.add(place, "int" if place == EPOCH else "long")
+        if not files:
+            frames.append(spark.createDataFrame([], schema).select(*_quoted([*mine, BATCH, EPOCH])))
+            continue
+        # A file that is gone or torn is an error here, whatever the session says of such files.
+        strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+        reader = spark.read.format(layout.format).options(**{**layout.options, **(options or {}), **strict})
+        rows = reader.option("basePath", root).schema(schema).load(files)
+        frames.append(rows.select(*_quoted([*mine, BATCH, EPOCH])))
+    if not frames:
+        return spark.createDataFrame([], f"{BATCH} long, {EPOCH} int")
+    whole = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+    return whole.select(*_quoted([*columns, BATCH, EPOCH]))
+
+
+def _quoted(columns: Iterable[str]) -> list[str]:
+    return [f"`{column.replace('`', '``')}`" for column in columns]
+
+
+def _layout_names(target: Storage) -> list[str]:
+    return sorted(name.removesuffix(".json") for name in target.names(f"{manifests.FOLDER}/layouts"))
+
+
+def _columns(location: str, layouts: Iterable[Layout]) -> list[str]:
+    """The columns of all layouts, each of one type."""
+    from pyspark.sql.types import DataType, StructType
+
+    found: dict[str, DataType] = {}
+    for layout in layouts:
+        for column in StructType.fromJson(cast(dict[str, Any], layout.schema)).fields:
+            known = found.setdefault(column.name, column.dataType)
+            if known != column.dataType:
+                raise EvidenceError(
+                    f"column {column.name} of {location} is {known.simpleString()} in some micro-batches and "
+                    f"{column.dataType.simpleString()} in others, so they cannot be read together; name the "
+                    "micro-batches of one type with batches= or since="
+                )
+    return list(found)
+
+
+def merge(target: Storage, keep: tuple[int, int]) -> int:
+    """Merges single manifests of every thousand but `keep` (epoch, thousand); gives how many thousands."""
+    done = 0
+    for epoch in manifests.epochs(target):
+        for group in manifests.loose(target, epoch):
+            if (epoch, group) == keep:
+                continue
+            lines = "".join(f"{manifests.dump(manifest)}\n" for manifest in manifests.read_group(target, epoch, group))
+            if lines:
+                target.write(manifests.merged_name(epoch, group), gzip.compress(lines.encode()))
+            target.remove(f"{manifests.FOLDER}/{epoch}/{group}")
+            done += 1
+    return done
+
+
+def _is_data(path: str) -> bool:
+    """Whether Spark would read the file: no part of its path is hidden."""
+    return not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.split("/"))
+
+
+def _parquet_rows(storage: Storage, name: str) -> int:
+    import pyarrow.parquet as pq
+
+    with storage.opened(name) as file:
+        return int(pq.read_metadata(file).num_rows)
+
+
+def _ranges(stamp: ReconStamp) -> str:
+    # A replay may meet a broker that the first attempt did not, or the other way round.
+    return offsets_text(span._replace(topic_id=None) for span in parse_offsets(stamp.offsets_text))
+
+
+def _name(stamp: ReconStamp) -> str:
+    return f"pipeline {stamp.pipeline}, sink {stamp.sink}: micro-batch {stamp.batch_id} (epoch {stamp.epoch})"
