@@ -31,6 +31,7 @@ from recon.model import ReconStamp, SinkCommit, dump_stamp, parse_stamp
 PARTITION = 0
 _PLAN, _TASK, _BATCH = "plan", "task", "batch"
 _POLL_S = 0.05
+_BROKER_S = 60.0  # a broker that restarts is waited for
 # The default of librdkafka's transaction.timeout.ms, and what a broker takes to notice.
 _TRANSACTION_S, _NOTICED_S = 60.0, 30.0
 
@@ -237,7 +238,7 @@ def read(
     """
     admin = admin or KafkaAdmin(conf)
     place = (topic, PARTITION)
-    ends = admin.ends(place)
+    ends = admin.ends(place, _BROKER_S)
     if ends is None:
         return None
     if known is None:
@@ -264,7 +265,7 @@ def read(
                 "its transaction.timeout.ms, restart the query then"
             )
         time.sleep(_POLL_S)
-        ends = admin.ends(place) or ends
+        ends = admin.ends(place, _BROKER_S) or ends
 
 
 def log(markers: Markers, since: datetime | None = None) -> tuple[SinkCommit, ...]:

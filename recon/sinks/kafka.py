@@ -289,7 +289,9 @@ class KafkaWriter(BatchSink):
         return self._connection
 
     def _target(self, stamp: ReconStamp) -> Any:
-        found = read_topics(self.conf, [self.sink.target], isolation_level="read_committed").topics[self.sink.target]
+        asked = [self.sink.target]
+        told = read_topics(self.conf, asked, isolation_level="read_committed", timeout_s=kafka_task.INIT_S)
+        found = told.topics[self.sink.target]
         if not found.exists:
             raise SinkError(
                 f"{_name(stamp)}: topic {self.sink.target} does not exist at {self.conf.get('bootstrap.servers')}; "

@@ -387,7 +387,12 @@ def producer_conf(conf: Mapping[str, str], txn: str | None, *, reports: bool = F
 
 def client_conf(conf: Mapping[str, str]) -> dict[str, Any]:
     """Configuration for librdkafka of a client that says nothing on stderr."""
-    return {name: value for name, value in conf.items() if name not in _NOT_OURS} | {"log_level": 0}
+    quiet = {"log_level": 0, "error_cb": _ignored}  # errors come back from the calls that they concern
+    return {name: value for name, value in conf.items() if name not in _NOT_OURS} | quiet
+
+
+def _ignored(error: Any) -> None:
+    return None
 
 
 def open_producer(conf: Mapping[str, str], txn: str | None, *, reports: bool = False) -> Any:
