@@ -19,7 +19,7 @@ MEANINGS: Mapping[Code, str] = {
     Code.REBUILT: "A ledger entry that was restored from the sink's own record, such as the Delta log.",
     Code.METRIC_UNRELIABLE: "A commit's own metrics contradict the files it added; the files were believed.",
     Code.ATTESTED_ONLY: "The sink has no record of the write (cleaned up, or none was kept): the ledger attests it, "
-    "and nothing independent does.",
+    "and nothing independent does. Or the query keeps state: Spark's own counts alone say that every offset was read.",
     Code.UNSTAMPED: "A commit changed data and carries no mark of recon: somebody else wrote to the table.",
     Code.REPEATED: "Rows are in the sink more than once, as its guarantee (at-least-once) allows after a crash.",
     Code.UNUSUAL: "A figure far from the table's own history (median and median absolute deviation).",
