@@ -11,7 +11,13 @@ SETUP := scripts/setup.sh
 BENCH ?=
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo test lint bench wheel clean
+# make soak ROUNDS=50 RANDOM_KILLS=100 SEED=7 SINKS=delta,kafka
+ROUNDS ?= 20
+RANDOM_KILLS ?= 40
+SEED ?= $(shell date +%s)
+SINKS ?=
+
+.PHONY: help setup demo test soak lint bench wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -26,6 +32,11 @@ demo: ## A real broker, a real stream, faults, an audit and its report
 test: lint ## Lint, then every test on real parts
 	@$(SETUP) java browser databases jars
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+soak: ## The crash tests for longer: more kills, and at random moments
+	@$(SETUP) python java databases jars
+	RECON_CRASH_ROUNDS=$(ROUNDS) RECON_CRASH_RANDOM=$(RANDOM_KILLS) RECON_CRASH_SEED=$(SEED) RECON_CRASH_AWAY=30 \
+	  $(if $(SINKS),RECON_CRASH_SINKS=$(SINKS)) $(BIN)/pytest tests/crash -s $(PYTEST_ARGS)
 
 lint: ## ruff, mypy and the import contracts
 	@$(SETUP) python

@@ -9,8 +9,10 @@ each stream exactly at its point. With no point to stop at, the streams drain th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -46,13 +48,30 @@ class Stops:
 
     def reached(self, name: str, point: str) -> None:
         """Stands still for ever if this is the point; the caller's thread ends with the process."""
+        if point == "before_write" and self.plan.meets is not None:
+            self._meet(name)
         if self.armed(name, point):
             self.hit(name, point)
             threading.Event().wait()
 
+    def _meet(self, name: str) -> None:
+        """Waits, once, until the same stream of the other driver is here, too."""
+        for start in (self.plan.start, self.plan.meets):
+            place = Path(f"{self.plan.hits}.meeting.{start}.{name}")
+            if start == self.plan.start:
+                if place.exists():
+                    return
+                place.touch()
+            else:
+                deadline = time.monotonic() + self.plan.within
+                while not place.exists() and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                _say(f"{name}: met start {start}: {place.exists()}")
+
     def hit(self, name: str, point: str) -> None:
         with self._lock:
             if name not in self._standing:
+                _say(f"{name}: stands at {point}, micro-batch {self.batch[name]}")
                 self.note(sink=name, point=point, batch=self.batch[name])
                 self._standing.add(name)
 
@@ -92,6 +111,7 @@ def run(plan: Plan) -> int:
         raise RuntimeError("the child must lead its own process group: start it in a new session")
     stops = Stops(plan)
     spark = _session(plan)
+    _say("session")
     queries = {name: _start(spark, plan, stops, name) for name in plan.pipelines}
     if not plan.stop_at:
         return _drain(spark, queries)
@@ -99,7 +119,8 @@ def run(plan: Plan) -> int:
     while not stops.all_stand() and time.monotonic() < deadline:
         for name, query in queries.items():
             if not query.isActive:
-                return _failed(name, query)
+                _failed(name, query)
+                return 3
         time.sleep(0.05)
     time.sleep(plan.settle)  # other tasks of a write that is held up come to their end
     if missing := stops.missing():
@@ -107,6 +128,25 @@ def run(plan: Plan) -> int:
     stops.note(killed=True)
     os.killpg(os.getpgrp(), signal.SIGKILL)
     raise AssertionError("unreachable")
+
+
+_BEGAN = time.monotonic()
+
+
+def _say(what: str) -> None:
+    """For the child's log: where its time goes."""
+    print(f"{time.monotonic() - _BEGAN:6.1f} s  {_cpu():5.1f} s CPU  {what}", flush=True)
+
+
+def _cpu() -> float:
+    """CPU seconds of our session so far: on a busy machine the clock says little."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == os.getpid():
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _session(plan: Plan) -> SparkSession:
@@ -118,6 +158,9 @@ def _session(plan: Plan) -> SparkSession:
         # A task that stands still must not starve another stream.
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        # A start lives for a micro-batch or two: compiling their plans would be most of its work.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     if plan.classpath:
         conf |= {"spark.jars.packages": "", "spark.driver.extraClassPath": plan.classpath}
@@ -139,8 +182,10 @@ def _start(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> Streamin
 
     def write(frame: DataFrame, batch_id: int) -> None:
         stops.batch[name] = batch_id
+        _say(f"{name}: micro-batch {batch_id} begins")
         hook(frame, batch_id)
-        stops.reached(name, "before_commit")
+        _say(f"{name}: micro-batch {batch_id} is through the hook")
+        stops.reached(name, "before_spark_commit")
 
     writer = (
         spark.readStream.format("kafka")
@@ -163,27 +208,26 @@ def _seams(hook: Any, reached: Callable[[str], None]) -> None:
 
 
 def _drain(spark: SparkSession, queries: dict[str, StreamingQuery]) -> int:
-    for name, query in queries.items():
-        try:
-            query.awaitTermination()
-        except Exception:
-            return _failed(name, query)
+    failed = [name for name, query in queries.items() if _failed(name, query)]
     gateway = spark.sparkContext._gateway
     spark.stop()
     # The JVM ends when its input does; it is waited for, since it may have something to write at its end.
     gateway.proc.stdin.close()
     gateway.proc.wait(120)
-    return 0
+    return 3 if failed else 0
 
 
-def _failed(name: str, query: StreamingQuery) -> int:
-    print(f"query {name} ended", flush=True)
+def _failed(name: str, query: StreamingQuery) -> bool:
+    """Waits for the end of a query and says how it failed, if it did."""
     try:
-        query.awaitTermination(5)
+        query.awaitTermination()
     except Exception as error:
+        # The first line of what was raised in the hook, or of what Spark itself says.
+        ours = re.search(r"^recon\.errors\.(\w+: .*)$", str(error), re.MULTILINE)
+        print(f"query {name} ended: {ours[1] if ours else str(error).splitlines()[0]}", flush=True)
         traceback.print_exception(error)
-    sys.stderr.flush()
-    return 3
+        return True
+    return False
 
 
 def jars(packages: list[str]) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,8 @@ import yaml
 
 from recon.ledger import Ledger, open_ledger
 from recon.local.kafka import LocalKafka
-from recon.local.process import tail
+from recon.local.process import ChildProcess, tail
+from recon.local.spark import packages
 from recon.model import LedgerEntry, Level
 from recon.project import Project, load
 from tests.crash.plan import POINTS, Plan
@@ -51,29 +53,38 @@ class Hit:
     again: bool  # the micro-batch had been planned by an earlier start
 
 
-@dataclass
 class Child:
-    """A child of our own, in a session of its own."""
+    """A child of our own, in a session of its own; it does not outlive us."""
 
-    process: subprocess.Popen[bytes]
-    log: Path
-    began: float = field(default_factory=time.monotonic)
+    def __init__(self, plan: Path, log: Path) -> None:
+        self.log, self.began = log, time.monotonic()
+        self._process = ChildProcess([sys.executable, "-m", "tests.crash.child", str(plan)], log, cwd=ROOT)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.alive
 
     def wait(self, seconds: float = 300.0) -> int:
         """Its exit code; whatever it started is gone on return."""
-        try:
-            return self.process.wait(seconds)
-        finally:
-            self.kill()
+        deadline = time.monotonic() + seconds
+        while self.alive and time.monotonic() < deadline:
+            time.sleep(0.05)
+        code = self._process.exit_code
+        self.kill()
+        assert code is not None, f"the child did not end within {seconds:.0f} s:\n{tail(self.log, 60)}"
+        return code
+
+    def endings(self) -> dict[str, str]:
+        """Sink → the sentence with which its query failed."""
+        found = re.findall(r"^query (\S+) ended: (.*)$", self.log.read_text(errors="replace"), re.MULTILINE)
+        return dict(found)
 
     def kill(self) -> None:
         """SIGKILL to the child and to all of its session: the JVM, Python workers."""
-        if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        self._process.kill()
         deadline = time.monotonic() + 20
-        while (left := _of_session(self.process.pid)) and time.monotonic() < deadline:
+        while (left := _of_session(self._process.pid)) and time.monotonic() < deadline:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -101,6 +112,7 @@ class Crashes:
         adapters: the sink kinds.
         classpath: the jars for the child; "" lets it ask Ivy at every start.
         seed: of every random choice here.
+        servers: `postgres`, `mariadb`, where an adapter needs them.
     """
 
     def __init__(
@@ -115,11 +127,13 @@ class Crashes:
         partitions: int = 3,
         per_trigger: int = 30,
         seed: int = 1,
+        **servers: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.kafka, self.topic = folder, kafka, topic
         self.adapters = {adapter.name: adapter for adapter in adapters}
-        self.world = World(folder=folder, bootstrap=kafka.bootstrap_servers)
+        self.world = World(folder=folder, kafka=kafka, **servers)
+        os.environ.update(self.world.environment)
         self.keys, self.partitions, self.per_trigger = keys, partitions, per_trigger
         self.classpath, self.archive = classpath, folder / "classes.jsa"
         self.random = random.Random(seed)
@@ -129,6 +143,8 @@ class Crashes:
         self.hits: list[Hit] = []
         self._hits_file = folder / "hits.jsonl"
         kafka.create_topic(topic, partitions)
+        for adapter in adapters:
+            adapter.prepare(self.world)
         self._write_project()
 
     # -- the project -------------------------------------------------------------------------------
@@ -149,10 +165,18 @@ class Crashes:
             "name": "crash",
             "ledger": "recon",
             "kafka": {"bootstrap.servers": self.kafka.bootstrap_servers},
-            "spark": {"master": "local[2]", "conf": {"spark.ui.enabled": False}},
+            "spark": {
+                "master": "local[2]",
+                "conf": {"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2},
+                "packages": [*packages(), *sorted(self._packages)],
+            },
             "pipelines": pipelines,
         }
         (self.folder / "recon.yml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+    @property
+    def _packages(self) -> set[str]:
+        return {package for adapter in self.adapters.values() for package in adapter.packages}
 
     @cached_property
     def project(self) -> Project:
@@ -192,7 +216,6 @@ class Crashes:
         options = _FAST
         if self.classpath and self.archive.exists():
             options += f" -XX:SharedArchiveFile={self.archive}"
-        packages = {package for adapter in self.adapters.values() for package in adapter.packages}
         plan = Plan(
             project=str(self.folder),
             topic=self.topic,
@@ -202,7 +225,7 @@ class Crashes:
             start=self.starts,
             per_trigger=self.per_trigger,
             classpath=self.classpath,
-            packages=tuple(sorted(packages)),
+            packages=tuple(sorted(self._packages)),
             java_options=options,
         )
         return replace(plan, **changes)
@@ -212,16 +235,7 @@ class Crashes:
         where = plan.write(self.folder / f"plan-{self.starts}.json")
         log = self.folder / f"child-{self.starts}.log"
         self.starts += 1
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.child", str(where)],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        return Child(process, log)
+        return Child(where, log)
 
     def warm_up(self) -> None:
         """Drain what is there once, and keep the JVM's classes: later starts take half the time."""
@@ -280,10 +294,10 @@ class Crashes:
         try:
             at_work = lambda: any(self.planned(name) != was for name, was in planned.items())  # noqa: E731
             deadline = time.monotonic() + 120
-            while not at_work() and child.process.poll() is None and time.monotonic() < deadline:
+            while not at_work() and child.alive and time.monotonic() < deadline:
                 time.sleep(0.05)
             time.sleep(self.random.uniform(0, 12))
-            assert child.process.poll() is None, f"start {plan.start} ended by itself:\n{tail(child.log, 60)}"
+            assert child.alive, f"start {plan.start} ended by itself:\n{tail(child.log, 60)}"
         finally:
             child.kill()
         self.seconds.append(time.monotonic() - child.began)
@@ -304,12 +318,14 @@ class Crashes:
         last, committed = self.planned(hit.sink)
         assert (last, committed) == (hit.batch, False), f"{hit}: the checkpoint stands at {last}, {committed}"
         entered = any(e.batch_id == hit.batch for e in self.ledger.last(hit.sink, hit.sink, 5))
-        assert entered == (hit.point in ("after_ledger", "before_commit")), f"{hit}: entered in the ledger: {entered}"
+        assert entered == (hit.point in ("after_ledger", "before_spark_commit")), (
+            f"{hit}: entered in the ledger: {entered}"
+        )
 
     # -- schedules ---------------------------------------------------------------------------------
 
-    def rounds(self, count: int, points: Sequence[str] = POINTS) -> None:
-        """`count` rounds of every point for all sinks at once; then of each sink's own seams.
+    def rounds(self, count: int, own_count: int, points: Sequence[str] = POINTS) -> None:
+        """`count` rounds of every point for all sinks at once; then `own_count` of each sink's own seams.
 
         Odd rounds let a kill hit a micro-batch that is being recovered; even ones let it recover first.
         """
@@ -321,7 +337,7 @@ class Crashes:
         own = {name: adapter.points for name, adapter in self.adapters.items() if adapter.points}
         for place in range(max((len(points) for points in own.values()), default=0)):
             at = {name: points[place] for name, points in own.items() if place < len(points)}
-            for number in range(count):
+            for number in range(own_count):
                 self.kill_at(at, fresh=number % 2 == 1, only=True)
 
     def counts(self) -> Counter[tuple[str, str]]:
@@ -379,8 +395,10 @@ class Crashes:
         """`recon audit` as a whole process: exit code, what it said, status of each check."""
         command = [sys.executable, "-m", "recon.cli", "audit", "--project-dir", str(self.folder)]
         told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)
-        results = json.loads((self.folder / "target" / "run_results.json").read_text())["results"]
-        return told.returncode, told.stdout + told.stderr, {r["unique_id"]: r["status"] for r in results}
+        kept = self.folder / "target" / "run_results.json"
+        assert kept.exists(), f"the audit ended with {told.returncode} and no results:\n{told.stdout}{told.stderr}"
+        statuses = {r["unique_id"]: r["status"] for r in json.loads(kept.read_text())["results"]}
+        return told.returncode, told.stdout + told.stderr, statuses
 
 
 @dataclass

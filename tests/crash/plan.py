@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-# The hook's seams, in the order a micro-batch passes them; "during" and "before_commit" are the child's own.
-POINTS = ("before_write", "during", "after_write", "after_ledger", "before_commit")
+# The seams of every sink, in the order a micro-batch passes them. "during" (a task stands still at a row) and
+# "before_spark_commit" (the hook has returned) are the child's own, the others the hook's.
+POINTS = ("before_write", "during", "after_write", "after_ledger", "before_spark_commit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +17,7 @@ class Plan:
 
     `stop_at`: pipeline → the point at which it is to stand when the process is killed; empty: drain and end.
     `from_batch`: pipeline → the first micro-batch whose points count (to skip a replayed one).
+    `meets`: the start that each pipeline waits for before its first write, so that two drivers write at once.
     `within`: seconds after which the kill comes even if not all stand.
     """
 
@@ -27,6 +29,7 @@ class Plan:
     start: int = 0
     stop_at: dict[str, str] = field(default_factory=dict)
     from_batch: dict[str, int] = field(default_factory=dict)
+    meets: int | None = None
     per_trigger: int = 30
     within: float = 120.0
     settle: float = 0.5

@@ -13,8 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recon.local.databases import MARIADB_JDBC, POSTGRES_JDBC
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from recon.local.kafka import LocalKafka
+    from recon.local.mariadb import LocalMariaDB
+    from recon.local.postgres import LocalPostgres
 
 Where = tuple[int, int]  # partition, offset
 State = dict[int, tuple[int, Where]]  # id → n, and the record it came from
@@ -22,10 +28,18 @@ State = dict[int, tuple[int, Where]]  # id → n, and the record it came from
 
 @dataclass(frozen=True)
 class World:
-    """Where things are: what an adapter needs to write recon.yml and to read its sink."""
+    """Where things are: what an adapter needs to write recon.yml, and to prepare and read its sink."""
 
     folder: Path
-    bootstrap: str
+    kafka: LocalKafka
+    postgres: LocalPostgres | None = None
+    mariadb: LocalMariaDB | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that recon.yml asks for: passwords stand nowhere else."""
+        servers = {"POSTGRES": self.postgres, "MARIADB": self.mariadb}
+        return {f"CRASH_{name}_PASSWORD": server.password for name, server in servers.items() if server}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +49,7 @@ class Adapter:
     `config`: the sink's mapping in recon.yml, without its name.
     `read`: its rows as they stand now, as dicts with id, n, op, _batch_id, _source_partition, _source_offset.
     `rewrites`: rows are replaced by key; then `deletes` says whether op "d" removes the key.
+    `prepare`: makes what the sink expects to be there. `needs`: the servers it writes to.
     `points`: seams of the sink itself, besides those of the hook.
     """
 
@@ -47,6 +62,8 @@ class Adapter:
     points: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    prepare: Callable[[World], None] = lambda world: None
 
     def rows(self, world: World) -> Counter[Where]:
         """(partition, offset) → how many rows carry it."""
@@ -107,4 +124,171 @@ DELTA = Adapter(
     checks=("delta_history", "source_rows"),
 )
 
-ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in (DELTA,)}
+DELTA_MERGE = Adapter(
+    name="delta_merge",
+    config=lambda world: {
+        "kind": "delta_merge",
+        "target": "delta_merge",
+        "keys": ["id"],
+        "delete_when": "s.op = 'd'",
+    },
+    read=_delta_rows("delta_merge"),
+    rewrites=True,
+    deletes=True,
+    points=("reduced",),
+    checks=("delta_history", "source_rows"),
+)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def _parquet_rows(world: World) -> list[dict[str, Any]]:
+    """What the manifests name, read by pyarrow."""
+    import pyarrow.parquet as pq
+
+    from recon.sinks.files import batch_files
+
+    files = batch_files(str(world.folder / "parquet"))
+    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+PARQUET = Adapter(
+    name="parquet",
+    config=lambda world: {"kind": "parquet", "target": "parquet"},
+    read=_parquet_rows,
+    points=("files_written", "manifest_written"),
+    checks=("sink_commits", "source_rows"),
+)
+
+
+# -- databases -------------------------------------------------------------------------------------
+
+_COLUMNS = ("id", "n", "op", "_batch_id", "_source_topic", "_source_partition", "_source_offset")
+_JDBC_POINTS = ("stage_created", "staged", "transaction_open", "before_commit", "committed")
+
+
+def _server(world: World, product: str) -> LocalPostgres | LocalMariaDB:
+    server = world.postgres if product == "postgres" else world.mariadb
+    assert server is not None
+    return server
+
+
+def _jdbc(name: str, product: str, kind: str, *, key: bool, java: str, **more: Any) -> Adapter:
+    def config(world: World) -> dict[str, Any]:
+        server = _server(world, product)
+        password = f"{{{{ env_var('CRASH_{product.upper()}_PASSWORD') }}}}"
+        connection = {"url": server.url, "user": server.user, "password": password}
+        keys = {"keys": ["id"]} if key else {}
+        return {"kind": kind, "target": name, "connection": connection, **keys, **more.get("keys", {})}
+
+    def prepare(world: World) -> None:
+        _server(world, product).sql(
+            f"DROP TABLE IF EXISTS {name}",
+            f"CREATE TABLE {name} (id bigint {'PRIMARY KEY' if key else ''}, n bigint, op varchar(10), "
+            "_batch_id bigint, _source_topic varchar(100), _source_partition int, _source_offset bigint)",
+        )
+
+    def read(world: World) -> list[dict[str, Any]]:
+        found = _server(world, product).sql(f"SELECT {', '.join(_COLUMNS)} FROM {name}")
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in found]
+
+    label = more.get("label", "exactly-once")
+    return Adapter(
+        name=name,
+        config=config,
+        prepare=prepare,
+        read=read,
+        label=label,
+        rewrites=key,
+        points=_JDBC_POINTS if label == "exactly-once" else (),
+        checks=("sink_commits", "source_rows"),
+        packages=(java,),
+        needs=(product,),
+    )
+
+
+POSTGRES_UPSERT = _jdbc("postgres_upsert", "postgres", "jdbc_upsert", key=True, java=POSTGRES_JDBC)
+MARIADB_UPSERT = _jdbc("mariadb_upsert", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC)
+POSTGRES_APPEND = _jdbc("postgres_append", "postgres", "jdbc_append", key=False, java=POSTGRES_JDBC)
+POSTGRES_PLAIN = _jdbc(
+    "postgres_plain", "postgres", "jdbc_append", key=False, java=POSTGRES_JDBC,
+    keys={"guard": False}, label="at-least-once",
+)  # fmt: skip
+
+
+# -- Kafka -----------------------------------------------------------------------------------------
+
+
+def _kafka(name: str, **more: Any) -> Adapter:
+    """Every sink writes to a topic of its name; plain records are read by whoever does not wait for commits."""
+
+    def prepare(world: World) -> None:
+        world.kafka.create_topic(name, 2)
+
+    def read(world: World) -> list[dict[str, Any]]:
+        return [
+            {
+                **json.loads(value),
+                "_batch_id": int(headers["_batch_id"]),
+                "_source_partition": int(headers["_source_partition"]),
+                "_source_offset": int(headers["_source_offset"]),
+            }
+            for value, headers in committed_records(world.kafka, name)
+        ]
+
+    label = more.pop("label", "exactly-once")
+    return Adapter(
+        name=name,
+        config=lambda world: {"kind": "kafka", "target": name, "value_format": "json", "key": "id", **more},
+        prepare=prepare,
+        read=read,
+        label=label,
+        points=("planned", "tasks_committed", "marked") if label == "exactly-once" else (),
+        checks=("sink_commits", "source_rows"),
+    )
+
+
+def committed_records(kafka: LocalKafka, topic: str) -> list[tuple[bytes, dict[str, bytes]]]:
+    """(value, headers) of every record that a read_committed consumer sees."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    conf = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "group.id": f"crash-{topic}",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+    consumer = Consumer(conf)
+    found, left = [], set(kafka.offsets(topic))
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
+        while left:
+            message: Any = consumer.poll(30.0)
+            assert message is not None, f"partitions {sorted(left)} of {topic} could not be read to their end"
+            if message.error() is None:
+                found.append((message.value(), dict(message.headers() or ())))
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                left.discard(message.partition())
+    finally:
+        consumer.close()
+    return found
+
+
+KAFKA = _kafka("kafka")
+KAFKA_PLAIN = _kafka("kafka_plain", mode="at_least_once", label="at-least-once")
+
+_ALL = (
+    DELTA,
+    DELTA_MERGE,
+    PARQUET,
+    POSTGRES_UPSERT,
+    MARIADB_UPSERT,
+    POSTGRES_APPEND,
+    POSTGRES_PLAIN,
+    KAFKA,
+    KAFKA_PLAIN,
+)
+ADAPTERS: dict[str, Adapter] = {adapter.name: adapter for adapter in _ALL}
