@@ -5,7 +5,7 @@ that are filled alike before. Ours: `JdbcUpsert.write` and `confirm`. Floor: `fo
 executemany of `INSERT … ON CONFLICT DO UPDATE`, 5,000 rows at a time, a transaction per partition; it has no entry and
 no guarantee, and rows pass through Python. As peers, against the same floor: Spark's plain JDBC append of the same rows
 to an empty table with the same key, which updates nothing, and our sink with `stage_with: copy`. They take turns, in
-another order each round. MariaDB's ratio, by PyMySQL's executemany of `ON DUPLICATE KEY UPDATE`, is printed beside the figure.
+another order each round. MariaDB's ratio, by PyMySQL's executemany of `ON DUPLICATE KEY UPDATE`, is printed beside it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 ROWS = 200_000
 TASKS = 4
-ROUNDS = 6
+ROUNDS = 5
 WARM_UP = 1
 COLUMNS = {
     "order_id": "bigint",
@@ -50,9 +50,9 @@ def run() -> dict[str, Any]:
         frame = _rows(spark).cache()
         assert frame.count() == ROWS
         with LocalPostgres() as server:
-            found = _rounds(frame, server, ("ours", "floor", "plain", "copy"))
+            found = _rounds(frame, server, ("ours", "floor", "plain", "copy"), ROUNDS)
         with LocalMariaDB() as server:
-            other = _rounds(frame, server, ("ours", "floor", "plain"))
+            other = _rounds(frame, server, ("ours", "floor", "plain"), 3)
     finally:
         spark.stop()
     for name, seconds in (("PostgreSQL", found), ("MariaDB", other)):
@@ -89,7 +89,7 @@ def _rows(spark: Any) -> Any:
     )
 
 
-def _rounds(frame: Any, server: Any, names: tuple[str, ...]) -> dict[str, float]:
+def _rounds(frame: Any, server: Any, names: tuple[str, ...], rounds: int) -> dict[str, float]:
     """Medians by contender, each round in another order."""
     postgres = "postgresql" in server.url
     columns = ", ".join(f"{name} {of}" for name, of in COLUMNS.items())
@@ -105,7 +105,7 @@ def _rounds(frame: Any, server: Any, names: tuple[str, ...]) -> dict[str, float]
     half = f"INSERT INTO start SELECT * FROM orders WHERE order_id < {ROWS // 2}"
     server.sql(half)
     taken: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(WARM_UP + ROUNDS):
+    for turn in range(WARM_UP + rounds):
         for name in _in_turn(names, turn):
             server.sql("TRUNCATE orders", *([] if name == "plain" else ["INSERT INTO orders SELECT * FROM start"]))
             server.sql("VACUUM ANALYZE orders" if postgres else "ANALYZE TABLE orders")

@@ -26,6 +26,7 @@ class JdbcEntry:
     """A micro-batch as the database has it; `given` are the rows that were staged, `rows` those taken in."""
 
     stamp: ReconStamp
+    target: str
     given: int
     rows: int
     at: datetime
@@ -84,7 +85,7 @@ def read(
     engine: Engine,
     *,
     schema: str | None,
-    location: str,
+    target: str,
     pipeline: str,
     sink: str,
     since: datetime | None = None,
@@ -95,7 +96,7 @@ def read(
         database: names the database in errors.
         engine: reaches it.
         schema: where the table is.
-        location: what the log is called.
+        target: the table that was written to, as the sink names it.
         pipeline: the pipeline's name.
         sink: the sink's name.
         since: only what was committed after this instant.
@@ -108,13 +109,13 @@ def read(
     from sqlalchemy.exc import SQLAlchemyError
 
     table = ledger_table(schema)
-    wanted = select(table).where(table.c.pipeline == pipeline, table.c.sink == sink)
+    wanted = select(table).where(table.c.pipeline == pipeline, table.c.sink == sink, table.c.target == target)
     if since is not None:
         wanted = wanted.where(table.c.committed_at > since.astimezone(UTC).replace(tzinfo=None))
     try:
         with engine.connect() as connection:
             if not sqlalchemy.inspect(connection).has_table(NAME, schema=schema):
-                return SinkLog(location=location, exists=False)
+                return SinkLog(location=target, exists=False)
             rows = connection.execute(wanted.order_by(table.c.epoch, table.c.batch_id)).all()
     except SQLAlchemyError as error:
         raise EvidenceError(
@@ -123,7 +124,7 @@ def read(
         ) from error
     found = [_entry(row) for row in rows]
     commits = (SinkCommit(version=None, stamp=entry.stamp, rows=entry.rows, at=entry.at) for entry in found)
-    return SinkLog(location=location, exists=True, commits=tuple(commits))
+    return SinkLog(location=target, exists=True, commits=tuple(commits))
 
 
 def _entry(row: Row[Any]) -> JdbcEntry:
@@ -139,4 +140,5 @@ def _entry(row: Row[Any]) -> JdbcEntry:
         offsets_text=told["offsets"],
     )
     at = told["committed_at"].replace(tzinfo=UTC)
-    return JdbcEntry(stamp=stamp, given=told["rows_given"], rows=told["rows_written"], at=at)
+    given, rows = told["rows_given"], told["rows_written"]
+    return JdbcEntry(stamp=stamp, target=told["target"], given=given, rows=rows, at=at)

@@ -301,7 +301,7 @@ class _Recorded(JdbcSink):
                     self.database,
                     self._engine,
                     schema=self._schema,
-                    location=self.sink.target,
+                    target=str(self.target),
                     pipeline=self.pipeline,
                     sink=self.sink.name,
                     since=since,
@@ -329,6 +329,12 @@ class _Recorded(JdbcSink):
                 f"{self._name(stamp)}: {jdbc_ledger.NAME} of the {self.database.said} has it with other offsets than "
                 "this micro-batch: two queries write as one sink, or the ledger was lost; stop one of them, or give "
                 "the sink another name, then run `recon audit`"
+            )
+        if entry is not None and entry.target != str(self.target):
+            raise SinkError(
+                f"{self._name(stamp)}: {jdbc_ledger.NAME} of the {self.database.said} has it for table {entry.target} and "
+                f"not for {self.target}: another project, or an earlier one, has a pipeline and a sink of these names; "
+                "give the sink another name"
             )
         return entry
 

@@ -176,7 +176,11 @@ def test_fresh_update_and_replay(desk: Desk) -> None:
     assert sorted(r["id"] for r in left.collect()) == [2, 4]
     assert again.rows_of(desk.spark, replayed, desk.stamp(1, 11, 12)).count() == 1
 
-    # Another micro-batch under the same key is a fault, not a replay.
+    # Another table, or another micro-batch, under the same key is a fault and no replay.
+    moved = desk.sink(target="elsewhere")
+    assert moved.log().commits == ()
+    with pytest.raises(SinkError, match=f"has it for table {desk.table} and not for elsewhere"):
+        moved.write(second, desk.stamp(1, 10, 12))
     with pytest.raises(SinkError, match="with other offsets than this micro-batch"):
         again.write(second, desk.stamp(1, 50, 60))
 

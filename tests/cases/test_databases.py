@@ -1,0 +1,102 @@
+"""Streams into real databases through the hook, with a crash between the database's commit and the ledger, audited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from recon.local.kafka import LocalKafka
+from recon.model import LedgerEntry
+from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Source
+from tests.cases.lake import Lake, failing, findings, statuses
+
+CHECKS = ("offset_continuity", "kafka_end_offsets", "checkpoint_commits", "sink_commits", "source_rows")
+
+
+@dataclass
+class DatabaseLake(Lake):
+    """A pipeline whose sink is a table of a database."""
+
+    @property
+    def project(self) -> Project:
+        tests = tuple(CheckSpec(test=name) for name in CHECKS)
+        return Project(
+            name="lake",
+            ledger=LedgerConfig(location="recon"),
+            kafka={"bootstrap.servers": self.kafka.bootstrap_servers},
+            project_dir=self.path,
+            pipelines=(
+                Pipeline(
+                    name="p",
+                    checkpoint=self.checkpoint_name,
+                    source=Source.model_validate({"topics": (self.topic,)}),
+                    sinks=({"name": "s", "data_tests": tests, **self.sink},),  # type: ignore[arg-type]
+                ),
+            ),
+        )
+
+
+def keyed(frame: DataFrame) -> DataFrame:
+    source = ("_source_topic", "_source_partition", "_source_offset")
+    return frame.select(F.col("key").cast("string").alias("k"), F.col("value").cast("string").alias("v"), *source)
+
+
+@pytest.mark.parametrize(("server", "kind"), [("postgres", "jdbc_upsert"), ("mariadb", "jdbc_append")])
+def test_a_stream_into_a_database(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    server: str,
+    kind: str,
+) -> None:
+    database: Any = request.getfixturevalue(server)
+    table = f"stream_{topic('t').replace('-', '_')}"
+    sink: dict[str, Any] = {"kind": kind, "target": table, "connection": database.connection, "create_table": True}
+    if kind == "jdbc_upsert":
+        sink |= {"keys": ["k"], "post_batch": (CheckSpec(test="row_count", arguments={"min_value": 1}),)}
+    lake = DatabaseLake(tmp_path, kafka, spark, topic("orders", partitions=2), sink=sink)
+    lake.produce(30)
+    lake.run(per_trigger=20, transform=keyed)
+    lake.produce(8, partition=1)  # the same keys again
+
+    hook = lake.hook(transform=keyed)
+
+    def crash(entry: LedgerEntry) -> None:
+        raise RuntimeError("the process ends here")
+
+    hook._before_ledger = crash  # type: ignore[method-assign]
+    with pytest.raises(StreamingQueryException, match="the process ends here"):
+        lake.run(hook)
+    assert [e.batch_id for e in lake.entries()] == [0, 1]
+    lake.run(transform=keyed)
+
+    entries = lake.entries()
+    assert [(e.batch_id, e.status) for e in entries[2:]] == [(2, "rebuilt"), (2, "already_committed")]
+    assert {e.guarantee for e in entries} == {"exactly-once"} and {e.target for e in entries} == {table}
+    upsert = kind == "jdbc_upsert"
+    assert database.sql(f"SELECT COUNT(*) FROM {table}") == [(30 if upsert else 38,)]
+    assert database.sql(f"SELECT COUNT(*) FROM {table} WHERE _batch_id = 2 AND _source_partition = 1") == [(8,)]
+    assert sum(e.rows_written or 0 for e in entries[:3]) == 38
+
+    run = lake.audit()
+    assert failing(run) == set(), [f.message for f in findings(run)]
+    assert set(statuses(run).values()) == {"pass"}, {r.name: (r.status, r.message) for r in run.results}
+
+    # Rows that nobody entered, and an entry whose micro-batch the database no longer has.
+    database.sql(
+        f"DELETE FROM recon_ledger WHERE pipeline = 'p' AND sink = 's' AND batch_id = 1 AND target = '{table}'"
+    )
+    if not upsert:
+        database.sql(f"DELETE FROM {table} WHERE _batch_id = 0 AND _source_offset < 5")
+    run = lake.audit()
+    assert "LEDGER_ORPHAN" in failing(run) and (upsert or len(failing(run)) > 1), failing(run)
+    database.sql(f"DROP TABLE {table}", "DELETE FROM recon_ledger WHERE pipeline = 'p' AND sink = 's'")
