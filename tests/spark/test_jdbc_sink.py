@@ -483,6 +483,24 @@ def test_the_server_restarts_within_the_transaction(
         assert [i for i, *_ in desk.rows()] == [0, 10, 20, 30] and len(desk.entries()) == 4 and desk.stages() == []
 
 
+def test_a_stage_with_too_many_rows_is_written_again(desk: Desk) -> None:
+    desk.create()
+    sink, seen = desk.sink("jdbc_append"), []
+
+    def reached(name: str) -> None:
+        # What a task leaves that Spark ran twice, and that committed twice.
+        if name == "staged":
+            seen.append(name)
+            (stage,) = desk.stages()
+            if len(seen) == 1:
+                desk.server.sql(f"INSERT INTO {stage} SELECT * FROM {stage}")
+
+    sink.reached = reached
+    sink.write(desk.frame(FIRST[:2], 0), desk.stamp(0))
+    assert len(seen) == 2 and sink.confirm(desk.stamp(0)).rows == 2
+    assert [i for i, *_ in desk.rows()] == [1, 2] and desk.entries() == [(0, 0, 2, 2)] and desk.stages() == []
+
+
 def test_the_answer_of_a_commit_is_lost(desk: Desk) -> None:
     import sqlalchemy.exc
 
