@@ -163,17 +163,17 @@ class StagedSink(JdbcSink):
             if not self._prepared:
                 return None
             entry = jdbc_ledger.find(connection, self._schema, stamp)
-        if entry is not None and _without_ids(entry.stamp) != _without_ids(stamp):
-            raise SinkError(
-                f"{self._name(stamp)}: {jdbc_ledger.NAME} of the {self.database.said} has it with other offsets than "
-                "this micro-batch: two queries write as one sink, or the ledger was lost; stop one of them, or give "
-                "the sink another name, then run `recon audit`"
-            )
         if entry is not None and entry.target != str(self.target):
             raise SinkError(
                 f"{self._name(stamp)}: {jdbc_ledger.NAME} of the {self.database.said} has it for table {entry.target} "
                 f"and not for {self.target}: another project, or an earlier one, has a pipeline and a sink of these "
                 "names; give the sink another name"
+            )
+        if entry is not None and _without_ids(entry.stamp) != _without_ids(stamp):
+            raise SinkError(
+                f"{self._name(stamp)}: {jdbc_ledger.NAME} of the {self.database.said} has it with other offsets than "
+                "this micro-batch: two queries write as one sink, or the ledger was lost; stop one of them, or give "
+                "the sink another name, then run `recon audit`"
             )
         return entry
 

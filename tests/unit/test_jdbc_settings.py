@@ -175,6 +175,22 @@ def test_what_pythons_driver_is_called_with() -> None:
     assert own["connect_timeout"] == 3 and "user" not in own
 
 
+@pytest.mark.parametrize("url", ["jdbc:postgresql://127.0.0.1:1/d", "jdbc:mysql://127.0.0.1:1/d"])
+def test_an_engine_connects_when_it_is_asked_and_not_before(url: str) -> None:
+    from sqlalchemy.exc import OperationalError
+
+    database = _database(url)
+    engine = database.engine()
+    with pytest.raises(OperationalError) as caught:
+        engine.connect()
+    assert trouble(caught.value, database.kind) == "connection" and PASSWORD not in database.reason(caught.value)
+
+
+def test_sql_server_is_reached_by_pymssql() -> None:
+    engine = _database("jdbc:sqlserver://127.0.0.1:1;databaseName=d").engine()
+    assert (engine.dialect.name, engine.dialect.driver) == ("mssql", "pymssql")
+
+
 def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pymysql", None)
     with pytest.raises(ConfigError, match=r"pymysql on the driver.*pip install 'spark-recon\[mysql\]'"):
