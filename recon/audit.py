@@ -561,6 +561,7 @@ class _Gathered:
             sink_logs=self._if("sink_logs", looked_at),
             guarantees={sink.name: sink.guarantee for sink in self.pipeline.sinks},
             rewriting=frozenset(sink.name for sink in self.pipeline.sinks if sink.rewrites),
+            routed=self.pipeline.routes.sinks if self.pipeline.routes else (),
             progress=self._if("progress_offsets" if "progress_offsets" in looked_at else "progress", looked_at),
         )
         if bound.sink is not None and ("rows" in check.needs or check.wants_rows(found)):

@@ -122,13 +122,14 @@ def account(ledger: LedgerSlice, operators: Operators | None = None) -> Account:
     covered = coverage(ledger)
     width = widths(ledger)
     aside = _quarantined(covered)
+    heads = _recounted(covered)
     transforms = any(
         head.rows_read not in (None, _put(head, aside[i])) and not _trimmed(head, width[i], aside[i])
-        for i, head in enumerate(ledger.heads)
+        for i, head in enumerate(heads)
         if not head.is_release
     )
     counted = {
-        entry: _count(ledger.heads[entry], width[entry], aside[entry], transforms=transforms, operators=operators)
+        entry: _count(heads[entry], width[entry], aside[entry], transforms=transforms, operators=operators)
         for entry in covered.judged_entries()
     }
     return Account(covered, counted, transforms, operators, width)
@@ -141,6 +142,16 @@ def _quarantined(covered: Coverage) -> list[int]:
         if known[first] is None:
             known[first] = known[replay]
     return [count or 0 for count in known]
+
+
+def _recounted(covered: Coverage) -> Sequence[EntryHead]:
+    """The entries; what was read and filtered a restored one does not know, the replay of its micro-batch may."""
+    heads = list(covered.slice.heads)
+    for again, first in covered.replays.items():
+        head, replay = heads[first], heads[again]
+        if head.rows_read is None and head.rows_filtered is None and replay.rows_read is not None:
+            heads[first] = replace(head, rows_read=replay.rows_read, rows_filtered=replay.rows_filtered)
+    return heads
 
 
 def _put(head: EntryHead, aside: int) -> int | None:

@@ -68,6 +68,7 @@ REGISTRY: dict[str, str] = {
     "delta_history": "recon.checks.delta_history:DeltaHistory",
     "ledger_integrity": "recon.checks.ledger_integrity:LedgerIntegrity",
     "source_rows": "recon.checks.source_rows:SourceRows",
+    "atomicity": "recon.checks.atomicity:Atomicity",
     "throughput": "recon.checks.progress:Throughput",
     "lag_trend": "recon.checks.progress:LagTrend",
     "state_growth": "recon.checks.progress:StateGrowth",

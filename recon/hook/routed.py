@@ -109,8 +109,10 @@ class Route(ForeachBatch):
         return self._counted(super()._land(frame, batch, ranges, stamp, again=again), batch, ranges)
 
     def _recounted(self, done: Done, batch: Batch, ranges: Sequence[OffsetSpan]) -> Done:
-        # A restored entry knows only what landed; what was read and what went elsewhere is counted again.
-        return done if done.rows_read is not None else self._counted(done, batch, ranges)
+        # A restored entry knows only what landed; and where a retry counts otherwise, the split is not deterministic.
+        # Of a sink that reduces rows, what it was given is not known any more.
+        reduces = self.sink.rewrites and done.landed.given is None
+        return done if reduces and done.rows_read is not None else self._counted(done, batch, ranges)
 
     def _counted(self, done: Done, batch: Batch, ranges: Sequence[OffsetSpan]) -> Done:
         """With the whole micro-batch as read, and the records of other routes as filtered."""

@@ -109,7 +109,8 @@ class ReconStamp:
     """Our user_metadata on a data commit: which write of which micro-batch made it.
 
     `offsets_text` is the canonical text of the ranges (recon.ledger.chain), kept as text so that a day of
-    commits is compared without parsing; `prev_hash` links to the ledger.
+    commits is compared without parsing; `prev_hash` links to the ledger. A sink that reduces what it is handed adds
+    `given`, the rows it was handed, and `taken`, the rows it took in, where its own metrics cannot say that.
     """
 
     pipeline: str
@@ -120,6 +121,8 @@ class ReconStamp:
     run_id: str | None
     prev_hash: str
     offsets_text: str
+    given: int | None = None
+    taken: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +146,27 @@ class DeltaCommit:
     rows_added: int | None
     rows_removed: int | None
     data_change: bool
+
+    @property
+    def is_merge(self) -> bool:
+        """Whether the commit is a MERGE, which also writes rows that it only copied."""
+        return self.operation.upper().startswith("MERGE")
+
+    @property
+    def rows_taken(self) -> int | None:
+        """The rows that a write of ours took in; None where neither statistics nor metrics tell."""
+        if self.stamp is not None and self.stamp.taken is not None:
+            return self.stamp.taken
+        if self.is_merge:
+            changed = [self.metric(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
+            known = [count for count in changed if count is not None]
+            return sum(known) if len(known) == len(changed) else None
+        return self.metric("numOutputRows") if self.rows_added is None else self.rows_added
+
+    def metric(self, name: str) -> int | None:
+        """An operation metric as a number; Spark writes them as text."""
+        text = str(self.operation_metrics.get(name))
+        return int(text) if text.isdecimal() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +299,7 @@ class Witnesses:
     `now` is the audit's clock, so that no judge reads the time. `delta` has the log of each sink that is a Delta table,
     `sink_logs` the own record of each that is not, `quarantine` the log of each sink's quarantine table. `guarantees`
     has the label that each sink claims, `rewriting` names the sinks whose rows later micro-batches may replace.
+    `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
     `progress` is what Spark said of each micro-batch, empty where no listener recorded it.
     """
 
@@ -295,4 +320,5 @@ class Witnesses:
     sink_logs: Mapping[str, SinkLog] | Unavailable = Unavailable("sink_logs", "not asked for")
     guarantees: Mapping[str, str] = field(default_factory=dict)
     rewriting: Collection[str] = ()
+    routed: Collection[str] = ()
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not asked for")

@@ -434,3 +434,11 @@ def test_a_row_that_the_commit_counted_and_nobody_finds_is_a_gap_without_asking_
     verdict = CHECK.judge(found)
     assert [(f.code, f.start_offset, f.end_offset) for f in verdict.findings] == [(Code.GAP, 4, 6)]
     assert "were removed from the sink" in verdict.findings[0].message
+
+
+def test_what_a_restored_entry_does_not_know_its_replay_tells() -> None:
+    restored = entry(1, 10, 20, 6, status="rebuilt", rows_read=None, rows_filtered=None)
+    assert wants(ledger(entry(0, 0, 10, 7, rows_read=10, rows_filtered=3), restored))
+    replay = entry(1, 10, 20, 6, status="already_committed", attempt=2, sink_version=1, rows_read=10, rows_filtered=4)
+    slice_ = ledger(entry(0, 0, 10, 7, rows_read=10, rows_filtered=3), restored, replay)
+    assert not wants(slice_) and passed(judged(slice_))
