@@ -72,6 +72,12 @@ def _jdbc_upsert() -> Result:
     return run()
 
 
+def _sustained_rate() -> Result:
+    from bench.sustained_rate import run
+
+    return run()
+
+
 BENCHES: dict[str, Callable[[], Result]] = {
     "hook_overhead": _hook_overhead,
     "evidence_audit_day": _evidence_audit_day,
@@ -83,6 +89,7 @@ BENCHES: dict[str, Callable[[], Result]] = {
     "check_suite_incremental": _check_suite_incremental,
     "hook_checks": _hook_checks,
     "jdbc_upsert": _jdbc_upsert,
+    "sustained_rate": _sustained_rate,
 }
 
 

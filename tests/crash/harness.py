@@ -25,7 +25,7 @@ from recon.local.kafka import LocalKafka
 from recon.local.process import ChildProcess, tail
 from recon.local.spark import packages
 from recon.model import LedgerEntry, Level
-from recon.project import Project, load
+from recon.project import load
 from tests.crash.plan import POINTS, Plan
 from tests.crash.sinks import Adapter, Where, World, expected, record
 
@@ -65,7 +65,7 @@ class Child:
         """Whether it still runs."""
         return self._process.alive
 
-    def wait(self, seconds: float = 300.0) -> int:
+    def wait(self, seconds: float = 420.0) -> int:
         """Its exit code; whatever it started is gone on return."""
         deadline = time.monotonic() + seconds
         while self.alive and time.monotonic() < deadline:
@@ -146,6 +146,7 @@ class Crashes:
         for adapter in adapters:
             adapter.prepare(self.world)
         self._write_project()
+        self.project = load(folder)
 
     # -- the project -------------------------------------------------------------------------------
 
@@ -177,10 +178,6 @@ class Crashes:
     @property
     def _packages(self) -> set[str]:
         return {package for adapter in self.adapters.values() for package in adapter.packages}
-
-    @cached_property
-    def project(self) -> Project:
-        return load(self.folder)
 
     @cached_property
     def ledger(self) -> Ledger:

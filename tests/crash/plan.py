@@ -31,7 +31,7 @@ class Plan:
     from_batch: dict[str, int] = field(default_factory=dict)
     meets: int | None = None
     per_trigger: int = 30
-    within: float = 120.0
+    within: float = 240.0
     settle: float = 0.5
     checkpoints: str = "checkpoints"
     classpath: str = ""

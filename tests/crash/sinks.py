@@ -177,7 +177,7 @@ def _server(world: World, product: str) -> LocalPostgres | LocalMariaDB:
 def _jdbc(name: str, product: str, kind: str, *, key: bool, java: str, **more: Any) -> Adapter:
     def config(world: World) -> dict[str, Any]:
         server = _server(world, product)
-        password = f"{{{{ env_var('CRASH_{product.upper()}_PASSWORD') }}}}"
+        password = f'{{{{ env_var("CRASH_{product.upper()}_PASSWORD") }}}}'
         connection = {"url": server.url, "user": server.user, "password": password}
         keys = {"keys": ["id"]} if key else {}
         return {"kind": kind, "target": name, "connection": connection, **keys, **more.get("keys", {})}
