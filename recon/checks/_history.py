@@ -93,8 +93,7 @@ def rows_lost(commit: DeltaCommit) -> int | None:
 
 def metric(commit: DeltaCommit, name: str) -> int | None:
     """An operation metric as a number; Spark writes them as text."""
-    text = str(commit.operation_metrics.get(name))
-    return int(text) if text.isdecimal() else None
+    return commit.metric(name)
 
 
 def _text(parameters: Mapping[str, Any], name: str) -> str:

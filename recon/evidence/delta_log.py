@@ -125,19 +125,11 @@ def stamped(storage: Storage, *, after: int | None = None) -> SinkLog:
         location=storage.uri,
         exists=found.exists,
         commits=tuple(
-            SinkCommit(version=commit.version, stamp=commit.stamp, rows=rows_written(commit), at=commit.timestamp)
+            SinkCommit(version=commit.version, stamp=commit.stamp, rows=commit.rows_taken, at=commit.timestamp)
             for commit in commits
             if commit.stamp is not None
         ),
     )
-
-
-def rows_written(commit: DeltaCommit) -> int | None:
-    """The rows that a commit of ours took in, as far as its statistics or metrics tell."""
-    rows = commit.rows_added
-    if rows is None and "numOutputRows" in commit.operation_metrics:
-        rows = int(commit.operation_metrics["numOutputRows"])
-    return rows
 
 
 def latest_version(storage: Storage) -> int | None:

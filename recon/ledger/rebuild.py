@@ -35,6 +35,8 @@ def entry_of(
     lets the next audit judge the micro-batch.
     """
     stamp = commit.stamp
+    # What the sink itself left out, because a later row has the same key; what the transform left out nobody knows.
+    left_out = None if stamp.given is None or commit.rows is None else max(stamp.given - commit.rows, 0)
     return LedgerEntry(
         pipeline=stamp.pipeline,
         sink=stamp.sink,
@@ -51,7 +53,7 @@ def entry_of(
         rows_read=None,
         rows_written=commit.rows,
         rows_quarantined=rows_quarantined,
-        rows_filtered=None,
+        rows_filtered=left_out,
         sink_version=commit.version,
         started_at=commit.at,
         committed_at=restored_at,

@@ -67,6 +67,7 @@ def dump_stamp(stamp: ReconStamp) -> str:
         "run_id": stamp.run_id,
         "prev_hash": stamp.prev_hash,
     }
+    head |= {name: count for name in ("given", "taken") if (count := getattr(stamp, name)) is not None}
     text = json.dumps(head, separators=(",", ":"), ensure_ascii=False)
     return f"{text[:-1]}{_OFFSETS}{stamp.offsets_text}}}"
 

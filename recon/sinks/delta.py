@@ -170,4 +170,5 @@ def read_newest(spark: SparkSession, storage: Storage) -> DataFrame:
 
 
 def _landed(commit: DeltaCommit) -> Landed:
-    return Landed(version=commit.version, rows=delta_log.rows_written(commit))
+    given = None if commit.stamp is None else commit.stamp.given
+    return Landed(version=commit.version, rows=commit.rows_taken, given=given)
