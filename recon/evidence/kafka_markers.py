@@ -210,6 +210,11 @@ def is_task(key: bytes) -> bool:
     return bool(json.loads(key)[3] == _TASK)
 
 
+def is_batch(key: bytes) -> bool:
+    """Whether a key is that of a micro-batch's marker."""
+    return bool(json.loads(key)[3] == _BATCH)
+
+
 def read(
     conf: Mapping[str, str],
     topic: str,

@@ -315,7 +315,11 @@ class KafkaWriter(BatchSink):
                 raise self._said(error, stamp) from None
             # What was read before the other driver was fenced may lack what that one did since. A record that `log`
             # began at the ledger's end is enough: what is older is complete, and `landed` finds it.
-            self._record = self._read(self._record, stamp, decides=_of_driver)
+            self._record = self._read(self._record, stamp, decides=lambda key, _: False)
+            if self._record.unfinished is not None:
+                # What its tasks left open would hide what was written after it, and hold back readers of the topic.
+                self._fence(range(self._record.unfinished.tasks), stamp)
+            self._record = self._read(self._record, stamp, decides=lambda key, _: not kafka_markers.is_task(key))
             self._driver = driver
         assert self._record is not None
         return self._record
@@ -381,7 +385,7 @@ class KafkaWriter(BatchSink):
             self.owner,
             known=self._record if self._whole else None,
             since=since,
-            decides=_of_driver,
+            decides=lambda key, _: kafka_markers.is_batch(key),
             admin=self._admin,
         )
         self._whole = found is not None and (self._whole or since is None)
@@ -665,11 +669,6 @@ def _inferred(rows: DataFrame) -> StructType:
     found = rows.sparkSession.range(0).select(F.from_json(F.lit(text), told).alias("found")).schema["found"].dataType
     inner = found.elementType if isinstance(found, ArrayType) else None
     return inner if isinstance(inner, StructType) else StructType()
-
-
-def _of_driver(key: bytes, _: int) -> bool:
-    # Tasks look after their own markers.
-    return not kafka_markers.is_task(key)
 
 
 def _same_batch(plan: Plan, stamp: ReconStamp) -> bool:

@@ -149,7 +149,8 @@ class _Writer:
             self._begin()
         self._count(batch)
         if self.marker is None:
-            self._produce(batch)
+            with self._in_words(self.job.owner.target):
+                self._produce(batch)
 
     def finish(self) -> None:
         """Commit the rows with their marker; or compare them with what was committed before."""
@@ -309,6 +310,10 @@ class _Writer:
         self._require_accepted()
 
     def _flush(self) -> None:
+        with self._in_words(self.job.owner.target):
+            self._flushed()
+
+    def _flushed(self) -> None:
         deadline = time.monotonic() + _COMMIT_S
         while self._producer.flush(1.0):
             self._require_accepted()
@@ -320,8 +325,14 @@ class _Writer:
         self._require_accepted()
 
     def _delivered(self, error: Any, message: Any) -> None:
-        # Called for errors only. The first says why; the others follow from it.
-        if error is not None and self._refused is None:
+        # Called for errors only. The first says why, the others follow from it; but a batch of records is refused as
+        # a whole where one of them is too large.
+        if error is None:
+            return
+        if self._refused is None or (
+            error.code() == self._refused[0].code()
+            and len(message.value() or b"") > len(self._refused[1].value() or b"")
+        ):
             self._refused = (error, message)
 
     def _require_accepted(self) -> None:
@@ -354,8 +365,10 @@ class _InWords:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         from confluent_kafka import KafkaException
 
-        if isinstance(error, KafkaException):
-            raise self._writer._said(error, self._topic) from None
+        # What a fatal error raises inside a delivery callback comes out as a SystemError about it.
+        cause = error.__cause__ if isinstance(error, SystemError) else error
+        if isinstance(cause, KafkaException):
+            raise self._writer._said(cause, self._topic) from None
 
 
 def require_same(job: Job, marker: TaskMarker, *, rows: int, ids: int) -> None:
@@ -424,8 +437,8 @@ def sentence(
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return (
             f"{name}: a record{of} is larger than topic {topic} or the producer takes; raise message.max.bytes below "
-            f"the sink's `kafka:` and max.message.bytes of topic {topic}, or shorten the value in the transform, then "
-            "restart the query"
+            f"the sink's `kafka:` and max.message.bytes of topic {topic}, or shorten the value in the transform (where "
+            "the topic takes less than 1 MB, set batch.size to that, too), then restart the query"
         )
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"{name}: this user may not write topic {topic}; grant it Write and Describe there"

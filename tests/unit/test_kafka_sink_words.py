@@ -115,6 +115,8 @@ def test_keys_of_two_sinks_never_meet() -> None:
         assert [other for other in names if any(key.startswith(other.prefix) for key in keys)] == [one]
     assert kafka_markers.is_task(kafka_markers.task_key(OWNER, 3))
     assert not kafka_markers.is_task(kafka_markers.plan_key(OWNER))
+    assert kafka_markers.is_batch(kafka_markers.batch_key(OWNER, 0, 1))
+    assert not kafka_markers.is_batch(kafka_markers.task_key(OWNER, 0))
 
 
 @pytest.mark.parametrize("value", [b"hello", b"{}", b'{"stamp":"x","tasks":1}', b"[1,2]"])
