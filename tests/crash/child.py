@@ -203,8 +203,11 @@ def _start(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> Streamin
 
 
 def _seams(hook: Any, reached: Callable[[str], None]) -> None:
-    """Lets the hook's sink tell where it stands."""
-    hook._writer.reached = reached
+    """Lets the hook's sink tell where it stands; of several routes the last, and the first under names of its own."""
+    parts = getattr(hook, "_parts", [hook])
+    parts[-1]._writer.reached = reached
+    if len(parts) > 1:
+        parts[0]._writer.reached = lambda point: reached(f"first_route_{point}")
 
 
 def _drain(spark: SparkSession, queries: dict[str, StreamingQuery]) -> int:

@@ -143,6 +143,7 @@ class Crashes:
         self.hits: list[Hit] = []
         self._hits_file = folder / "hits.jsonl"
         kafka.create_topic(topic, partitions)
+        self.world.make_databases()
         for adapter in adapters:
             adapter.prepare(self.world)
         self._write_project()
@@ -151,16 +152,7 @@ class Crashes:
     # -- the project -------------------------------------------------------------------------------
 
     def _write_project(self) -> None:
-        pipelines = [
-            {
-                "name": name,
-                "checkpoint": f"checkpoints/{name}",
-                "source": {"topics": [self.topic], "isolation_level": "read_committed"},
-                "data_tests": ["offset_continuity", "kafka_end_offsets", "checkpoint_commits"],
-                "sinks": [{"name": name, **adapter.config(self.world), "data_tests": list(adapter.checks)}],
-            }
-            for name, adapter in self.adapters.items()
-        ]
+        pipelines = [adapter.pipeline(self.world, self.topic) for adapter in self.adapters.values()]
         document = {
             "version": 2,
             "name": "crash",
@@ -183,8 +175,9 @@ class Crashes:
     def ledger(self) -> Ledger:
         return open_ledger(self.project)
 
-    def entries(self, name: str) -> list[LedgerEntry]:
-        return self.ledger.entries(name, name)
+    def entries(self, name: str) -> dict[str, list[LedgerEntry]]:
+        """Sink → its entries; one sink, but for routes."""
+        return {sink: self.ledger.entries(name, sink) for sink in self.adapters[name].entered}
 
     # -- the source --------------------------------------------------------------------------------
 
@@ -314,7 +307,8 @@ class Crashes:
         """That the files say the same as the hit: where a kill came is not a matter of hope."""
         last, committed = self.planned(hit.sink)
         assert (last, committed) == (hit.batch, False), f"{hit}: the checkpoint stands at {last}, {committed}"
-        entered = any(e.batch_id == hit.batch for e in self.ledger.last(hit.sink, hit.sink, 5))
+        last_sink = self.adapters[hit.sink].entered[-1]
+        entered = any(e.batch_id == hit.batch for e in self.ledger.last(hit.sink, last_sink, 5))
         assert entered == (hit.point in ("after_ledger", "before_spark_commit")), (
             f"{hit}: entered in the ledger: {entered}"
         )
@@ -347,9 +341,14 @@ class Crashes:
         """The source's records against the sink's rows and the ledger, exactly."""
         adapter, records = self.adapters[name], self.source()
         outcome = Outcome(sink=name, label=adapter.label, records=len(records), kills=self._kills(name))
-        entries = self.entries(name)
-        outcome.attempts = Counter(entry.status for entry in entries)
-        outcome.labels = {entry.guarantee for entry in entries}
+        for sink, entries in self.entries(name).items():
+            outcome.attempts += Counter(entry.status for entry in entries)
+            outcome.labels |= {entry.guarantee for entry in entries}
+            committed = Counter(e.batch_id for e in entries if e.status == "committed")
+            outcome.twice_committed += sorted(batch for batch, n in committed.items() if n > 1)
+            outcome.unentered += sorted(records.keys() - _covered(entries))
+            found = self.ledger.verify(name, sink)
+            outcome.broken_chain += [finding.message for finding in found if finding.level is Level.FAIL]
         if adapter.rewrites:
             want, have = expected(records, deletes=adapter.deletes), adapter.state(self.world)
             outcome.rows = len(have)
@@ -361,11 +360,6 @@ class Crashes:
             outcome.lost = sorted(str(where) for where in records if not rows[where])
             outcome.doubled = sorted(str(where) for where, n in rows.items() if n > 1)
             outcome.foreign = sorted(str(where) for where in rows if where not in records)
-        committed = Counter(e.batch_id for e in entries if e.status == "committed")
-        outcome.twice_committed = sorted(batch for batch, n in committed.items() if n > 1)
-        outcome.unentered = sorted(records.keys() - _covered(entries))
-        found = self.ledger.verify(name, name)
-        outcome.broken_chain = [finding.message for finding in found if finding.level is Level.FAIL]
         return outcome
 
     def _kills(self, name: str) -> Counter[str]:

@@ -36,6 +36,35 @@ class World:
     mariadb: LocalMariaDB | None = None
 
     @property
+    def tag(self) -> str:
+        """What keeps two worlds on one broker and one database server apart."""
+        return f"crash_{self.folder.name}"
+
+    def url(self, product: str) -> str:
+        """The JDBC URL of this world's database."""
+        server = self.server(product)
+        return server.url.removesuffix(f"/{server.database}") + f"/{self.tag}"
+
+    def server(self, product: str) -> LocalPostgres | LocalMariaDB:
+        """The running server of a product."""
+        server = self.postgres if product == "postgres" else self.mariadb
+        assert server is not None, f"this world has no {product}"
+        return server
+
+    def sql(self, product: str, statement: str) -> list[tuple[Any, ...]]:
+        """Runs a statement in this world's database and returns its rows."""
+        named = {"dbname": self.tag} if product == "postgres" else {"database": self.tag}
+        with self.server(product).connect(**named) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def make_databases(self) -> None:
+        """A database of our own in each server."""
+        for server in (self.postgres, self.mariadb):
+            if server is not None:
+                server.sql(f"CREATE DATABASE {self.tag}")
+
+    @property
     def environment(self) -> dict[str, str]:
         """Variables that recon.yml asks for: passwords stand nowhere else."""
         servers = {"POSTGRES": self.postgres, "MARIADB": self.mariadb}
@@ -44,9 +73,11 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
-    """One sink kind of the kit; `name` is pipeline and sink at once.
+    """One sink kind of the kit; `name` is the pipeline, and the sink where `sinks` does not name several.
 
-    `config`: the sink's mapping in recon.yml, without its name.
+    `config`: the sink's mapping in recon.yml, without its name; `{sink}` in its target is the sink's name.
+    `routes`: how rows are split between `sinks`; then points are those of the last one, and the first one's are
+    called `first_route_…`.
     `read`: its rows as they stand now, as dicts with id, n, op, _batch_id, _source_partition, _source_offset.
     `rewrites`: rows are replaced by key; then `deletes` says whether op "d" removes the key.
     `prepare`: makes what the sink expects to be there. `needs`: the servers it writes to.
@@ -57,13 +88,37 @@ class Adapter:
     config: Callable[[World], Mapping[str, Any]]
     read: Callable[[World], list[dict[str, Any]]]
     label: str = "exactly-once"
+    routes: Mapping[str, Any] | None = None
+    sinks: tuple[str, ...] = ()
     rewrites: bool = False
     deletes: bool = False
     points: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    pipeline_checks: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     prepare: Callable[[World], None] = lambda world: None
+
+    @property
+    def entered(self) -> tuple[str, ...]:
+        """The sinks that the ledger knows; the last one is the last to be written."""
+        return self.sinks or (self.name,)
+
+    def pipeline(self, world: World, topic: str) -> dict[str, Any]:
+        """The pipeline in recon.yml."""
+        sinks = []
+        for name in self.entered:
+            config = dict(self.config(world))
+            config["target"] = config["target"].format(sink=name)
+            sinks.append({"name": name, **config, "data_tests": list(self.checks)})
+        return {
+            "name": self.name,
+            "checkpoint": f"checkpoints/{self.name}",
+            "source": {"topics": [topic], "isolation_level": "read_committed"},
+            "data_tests": ["offset_continuity", "kafka_end_offsets", "checkpoint_commits", *self.pipeline_checks],
+            **({"routes": dict(self.routes)} if self.routes else {}),
+            "sinks": sinks,
+        }
 
     def rows(self, world: World) -> Counter[Where]:
         """(partition, offset) → how many rows carry it."""
@@ -108,11 +163,12 @@ def expected(records: Mapping[Where, str], *, deletes: bool) -> State:
 # -- Delta -----------------------------------------------------------------------------------------
 
 
-def _delta_rows(name: str) -> Callable[[World], list[dict[str, Any]]]:
+def _delta_rows(*names: str) -> Callable[[World], list[dict[str, Any]]]:
     def read(world: World) -> list[dict[str, Any]]:
         from deltalake import DeltaTable
 
-        return DeltaTable(str(world.folder / name)).to_pyarrow_table().to_pylist()
+        tables = [DeltaTable(str(world.folder / name)).to_pyarrow_table() for name in names]
+        return [row for table in tables for row in table.to_pylist()]
 
     return read
 
@@ -137,6 +193,17 @@ DELTA_MERGE = Adapter(
     deletes=True,
     points=("reduced",),
     checks=("delta_history", "source_rows"),
+)
+
+ROUTED = Adapter(
+    name="routed",
+    routes={"by": "n % 3 = 0", "to": {"true": "thirds"}, "otherwise": "others"},
+    sinks=("thirds", "others"),
+    config=lambda world: {"kind": "delta", "target": "routed/{sink}"},
+    read=_delta_rows("routed/thirds", "routed/others"),
+    points=("first_route_before_write", "first_route_after_write", "first_route_after_ledger"),
+    checks=("delta_history", "source_rows"),
+    pipeline_checks=("atomicity",),
 )
 
 
@@ -168,29 +235,23 @@ _COLUMNS = ("id", "n", "op", "_batch_id", "_source_topic", "_source_partition", 
 _JDBC_POINTS = ("stage_created", "staged", "transaction_open", "before_commit", "committed")
 
 
-def _server(world: World, product: str) -> LocalPostgres | LocalMariaDB:
-    server = world.postgres if product == "postgres" else world.mariadb
-    assert server is not None
-    return server
-
-
 def _jdbc(name: str, product: str, kind: str, *, key: bool, java: str, **more: Any) -> Adapter:
     def config(world: World) -> dict[str, Any]:
-        server = _server(world, product)
+        server = world.server(product)
         password = f'{{{{ env_var("CRASH_{product.upper()}_PASSWORD") }}}}'
-        connection = {"url": server.url, "user": server.user, "password": password}
+        connection = {"url": world.url(product), "user": server.user, "password": password}
         keys = {"keys": ["id"]} if key else {}
-        return {"kind": kind, "target": name, "connection": connection, **keys, **more.get("keys", {})}
+        return {"kind": kind, "target": name, "connection": connection, **keys, **more.get("config", {})}
 
     def prepare(world: World) -> None:
-        _server(world, product).sql(
-            f"DROP TABLE IF EXISTS {name}",
+        world.sql(
+            product,
             f"CREATE TABLE {name} (id bigint {'PRIMARY KEY' if key else ''}, n bigint, op varchar(10), "
             "_batch_id bigint, _source_topic varchar(100), _source_partition int, _source_offset bigint)",
         )
 
     def read(world: World) -> list[dict[str, Any]]:
-        found = _server(world, product).sql(f"SELECT {', '.join(_COLUMNS)} FROM {name}")
+        found = world.sql(product, f"SELECT {', '.join(_COLUMNS)} FROM {name}")
         return [dict(zip(_COLUMNS, row, strict=True)) for row in found]
 
     label = more.get("label", "exactly-once")
@@ -213,7 +274,7 @@ MARIADB_UPSERT = _jdbc("mariadb_upsert", "mariadb", "jdbc_upsert", key=True, jav
 POSTGRES_APPEND = _jdbc("postgres_append", "postgres", "jdbc_append", key=False, java=POSTGRES_JDBC)
 POSTGRES_PLAIN = _jdbc(
     "postgres_plain", "postgres", "jdbc_append", key=False, java=POSTGRES_JDBC,
-    keys={"guard": False}, label="at-least-once",
+    config={"guard": False}, label="at-least-once",
 )  # fmt: skip
 
 
@@ -221,10 +282,10 @@ POSTGRES_PLAIN = _jdbc(
 
 
 def _kafka(name: str, **more: Any) -> Adapter:
-    """Every sink writes to a topic of its name; plain records are read by whoever does not wait for commits."""
+    """A sink that writes to a topic of its own; read back by a consumer that sees committed records only."""
 
     def prepare(world: World) -> None:
-        world.kafka.create_topic(name, 2)
+        world.kafka.create_topic(f"{world.tag}_{name}", 2)
 
     def read(world: World) -> list[dict[str, Any]]:
         return [
@@ -234,13 +295,20 @@ def _kafka(name: str, **more: Any) -> Adapter:
                 "_source_partition": int(headers["_source_partition"]),
                 "_source_offset": int(headers["_source_offset"]),
             }
-            for value, headers in committed_records(world.kafka, name)
+            for value, headers in committed_records(world.kafka, f"{world.tag}_{name}")
         ]
 
     label = more.pop("label", "exactly-once")
     return Adapter(
         name=name,
-        config=lambda world: {"kind": "kafka", "target": name, "value_format": "json", "key": "id", **more},
+        config=lambda world: {
+            "kind": "kafka",
+            "target": f"{world.tag}_{name}",
+            "marker_topic": f"{world.tag}_markers",
+            "value_format": "json",
+            "key": "id",
+            **more,
+        },
         prepare=prepare,
         read=read,
         label=label,
@@ -284,6 +352,7 @@ _ALL = (
     DELTA,
     DELTA_MERGE,
     PARQUET,
+    ROUTED,
     POSTGRES_UPSERT,
     MARIADB_UPSERT,
     POSTGRES_APPEND,

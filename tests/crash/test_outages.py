@@ -58,33 +58,33 @@ def exactly(lake: Lake, count: int) -> None:
 
 def test_the_broker_goes_away_and_comes_back(lake_on: Lake) -> None:
     lake, broker = lake_on, lake_on.kafka
-    lake.produce(300)
+    lake.produce(100)
     query = (
         lake.spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)
         .option("subscribe", lake.topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 10)
+        .option("maxOffsetsPerTrigger", 20)
         .load()
         .writeStream.foreachBatch(lake.hook())
         .option("checkpointLocation", str(lake.checkpoint))
         .start()
     )
     try:
-        assert until(lambda: len(lake.entries()) >= 2, 120)
+        assert until(lambda: len(lake.entries()) >= 1, 120)
         broker.stop()
         began = len(lake.entries())
         time.sleep(AWAY_S)
         assert query.isActive, query.exception()
         # What was planned before is in Spark's hands; nothing more can be.
-        assert began <= len(lake.entries()) <= began + 2 < 30
+        assert began <= len(lake.entries()) <= began + 1 < 5
         broker.start()
-        lake.produce(50)
+        lake.produce(20)
         query.processAllAvailable()
     finally:
         broker.start()
         query.stop()
-    exactly(lake, 350)
+    exactly(lake, 120)
 
 
 # -- the disk --------------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ def test_the_ledgers_disk_is_full(lake_on: Lake) -> None:
         lake.produce(10)
         lake.run()
         produced = 10
-        # With nothing left the data file of the ledger fails; with a little, the commit file after it.
-        for leave in (0, 8192, 16384, 24576):
+        # With nothing left the ledger's data file fails; with a little, the commit file after it.
+        for leave in (0, 12288):
             lake.produce(10)
             filler = fill(lake.path / "recon", leave=leave)
             entries = lake.entries()
