@@ -7,7 +7,7 @@ and quarantined) are as many as offsets, nothing is left to explain and no row n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from recon.checks._coverage import Coverage, Key, Stretch, coverage, widths
@@ -62,6 +62,7 @@ class Account:
         transforms: whether the writer filters or makes rows, as far as entries show.
         operators: what is known of state between source and sink.
         width: offsets per entry of the slice.
+        handed: rows that a sink which reduces them was handed, per (epoch, batch_id).
     """
 
     covered: Coverage
@@ -69,6 +70,7 @@ class Account:
     transforms: bool
     operators: Operators = field(default_factory=Operators)
     width: Sequence[int] = ()
+    handed: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def open(self) -> list[int]:
@@ -116,23 +118,33 @@ class Account:
                     row += 1
 
 
-def account(ledger: LedgerSlice, operators: Operators | None = None) -> Account:
-    """Counts the entries of a slice."""
+def account(
+    ledger: LedgerSlice,
+    operators: Operators | None = None,
+    handed: Mapping[tuple[int, int], int] | None = None,
+) -> Account:
+    """Counts the entries of a slice.
+
+    `handed` are the rows that a sink which reduces them was handed, per (epoch, batch_id): it, and not the transform,
+    made fewer of them.
+    """
+    handed = handed or {}
     operators = operators or Operators()
     covered = coverage(ledger)
     width = widths(ledger)
     aside = _quarantined(covered)
     heads = _recounted(covered)
+    gave = [_given(head, aside[i], handed) for i, head in enumerate(heads)]
     transforms = any(
-        head.rows_read not in (None, _put(head, aside[i])) and not _trimmed(head, width[i], aside[i])
+        head.rows_read not in (None, gave[i]) and not _trimmed(head, width[i], aside[i])
         for i, head in enumerate(heads)
         if not head.is_release
     )
     counted = {
-        entry: _count(heads[entry], width[entry], aside[entry], transforms=transforms, operators=operators)
+        entry: _count(heads[entry], width[entry], aside[entry], gave[entry], transforms=transforms, operators=operators)
         for entry in covered.judged_entries()
     }
-    return Account(covered, counted, transforms, operators, width)
+    return Account(covered, counted, transforms, operators, width, handed)
 
 
 def _quarantined(covered: Coverage) -> list[int]:
@@ -149,14 +161,20 @@ def _recounted(covered: Coverage) -> Sequence[EntryHead]:
     heads = list(covered.slice.heads)
     for again, first in covered.replays.items():
         head, replay = heads[first], heads[again]
-        if head.rows_read is None and head.rows_filtered is None and replay.rows_read is not None:
+        if head.rows_read is None and head.status == "rebuilt" and replay.rows_read is not None:
             heads[first] = replace(head, rows_read=replay.rows_read, rows_filtered=replay.rows_filtered)
     return heads
 
 
 def _put(head: EntryHead, aside: int) -> int | None:
-    """Rows that the transform gave: written and quarantined."""
+    """Rows that were written and quarantined."""
     return None if head.rows_written is None else head.rows_written + aside
+
+
+def _given(head: EntryHead, aside: int, handed: Mapping[tuple[int, int], int]) -> int | None:
+    """Rows that the transform gave: those that were written and quarantined, unless the sink itself left some out."""
+    known = handed.get((head.epoch, head.batch_id))
+    return _put(head, aside) if known is None else known + aside
 
 
 def _trimmed(head: EntryHead, width: int, aside: int) -> bool:
@@ -164,13 +182,15 @@ def _trimmed(head: EntryHead, width: int, aside: int) -> bool:
     return head.rows_read is not None and head.rows_read > width and head.rows_read != _put(head, aside)
 
 
-def _count(head: EntryHead, width: int, aside: int, *, transforms: bool, operators: Operators) -> Counted:
+def _count(
+    head: EntryHead, width: int, aside: int, gave: int | None, *, transforms: bool, operators: Operators
+) -> Counted:
     trimmed, put, read = _trimmed(head, width, aside), _put(head, aside), head.rows_read
     dropped = None if trimmed else head.rows_filtered
     fell = 0
     if operators.keeps_state(head):
         # What foreachBatch was given is what came out of the state, and `rows_read` counts that.
-        known = operators.fell(head, put if read is None else read)
+        known = operators.fell(head, gave if read is None else read)
         if known is None:
             return Counted(None, None, operators.makes_rows(head), 0, aside)
         fell = known
@@ -179,9 +199,9 @@ def _count(head: EntryHead, width: int, aside: int, *, transforms: bool, operato
     if put is None:
         return Counted(None, dropped, False, 0, aside, fell)
     total = put + (dropped or 0)
-    transformed = transforms if read is None else read != put
+    transformed = transforms if read is None else read != gave
     if total > width:
         surplus = 0 if transformed else total - width
         return Counted(None if transformed else 0, dropped, transformed, surplus, aside, fell)
-    explodes = read is not None and not trimmed and total - fell > read
+    explodes = read is not None and not trimmed and max(total - fell, gave or 0) > read
     return Counted(None if explodes else width - total, dropped, explodes, 0, aside, fell)

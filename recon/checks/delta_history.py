@@ -45,7 +45,8 @@ class DeltaHistory(EvidenceCheck):
 
     Proves that what the ledger claims is what the table's own log says, and that audited rows were neither undone nor
     changed afterwards. It needs the ledger and the Delta log (without Spark). Rows are counted by the statistics of
-    the added files, not by operation metrics, which a retried stage can inflate.
+    the added files, not by operation metrics, which a retried stage can inflate. A MERGE of recon's own also writes
+    rows that it only copied, and is counted by its metrics: rows inserted, updated and deleted.
 
     Args:
         history: non-empty micro-batches there must be before a row count can be called unusual.
@@ -62,7 +63,8 @@ class DeltaHistory(EvidenceCheck):
             offsets that says how many rows (which ones, only source_rows can tell). A RESTORE that was itself undone
             counts for nothing.
         UNSTAMPED: a commit of somebody else added rows (warns).
-        METRIC_UNRELIABLE: numOutputRows contradicts the files added, or a commit has no row counts at all (warns).
+        METRIC_UNRELIABLE: numOutputRows contradicts the files added, a MERGE's metrics contradict how the files say
+            the table grew, or a commit has no row counts at all (warns).
         ATTESTED_ONLY: the commit's file was cleaned up, so the ledger alone attests the micro-batch (warns).
         RETENTION_NEAR: the log is kept for less time than lies between audits (warns).
         UNUSUAL: a micro-batch has far more or fewer rows than the others (warns).
@@ -146,6 +148,7 @@ def _judge_entries(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
     empty: list[EntryHead] = []
     attested: list[EntryHead] = []
     unreliable: list[str] = []
+    merged: list[str] = []
     uncounted: list[int] = []
     for i in range(ledger.anchors, len(ledger.heads)):
         head = ledger.heads[i]
@@ -172,7 +175,9 @@ def _judge_entries(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
         reported = metric(commit, "numOutputRows") if commit.operation.upper().startswith("WRITE") else None
         if commit.rows_added is not None and reported not in (None, commit.rows_added):
             unreliable.append(f"version {version} (numOutputRows {reported:,}, files hold {commit.rows_added:,})")
-        truth = reported if commit.rows_added is None else commit.rows_added
+        if (grown := _grown(commit)) is not None:
+            merged.append(f"version {version} ({grown})")
+        truth = commit.rows_taken
         if truth is None:
             uncounted.append(commit.version)
         elif head.rows_written not in (None, truth, reported):
@@ -194,12 +199,28 @@ def _judge_entries(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
             Code.METRIC_UNRELIABLE,
             f"operation metrics contradict the files added, which were believed: {some(unreliable)}",
         )
+    if merged:
+        findings.add(
+            Code.METRIC_UNRELIABLE,
+            f"the metrics of a MERGE contradict its files, so that its rows cannot be compared exactly: {some(merged)}",
+        )
     if uncounted:
         findings.add(
             Code.METRIC_UNRELIABLE,
-            f"{plural(len(uncounted), 'commit')} carry neither file statistics nor numOutputRows, so their rows could "
-            f"not be compared: version {some(uncounted)}",
+            f"{plural(len(uncounted), 'commit')} carry neither file statistics nor metrics of rows, so their rows "
+            f"could not be compared: version {some(uncounted)}",
         )
+
+
+def _grown(commit: DeltaCommit) -> str | None:
+    """How a MERGE's metrics contradict what its files say of how the table grew; None where they agree."""
+    inserted, deleted = (metric(commit, f"numTargetRows{what}") for what in ("Inserted", "Deleted"))
+    if not commit.is_merge or None in (inserted, deleted, commit.rows_added, commit.rows_removed):
+        return None
+    assert inserted is not None and deleted is not None  # told apart above
+    assert commit.rows_added is not None and commit.rows_removed is not None
+    told, held = inserted - deleted, commit.rows_added - commit.rows_removed
+    return None if told == held else f"inserted less deleted {told:,}, its files gained {held:,} rows"
 
 
 def _orphan(head: EntryHead, said: str, findings: Findings) -> None:
@@ -258,7 +279,7 @@ def _tell_missing(witnesses: Witnesses, delta: DeltaWitness, ledger: LedgerSlice
                 epoch=epoch,
                 batch_id=batch_id,
             )
-        twice = [c for c in mine if c.data_change and c.rows_added != 0 and c.version in still]
+        twice = [c for c in mine if c.data_change and c.rows_taken != 0 and c.version in still]
         if len(twice) > 1 and newest.version > since:
             findings.add(
                 Code.DUPLICATE,

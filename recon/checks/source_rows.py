@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
+from recon.checks import _tally
 from recon.checks._account import Account, Piece, account
 from recon.checks._coverage import Key, Stretch
 from recon.checks._findings import Findings, ledger_of, named, no_entries, offsets, plural, quiet, some
@@ -46,6 +47,10 @@ class SourceRows(EvidenceCheck):
     from Spark's own counts, if `recon.ProgressListener` recorded them ([progress](progress.md)) and they add up with
     the rows that came out; without them offsets that have no row are neither lost nor explained.
 
+    In a sink whose rows later micro-batches replace (a MERGE, an upsert) a missing row proves nothing. There the rows
+    that each micro-batch took in, left out because a later one has the same key, filtered and put aside are counted
+    against its offsets, and where those are more, against the records that Kafka has in its ranges.
+
     It needs the ledger; for deficits the rows with `_source_topic`, `_source_partition`, `_source_offset`, and a broker
     that still holds the range. Without them the answer is "could not be proved", never pass.
 
@@ -75,13 +80,13 @@ class SourceRows(EvidenceCheck):
 
     test: ClassVar[str] = "source_rows"
     needs: ClassVar[Sequence[str]] = ("ledgers",)
-    uses: ClassVar[Sequence[str]] = ("kafka", "delta", "quarantine", "checkpoint", "progress")
+    uses: ClassVar[Sequence[str]] = ("kafka", "delta", "sink_logs", "quarantine", "checkpoint", "progress")
     scope: ClassVar[str] = "sink"
 
     def wants_rows(self, witnesses: Witnesses) -> bool:
         """Whether counts leave something open, offsets were read twice, or rows were removed since."""
         ledger = ledger_of(witnesses)
-        return ledger is not None and bool(_reasons(account(ledger, operators_of(witnesses)), witnesses))
+        return ledger is not None and bool(_reasons(_account_of(ledger, witnesses), witnesses))
 
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
         """Offsets without a row, but for those that recorded filtering explains.
@@ -90,9 +95,11 @@ class SourceRows(EvidenceCheck):
         transactions would lie there.
         """
         ledger, rows = ledger_of(witnesses), witnesses.rows
+        if ledger is not None and _rewrites(witnesses):
+            return _tally.questions(_account_of(ledger, witnesses))
         if ledger is None or isinstance(rows, Unavailable) or not rows.has_source_columns:
             return {}
-        trial = _Trial(witnesses, ledger, account(ledger, operators_of(witnesses)), rows)
+        trial = _Trial(witnesses, ledger, _account_of(ledger, witnesses), rows)
         asked = {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in trial.unexplained.items()}
         if witnesses.isolation_level == "read_uncommitted":
             return {where: trial.ranges[where] for where in asked}
@@ -103,7 +110,9 @@ class SourceRows(EvidenceCheck):
         ledger = ledger_of(witnesses)
         if ledger is None:
             return no_entries(witnesses)
-        counts = account(ledger, operators_of(witnesses))
+        counts = _account_of(ledger, witnesses)
+        if _rewrites(witnesses):
+            return _judge_rewriting(ledger, counts, witnesses)
         reasons = _reasons(counts, witnesses)
         rows = witnesses.rows
         readable = isinstance(rows, RowsWitness) and rows.has_source_columns
@@ -141,6 +150,64 @@ class SourceRows(EvidenceCheck):
         if verdict.failures:  # refuted, and the rest is open
             return replace(verdict, evidence={**verdict.evidence, "unread": "; ".join(reasons)})
         return _without_rows(verdict, rows, reasons, f"{proved:,} of {batches:,} micro-batches are proved by counts; ")
+
+
+def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
+    handed = _tally.handed_by(witnesses) if _rewrites(witnesses) else None
+    return account(ledger, operators_of(witnesses), handed)
+
+
+def _rewrites(witnesses: Witnesses) -> bool:
+    """Whether later micro-batches may replace the rows of earlier ones, so that a missing row proves nothing."""
+    return witnesses.sink in witnesses.rewriting
+
+
+def _judge_rewriting(ledger: LedgerSlice, counts: Account, witnesses: Witnesses) -> Verdict:
+    """Counts alone tell what was lost; rows only what is doubled, or whose they are."""
+    rows = witnesses.rows
+    findings, explained = Findings.of(witnesses), Counter[str]()
+    attested = _attested(counts, witnesses, findings)
+    of_partitions = _tally.judge(counts, witnesses, findings, attested)
+    for (topic, partition), tally in sorted(of_partitions.items()):
+        explained += tally
+        if tally.total():
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(tally.items()) if count)
+            findings.add(
+                Code.EXPLAINED,
+                f"{topic}-{partition}: {plural(tally.total(), 'offset')} without a record, all explained: {reasons}",
+                topic=topic,
+                partition=partition,
+            )
+    changed = [*_removed(counts, witnesses), *_doubts_of_quarantine(counts, witnesses)]
+    for reason in changed:
+        findings.add(Code.INCONCLUSIVE, f"{reason}: which micro-batches' rows are gone no count can tell")
+    readable = isinstance(rows, RowsWitness) and rows.has_source_columns
+    if isinstance(rows, RowsWitness) and readable:
+        trial = _Trial(witnesses, ledger, counts, rows, findings)
+        trial.judge_present()
+    elif _doubled(witnesses) not in findings:
+        _tell_surplus(ledger, counts, findings, _doubled(witnesses))
+    batches, proved = len(counts.counted), len(counts.counted) - len(counts.open)
+    message = quiet(ledger)
+    if batches:
+        message = f"{plural(batches, 'micro-batch')}: rows taken in, left out and put aside are as many as " + (
+            f"the records ({plural(explained.total(), 'offset')} without one)" if explained.total() else "offsets"
+        )
+    verdict = findings.verdict(
+        message,
+        batches=batches,
+        proved_by_counts=proved,
+        offsets_without_row=explained.total(),
+        explained=dict(explained),
+        dropped_by_state=sum(counted.fell for counted in counts.counted.values()),
+    )
+    twice = sum(spans.size for spans in counts.overlaps().values())
+    if readable or not twice:
+        return verdict
+    reasons_left = [f"{plural(twice, 'offset')} were read twice"]
+    if verdict.failures:
+        return replace(verdict, evidence={**verdict.evidence, "unread": reasons_left[0]})
+    return _without_rows(verdict, rows, reasons_left, "")
 
 
 def _without_rows(verdict: Verdict, rows: RowsWitness | Unavailable, reasons: Sequence[str], proved: str) -> Verdict:
@@ -196,20 +263,26 @@ def _reasons(counts: Account, witnesses: Witnesses, attested: frozenset[int] = f
     twice = sum(spans.size for spans in counts.overlaps().values())
     if twice:
         found.append(f"{plural(twice, 'offset')} were read twice")
-    delta = {} if isinstance(witnesses.delta, Unavailable) else witnesses.delta
-    log = delta.get(witnesses.sink or "")
-    if log is not None:
-        still = alive(log)
-        first = min((head.sink_version for head in heads if head.sink_version is not None), default=log.last or 0)
-        removing = [
-            commit.version
-            for commit in log.commits.values()
-            if commit.version in still and commit.version > first and (changes_rows(commit) or is_restore(commit))
-        ]
-        if removing:
-            found.append(f"version {some(removing)} of the sink changed rows")
+    found.extend(_removed(counts, witnesses))
     found.extend(_doubts_of_quarantine(counts, witnesses))
     return found
+
+
+def _removed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+    """Which commits of others changed rows of the sink."""
+    delta = {} if isinstance(witnesses.delta, Unavailable) else witnesses.delta
+    log, heads = delta.get(witnesses.sink or ""), counts.covered.slice.heads
+    if log is None:
+        return
+    still = alive(log)
+    first = min((head.sink_version for head in heads if head.sink_version is not None), default=log.last or 0)
+    removing = [
+        commit.version
+        for commit in log.commits.values()
+        if commit.version in still and commit.version > first and (changes_rows(commit) or is_restore(commit))
+    ]
+    if removing:
+        yield f"version {some(removing)} of the sink changed rows"
 
 
 def _doubts_of_quarantine(counts: Account, witnesses: Witnesses) -> Iterator[str]:
@@ -305,6 +378,7 @@ class _Trial:
     ledger: LedgerSlice
     counts: Account
     rows: RowsWitness
+    found: Findings | None = None
     findings: Findings = field(init=False)
     stretches: dict[TopicPartition, list[tuple[Key, Stretch]]] = field(init=False)
     ranges: dict[TopicPartition, Spans] = field(init=False)
@@ -315,7 +389,7 @@ class _Trial:
     missing: int = 0
 
     def __post_init__(self) -> None:
-        self.findings = Findings.of(self.witnesses)
+        self.findings = Findings.of(self.witnesses) if self.found is None else self.found
         self.stretches = self.counts.judged()
         self.ranges = {
             where: Spans.of((stretch.start, stretch.end) for _, stretch in found)
@@ -337,7 +411,7 @@ class _Trial:
         self.filtered: Counter[TopicPartition] = Counter()
         self.quarantined: Counter[TopicPartition] = Counter()
         self.removed: list[Piece] = []
-        self.unexplained = self._unexplained()
+        self.unexplained = {} if _rewrites(self.witnesses) else self._unexplained()
 
     def _unexplained(self) -> dict[TopicPartition, list[Piece]]:
         """Offsets without a row, cut up by entry, but for entries that dropped exactly as many rows."""
@@ -438,6 +512,10 @@ class _Trial:
                     topic=topic,
                     partition=partition,
                 )
+        self.judge_present()
+
+    def judge_present(self) -> None:
+        """Rows that are there: of aborted transactions, doubled, or nobody's."""
         self._judge_phantoms()
         self._judge_duplicates()
         self._judge_strays()
@@ -586,6 +664,11 @@ class _Trial:
             return
         pieces = list(self.counts.pieces(self.stretches[where], mine))
         if any(self.counts.counted[piece.entry].explodes for piece in pieces):
+            return
+        heads = [self.ledger.heads[piece.entry] for piece in pieces]
+        if _rewrites(self.witnesses) and any((h.epoch, h.batch_id) not in self.counts.handed for h in heads):
+            said = "have rows that share an offset, and whether a transform made several of one record is not known"
+            self._tell(Code.INCONCLUSIVE, pieces[:1], said)
             return
         twice = Spans()
         for key in {key for key, _ in self.stretches[where]}:

@@ -6,7 +6,7 @@ batch_id) lets a micro-batch be committed once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,10 @@ def read(
             f"user's right to read {NAME}"
         ) from error
     found = [_entry(row) for row in rows]
-    commits = (SinkCommit(version=None, stamp=entry.stamp, rows=entry.rows, at=entry.at) for entry in found)
+    commits = (
+        SinkCommit(version=None, stamp=replace(entry.stamp, given=entry.given), rows=entry.rows, at=entry.at)
+        for entry in found
+    )
     return SinkLog(location=target, exists=True, commits=tuple(commits))
 
 

@@ -15,7 +15,7 @@ from recon.ledger import quarantined
 from recon.ledger.ledger import Ledger, utc_now
 from recon.ledger.store import Filter
 from recon.model import LedgerEntry, ReconStamp, SinkCommit, parse_offsets
-from recon.project import Project, Sink
+from recon.project import KINDS, Project, Sink
 from recon.storage import Storage
 
 
@@ -36,7 +36,7 @@ def entry_of(
     """
     stamp = commit.stamp
     # What the sink itself left out, because a later row has the same key; what the transform left out nobody knows.
-    left_out = None if stamp.given is None or commit.rows is None else max(stamp.given - commit.rows, 0)
+    reduces = kind in KINDS and KINDS[kind].rewrites and stamp.given is not None and commit.rows is not None
     return LedgerEntry(
         pipeline=stamp.pipeline,
         sink=stamp.sink,
@@ -53,7 +53,7 @@ def entry_of(
         rows_read=None,
         rows_written=commit.rows,
         rows_quarantined=rows_quarantined,
-        rows_filtered=left_out,
+        rows_filtered=max((stamp.given or 0) - (commit.rows or 0), 0) if reduces else None,
         sink_version=commit.version,
         started_at=commit.at,
         committed_at=restored_at,

@@ -1,0 +1,189 @@
+"""The count identity against Kafka's own records: what is judged of a sink whose rows later micro-batches replace.
+
+There a row that is missing proves nothing, since a later one may stand in its place. What can be counted is what each
+micro-batch accounts for: rows taken in, left out because a later one has the same key, filtered, put aside. Kafka says
+how many records its ranges hold, and the two must be equal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from recon.checks._account import Account
+from recon.checks._findings import Findings, named, plural
+from recon.model import Code, EntryHead, Unavailable, Witnesses
+from recon.offsets import Spans
+
+TopicPartition = tuple[str, int]
+
+
+class _Range(NamedTuple):
+    """Offsets that one micro-batch read of a topic partition."""
+
+    where: TopicPartition
+    topic_id: str | None
+    span: Spans
+
+
+class _Held(NamedTuple):
+    """What Kafka holds there: records that each reader gets, offsets without one."""
+
+    committed: int = 0
+    aborted: int = 0
+    absent: int = 0
+
+
+def handed_by(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
+    """Rows that the sink was handed per (epoch, batch_id), where its own record tells."""
+    delta = {} if isinstance(witnesses.delta, Unavailable) else witnesses.delta
+    logs = {} if isinstance(witnesses.sink_logs, Unavailable) else witnesses.sink_logs
+    sink = witnesses.sink or ""
+    stamps = [commit.stamp for commit in delta[sink].commits.values()] if sink in delta else []
+    stamps += [commit.stamp for commit in logs[sink].commits] if sink in logs else []
+    return {
+        (stamp.epoch, stamp.batch_id): stamp.given
+        for stamp in stamps
+        if stamp is not None and stamp.given is not None and (stamp.pipeline, stamp.sink) == (witnesses.pipeline, sink)
+    }
+
+
+def questions(counts: Account) -> dict[TopicPartition, Spans]:
+    """The ranges of the micro-batches that the ledger's counts do not prove."""
+    asked: dict[TopicPartition, Spans] = {}
+    for entry in counts.open:
+        for found in _ranges(counts, entry):
+            asked[found.where] = asked.get(found.where, Spans()).union(found.span)
+    return asked
+
+
+def judge(
+    counts: Account, witnesses: Witnesses, findings: Findings, but: Collection[int] = ()
+) -> dict[TopicPartition, Counter[str]]:
+    """Holds the counts of each open entry, `but` some, against Kafka's records; gives what Kafka explains."""
+    explained: dict[TopicPartition, Counter[str]] = {}
+    for entry in counts.open:
+        if entry not in but:
+            _judge(counts, entry, witnesses, findings, explained)
+    return explained
+
+
+def _judge(
+    counts: Account,
+    entry: int,
+    witnesses: Witnesses,
+    findings: Findings,
+    explained: dict[TopicPartition, Counter[str]],
+) -> None:
+    head, counted = counts.covered.slice.heads[entry], counts.counted[entry]
+    ranges = list(_ranges(counts, entry))
+    only = ranges[0] if len(ranges) == 1 else None
+    hull = only.span.hull if only is not None else None
+    place = (
+        {"topic": only.where[0], "partition": only.where[1], "start_offset": hull.start, "end_offset": hull.end}
+        if only is not None and hull is not None
+        else {}
+    )
+
+    def tell(code: Code, said: str) -> None:
+        findings.add(code, f"{named(head)} {said}", head=head, **place)
+
+    if head.rows_written is None:
+        tell(Code.INCONCLUSIVE, "does not say how many rows it wrote, and rows of this sink are replaced by later ones")
+        return
+    accounted = head.rows_written + counted.quarantined + (counted.dropped or 0)
+    held: dict[TopicPartition, _Held] = {}
+    for found in ranges:
+        answer = _held(found, witnesses)
+        if isinstance(answer, str):
+            short = f" with {plural(counted.deficit, 'offset')} without a counted row" if counted.deficit else ""
+            tell(Code.INCONCLUSIVE, f"accounts for {plural(accounted, 'row')}{short}, and {answer}")
+            return
+        before = held.get(found.where, _Held())
+        held[found.where] = _Held(*(a + b for a, b in zip(before, answer, strict=True)))
+    committed, aborted = (sum(of) for of in list(zip(*held.values(), strict=True))[:2]) if held else (0, 0)
+    uncommitted_too = witnesses.isolation_level == "read_uncommitted"
+    records = committed + aborted if uncommitted_too else committed
+    unknown = _unknown(head, counts, counted.dropped)
+    said = f"accounts for {plural(accounted, 'row')}, and Kafka has {plural(records, 'record')} in its ranges"
+    if accounted < records and unknown:
+        tell(Code.INCONCLUSIVE, f"{said}; how many the transform filtered nobody recorded")
+    elif accounted < records:
+        tell(
+            Code.GAP,
+            f"{said}: the stream read past {plural(records - accounted, 'record')} that no count tells of; read "
+            "exactly its ranges once more through the hook",
+        )
+    elif accounted > records:
+        tell(
+            Code.INCONCLUSIVE,
+            f"{said}, {accounted - records:,} fewer: compaction removed records since, or the transform makes rows",
+        )
+    elif uncommitted_too and aborted and not counts.transforms:
+        tell(
+            Code.PHANTOM_ROWS,
+            f"{said}, of which {aborted:,} belong to aborted transactions: their rows were merged into the sink; set "
+            "kafka.isolation.level to read_committed and correct the rows",
+        )
+    elif uncommitted_too and aborted:
+        tell(Code.INCONCLUSIVE, f"{said}, of which {aborted:,} belong to aborted transactions, perhaps filtered")
+    else:
+        for where, of in held.items():
+            tally = explained.setdefault(where, Counter())
+            tally["compacted" if _is_compacted(where[0], witnesses) else "control"] += of.absent
+            tally["aborted"] += of.aborted
+
+
+def _unknown(head: EntryHead, counts: Account, dropped: int | None) -> bool:
+    """Whether the transform may have dropped rows that no entry tells of."""
+    told = dropped is not None and (head.status != "rebuilt" or head.rows_read is not None)
+    return not told and (counts.transforms or _only_rebuilt(counts))
+
+
+def _only_rebuilt(counts: Account) -> bool:
+    heads = counts.covered.slice.heads
+    return not any(head.status == "committed" and head.rows_read is not None for head in heads)
+
+
+def _ranges(counts: Account, entry: int) -> Iterator[_Range]:
+    import numpy as np
+
+    table = counts.covered.slice.ranges
+    for i in np.flatnonzero(table.entry == entry).tolist():
+        _, topic, topic_id = table.topics[int(table.topic[i])]
+        start, end = int(table.start[i]), int(table.end[i])
+        if end > start:
+            yield _Range((topic, int(table.partition[i])), topic_id, Spans.of([(start, end)]))
+
+
+def _held(found: _Range, witnesses: Witnesses) -> _Held | str:
+    """The records of a range, or why they cannot be counted."""
+    topic, partition = found.where
+    name = f"{topic}-{partition}"
+    hull = found.span.hull
+    assert hull is not None
+    answer = witnesses.probes.get(found.where)
+    if answer is None:
+        return f"Kafka could not be asked about {name}"
+    kafka = None if isinstance(witnesses.kafka, Unavailable) else witnesses.kafka.topics.get(topic)
+    now = None if kafka is None else kafka.topic_id
+    if now is not None and found.topic_id is not None and now != found.topic_id:
+        return f"topic {topic} was re-created since: its records are others now"
+    if hull.start < answer.log_start:
+        return f"Kafka's log of {name} now starts at {answer.log_start}: its records can no longer be counted"
+    if answer.truncated is not None:
+        return f"Kafka could not be asked about all of {name}: {answer.truncated}"
+    if found.span.minus(answer.asked) or hull.end > answer.last_stable:
+        return f"a transaction of {name} is still open, or the probe did not reach that far"
+    committed = found.span.intersect(answer.committed)
+    both = found.span.intersect(answer.uncommitted).union(committed)
+    return _Held(committed.size, both.minus(committed).size, found.span.minus(both).size)
+
+
+def _is_compacted(topic: str, witnesses: Witnesses) -> bool:
+    kafka = None if isinstance(witnesses.kafka, Unavailable) else witnesses.kafka.topics.get(topic)
+    return kafka is not None and "compact" in kafka.cleanup_policy
+
+
+__all__ = ["handed_by", "judge", "questions"]
