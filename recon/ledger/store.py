@@ -284,7 +284,8 @@ class DeltalakeStore(Store):
     def _unwritable(self, error: Exception) -> LedgerError:
         return LedgerError(
             f"the {self.kind} table {self._uri} cannot be written: {_one_line(error)}; make the folder "
-            "writable and restart the query: the next start restores what is missing from the Delta log"
+            "writable, or room on its disk, and restart the query: what the sink has committed stays there, and the "
+            "next start restores what is missing from the sink's own record"
         )
 
     def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
@@ -483,7 +484,8 @@ class SparkStore(Store):
                 raise ChainMoved(chain) from error
             raise LedgerError(
                 f"the {self.kind} table {self.location} cannot be written: {_one_line(error)}; make it writable "
-                "and restart the query: the next start restores what is missing from the Delta log"
+                "and restart the query: what the sink has committed stays there, and the next start restores what is "
+                "missing from the sink's own record"
             ) from error
 
     def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
