@@ -365,10 +365,13 @@ class _InWords:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         from confluent_kafka import KafkaException
 
-        # What a fatal error raises inside a delivery callback comes out as a SystemError about it.
-        cause = error.__cause__ if isinstance(error, SystemError) else error
-        if isinstance(cause, KafkaException):
-            raise self._writer._said(cause, self._topic) from None
+        if isinstance(cause_of(error), KafkaException):
+            raise self._writer._said(error, self._topic) from None
+
+
+def cause_of(error: Any) -> Any:
+    """What librdkafka said: a fatal error that meets a delivery callback comes out as a SystemError about it."""
+    return error.__cause__ if isinstance(error, SystemError) else error
 
 
 def require_same(job: Job, marker: TaskMarker, *, rows: int, ids: int) -> None:
@@ -430,6 +433,7 @@ def sentence(
     """What librdkafka's error means for the sink, and what to do."""
     from confluent_kafka import KafkaError, KafkaException
 
+    error = cause_of(error)
     if isinstance(error, KafkaException) and error.args:
         error = error.args[0]
     code = error.code() if hasattr(error, "code") else None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recon.errors import EvidenceError, SinkError
+from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence import kafka_markers
 from recon.evidence.kafka_markers import BatchMarker, Markers, Owner, Plan, TaskMarker
 from recon.model import ReconStamp, offsets_text
@@ -434,7 +434,7 @@ def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
         writer(kafka, **keys).write(data.drop("value"), of)
     with pytest.raises(SinkError, match="no column order_id, which is the sink's key"):
         writer(kafka, key="order_id", **keys).write(data, of)
-    with pytest.raises(SinkError, match="not librdkafka's"):
+    with pytest.raises(ReconError, match="not librdkafka's"):
         writer(kafka, **{**keys, "kafka": {"linger.ms": "never"}}).write(data, of)
     with pytest.raises(SinkError, match="no such partition"):
         writer(kafka, **keys).write(frame(spark, of, partition="7"), of)
