@@ -1,0 +1,188 @@
+"""Streams merged into a Delta table through the hook: crashes, a new epoch, transactions, history; audited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from recon.hook import ForeachBatch, starting_offsets
+from recon.local.kafka import LocalKafka
+from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Source
+from tests.cases.lake import EVIDENCE, Lake, failing, findings, statuses
+
+COUNTS = ("epoch", "batch_id", "status", "rows_read", "rows_written", "rows_filtered")
+Change = tuple[str, int, int, str]  # key, value, instant, "u" or "d"
+
+
+@dataclass
+class MergedLake(Lake):
+    """A pipeline whose sink is merged by key; the stream reads committed records."""
+
+    isolation_level: str = "read_committed"
+
+    @property
+    def project(self) -> Project:
+        tests = [CheckSpec(test=name) for name in (*EVIDENCE, "ledger_integrity")]
+        incremental = {"test": "not_null", "column": "k", "config": {"incremental": True}}
+        return Project(
+            name="lake",
+            ledger=LedgerConfig(location="recon"),
+            kafka={"bootstrap.servers": self.kafka.bootstrap_servers},
+            project_dir=self.path,
+            pipelines=(
+                Pipeline(
+                    name="p",
+                    checkpoint=self.checkpoint_name,
+                    source=Source.model_validate({"topics": (self.topic,), "isolation_level": self.isolation_level}),
+                    sinks=(
+                        {
+                            "name": "s",
+                            "kind": "delta_merge",
+                            "target": "table",
+                            "keys": ["k"],
+                            "delete_when": "op = 'd'",
+                            "data_tests": (*tests, CheckSpec.model_validate(incremental)),
+                            **self.sink,
+                        },  # type: ignore[arg-type]
+                    ),
+                ),
+            ),
+        )
+
+    def send(self, changes: Iterable[Change], outcome: Any = "commit", partition: int = 0) -> None:
+        records = [(k, f"{v},{at},{op}", partition) for k, v, at, op in changes]
+        self.kafka.transaction(self.topic, records, outcome)
+
+    def drain(self, **options: Any) -> None:
+        self.run(self.hook(transform=parsed), **options)
+
+    def drain_until(self, point: str) -> None:
+        """A run that ends at a seam of the hook or the sink, as a killed process would."""
+        hook: ForeachBatch = self.hook(transform=parsed)
+
+        def reached(where: str) -> None:
+            if where == point:
+                raise RuntimeError(f"the process ends at {where}")
+
+        hook._writer.reached = reached  # type: ignore[method-assign]
+        with pytest.raises(StreamingQueryException, match=f"the process ends at {point}"):
+            self.run(hook)
+
+    def merged(self, *columns: str) -> list[tuple[Any, ...]]:
+        table = self.spark.read.format("delta").load(str(self.table))
+        return sorted((tuple(row) for row in table.select(*columns).collect()), key=str)
+
+    def told(self) -> list[tuple[Any, ...]]:
+        return [tuple(getattr(entry, name) for name in COUNTS) for entry in self.entries()]
+
+
+def parsed(frame: DataFrame) -> DataFrame:
+    """The rows of `unfiltered`; records of the key `skip` are none of ours."""
+    return unfiltered(frame).filter("k <> 'skip'")
+
+
+def unfiltered(frame: DataFrame) -> DataFrame:
+    """`v,at,op` of the record's value, and where it came from."""
+    part = F.split(F.col("value").cast("string"), ",")
+    source = ("_source_topic", "_source_partition", "_source_offset")
+    columns = [part[0].cast("int").alias("v"), part[1].cast("int").alias("at"), part[2].alias("op")]
+    return frame.select(F.col("key").cast("string").alias("k"), *columns, *source)
+
+
+def assert_complete(lake: Lake) -> Any:
+    run = lake.audit()
+    assert failing(run) == set(), [f.message for f in findings(run)]
+    assert set(statuses(run).values()) == {"pass"}, {r.name: (r.status, r.message) for r in run.results}
+    assert [p.answer for p in run.pipelines] == ["complete"], run.pipelines[0].because
+    return run
+
+
+@pytest.fixture
+def make(
+    kafka: LocalKafka, spark: SparkSession, topic: Callable[..., str], tmp_path: Path
+) -> Callable[..., MergedLake]:
+    return lambda **sink: MergedLake(tmp_path, kafka, spark, topic("m", 2), sink=sink)
+
+
+def test_a_life_of_a_merged_table(make: Callable[..., MergedLake], spark: SparkSession) -> None:
+    lake = make(newer_wins="at")
+    lake.send([("a", 1, 1, "u"), ("a", 2, 2, "u"), ("b", 1, 5, "u"), ("skip", 0, 0, "u"), ("c", 1, 1, "u")])
+    lake.drain_until("table_created")  # a table without rows, and nothing is entered
+    assert lake.merged("k") == [] and lake.told() == []
+    lake.drain()
+    assert lake.told() == [(0, 0, "committed", 5, 3, 2)]
+    run = assert_complete(lake)
+    assert "1 control" in " ".join(f.message for f in findings(run, "EXPLAINED"))
+    of = {r.check: r for r in run.results}
+    assert of["source_rows"].evidence["offsets_without_row"] == 1
+    assert run.pipelines[0].sinks[0].guarantee == "exactly-once"
+
+    # An update, an older row, a tombstone, a new key; and a transaction that came to nothing.
+    lake.send([("a", 9, 9, "u"), ("b", 0, 4, "u"), ("c", 0, 2, "d"), ("d", 1, 1, "u")], partition=1)
+    lake.send([("a", 666, 99, "u")] * 3, "abort")
+    lake.drain_until("after_write")  # the MERGE is committed, the ledger knows nothing
+    assert len(lake.entries()) == 1
+    after = [("a", 9), ("b", 1), ("d", 1)]
+    assert lake.merged("k", "v") == after
+    lake.drain()
+    assert lake.merged("k", "v") == after
+    assert lake.told()[1:] == [(0, 1, "rebuilt", None, 3, 1), (0, 1, "already_committed", None, 3, 1)]
+    run = assert_complete(lake)
+    assert "3 aborted" in " ".join(f.message for f in findings(run, "EXPLAINED"))
+    # Rows changed in place: what was measured before the MERGE does not hold any more, and is measured anew.
+    assert "is a MERGE" in str({r.check: r for r in run.results}["not_null"].evidence["incremental"])
+
+    # A new checkpoint goes on where the ledger ends, batch ids start over; then a micro-batch that changes nothing.
+    starting = starting_offsets(lake.project, "p", "s")
+    lake.forget_checkpoint()
+    lake.send([("e", 1, 1, "u"), ("a", 10, 10, "u")])
+    lake.drain(starting=starting)
+    lake.send([("a", 3, 3, "u"), ("e", 0, 0, "d")])
+    lake.drain()
+    assert lake.told()[3:] == [(1, 0, "committed", 2, 2, 0), (1, 1, "committed", 2, 0, 2)]
+    assert lake.merged("k", "v") == [("a", 10), ("b", 1), ("d", 1), ("e", 1)]
+    assert_complete(lake)
+    settings = ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata")
+    assert [spark.conf.get(f"spark.databricks.delta.{name}", None) for name in settings] == [None] * 3
+
+    # A NULL key stops the stream before anything is written.
+    lake.kafka.produce(lake.topic, [(None, "1,1,u", 0)])
+    with pytest.raises(StreamingQueryException, match=r"key column k is NULL in 1 of 1 rows \(such as .* offset \d+\)"):
+        lake.run(lake.hook(transform=unfiltered))
+    assert len(lake.entries()) == 5
+
+    # Somebody else's MERGE is no micro-batch of ours.
+    lake.sql("MERGE INTO {table} t USING (SELECT 'a' AS k) s ON t.k = s.k WHEN MATCHED THEN UPDATE SET v = 0")
+    run = lake.audit()
+    assert failing(run) == {"MUTATED"} and run.pipelines[0].answer == "not complete"
+    assert statuses(run)["source_rows"] == "error"
+
+
+def test_history_right_after_a_replay(make: Callable[..., MergedLake]) -> None:
+    lake = make(scd2={"effective": "at"})
+    lake.send([("a", 1, 10, "u"), ("a", 2, 20, "u"), ("b", 1, 10, "u")])
+    lake.drain()
+    lake.send([("a", 3, 15, "u"), ("a", 4, 30, "u"), ("b", 0, 40, "d"), ("a", 5, 30, "u")], partition=1)
+    lake.drain_until("after_write")
+    lake.drain()
+    history = lake.merged("k", "v", "valid_from", "valid_to", "is_current")
+    assert history == [
+        ("a", 1, 10, 15, False),
+        ("a", 2, 20, 30, False),
+        ("a", 3, 15, 20, False),
+        ("a", 5, 30, None, True),
+        ("b", 1, 10, 40, False),
+    ]
+    assert lake.told() == [
+        (0, 0, "committed", 3, 3, 0),
+        (0, 1, "rebuilt", None, 3, 1),
+        (0, 1, "already_committed", None, 3, 1),
+    ]
+    assert_complete(lake)
