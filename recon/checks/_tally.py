@@ -7,9 +7,10 @@ how many records its ranges hold, and the two must be equal.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recon.checks._account import Account
 from recon.checks._findings import Findings, named, plural
@@ -24,7 +25,8 @@ class _Range(NamedTuple):
 
     where: TopicPartition
     topic_id: str | None
-    span: Spans
+    start: int
+    end: int
 
 
 class _Held(NamedTuple):
@@ -51,11 +53,11 @@ def handed_by(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
 
 def questions(counts: Account) -> dict[TopicPartition, Spans]:
     """The ranges of the micro-batches that the ledger's counts do not prove."""
-    asked: dict[TopicPartition, Spans] = {}
+    asked: dict[TopicPartition, list[tuple[int, int]]] = {}
     for entry in counts.open:
         for found in _ranges(counts, entry):
-            asked[found.where] = asked.get(found.where, Spans()).union(found.span)
-    return asked
+            asked.setdefault(found.where, []).append((found.start, found.end))
+    return {where: Spans.of(ranges) for where, ranges in asked.items()}
 
 
 def judge(
@@ -78,13 +80,10 @@ def _judge(
 ) -> None:
     head, counted = counts.covered.slice.heads[entry], counts.counted[entry]
     ranges = list(_ranges(counts, entry))
-    only = ranges[0] if len(ranges) == 1 else None
-    hull = only.span.hull if only is not None else None
-    place = (
-        {"topic": only.where[0], "partition": only.where[1], "start_offset": hull.start, "end_offset": hull.end}
-        if only is not None and hull is not None
-        else {}
-    )
+    place: dict[str, Any] = {}
+    if len(ranges) == 1:
+        (topic, partition), _, start, end = ranges[0]
+        place = {"topic": topic, "partition": partition, "start_offset": start, "end_offset": end}
 
     def tell(code: Code, said: str) -> None:
         findings.add(code, f"{named(head)} {said}", head=head, **place)
@@ -150,19 +149,18 @@ def _ranges(counts: Account, entry: int) -> Iterator[_Range]:
     import numpy as np
 
     table = counts.covered.slice.ranges
-    for i in np.flatnonzero(table.entry == entry).tolist():
+    low, high = np.searchsorted(table.entry, (entry, entry + 1)).tolist()  # entries ascend
+    for i in range(low, high):
         _, topic, topic_id = table.topics[int(table.topic[i])]
         start, end = int(table.start[i]), int(table.end[i])
         if end > start:
-            yield _Range((topic, int(table.partition[i])), topic_id, Spans.of([(start, end)]))
+            yield _Range((topic, int(table.partition[i])), topic_id, start, end)
 
 
 def _held(found: _Range, witnesses: Witnesses) -> _Held | str:
     """The records of a range, or why they cannot be counted."""
     topic, partition = found.where
     name = f"{topic}-{partition}"
-    hull = found.span.hull
-    assert hull is not None
     answer = witnesses.probes.get(found.where)
     if answer is None:
         return f"Kafka could not be asked about {name}"
@@ -170,15 +168,24 @@ def _held(found: _Range, witnesses: Witnesses) -> _Held | str:
     now = None if kafka is None else kafka.topic_id
     if now is not None and found.topic_id is not None and now != found.topic_id:
         return f"topic {topic} was re-created since: its records are others now"
-    if hull.start < answer.log_start:
+    if found.start < answer.log_start:
         return f"Kafka's log of {name} now starts at {answer.log_start}: its records can no longer be counted"
     if answer.truncated is not None:
         return f"Kafka could not be asked about all of {name}: {answer.truncated}"
-    if found.span.minus(answer.asked) or hull.end > answer.last_stable:
+    width = found.end - found.start
+    if _size(answer.asked, found) < width or found.end > answer.last_stable:
         return f"a transaction of {name} is still open, or the probe did not reach that far"
-    committed = found.span.intersect(answer.committed)
-    both = found.span.intersect(answer.uncommitted).union(committed)
-    return _Held(committed.size, both.minus(committed).size, found.span.minus(both).size)
+    # A reader of uncommitted records gets the committed ones, too.
+    committed, both = _size(answer.committed, found), _size(answer.uncommitted, found)
+    return _Held(committed, max(both - committed, 0), width - max(both, committed))
+
+
+def _size(spans: Spans, within: _Range) -> int:
+    """How many of the offsets lie in a range."""
+    ranges = spans.ranges
+    first = bisect_right(ranges, within.start, key=lambda span: span.end)
+    last = bisect_left(ranges, within.end, key=lambda span: span.start)
+    return sum(min(span.end, within.end) - max(span.start, within.start) for span in ranges[first:last])
 
 
 def _is_compacted(topic: str, witnesses: Witnesses) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from recon.errors import SinkError
 from recon.evidence import delta_log
-from recon.model import ReconStamp, dump_stamp
+from recon.model import ReconStamp, dump_stamp, parse_offsets
 from recon.offsets import Spans
 from recon.project import DeltaMergeSink, Project, Sink
 from recon.sinks.base import Landed
@@ -469,8 +469,6 @@ def _as_commit(spark: SparkSession, app: str, version: int, metadata: str) -> It
 def _within(stamp: ReconStamp) -> Column:
     """Rows whose source coordinates lie in the stamp's ranges."""
     from pyspark.sql import functions as F
-
-    from recon.model import parse_offsets
 
     found = F.lit(False)
     spans: dict[tuple[str, int], Spans] = {}

@@ -133,6 +133,8 @@ def test_the_latest_of_a_key_is_merged_once_and_the_session_is_left_as_it_was(me
     rows = table.writer.rows_of(spark, landed, table.stamp(1))
     # MERGE wrote b and x once more, into the same file; they are not of this micro-batch.
     assert sorted((r["k"], r["v"]) for r in rows.collect()) == [("a", 3), ("c", 1)]
+    reduced = delta_merge._Source(table.writer.sink, table.frame(2, [row("a", 1)]), "m").reduced()
+    assert reduced._jdf.queryExecution().executedPlan().toString().count("Exchange") == 1
     metrics = table.commit(4)["commitInfo"]["operationMetrics"]
     assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == ("1", "1")
 
