@@ -31,7 +31,7 @@ demo: ## A real broker, a real stream, faults, an audit and its report
 
 test: lint ## Lint, then every test on real parts
 	@$(SETUP) java browser databases jars
-	$(BIN)/pytest $(PYTEST_ARGS)
+	scripts/test.sh $(PYTEST_ARGS)
 
 soak: ## The crash tests for longer: more kills, and at random moments
 	@$(SETUP) python java databases jars
