@@ -113,6 +113,8 @@ def _rounds(frame: Any, server: Any, names: tuple[str, ...], rounds: int) -> dic
             writes[name](frame, turn)
             taken[name].append(time.perf_counter() - began)
             assert server.sql("SELECT COUNT(*), MIN(_batch_id), MAX(_batch_id) FROM orders") == [(ROWS, 7, 7)], name
+        last = {name: round(seconds[-1], 2) for name, seconds in taken.items()}
+        print(f"jdbc_upsert: turn {turn}: {json.dumps(last)}", file=sys.stderr, flush=True)
     return {name: statistics.median(seconds[WARM_UP:]) for name, seconds in taken.items()}
 
 
