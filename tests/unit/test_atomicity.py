@@ -49,7 +49,7 @@ def test_no_entries_prove_nothing() -> None:
 def test_a_route_that_lacks_an_older_micro_batch() -> None:
     verdict = judged(a=A, b=ledger(part(0, 0, 10, 4), part(2, 20, 30, 5)), c=A)
     found = [f for f in verdict.findings if f.code is Code.PARTIAL]
-    assert [(f.sink, f.batch_id, f.start_offset, f.end_offset) for f in found][0] == ("b", 1, 10, 20)
+    assert next((f.sink, f.batch_id, f.start_offset, f.end_offset) for f in found) == ("b", 1, 10, 20)
     assert "is in a, c and not in b (orders-0 offsets [10, 20))" in found[0].message
 
 
