@@ -112,6 +112,9 @@ class ForeachBatch:
         batch = self._identify(frame, batch_id)
         epochs = self._epochs
         assert epochs is not None
+        # Another query of this sink, or a release: a driver that lost its place must not write on as if it had not.
+        for other in ledger.others(self.pipeline.name, self.sink.name):
+            epochs.entered(other)
         life = epochs.settle(batch)
         attempt = life.replays.attempt + 1 if life.replays else 1
 

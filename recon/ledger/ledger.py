@@ -102,6 +102,20 @@ class Ledger:
         """The newest entry's hash, "" for a chain without entries."""
         return self._end(pipeline, sink)[1]
 
+    def others(self, pipeline: str, sink: str) -> list[LedgerEntry]:
+        """Entries that somebody else appended since we last looked at the chain's end.
+
+        Nobody is asked where looking costs a Spark job; then the next append meets them.
+        """
+        known = self._ends.get(chain_id(pipeline, sink))
+        if known is None or not self.store.quick:
+            return []
+        more = self.store.length(chain_id(pipeline, sink)) - known[0]
+        if more <= 0:
+            return []
+        del self._ends[chain_id(pipeline, sink)]
+        return self.last(pipeline, sink, more)
+
     def _end(self, pipeline: str, sink: str) -> tuple[int, str, datetime | None]:
         chain = chain_id(pipeline, sink)
         if chain not in self._ends:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
 from recon.errors import ConfigError, LedgerError
@@ -105,6 +105,9 @@ def _quoted(value: str) -> str:
 
 class Store(ABC):
     """One Delta table of the ledger folder (`ledger`, `results`, `failures`), partitioned by `date`."""
+
+    # Whether the length of a chain is known without a Spark job.
+    quick: ClassVar[bool] = True
 
     def __init__(self, kind: str, schema: pa.Schema, time_column: str) -> None:
         """`kind` names the table, `time_column` is the timestamp that `date` is derived from."""
@@ -397,6 +400,8 @@ class DeltalakeStore(Store):
 
 class SparkStore(Store):
     """A catalog table, or a path only Spark can reach; every append costs a Spark commit (seconds)."""
+
+    quick: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -132,11 +132,11 @@ class DeltaAppend(BatchSink):
 
     def _require_ours(self, commit: DeltaCommit, stamp: ReconStamp) -> None:
         ours = commit.stamp
-        if ours is None or ours.offsets_text != stamp.offsets_text:
+        if ours is None or (ours.query_id, ours.offsets_text) != (stamp.query_id, stamp.offsets_text):
             raise SinkError(
                 f"{self.target} version {commit.version} carries txn ({self._app_id(stamp)}, {stamp.batch_id}) "
-                "with other offsets than this micro-batch: two writers share the app id; stop one of them, then "
-                "run `recon audit`"
+                f"{_differing(ours, stamp)}: two writers share the app id, and Delta dropped this one's rows; stop one "
+                "of them, then run `recon audit`"
             )
 
     def _swallowed(self, stamp: ReconStamp) -> str:
@@ -167,6 +167,12 @@ def read_newest(spark: SparkSession, storage: Storage) -> DataFrame:
     except EvidenceError:
         version = None
     return (reader if version is None else reader.option("versionAsOf", version)).load(storage.uri)
+
+
+def _differing(theirs: ReconStamp | None, ours: ReconStamp) -> str:
+    if theirs is None or theirs.offsets_text != ours.offsets_text:
+        return "with other offsets than this micro-batch"
+    return f"of query {theirs.query_id}, and this is query {ours.query_id}"
 
 
 def _landed(commit: DeltaCommit) -> Landed:

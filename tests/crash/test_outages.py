@@ -232,3 +232,18 @@ def test_two_checkpoints_feed_one_sink(lake_on: Lake, per_trigger: tuple[int, in
     )
     assert len(ended) == 1 and sentences[0], "one of them goes on, and the other stops with recon's sentence"
     assert lake.values() == [(0, offset) for offset in range(60)]
+
+
+def test_a_driver_that_was_replaced_wakes_up(lake_on: Lake) -> None:
+    """A driver stalls, another one goes on with a fresh checkpoint where the ledger ends, and the first one wakes."""
+    lake = lake_on
+    stalled, stalled_hook = lake, lake.hook()
+    lake.produce(10)
+    stalled.run(stalled_hook)
+    lake.produce(10)
+    heir = Lake(lake.path, lake.kafka, lake.spark, lake.topic, checkpoint_name="fresh")
+    heir.run(starting=starting_offsets(lake.project, "p", "s"))
+    with pytest.raises(StreamingQueryException) as caught:
+        stalled.run(stalled_hook)
+    assert said(caught).startswith("NewEpochError: ") and f"{lake.topic}-0 [10, 20)" in said(caught)
+    assert lake.values() == [(0, offset) for offset in range(20)]
