@@ -17,7 +17,7 @@ from recon.evidence import checkpoint
 from recon.hook.epochs import CLOCKS_APART, RECENT, Batch, Epochs
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import utc_now
-from recon.ledger.rebuild import entry_of, unrecorded
+from recon.ledger.rebuild import entry_of, recorded, unrecorded
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -389,6 +389,9 @@ class _Asked:
             after=max(versions, default=None), since=None if since is None else since - CLOCKS_APART
         )
         known = {(e.epoch, e.batch_id) for e in entries}
+        if self.ledger.exists() and unrecorded(remembered.commits, self.pipeline.name, sink.name, known):
+            # A sink without versions remembers more than was looked at.
+            known |= recorded(self.ledger, self.pipeline.name, sink.name)
         target = self.project.location(sink)
         return [
             entry_of(commit, target=target, kind=sink.kind, guarantee=sink.guarantee, restored_at=utc_now())
