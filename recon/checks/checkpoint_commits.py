@@ -35,9 +35,10 @@ class CheckpointCommits(EvidenceCheck):
     """Every micro-batch that Spark finished is in the ledger and in the sink.
 
     Compares the micro-batches the checkpoint still holds (planned: offsets/N, finished: commits/N) with the ledger's
-    entries and the stamped commits of the Delta log, by query_id, batch_id and offset ranges. It needs all three;
-    Kafka, where it can be asked, tells what can still be read. Micro-batches planned before the ledger's first entry
-    (recon came to a running query, or they belong to earlier audits) are not judged, and the message says so.
+    entries and the stamped commits of the Delta log (of a sink that is no Delta table: its own record), by query_id,
+    batch_id and offset ranges. It needs all three; Kafka, where it can be asked, tells what can still be read.
+    Micro-batches planned before the ledger's first entry (recon came to a running query, or they belong to earlier
+    audits) are not judged, and the message says so.
 
     Args:
         stalled_after: how long a micro-batch may stay planned and not finished, as `{count: 1, period: hour}`.
@@ -57,26 +58,54 @@ class CheckpointCommits(EvidenceCheck):
     """
 
     test: ClassVar[str] = "checkpoint_commits"
-    needs: ClassVar[Sequence[str]] = ("ledgers", "checkpoint", "delta")
-    uses: ClassVar[Sequence[str]] = ("kafka",)
+    needs: ClassVar[Sequence[str]] = ("ledgers", "checkpoint")
+    uses: ClassVar[Sequence[str]] = ("kafka", "delta", "sink_logs")
     scope: ClassVar[str] = "sink"
 
     stalled_after: Period = _HOUR
 
     def judge(self, witnesses: Witnesses) -> Verdict:
         """Lost, skipped and stalled micro-batches fail."""
-        checkpoint, logs = witnesses.checkpoint, witnesses.delta
-        for witness in (checkpoint, logs):
-            if isinstance(witness, Unavailable):
-                return Verdict(unproved=witness.reason)
-        assert isinstance(checkpoint, CheckpointWitness)
-        delta = None if isinstance(logs, Unavailable) else logs.get(witnesses.sink or "")
-        if delta is None:
-            return Verdict(unproved=f"the Delta log of sink {witnesses.sink} was not read")
-        trial = _Trial(witnesses, checkpoint, delta, ledger_of(witnesses), self.stalled_after)
+        checkpoint, log = witnesses.checkpoint, _log_of(witnesses)
+        if isinstance(checkpoint, Unavailable):
+            return Verdict(unproved=checkpoint.reason)
+        if isinstance(log, Unavailable):
+            return Verdict(unproved=log.reason)
+        trial = _Trial(witnesses, checkpoint, log, ledger_of(witnesses), self.stalled_after)
         if trial.ledger is None and not trial.stamped:
             return no_entries(witnesses)
         return trial.verdict()
+
+
+def _log_of(witnesses: Witnesses) -> DeltaWitness | Unavailable:
+    """The sink's Delta log; of another kind of sink its own record, read as a log whose writes are numbered."""
+    sink, logs, others = witnesses.sink or "", witnesses.delta, witnesses.sink_logs
+    if not isinstance(logs, Unavailable) and sink in logs:
+        return logs[sink]
+    if isinstance(others, Unavailable) or sink not in others:
+        if isinstance(logs, Unavailable):
+            return logs
+        return others if isinstance(others, Unavailable) else Unavailable("delta", f"sink {sink} was not read")
+    commits = {
+        number: DeltaCommit(
+            version=number,
+            timestamp=commit.at,
+            operation="",
+            operation_parameters={},
+            operation_metrics={},
+            txn={},
+            user_metadata=None,
+            stamp=commit.stamp,
+            files_added=0,
+            files_removed=0,
+            rows_added=commit.rows,
+            rows_removed=0,
+            data_change=True,
+        )
+        for number, commit in enumerate(others[sink].commits)
+    }
+    location, last = others[sink].location, len(commits) - 1
+    return DeltaWitness(location=location, exists=others[sink].exists, first_retained=0, last=last, commits=commits)
 
 
 class _Planned(NamedTuple):
@@ -293,10 +322,11 @@ class _Trial:
     def _tell_missing_entry(self, batch: CheckpointBatch, commit: DeltaCommit) -> None:
         stamp = commit.stamp
         done = "finished by Spark" if batch.committed else "not finished by Spark"
+        version = f" as version {commit.version}" if commit.operation else ""  # others have no versions
         self.findings.add(
             Code.LEDGER_MISSING,
-            f"micro-batch {batch.batch_id} is in the sink as version {commit.version}, {done}, and has no ledger "
-            "entry; the query's next start, or `recon ledger rebuild`, restores it",
+            f"micro-batch {batch.batch_id} is in the sink{version}, {done}, and has no ledger entry; the query's "
+            "next start, or `recon ledger rebuild`, restores it",
             batch_id=batch.batch_id,
             epoch=stamp.epoch if stamp is not None else None,
         )

@@ -10,7 +10,7 @@ import pytest
 
 from recon.checks._findings import Period
 from recon.checks.checkpoint_commits import CheckpointCommits
-from recon.model import CheckpointBatch, Code, DeltaWitness, LedgerSlice, Verdict
+from recon.model import CheckpointBatch, Code, DeltaWitness, LedgerSlice, SinkCommit, SinkLog, Unavailable, Verdict
 from tests.unit.builders import (
     NOW,
     SINK,
@@ -52,6 +52,27 @@ def fixed(log: DeltaWitness) -> DeltaWitness:
     """The same commits, written under a fixed app id."""
     commits = [replace(c, txn={"mine": c.stamp.batch_id}) for c in log.commits.values() if c.stamp is not None]
     return delta(*commits)
+
+
+def record(*entries: Entry) -> SinkLog:
+    """What another kind of sink remembers of the same writes."""
+    made = [commit(i, entry) for i, entry in enumerate(entries)]
+    commits = (SinkCommit(version=None, stamp=c.stamp, rows=10, at=c.timestamp) for c in made if c.stamp is not None)
+    return SinkLog(location="orders", exists=True, commits=tuple(commits))
+
+
+def test_a_sink_that_is_no_delta_table_is_judged_by_its_own_record() -> None:
+    def by_record(slice_: LedgerSlice, log: SinkLog | Unavailable) -> Verdict:
+        logs = log if isinstance(log, Unavailable) else {SINK: log}
+        plans = checkpoint(*PLANS, query_id="q-1")
+        return CheckpointCommits().judge(witnesses(slice_, checkpoint=plans, sink_logs=logs))
+
+    assert codes(by_record(LEDGER, record(*ENTRIES))) == []
+    without_last = ledger(*ENTRIES[:3])
+    verdict = by_record(without_last, record(*ENTRIES))
+    assert codes(verdict) == [Code.LEDGER_MISSING] and "is in the sink, finished by" in verdict.findings[0].message
+    assert codes(by_record(without_last, record(*ENTRIES[:3]))) == [Code.GAP]
+    assert by_record(LEDGER, gone("sink_logs")).unproved
 
 
 # -- what agrees ------------------------------------------------------------------------------------------------
