@@ -277,13 +277,14 @@ class _Source:
         whole = F.struct(*(F.col(_quoted(column)) for column in self.frame.columns))
         grain = [F.col(_quoted(column)) for column in self.grain]
         try:
-            grouped = self.frame.groupBy(*grain).agg(
+            # Expressions may name columns alone, or as those of `s`.
+            grouped = self.frame.alias("s").groupBy(*grain).agg(
                 F.max_by(whole, F.struct(*ranks)).alias(_ROW), F.count(F.lit(1)).alias(_ROWS)
             )
             reduced = grouped.select(
                 *(F.col(f"{_ROW}.{_quoted(column)}").alias(column) for column in self.frame.columns), _ROWS
             )
-            return reduced.withColumn(_GONE, self._gone())
+            return reduced.alias("s").withColumn(_GONE, self._gone())
         except AnalysisException as error:
             raise SinkError(
                 f"{self.name}: order_by or delete_when cannot be put to its rows: {_first_line(error)}; correct the "
