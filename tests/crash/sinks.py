@@ -186,7 +186,7 @@ DELTA_MERGE = Adapter(
         "kind": "delta_merge",
         "target": "delta_merge",
         "keys": ["id"],
-        "delete_when": "s.op = 'd'",
+        "delete_when": "op = 'd'",
     },
     read=_delta_rows("delta_merge"),
     rewrites=True,
