@@ -35,8 +35,8 @@ test: lint ## Lint, then every test on real parts
 
 soak: ## The crash tests for longer: more kills, and at random moments
 	@$(SETUP) python java databases jars
-	RECON_CRASH_ROUNDS=$(ROUNDS) RECON_CRASH_RANDOM=$(RANDOM_KILLS) RECON_CRASH_SEED=$(SEED) RECON_CRASH_AWAY=30 \
-	  $(if $(SINKS),RECON_CRASH_SINKS=$(SINKS)) $(BIN)/pytest tests/crash -s $(PYTEST_ARGS)
+	RECON_CRASH_ROUNDS=$(ROUNDS) RECON_CRASH_VARIANT_ROUNDS=$(ROUNDS) RECON_CRASH_RANDOM=$(RANDOM_KILLS) \
+	  RECON_CRASH_SEED=$(SEED) RECON_CRASH_AWAY=30 $(if $(SINKS),RECON_CRASH_SINKS=$(SINKS)) $(BIN)/pytest tests/crash -s $(PYTEST_ARGS)
 
 lint: ## ruff, mypy and the import contracts
 	@$(SETUP) python

@@ -239,18 +239,16 @@ class Crashes:
         self.seconds.append(time.monotonic() - child.began)
         assert code == 0, f"the draining child ended with {code}:\n{tail(child.log, 60)}"
 
-    def kill_at(self, stop_at: Mapping[str, str], *, fresh: bool = False, only: bool = False) -> list[Hit]:
+    def kill_at(self, stop_at: Mapping[str, str], *, fresh: bool = False) -> list[Hit]:
         """One start that ends by SIGKILL, with each stream at its point; what stood where, as the child wrote it.
 
         Args:
-            stop_at: sink → point.
+            stop_at: sink → point; the streams of other sinks are not started.
             fresh: points of a micro-batch that is replayed do not count, only those of the next one.
-            only: leave the other sinks' streams out of this start.
         """
         planned = {name: self.planned(name) for name in self.adapters}
         from_batch = {name: _next(planned[name]) for name in stop_at} if fresh else {}
-        pipelines = tuple(stop_at) if only else tuple(self.adapters)
-        plan = self.plan(stop_at=dict(stop_at), from_batch=from_batch, pipelines=pipelines)
+        plan = self.plan(stop_at=dict(stop_at), from_batch=from_batch, pipelines=tuple(stop_at))
         child = self.launch(plan)
         code = child.wait()
         self.seconds.append(time.monotonic() - child.began)
@@ -315,21 +313,29 @@ class Crashes:
 
     # -- schedules ---------------------------------------------------------------------------------
 
-    def rounds(self, count: int, own_count: int, points: Sequence[str] = POINTS) -> None:
+    def rounds(self, count: int, own_count: int, variant_count: int) -> None:
         """`count` rounds of every point for all sinks at once; then `own_count` of each sink's own seams.
 
-        Odd rounds let a kill hit a micro-batch that is being recovered; even ones let it recover first.
+        Variants take part in the first `variant_count` of them. In odd rounds a kill may hit a micro-batch that is
+        being recovered; in even ones the recovery goes through first.
         """
         for number in range(count):
-            order = list(points)
+            order = list(POINTS)
             self.random.shuffle(order)
-            for point in order:
-                self.kill_at(dict.fromkeys(self.adapters, point), fresh=number % 2 == 1)
-        own = {name: adapter.points for name, adapter in self.adapters.items() if adapter.points}
-        for place in range(max((len(points) for points in own.values()), default=0)):
-            at = {name: points[place] for name, points in own.items() if place < len(points)}
-            for number in range(own_count):
-                self.kill_at(at, fresh=number % 2 == 1, only=True)
+            names = self._taking_part(number, variant_count)
+            for point in order if names else ():
+                self.kill_at(dict.fromkeys(names, point), fresh=number % 2 == 1)
+        most = max(len(adapter.points) for adapter in self.adapters.values())
+        for number in range(own_count):
+            for place in range(most):
+                own = {name: self.adapters[name].points for name in self._taking_part(number, variant_count)}
+                at = {name: points[place] for name, points in own.items() if place < len(points)}
+                if at:
+                    self.kill_at(at, fresh=number % 2 == 1)
+
+    def _taking_part(self, number: int, variant_count: int) -> list[str]:
+        """The sinks of a round."""
+        return [name for name, adapter in self.adapters.items() if number < variant_count or not adapter.variant]
 
     def counts(self) -> Counter[tuple[str, str]]:
         """(sink, point) → kills that hit it, from what the children wrote."""
