@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.errors import SinkError
 from recon.evidence import kafka_markers
@@ -129,6 +130,19 @@ def run(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     )
 
 
+# A source record: topic, partition, offset; None where it is not known.
+_Place = tuple[str | None, int | None, int | None]
+
+
+class _Refused(NamedTuple):
+    """A record that did not arrive."""
+
+    error: Any
+    topic: str
+    at: _Place
+    size: int
+
+
 class _Writer:
     """One task's producer, opened with its first row, and what went through it."""
 
@@ -139,7 +153,7 @@ class _Writer:
         self._sources: dict[tuple[str, int], list[int]] = {}
         self._producer: Any = None
         self._open = False  # a transaction is
-        self._refused: tuple[Any, Any] | None = None  # first error of a delivery, and its message
+        self._refused: _Refused | None = None
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Count the rows, and hand them to the producer unless they are there already."""
@@ -187,7 +201,7 @@ class _Writer:
                 key=task_key(job.owner, self.number),
                 value=marker.dump(),
                 partition=kafka_markers.PARTITION,
-                on_delivery=self._delivered,
+                on_delivery=partial(self._delivered, (None, None, None)),
             )
             self._flush()
             self._producer.commit_transaction(_COMMIT_S)
@@ -278,7 +292,7 @@ class _Writer:
     def _produce(self, batch: pa.RecordBatch) -> None:
         names = batch.schema.names
         produce, poll = self._producer.produce, self._producer.poll
-        target, ours = self.job.owner.target, self.job.headers()
+        target, ours, delivered = self.job.owner.target, self.job.headers(), self._delivered
         columns = [
             batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
             for name in (KEY, VALUE, HEADERS, PARTITION, TOPIC, FROM, OFFSET)
@@ -297,15 +311,16 @@ class _Writer:
                     (SOURCE_OFFSET, b"%d" % offset),
                 ]
             more = {} if partition is None else {"partition": partition}
+            at = (topic, source, offset)  # a record that is refused comes back without its headers
             while True:
                 try:
-                    produce(target, value, key, headers=headers, on_delivery=self._delivered, **more)
+                    produce(target, value, key, headers=headers, on_delivery=partial(delivered, at), **more)
                     break
                 except BufferError:
                     poll(0.05)
                     self._require_accepted()
                 except Exception as error:
-                    raise self._said(error, target, (topic, source, offset)) from None
+                    raise self._said(error, target, at) from None
         poll(0)
         self._require_accepted()
 
@@ -324,31 +339,23 @@ class _Writer:
                 )
         self._require_accepted()
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _delivered(self, at: _Place, error: Any, message: Any) -> None:
         # Called for errors only. The first says why, the others follow from it; but a batch of records is refused as
         # a whole where one of them is too large.
         if error is None:
             return
-        if self._refused is None or (
-            error.code() == self._refused[0].code()
-            and len(message.value() or b"") > len(self._refused[1].value() or b"")
-        ):
-            self._refused = (error, message)
+        known, size = self._refused, len(message.value() or b"")
+        if known is None or (error.code() == known.error.code() and size > known.size):
+            self._refused = _Refused(error, message.topic(), at, size)
 
     def _require_accepted(self) -> None:
-        if self._refused is None:
-            return
-        error, message = self._refused
-        headers = dict(message.headers() or ()) if message is not None else {}
-        at = [headers.get(name) for name in (SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)]
-        source = tuple(value.decode() if value else None for value in at)
-        topic = message.topic() if message is not None else self.job.owner.target
-        raise self._said(error, topic, source)
+        if self._refused is not None:
+            raise self._said(self._refused.error, self._refused.topic, self._refused.at)
 
     def _in_words(self, topic: str) -> _InWords:
         return _InWords(self, topic)
 
-    def _said(self, error: Any, topic: str, source: tuple[Any, ...] | None = None) -> SinkError:
+    def _said(self, error: Any, topic: str, source: _Place | None = None) -> SinkError:
         where = None if source is None or source[0] is None else f"{source[0]}-{source[1]}@{source[2]}"
         return SinkError(sentence(self.job.name, error, self.job.conf, self.job.owner, topic, where))
 
