@@ -117,7 +117,9 @@ def _sink(name: str, folder: Path, server: Any) -> Mapping[str, Any]:
     if name == "delta":
         return {"kind": "delta", "target": str(folder / "table")}
     if name == "delta_merge":
-        return {"kind": "delta_merge", "target": str(folder / "table"), "keys": ["order_id"]}
+        # An order's day never changes: a MERGE needs to look at the files of the micro-batch's days alone.
+        days = {"partition_by": ["day"], "prune_by": [{"column": "day", "immutable": True}]}
+        return {"kind": "delta_merge", "target": str(folder / "table"), "keys": ["order_id"], **days}
     if name == "postgres_upsert":
         server.sql(
             "DROP TABLE IF EXISTS orders",

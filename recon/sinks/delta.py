@@ -7,7 +7,9 @@ the first write of another micro-batch with the same number: hence an app id per
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Self, cast
 
@@ -22,9 +24,35 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# A refusal at the commit: the same txn, or a table that was made or changed meanwhile.
+_OTHER_WRITER = re.compile(
+    r"Concurrent(Transaction|Append|DeleteRead|DeleteDelete|Write)Exception|(Protocol|Metadata)ChangedException"
+)
+
+
 def app_id(pipeline: str, sink: str, epoch: int) -> str:
     """The Delta application id: one per epoch, so that batch ids may start over."""
     return f"recon:{pipeline}:{sink}:{epoch}"
+
+
+@contextmanager
+def refusing_other_writers(target: str, stamp: ReconStamp) -> Iterator[None]:
+    """Delta's refusal of a commit that another one got ahead of, in our words.
+
+    Raises:
+        SinkError: another writer committed at the same moment; nothing of ours is in the table.
+    """
+    try:
+        yield
+    except Exception as error:  # Delta's own classes, or Py4J's, as the session goes
+        met = _OTHER_WRITER.search(f"{type(error).__name__}: {error}")
+        if met is None:
+            raise
+        raise SinkError(
+            f"pipeline {stamp.pipeline}, sink {stamp.sink}: micro-batch {stamp.batch_id} (epoch {stamp.epoch}) met "
+            f"another writer of {target}, whose commit came first (Delta says {met[0]}); nothing of it was written: "
+            "where two queries write as one sink, stop one of them, then restart the query"
+        ) from error
 
 
 class DeltaAppend(BatchSink):
@@ -76,7 +104,8 @@ class DeltaAppend(BatchSink):
         )
         if self._partition_by:
             writer = writer.partitionBy(*self._partition_by)
-        writer.save(self.target)
+        with refusing_other_writers(self.target, stamp):
+            writer.save(self.target)
 
     def confirm(self, stamp: ReconStamp) -> Landed:
         """Find the commit that `write` made and compare its ranges with ours."""

@@ -11,6 +11,7 @@ there were, which keys are NULL and which values prune the target are counted on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from recon.model import ReconStamp, dump_stamp, parse_offsets
 from recon.offsets import Spans
 from recon.project import DeltaMergeSink, Project, Sink
 from recon.sinks.base import Landed
-from recon.sinks.delta import DeltaAppend
+from recon.sinks.delta import DeltaAppend, refusing_other_writers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -115,7 +116,7 @@ class DeltaMerge(DeltaAppend):
 
     def _merge(self, rows: _Source, reduced: DataFrame, counts: _Counts, stamp: ReconStamp) -> None:
         from delta.tables import DeltaTable
-        from pyspark.errors import AnalysisException, ParseException
+        from pyspark.errors import ParseException
 
         spark = reduced.sparkSession
         table = DeltaTable.forPath(spark, self.target)
@@ -127,11 +128,15 @@ class DeltaMerge(DeltaAppend):
         if self.sink.evolve_schema:
             merging = merging.withSchemaEvolution()
         try:
-            with _as_commit(spark, self._app_id(stamp), stamp.batch_id, dump_stamp(stamp)):
+            commit = _as_commit(spark, self._app_id(stamp), stamp.batch_id, dump_stamp(stamp))
+            with refusing_other_writers(self.target, stamp), commit:
                 merging.execute()
-        except AnalysisException as error:
+        except Exception as error:
+            said = _refused(error)
+            if said is None:
+                raise
             raise SinkError(
-                f"{rows.name} cannot be merged into {self.target}: {_first_line(error)}; nothing of it was written: "
+                f"{rows.name} cannot be merged into {self.target}: {said}; nothing of it was written: "
                 "correct the sink's conditions or the transform, then restart the query"
             ) from error
 
@@ -278,8 +283,10 @@ class _Source:
         grain = [F.col(_quoted(column)) for column in self.grain]
         try:
             # Expressions may name columns alone, or as those of `s`.
-            grouped = self.frame.alias("s").groupBy(*grain).agg(
-                F.max_by(whole, F.struct(*ranks)).alias(_ROW), F.count(F.lit(1)).alias(_ROWS)
+            grouped = (
+                self.frame.alias("s")
+                .groupBy(*grain)
+                .agg(F.max_by(whole, F.struct(*ranks)).alias(_ROW), F.count(F.lit(1)).alias(_ROWS))
             )
             reduced = grouped.select(
                 *(F.col(f"{_ROW}.{_quoted(column)}").alias(column) for column in self.frame.columns), _ROWS
@@ -491,6 +498,22 @@ def _of(side: str, column: str) -> Column:
 
 def _quoted(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
+
+
+def _refused(error: Exception) -> str | None:
+    """What Spark says of a MERGE that it did not even begin; None where it ended on the way.
+
+    PySpark 4.0 looks an error up for its log and does not know Delta's: what it raises then has Delta's as its context.
+    """
+    from pyspark.errors import AnalysisException
+
+    if isinstance(error, AnalysisException):
+        return _first_line(error)
+    for text in (str(error), str(error.__context__)):
+        found = re.search(r"\w*AnalysisException: ([^\n]+)", text)
+        if found and "execute" in text.split("\n", 1)[0]:
+            return found[1].split(" SQLSTATE")[0][:400].rstrip(".;")
+    return None
 
 
 def _first_line(error: Exception) -> str:
