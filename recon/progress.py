@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -102,6 +102,22 @@ class ProgressListener(StreamingQueryListener):
         self._forgot: object = None
         self._session: tuple[int | None, str | None] | None = None
         atexit.register(self.flush)
+
+    @property
+    def _jlistener(self) -> Any:
+        """What Spark's JVM calls; as PySpark's own, but it takes the progress as one JSON.
+
+        PySpark makes Python objects of an event first, by a hundred and more questions to the JVM.
+        """
+        if not hasattr(self, "_jlistenerobj"):
+            try:
+                from pyspark import SparkContext
+
+                jvm: Any = SparkContext._jvm
+                self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(_Callback(self))
+            except Exception:  # not this PySpark's way: then its own
+                return super()._jlistener
+        return self._jlistenerobj
 
     # -- what Spark calls --------------------------------------------------------------------------
 
@@ -248,6 +264,33 @@ class ProgressListener(StreamingQueryListener):
         if kind not in self._told:
             self._told.add(kind)
             log.warning("progress is not recorded for now; further errors of this kind are not told: %s", said)
+
+
+class _Callback:
+    """PySpark's `JStreamingQueryListener` without the objects that it makes of events."""
+
+    def __init__(self, listener: ProgressListener) -> None:
+        self._listener = listener
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing: the query waits for this call."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """One micro-batch was finished."""
+        self._listener._safely(lambda: self._listener.record(json.loads(event.progress().json())))
+
+    def onQueryIdle(self, event: Any) -> None:
+        """A trigger found nothing to do."""
+        self._listener._safely(self._listener.flush)
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """The query ended."""
+        self._listener._safely(self._listener.flush)
+
+    class Java:
+        """For Py4J."""
+
+        implements: ClassVar[list[str]] = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 
 
 def _without_yaml(pipeline: str, checkpoint: str | None, ledger: str) -> Project:

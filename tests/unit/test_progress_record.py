@@ -26,7 +26,7 @@ from recon.ledger.progress import (
     row_of,
 )
 from recon.ledger.store import Filter
-from recon.progress import ProgressListener
+from recon.progress import ProgressListener, _Callback
 from recon.project import Project
 
 # Recorded from Spark 4.0.0, foreachBatch with a count, a broker of three partitions; `dedupe` 2 and 3 counted twice.
@@ -335,6 +335,29 @@ def test_many_small_appends_are_merged(tmp_path: Path, monkeypatch: pytest.Monke
     for n in range(6):
         ProgressListener(of, every=1).record(event("plain", 1, batchId=n))
     assert open_progress(of).small_files() == 1 and len(rows(of)) == 6
+
+
+def test_the_jvm_hands_over_one_json(tmp_path: Path, caplog: Any) -> None:
+    of = project(tmp_path, "plain")
+    callback = _Callback(ProgressListener(of))
+    callback.onQueryStarted(object())
+    callback.onQueryProgress(
+        SimpleNamespace(progress=lambda: SimpleNamespace(json=lambda: json.dumps(event("plain", 0))))
+    )
+    callback.onQueryIdle(object())
+    assert len(rows(of)) == 1
+    callback.onQueryProgress(SimpleNamespace(progress=lambda: SimpleNamespace(json=lambda: "{}")))
+    callback.onQueryProgress(None)
+    callback.onQueryTerminated(object())
+    assert len(rows(of)) == 1 and [r.message for r in caplog.records if "AttributeError" in r.message]
+
+
+def test_without_a_jvm_pysparks_own_way_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    monkeypatch.setattr(StreamingQueryListener, "_jlistener", property(lambda self: "pyspark's own"))
+    monkeypatch.setattr("pyspark.SparkContext._jvm", None)
+    assert ProgressListener(project(tmp_path))._jlistener == "pyspark's own"
 
 
 def test_a_torn_table_is_told(tmp_path: Path) -> None:
