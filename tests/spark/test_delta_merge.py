@@ -325,7 +325,7 @@ def test_any_history(merging: Any) -> None:
     table = merging(scd2={"effective": "at"}, delete_when="op = 'd'")
     for batch_id in range(3):
         table.batch(batch_id, *changes[batch_id * 10 : batch_id * 10 + 10])
-    assert table.rows("k", "v", "valid_from", "valid_to", "is_current") == sorted(history_of(changes), key=str)
+    assert table.rows("k", "v", "valid_from", "valid_to", "is_current") == sorted(history_of(changes))
 
 
 def history_of(changes: Sequence[Row]) -> list[tuple[Any, ...]]:
