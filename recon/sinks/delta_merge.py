@@ -510,8 +510,8 @@ def _refused(error: Exception) -> str | None:
     if isinstance(error, AnalysisException):
         return _first_line(error)
     for text in (str(error), str(error.__context__)):
-        found = re.search(r"\w*AnalysisException: ([^\n]+)", text)
-        if found and "execute" in text.split("\n", 1)[0]:
+        found = re.match(r"[^\n]*\.execute\.\n: [\w.]*AnalysisException: ([^\n]+)", text)
+        if found:
             return found[1].split(" SQLSTATE")[0][:400].rstrip(".;")
     return None
 
