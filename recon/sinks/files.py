@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("recon")
 
 _THREADS = 16
+_JOB = re.compile(r"part-\d+-(?:.*-)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 # What a reader must know to read what a writer with these options wrote; others (and secrets) are not kept.
 _SHARED_OPTIONS = frozenset(
     name.lower()
@@ -101,6 +103,7 @@ class FileReplace(BatchSink):
         writer.save(f"{self.target.rstrip('/')}/{folder}")
         self.reached("files_written")
         files = self._files(folder)
+        self._require_one_writer(files, folder, stamp)
         layout = self._layout(out.schema)
         rows = sum(file.rows or 0 for file in files) if counter is None else counter.rows()
         manifest = Manifest(stamp=stamp, at=datetime.now(UTC), rows=rows, layout=layout, files=tuple(files))
@@ -186,6 +189,16 @@ class FileReplace(BatchSink):
             with ThreadPoolExecutor(_THREADS) as pool:
                 rows = list(pool.map(lambda name: _parquet_rows(self.storage, f"{folder}/{name}"), names))
         return [DataFile(path=name, size=there[name], rows=count) for name, count in zip(names, rows, strict=True)]
+
+    def _require_one_writer(self, files: Sequence[DataFile], folder: str, stamp: ReconStamp) -> None:
+        """Spark names files by the job that wrote them; those of another one would double rows in the manifest."""
+        jobs = {found[1] for file in files if (found := _JOB.search(file.path))}
+        if len(jobs) > 1:
+            raise SinkError(
+                f"{_name(stamp)}: {self.target}/{folder} holds files of {len(jobs)} writers: two queries write this "
+                "target at once, or a dead one's task came late; stop the other query, then restart this one, which "
+                "writes the micro-batch again"
+            )
 
     def _layout(self, schema: StructType) -> str:
         """The name of the layout of files with this schema, which is there afterwards."""
