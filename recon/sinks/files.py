@@ -368,7 +368,7 @@ def _opened(
     """The rows of these manifests' files; files of one layout are read together."""
     from functools import reduce
 
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import IntegerType, LongType, StructType
 
     places: dict[str, list[str]] = {}
     root = target.uri.rstrip("/")
@@ -383,8 +383,7 @@ def _opened(
         layout = layouts[name]
         schema = StructType.fromJson(cast(dict[str, Any], layout.schema))
         mine = [column for column in columns if column in schema.names]
-        for place in (EPOCH, BATCH):
-            schema = schema.add(place, "int" if place == EPOCH else "long")
+        schema = schema.add(EPOCH, IntegerType()).add(BATCH, LongType())
         if not files:
             frames.append(spark.createDataFrame([], schema).select(*_quoted([*mine, BATCH, EPOCH])))
             continue

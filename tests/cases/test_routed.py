@@ -1,0 +1,380 @@
+"""One stream to several sinks: Delta and Parquet routes, one that fails and is retried, rows without a route."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from recon import Batch, RoutedForeachBatch, read_batches, starting_offsets
+from recon.audit import audit
+from recon.hook import foreach_batch
+from recon.ledger import open_ledger
+from recon.local.kafka import LocalKafka
+from recon.model import LedgerEntry, RunResult
+from recon.project import Project
+from tests.cases.lake import failing, findings, statuses
+
+EVERY = ["offset_continuity", "checkpoint_commits", "source_rows", "kafka_end_offsets"]
+
+
+def parsed(frame: DataFrame) -> DataFrame:
+    """Drops every tenth record, and names the land."""
+    return frame.where("offset % 10 <> 9").selectExpr(
+        "CAST(value AS STRING) AS land", "_source_topic", "_source_partition", "_source_offset"
+    )
+
+
+@dataclass
+class Streams:
+    """A pipeline `p` that is split by land: eu into Delta, us into Parquet on another root."""
+
+    path: Path
+    kafka: LocalKafka
+    spark: SparkSession
+    topic: str
+    routes: dict[str, Any] = field(default_factory=lambda: {"by": "land", "to": {"eu": "eu", "us": "us"}})
+    more: tuple[Mapping[str, Any], ...] = ()
+    sent: int = 0
+
+    @property
+    def project(self) -> Project:
+        def sink(name: str, kind: str, target: str, *tests: str) -> dict[str, Any]:
+            checks = [{"test": test} for test in (*EVERY, *tests)]
+            return {"name": name, "kind": kind, "target": target, "data_tests": checks}
+
+        pipeline = {
+            "name": "p",
+            "checkpoint": "checkpoint",
+            "source": {"topics": [self.topic]},
+            "data_tests": [{"test": "atomicity"}],
+            "routes": self.routes,
+            "sinks": [
+                sink("eu", "delta", "one/eu", "delta_history"),
+                sink("us", "parquet", "two/us", "sink_commits"),
+                *self.more,
+            ],
+        }
+        return Project.model_validate(
+            {
+                "name": "lake",
+                "ledger": "recon",
+                "kafka": {"bootstrap.servers": self.kafka.bootstrap_servers},
+                "pipelines": [pipeline],
+                "project_dir": self.path,
+            }
+        )
+
+    def produce(self, *lands: str | None) -> None:
+        records = [(f"k{self.sent + i}", land, 0) for i, land in enumerate(lands)]
+        self.kafka.produce(self.topic, records)
+        self.sent += len(lands)
+
+    def hook(self, **options: Any) -> RoutedForeachBatch:
+        made = foreach_batch(self.project, pipeline="p", **options)
+        assert isinstance(made, RoutedForeachBatch)
+        return made
+
+    def run(
+        self, hook: Callable[[DataFrame, int], None], checkpoint: str = "checkpoint", *, starting: str = "earliest"
+    ) -> None:
+        query = (
+            self.spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self.kafka.bootstrap_servers)
+            .option("subscribe", self.topic)
+            .option("startingOffsets", starting)
+            .load()
+            .writeStream.foreachBatch(hook)
+            .option("checkpointLocation", str(self.path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        assert not query.isActive
+
+    def entries(self, sink: str) -> list[LedgerEntry]:
+        return open_ledger(self.project).entries("p", sink)
+
+    def offsets(self) -> dict[str, list[int]]:
+        eu = self.spark.read.format("delta").load(str(self.path / "one" / "eu"))
+        us = read_batches(self.spark, str(self.path / "two" / "us"))
+        return {
+            "eu": sorted(row["_source_offset"] for row in eu.collect()),
+            "us": sorted(row["_source_offset"] for row in us.collect()),
+        }
+
+    def audit(self) -> RunResult:
+        return audit(self.project, spark=self.spark)
+
+    def forget_entries(self, sink: str, batch_id: int) -> None:
+        """Removes entries of the ledger, as nobody should."""
+        from deltalake import DeltaTable
+
+        DeltaTable(str(self.path / "recon" / "ledger")).delete(f"sink = '{sink}' AND batch_id = {batch_id}")
+
+
+@pytest.fixture
+def streams(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -> Streams:
+    return Streams(tmp_path, kafka, spark, topic("r"))
+
+
+def said(caught: pytest.ExceptionInfo[StreamingQueryException]) -> str:
+    found = re.search(r"recon\.errors\.\w+: (.*)", str(caught.value))
+    assert found, str(caught.value)
+    return found[1]
+
+
+def counts(entry: LedgerEntry) -> tuple[Any, ...]:
+    return entry.status, entry.attempt, entry.rows_read, entry.rows_written, entry.rows_filtered
+
+
+def test_a_route_that_fails_is_retried_and_nothing_is_lost_or_doubled(streams: Streams) -> None:
+    """The second route fails after the first has landed; the query is started again."""
+    streams.produce(*["eu", "us"] * 10)
+    hook = streams.hook(transform=parsed)
+    us = hook._parts[1]
+    real = us._writer.write
+
+    def fail(frame: DataFrame, stamp: Any) -> None:
+        real(frame.limit(3), stamp)  # half of it, and no manifest
+        raise OSError("the disk of two is gone")
+
+    us._writer._put = lambda *_: None  # type: ignore[attr-defined]
+    us._writer.write = fail  # type: ignore[method-assign]
+    with pytest.raises(StreamingQueryException, match="the disk of two is gone"):
+        streams.run(hook)
+    assert [counts(e) for e in streams.entries("eu")] == [("committed", 1, 20, 10, 10)]
+    assert streams.entries("us") == []
+    run = streams.audit()
+    assert [str(f.code) for r in run.results if r.check == "atomicity" for f in r.findings] == ["INFLIGHT"]
+
+    # The same object: it looks at ledger and sinks anew.
+    streams.run(hook)
+    assert [counts(e) for e in streams.entries("eu")] == [
+        ("committed", 1, 20, 10, 10), ("already_committed", 2, 20, 10, 10),
+    ]  # fmt: skip
+    assert [counts(e) for e in streams.entries("us")] == [("committed", 1, 20, 8, 12)]
+    assert streams.offsets() == {"eu": list(range(0, 20, 2)), "us": [1, 3, 5, 7, 11, 13, 15, 17]}
+
+    # A micro-batch that has rows for one route only: the other has an entry of no rows.
+    streams.produce("us", "us", "us")
+    streams.run(streams.hook(transform=parsed))
+    assert [counts(e)[2:] for e in (streams.entries("eu")[-1], streams.entries("us")[-1])] == [(3, 0, 3), (3, 3, 0)]
+    run = streams.audit()
+    assert failing(run) == set(), findings(run)
+    assert run.pipelines[0].answer == "complete", run.pipelines[0].because
+    assert statuses(run)["atomicity"] == "pass"
+    (atomic,) = (r for r in run.results if r.check == "atomicity")
+    assert (atomic.evidence["landed"], atomic.evidence["rows_read"], atomic.evidence["rows_in_routes"]) == (2, 23, 21)
+    targets = {sink.name: sink.target for sink in run.pipelines[0].sinks}
+    assert targets == {"eu": str(streams.path / "one" / "eu"), "us": str(streams.path / "two" / "us")}
+
+    # An entry that is gone from one route's chain.
+    streams.forget_entries("us", 0)
+    run = streams.audit()
+    found = [f for r in run.results if r.check == "atomicity" for f in r.findings]
+    assert [(str(f.code), f.sink, f.batch_id, f.start_offset, f.end_offset) for f in found] == [
+        ("PARTIAL", "us", 0, 0, 20)
+    ]
+
+
+def test_a_value_without_a_route_stops_before_anything_is_written(streams: Streams) -> None:
+    streams.produce("eu", "xx", "us", None, "xx")
+    with pytest.raises(StreamingQueryException) as caught:
+        streams.run(streams.hook(transform=parsed))
+    assert said(caught).startswith(
+        "pipeline p, micro-batch 0: 3 of its rows have no route by land: "
+        f"'xx' (2, such as offset 1 of {streams.topic}-0), NULL (1, such as offset 3 of {streams.topic}-0); "
+        "nothing was written: name a sink for them in `to`"
+    )
+    assert not (streams.path / "one").exists() and not (streams.path / "two").exists()
+    assert streams.entries("eu") == [] and streams.entries("us") == []
+    # A sink for the others, without the transform and by an expression over Kafka's own columns; then a third route.
+    streams.routes = {"by": "CAST(value AS STRING)", "to": {"eu": "eu"}, "otherwise": "us", "persist": False}
+    streams.run(streams.hook())
+    assert streams.offsets() == {"eu": [0], "us": [1, 2, 3, 4]}
+    streams.more = ({"name": "xx", "kind": "json", "target": "two/xx", "data_tests": [{"test": "source_rows"}]},)
+    streams.routes = {"by": "CAST(value AS STRING)", "to": {"eu": "eu", "xx": "xx"}, "otherwise": "us"}
+    streams.produce("eu", "xx", "us")
+    streams.run(streams.hook())
+    assert streams.offsets() == {"eu": [0, 5], "us": [1, 2, 3, 4, 7]}
+    assert [(e.epoch, e.batch_id, e.rows_read, e.rows_written) for e in streams.entries("xx")] == [(0, 1, 3, 1)]
+    run = streams.audit()
+    assert failing(run) == set() and statuses(run)["atomicity"] == "pass"
+    told = [f.message for r in run.results if r.check == "atomicity" for f in r.findings]
+    assert told == [
+        "sink xx begins after 1 micro-batch that other sinks have, the last of them micro-batch 0 (epoch 0): it was "
+        "added later"
+    ]
+    streams.routes = {"by": "nosuch", "to": {"eu": "eu"}, "otherwise": "us"}
+    streams.produce("eu")
+    with pytest.raises(StreamingQueryException) as caught:
+        streams.run(streams.hook())
+    assert "routes: by: 'nosuch' cannot be evaluated on it" in said(caught) and "nothing was written" in said(caught)
+
+
+def test_a_failed_route_that_is_passed_over_is_partial_and_a_restored_one_is_judged(streams: Streams) -> None:
+    streams.produce(*["eu", "us"] * 5)
+    first = streams.hook(transform=parsed)
+
+    # Killed between the first route's commit and its ledger row.
+    first._parts[0]._before_ledger = killed  # type: ignore[method-assign]
+    with pytest.raises(StreamingQueryException):
+        streams.run(first)
+    assert streams.entries("eu") == []
+    second = streams.hook(transform=parsed)
+    streams.run(second)
+    assert [counts(e) for e in streams.entries("eu")] == [
+        ("rebuilt", 1, None, 5, None), ("already_committed", 2, 10, 5, 5),
+    ]  # fmt: skip
+    assert [counts(e) for e in streams.entries("us")] == [("committed", 1, 10, 4, 6)]
+    run = streams.audit()
+    assert failing(run) == set() and run.pipelines[0].answer == "complete", run.pipelines[0].because
+
+    # A caller that swallows what a route raises: Spark goes on, and the route does not have the micro-batch.
+    third = streams.hook(transform=parsed)
+
+    def refuse(frame: DataFrame, stamp: Any) -> None:
+        raise OSError("full")
+
+    third._parts[1]._writer.write = refuse  # type: ignore[method-assign]
+
+    def careless(frame: DataFrame, batch_id: int) -> None:
+        with contextlib.suppress(OSError):
+            third(frame, batch_id)
+
+    streams.produce(*["eu", "us"] * 2)
+    streams.run(careless)
+    run = streams.audit()
+    assert "PARTIAL" in failing(run)
+    (partial,) = findings(run, "PARTIAL")
+    assert (partial.sink, partial.batch_id, partial.start_offset, partial.end_offset) == ("us", 1, 10, 14)
+
+
+def test_routes_that_lead_nowhere() -> None:
+    with pytest.raises(ValidationError, match=r"lead to sink 'lake_e', which it does not have; did you mean 'lake_eu'"):
+        Project.model_validate(
+            {
+                "name": "x",
+                "ledger": "recon",
+                "pipelines": [
+                    {
+                        "name": "p",
+                        "checkpoint": "c",
+                        "routes": {"by": "land", "to": {"eu": "lake_e", True: "lake_eu"}},
+                        "sinks": [{"name": "lake_eu", "target": "t"}],
+                    }
+                ],
+            }
+        )
+
+
+class Killed(Exception):
+    """Where a process would be killed."""
+
+
+def killed(*_: Any) -> None:
+    raise Killed
+
+
+def test_files_and_functions_of_ones_own_through_the_hook(streams: Streams) -> None:
+    """Parquet with manifests, plain append, and a function that remembers: killed before the ledger row, each."""
+    remembered: dict[str, int] = {}
+
+    def put(frame: DataFrame, batch: Batch) -> None:
+        remembered.setdefault(batch.key, frame.count())
+
+    def confirm(batch: Batch) -> int | None:
+        return remembered.get(batch.key)
+
+    kinds: dict[str, dict[str, Any]] = {
+        "replaced": {"kind": "parquet", "target": "files"},
+        "appended": {"kind": "json", "mode": "append", "target": "appended"},
+        "mine": {"kind": "custom", "declares": "exactly-once"},
+        "unconfirmed": {"kind": "custom"},
+    }
+    project = Project.model_validate(
+        {
+            "name": "lake",
+            "ledger": "recon",
+            "kafka": {"bootstrap.servers": streams.kafka.bootstrap_servers},
+            "project_dir": streams.path,
+            "pipelines": [
+                {
+                    "name": name,
+                    "checkpoint": name,
+                    "source": {"topics": [streams.topic]},
+                    "sinks": [
+                        {"name": name, **keys, "data_tests": [{"test": t} for t in (*EVERY[:3], "sink_commits")]}
+                    ],
+                }
+                for name, keys in kinds.items()
+            ],
+        }
+    )
+    functions: dict[str, dict[str, Any]] = {"mine": {"write": put, "confirm": confirm}, "unconfirmed": {"write": put}}
+
+    def hook(name: str) -> Any:
+        return foreach_batch(project, pipeline=name, **functions.get(name, {}))
+
+    streams.produce("a", "b", "c")
+    for name in kinds:
+        first = hook(name)
+        first._before_ledger = killed
+        with pytest.raises(StreamingQueryException):
+            streams.run(first, name)
+        streams.run(hook(name), name)
+    ledger = open_ledger(project)
+    attempts = {name: [(*counts(e)[:2], e.rows_written) for e in ledger.entries(name, name)] for name in kinds}
+    assert attempts == {
+        "replaced": [("rebuilt", 1, 3), ("already_committed", 2, 3)],
+        "appended": [("committed", 1, 3)],
+        "mine": [("committed", 1, 3)],
+        "unconfirmed": [("committed", 1, None)],
+    }
+    assert remembered == {"mine:mine:0:0": 3, "unconfirmed:unconfirmed:0:0": 3}
+    assert read_batches(streams.spark, str(streams.path / "files")).count() == 3
+    assert streams.spark.read.json(str(streams.path / "appended")).count() == 6  # doubled, as its label allows
+    # A checkpoint that starts over: batch ids too, and the manifests keep both.
+    streams.produce("d")
+    (streams.path / "replaced").rename(streams.path / "old")
+    ends = starting_offsets(project, "replaced")
+    assert json.loads(ends) == {streams.topic: {"0": 3}}
+    streams.run(hook("replaced"), "replaced", starting=ends)
+    rows = read_batches(streams.spark, str(streams.path / "files")).collect()
+    assert sorted((r["_recon_epoch"], r["_batch_id"], r["_source_offset"]) for r in rows) == [
+        (0, 0, 0), (0, 0, 1), (0, 0, 2), (1, 0, 3),
+    ]  # fmt: skip
+
+    run = audit(project, spark=streams.spark)
+    of = {(r.check, r.pipeline): (r.status, {str(f.code) for f in r.findings}) for r in run.results}
+    assert of["sink_commits", "replaced"] == ("pass", set())
+    assert of["source_rows", "replaced"] == ("pass", set())
+    for name in ("appended", "mine", "unconfirmed"):
+        assert of["sink_commits", name] == ("warn", {"ATTESTED_ONLY"})
+    assert of["source_rows", "mine"][0] == "pass"
+    assert of["source_rows", "unconfirmed"][0] == "error"  # no count, and no function to read the rows
+    answers = {p.name: p.answer for p in run.pipelines}
+    assert answers["replaced"] == "complete", [p.because for p in run.pipelines]
+    assert answers["unconfirmed"] == "could not be proved"
+    labels = {s.name: s.guarantee for p in run.pipelines for s in p.sinks}
+    assert labels == {
+        "replaced": "exactly-once", "appended": "at-least-once", "mine": "exactly-once", "unconfirmed": "at-least-once",
+    }  # fmt: skip
+
+    # The ledger says one thing and the manifest another.
+    manifest = next((streams.path / "files" / "_recon_manifests" / "1" / "0").glob("0.json"))
+    manifest.unlink()
+    run = audit(project, spark=streams.spark)
+    assert [(str(f.code), f.sink, f.epoch) for f in findings(run, "LEDGER_ORPHAN")] == [
+        ("LEDGER_ORPHAN", "replaced", 1)
+    ]
