@@ -208,3 +208,23 @@ def test_the_marker_of_a_task_is_small() -> None:
     value = TaskMarker(epoch=0, batch_id=1, task=0, tasks=8, rows=1, ids=1, content=1, sources=sources).dump()
     assert len(value) < 2_500
     assert json.loads(value)["sources"][0][0] == "a-topic-with-a-name"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"y" * 40, r"\(source record orders-0@7\): Local: Message timed out"),
+        (b"y" * 4000, r"a record \(source record orders-0@7\) is larger than topic out"),
+    ],
+)
+def test_a_record_that_does_not_arrive_is_named(value: bytes, said: str) -> None:
+    import pyarrow as pa
+
+    conf = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": "500", "message.max.bytes": "1500"}
+    alone = Job(conf=conf, owner=OWNER, epoch=0, batch_id=1, marker_topic=None)
+    rows = [
+        {"value": what, "_topic": "orders", "_partition": 0, "_offset": offset}
+        for offset, what in [(6, b"z"), (7, value), (8, b"z")]
+    ]
+    with pytest.raises(SinkError, match=said):
+        list(kafka_task.run(alone, [pa.RecordBatch.from_pylist(rows)]))
