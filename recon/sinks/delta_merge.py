@@ -84,7 +84,8 @@ class DeltaMerge(DeltaAppend):
             stamp = replace(stamp, given=counts.given, taken=None if self.sink.scd2 is None else counts.rows)
             self.reached("reduced")
             if new:
-                self._create(rows)
+                with refusing_other_writers(self.target, stamp):
+                    self._create(rows)
                 self.reached("table_created")
             if counts.rows:
                 self._merge(rows, reduced, counts, stamp)

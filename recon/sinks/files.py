@@ -100,7 +100,16 @@ class FileReplace(BatchSink):
         if self._partition_by:
             # Dynamic overwriting would leave partitions that only a failed attempt wrote.
             writer = writer.partitionBy(*self._partition_by).option("partitionOverwriteMode", "static")
-        writer.save(f"{self.target.rstrip('/')}/{folder}")
+        try:
+            writer.save(f"{self.target.rstrip('/')}/{folder}")
+        except Exception as error:
+            if "_temporary" not in str(error) or "FileNotFound" not in str(error):
+                raise
+            raise SinkError(
+                f"{_name(stamp)}: what was being written to {self.target}/{folder} was removed meanwhile: two queries "
+                "write this target at once; stop the other one, then restart this one, which writes the micro-batch "
+                "again"
+            ) from error
         self.reached("files_written")
         files = self._files(folder)
         self._require_one_writer(files, folder, stamp)

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from helpers import recon
 from recon.ledger import Ledger, open_ledger
 from recon.local.kafka import LocalKafka
 from recon.local.process import ChildProcess, tail
@@ -390,8 +391,7 @@ class Crashes:
 
     def audit(self) -> tuple[int, str, dict[str, str]]:
         """`recon audit` as a whole process: exit code, what it said, status of each check."""
-        command = [sys.executable, "-m", "recon.cli", "audit", "--project-dir", str(self.folder)]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=self.folder)
+        told = recon("audit", "--project-dir", str(self.folder), cwd=self.folder, timeout=400)
         kept = self.folder / "target" / "run_results.json"
         assert kept.exists(), f"the audit ended with {told.returncode} and no results:\n{told.stdout}{told.stderr}"
         statuses = {r["unique_id"]: r["status"] for r in json.loads(kept.read_text())["results"]}
