@@ -298,7 +298,7 @@ def test_files_and_functions_of_ones_own_through_the_hook(streams: Streams) -> N
 
     kinds: dict[str, dict[str, Any]] = {
         "replaced": {"kind": "parquet", "target": "files"},
-        "appended": {"kind": "json", "mode": "append", "target": "appended"},
+        "appended": {"kind": "json", "mode": "append", "target": "plain"},
         "mine": {"kind": "custom", "declares": "exactly-once"},
         "unconfirmed": {"kind": "custom"},
     }
@@ -343,7 +343,7 @@ def test_files_and_functions_of_ones_own_through_the_hook(streams: Streams) -> N
     }
     assert remembered == {"mine:mine:0:0": 3, "unconfirmed:unconfirmed:0:0": 3}
     assert read_batches(streams.spark, str(streams.path / "files")).count() == 3
-    assert streams.spark.read.json(str(streams.path / "appended")).count() == 6  # doubled, as its label allows
+    assert streams.spark.read.json(str(streams.path / "plain")).count() == 6  # doubled, as its label allows
     # A checkpoint that starts over: batch ids too, and the manifests keep both.
     streams.produce("d")
     (streams.path / "replaced").rename(streams.path / "old")
