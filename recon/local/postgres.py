@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from recon.errors import ConfigError
-from recon.local.process import ChildProcess, free_ports, tail
+from recon.local.database import LocalDatabase
 
-_READY_SECONDS = 60.0
 _AS_ROOT = "nobody"
 _SETTINGS = """\
 listen_addresses = '127.0.0.1'
@@ -35,46 +31,11 @@ timezone = 'UTC'
 """
 
 
-class LocalPostgres:
-    """A server with one superuser `recon` and one database `recon`; starts on `start()` or `with`.
+class LocalPostgres(LocalDatabase):
+    """A PostgreSQL server whose user `recon` is its superuser."""
 
-    Args:
-        data_dir: a folder of its own for data, settings and log, which the server's user can reach. None makes a
-            temporary one that leaving `with` removes. A folder that was used before is used again.
-    """
-
-    def __init__(self, data_dir: Path | None = None) -> None:
-        self._temporary = data_dir is None
-        folder = Path(tempfile.mkdtemp(prefix="recon-postgres-")) if data_dir is None else Path(data_dir)
-        self.data_dir = folder.absolute()
-        self.log_file = self.data_dir / "server.log"
-        self.user, self.database, self.password, self.port = "recon", "recon", "", 0
-        self._process: ChildProcess | None = None
-
-    def __enter__(self) -> LocalPostgres:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        if self._temporary:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
-
-    @property
-    def url(self) -> str:
-        """The JDBC URL, without credentials."""
-        return f"jdbc:postgresql://127.0.0.1:{self.port}/{self.database}"
-
-    @property
-    def connection(self) -> dict[str, str]:
-        """What a sink's `connection` needs."""
-        return {"url": self.url, "user": self.user, "password": self.password}
-
-    @property
-    def alive(self) -> bool:
-        """Whether the server's process runs."""
-        return self._process is not None and self._process.alive
+    product: ClassVar[str] = "PostgreSQL"
+    scheme: ClassVar[str] = "postgresql"
 
     def connect(self, **more: Any) -> Any:
         """A psycopg connection in autocommit mode, as the superuser unless told otherwise."""
@@ -91,33 +52,6 @@ class LocalPostgres:
                 cursor = connection.execute(statement)
                 rows = cursor.fetchall() if cursor.description else []
         return rows
-
-    def start(self) -> LocalPostgres:
-        """Start the server and return when it answers; does nothing when it runs.
-
-        Raises:
-            ConfigError: no PostgreSQL programs, or the server did not come up; names its log file.
-        """
-        if self.alive:
-            return self
-        programs = find_postgres()
-        if not (self.data_dir / "data" / "PG_VERSION").exists():
-            self._initialise(programs)
-        else:
-            self.password = (self.data_dir / "password").read_text()
-            self.port = int((self.data_dir / "port").read_text())
-        command = [*_other_user(), str(programs / "postgres"), "-D", str(self.data_dir / "data")]
-        self._process = ChildProcess(command, self.log_file, cwd=self.data_dir)
-        deadline = time.monotonic() + _READY_SECONDS
-        while self._process.alive and time.monotonic() < deadline:
-            if self._answers():
-                return self
-            time.sleep(0.05)
-        self.kill()
-        raise ConfigError(
-            f"the local PostgreSQL server did not come up on port {self.port}: {tail(self.log_file, 1).strip()}; "
-            f"its log is {self.log_file}"
-        )
 
     def stop(self) -> None:
         """Stop the server in order, without waiting for its clients; its data stays."""
@@ -138,37 +72,23 @@ class LocalPostgres:
             self._process.kill()
             self._process = None
 
-    def restart(self) -> LocalPostgres:
-        """Stop, then start on the same port and data."""
-        self.stop()
-        return self.start()
+    @property
+    def _used_before(self) -> bool:
+        return (self.data_dir / "data" / "PG_VERSION").exists()
 
-    def _initialise(self, programs: Path) -> None:
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self.password = secrets.token_urlsafe(12)
-        (self.port,) = free_ports(1)
-        (self.data_dir / "password").write_text(self.password)
-        (self.data_dir / "port").write_text(str(self.port))
+    def _command(self) -> list[str]:
+        return [*_other_user(), str(find_postgres() / "postgres"), "-D", str(self.data_dir / "data")]
+
+    def _initialise(self) -> None:
         prefix = _other_user()
         if prefix:
             shutil.chown(self.data_dir, _AS_ROOT)
             shutil.chown(self.data_dir / "password", _AS_ROOT)
         options = ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync", f"--username={self.user}"]
         options += [f"--pwfile={self.data_dir / 'password'}", "-D", str(self.data_dir / "data")]
-        told = subprocess.run(
-            [*prefix, str(programs / "initdb"), *options],
-            capture_output=True,
-            text=True,
-            cwd=self.data_dir,
-            check=False,
-        )
-        if told.returncode != 0:
-            said = (told.stderr + told.stdout).strip().splitlines()
-            raise ConfigError(
-                f"the local PostgreSQL data folder {self.data_dir} could not be made: "
-                f"{said[-1] if said else f'exit code {told.returncode}'}; give it a folder that user "
-                f"{_AS_ROOT if prefix else os.environ.get('USER', 'that runs this')} can reach"
-            )
+        user = _AS_ROOT if prefix else os.environ.get("USER", "that runs this")
+        command = [*prefix, str(find_postgres() / "initdb"), *options]
+        self._made_by(command, f"give it a folder that user {user} can reach")
         with (self.data_dir / "data" / "postgresql.conf").open("a") as settings:
             settings.write(_SETTINGS.format(port=self.port))
 

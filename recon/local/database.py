@@ -1,0 +1,150 @@
+"""What the local database servers share: a folder, a process that answers or does not, an end in order or by crash."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from recon.errors import ConfigError
+from recon.local.process import ChildProcess, free_ports, tail
+
+_READY_SECONDS = 60.0
+
+
+class LocalDatabase(ABC):
+    """A server on a free loopback port with one user `recon` and one database `recon`; starts on `start()` or `with`.
+
+    Args:
+        data_dir: a folder of its own for data, settings and log, which the server's user can reach. None makes a
+            temporary one that leaving `with` removes. A folder that was used before is used again.
+    """
+
+    product: ClassVar[str]
+    scheme: ClassVar[str]  # of the JDBC URL
+
+    def __init__(self, data_dir: Path | None = None) -> None:
+        self._temporary = data_dir is None
+        prefix = f"recon-{self.product.lower()}-"
+        folder = Path(tempfile.mkdtemp(prefix=prefix)) if data_dir is None else Path(data_dir)
+        self.data_dir = folder.absolute()
+        self.log_file = self.data_dir / "server.log"
+        self.user, self.database, self.password, self.port = "recon", "recon", "", 0
+        self._process: ChildProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._temporary:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    @property
+    def url(self) -> str:
+        """The JDBC URL, without credentials."""
+        return f"jdbc:{self.scheme}://127.0.0.1:{self.port}/{self.database}"
+
+    @property
+    def connection(self) -> dict[str, str]:
+        """What a sink's `connection` needs."""
+        return {"url": self.url, "user": self.user, "password": self.password}
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server's process runs."""
+        return self._process is not None and self._process.alive
+
+    @abstractmethod
+    def connect(self, **more: Any) -> Any:
+        """A connection of the database's Python driver in autocommit mode, as `recon` unless told otherwise."""
+
+    @abstractmethod
+    def sql(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Runs statements and returns the rows of the last one."""
+
+    def start(self) -> Self:
+        """Start the server and return when it answers; does nothing when it runs.
+
+        Raises:
+            ConfigError: the server's programs are not there, or it did not come up; names its log file.
+        """
+        if self.alive:
+            return self
+        if self._used_before:
+            self.password = (self.data_dir / "password").read_text()
+            self.port = int((self.data_dir / "port").read_text())
+        else:
+            self._make_folder()
+        self._process = ChildProcess(self._command(), self.log_file, cwd=self.data_dir)
+        deadline = time.monotonic() + _READY_SECONDS
+        while self._process.alive and time.monotonic() < deadline:
+            if self._answers():
+                return self
+            time.sleep(0.05)
+        self.kill()
+        raise ConfigError(
+            f"the local {self.product} server did not come up on port {self.port}: "
+            f"{tail(self.log_file, 1).strip()}; its log is {self.log_file}"
+        )
+
+    def stop(self) -> None:
+        """Stop the server in order; its data stays."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def kill(self) -> None:
+        """End the server as a crash would (SIGKILL)."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def restart(self) -> Self:
+        """Stop, then start on the same port and data."""
+        self.stop()
+        return self.start()
+
+    def _make_folder(self) -> None:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.password = secrets.token_urlsafe(12)
+        (self.port,) = free_ports(1)
+        (self.data_dir / "password").write_text(self.password)
+        (self.data_dir / "port").write_text(str(self.port))
+        self._initialise()
+
+    def _made_by(self, command: Sequence[str], hint: str) -> None:
+        """Run the program that makes the data folder."""
+        told = subprocess.run(command, capture_output=True, text=True, cwd=self.data_dir, check=False)
+        if told.returncode != 0:
+            said = (told.stderr + told.stdout).strip().splitlines()
+            raise ConfigError(
+                f"the local {self.product} data folder {self.data_dir} could not be made: "
+                f"{said[-1] if said else f'exit code {told.returncode}'}; {hint}"
+            )
+
+    @property
+    @abstractmethod
+    def _used_before(self) -> bool:
+        """Whether the folder holds a server's data."""
+
+    @abstractmethod
+    def _initialise(self) -> None:
+        """Make the server's data, for `user`, `password` and `port`."""
+
+    @abstractmethod
+    def _command(self) -> list[str]:
+        """What starts the server."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether `recon` can connect to the database by now."""
