@@ -19,7 +19,7 @@ from recon.checks._history import (
     rows_lost,
     wipes,
 )
-from recon.checks._ranges import same_ranges, texts
+from recon.checks._ranges import texts
 from recon.checks.base import EvidenceCheck
 from recon.model import (
     RELEASES,
@@ -32,6 +32,7 @@ from recon.model import (
     Unavailable,
     Verdict,
     Witnesses,
+    same_ranges,
 )
 from recon.offsets import Spans
 

@@ -9,9 +9,20 @@ from typing import ClassVar
 
 from recon.checks._coverage import widths
 from recon.checks._findings import Findings, ledger_of, named, no_entries, plural, quiet, some
-from recon.checks._ranges import same_ranges, texts
+from recon.checks._ranges import texts
 from recon.checks.base import EvidenceCheck
-from recon.model import RELEASES, Code, EntryHead, LedgerSlice, SinkCommit, SinkLog, Unavailable, Verdict, Witnesses
+from recon.model import (
+    RELEASES,
+    Code,
+    EntryHead,
+    LedgerSlice,
+    SinkCommit,
+    SinkLog,
+    Unavailable,
+    Verdict,
+    Witnesses,
+    same_ranges,
+)
 
 _EDGE = timedelta(minutes=5)  # how long after its write a ledger entry may come, at the end of a period
 

@@ -1,25 +1,23 @@
-"""What the local database servers share: a folder, a process that answers or does not, an end in order or by crash."""
+"""What the local database servers share: a user, a database, a folder made by a program, a process that answers."""
 
 from __future__ import annotations
 
 import secrets
-import shutil
 import subprocess
-import tempfile
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from recon.errors import ConfigError
 from recon.local.process import ChildProcess, free_ports, tail
+from recon.local.server import LocalServer
 
 _READY_SECONDS = 60.0
 
 
-class LocalDatabase(ABC):
+class LocalDatabase(LocalServer):
     """A server on a free loopback port with one user `recon` and one database `recon`; starts on `start()` or `with`.
 
     Args:
@@ -31,23 +29,8 @@ class LocalDatabase(ABC):
     scheme: ClassVar[str]  # of the JDBC URL
 
     def __init__(self, data_dir: Path | None = None) -> None:
-        self._temporary = data_dir is None
-        prefix = f"recon-{self.product.lower()}-"
-        folder = Path(tempfile.mkdtemp(prefix=prefix)) if data_dir is None else Path(data_dir)
-        self.data_dir = folder.absolute()
-        self.log_file = self.data_dir / "server.log"
+        super().__init__(data_dir, self.product.lower())
         self.user, self.database, self.password, self.port = "recon", "recon", "", 0
-        self._process: ChildProcess | None = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        if self._temporary:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
 
     @property
     def url(self) -> str:
@@ -58,11 +41,6 @@ class LocalDatabase(ABC):
     def connection(self) -> dict[str, str]:
         """What a sink's `connection` needs."""
         return {"url": self.url, "user": self.user, "password": self.password}
-
-    @property
-    def alive(self) -> bool:
-        """Whether the server's process runs."""
-        return self._process is not None and self._process.alive
 
     @abstractmethod
     def connect(self, **more: Any) -> Any:
@@ -96,23 +74,6 @@ class LocalDatabase(ABC):
             f"the local {self.product} server did not come up on port {self.port}: "
             f"{tail(self.log_file, 1).strip()}; its log is {self.log_file}"
         )
-
-    def stop(self) -> None:
-        """Stop the server in order; its data stays."""
-        if self._process is not None:
-            self._process.stop()
-            self._process = None
-
-    def kill(self) -> None:
-        """End the server as a crash would (SIGKILL)."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
-
-    def restart(self) -> Self:
-        """Stop, then start on the same port and data."""
-        self.stop()
-        return self.start()
 
     def _make_folder(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)

@@ -7,18 +7,18 @@ import json
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from recon.errors import ConfigError, EvidenceError
 from recon.local.client import KafkaClient
 from recon.local.jars import broker_classpath
 from recon.local.java import find_java
 from recon.local.process import ChildProcess, command_line, free_ports, stop_pid, tail
+from recon.local.server import LocalServer
 
 _READY_SECONDS = 60.0
 _STATE = "broker.json"
@@ -61,7 +61,7 @@ rootLogger.appenderRef.out.ref=out
 """
 
 
-class LocalKafka(KafkaClient):
+class LocalKafka(LocalServer, KafkaClient):
     """A broker of our own, on free loopback ports; starts on `start()` or `with`.
 
     Args:
@@ -71,23 +71,10 @@ class LocalKafka(KafkaClient):
     """
 
     def __init__(self, data_dir: Path | None = None, *, detached: bool = False) -> None:
-        self._temporary = data_dir is None
-        folder = Path(tempfile.mkdtemp(prefix="recon-kafka-")) if data_dir is None else Path(data_dir)
-        self.data_dir = folder.absolute()
+        LocalServer.__init__(self, data_dir, "kafka")
+        KafkaClient.__init__(self, "")
         self.log_file = self.data_dir / "broker.log"
         self._detached = detached
-        self._process: ChildProcess | None = None
-        super().__init__("")
-
-    def __enter__(self) -> LocalKafka:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        if self._temporary:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
 
     @property
     def pid(self) -> int:
@@ -100,7 +87,7 @@ class LocalKafka(KafkaClient):
             raise EvidenceError(f"the local Kafka broker of {self.data_dir} is not running; call start()")
         return self._process.pid
 
-    def start(self) -> LocalKafka:
+    def start(self) -> Self:
         """Start the broker and return when it answers; does nothing when it runs.
 
         Raises:
@@ -125,23 +112,6 @@ class LocalKafka(KafkaClient):
             f"the local Kafka broker on {self.bootstrap_servers} did not come up: "
             f"{_last_error(self.log_file)}; its log is {self.log_file}"
         )
-
-    def stop(self) -> None:
-        """Stop the broker cleanly (SIGTERM, then SIGKILL); its data and log stay."""
-        if self._process is not None:
-            self._process.stop()
-            self._process = None
-
-    def kill(self) -> None:
-        """End the broker as a crash would (SIGKILL)."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
-
-    def restart(self) -> LocalKafka:
-        """Stop, then start on the same ports and data."""
-        self.stop()
-        return self.start()
 
     def _format(self) -> None:
         """Write server.properties for fresh ports and format an empty data folder."""

@@ -55,22 +55,15 @@ class LocalPostgres(LocalDatabase):
 
     def stop(self) -> None:
         """Stop the server in order, without waiting for its clients; its data stays."""
-        if self._process is not None:
-            if self._process.alive:
-                os.kill(self._process.pid, signal.SIGINT)  # "fast": SIGTERM would wait for every client to leave
-                deadline = time.monotonic() + 15
-                while self._process.alive and time.monotonic() < deadline:
-                    time.sleep(0.02)
-            self._process.stop()
-            self._process = None
+        if self._process is not None and self._process.alive:
+            os.kill(self._process.pid, signal.SIGINT)  # "fast": SIGTERM would wait for every client to leave
+            deadline = time.monotonic() + 15
+            while self._process.alive and time.monotonic() < deadline:
+                time.sleep(0.02)
+        super().stop()
 
-    def kill(self) -> None:
-        """End the server as a crash would: SIGKILL to it and its backends."""
-        if self._process is not None:
-            # Each backend leads a session of its own, so the process group is not all of them; without their
-            # postmaster they end by themselves.
-            self._process.kill()
-            self._process = None
+    # Each backend leads a session of its own, so `kill` does not reach them: without their postmaster they end by
+    # themselves.
 
     @property
     def _used_before(self) -> bool:

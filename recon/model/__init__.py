@@ -2,7 +2,7 @@
 
 from recon.model.ledger import RELEASES, EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
-from recon.model.stamp import dump_stamp, offsets_text, parse_offsets, parse_stamp, sort_key
+from recon.model.stamp import dump_stamp, offsets_text, parse_offsets, parse_stamp, same_ranges, sort_key
 from recon.model.verdict import (
     LEVELS,
     RUNNING,
@@ -86,5 +86,6 @@ __all__ = [
     "parse_offsets",
     "parse_stamp",
     "plain",
+    "same_ranges",
     "sort_key",
 ]

@@ -90,3 +90,17 @@ def parse_stamp(user_metadata: str | None) -> ReconStamp | None:
         return ReconStamp(**fields, offsets_text=offsets[:-1])
     except (ValueError, TypeError, KeyError) as error:
         raise EvidenceError(f"user_metadata starts like recon's mark and is torn: {user_metadata[:120]!r}") from error
+
+
+def same_ranges(one: str, other: str) -> bool:
+    """Whether two canonical texts differ in topic ids at most, and there only because one of them knows none.
+
+    A replay may meet a broker that the first attempt did not, or the other way round.
+    """
+    try:
+        mine, theirs = ({(s.source, s.topic, *s[2:5]): s.topic_id for s in parse_offsets(t)} for t in (one, other))
+    except EvidenceError:
+        return False
+    return mine.keys() == theirs.keys() and all(
+        topic_id == theirs[span] or None in (topic_id, theirs[span]) for span, topic_id in mine.items()
+    )

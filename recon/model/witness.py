@@ -121,6 +121,12 @@ class ReconStamp:
     run_id: str | None
     prev_hash: str
     offsets_text: str
+
+    @property
+    def said(self) -> str:
+        """The write in words, for messages."""
+        return f"pipeline {self.pipeline}, sink {self.sink}: micro-batch {self.batch_id} (epoch {self.epoch})"
+
     given: int | None = None
     taken: int | None = None
 

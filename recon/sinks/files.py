@@ -46,8 +46,8 @@ _SHARED_OPTIONS = frozenset(
 )
 
 
-class FileReplace(BatchSink):
-    """Writes each micro-batch into a folder of its own, and its manifest when all files are there."""
+class _Folder(BatchSink):
+    """A folder of files, with what Spark's writer is told."""
 
     def __init__(
         self,
@@ -58,18 +58,16 @@ class FileReplace(BatchSink):
         partition_by: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """`kind` is Spark's format; `options` go to Spark's writer."""
+        """`kind` is Spark's format; `options` go to Spark's writer and reader."""
         self.target, self.kind = target, kind
         self.storage = Storage(target, dict(storage_options or {}))
         self._partition_by, self._options = tuple(partition_by), dict(options or {})
-        self._layouts: set[str] = set()  # that are known to be there
-        self._merged = False  # whether older manifests were looked at since the start
 
     @classmethod
     def of(cls, project: Project, pipeline: str, sink: Sink) -> BatchSink:
-        """The writer for a sink of recon.yml: this one, or plain append."""
+        """The writer for a sink of recon.yml, by its `mode`."""
         given = cast(FileSink, sink)
-        made = cls if given.mode == "replace" else FileAppend
+        made = FileReplace if given.mode == "replace" else FileAppend
         return made(
             project.location(given),
             given.kind,
@@ -77,6 +75,16 @@ class FileReplace(BatchSink):
             partition_by=given.partition_by,
             options=given.options,
         )
+
+
+class FileReplace(_Folder):
+    """Writes each micro-batch into a folder of its own, and its manifest when all files are there."""
+
+    def __init__(self, target: str, kind: str, **options: Any) -> None:
+        """See `_Folder`."""
+        super().__init__(target, kind, **options)
+        self._layouts: set[str] = set()  # that are known to be there
+        self._merged = False  # whether older manifests were looked at since the start
 
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Overwrite the micro-batch's folder, then write its manifest.
@@ -90,9 +98,7 @@ class FileReplace(BatchSink):
             return
         folder = manifests.folder_of(stamp.epoch, stamp.batch_id)
         if EPOCH in frame.columns:
-            raise SinkError(
-                f"{_name(stamp)} has a column {EPOCH}, which the sink's folders have; rename it in the rows"
-            )
+            raise SinkError(f"{stamp.said} has a column {EPOCH}, which the sink's folders have; rename it in the rows")
         # Parquet's footers count; the rows of other formats are counted while they are written.
         counter = None if self.kind == "parquet" else Counter(frame.drop(BATCH))
         out = frame.drop(BATCH) if counter is None else counter.frame
@@ -106,7 +112,7 @@ class FileReplace(BatchSink):
             if "_temporary" not in str(error) or "FileNotFound" not in str(error):
                 raise
             raise SinkError(
-                f"{_name(stamp)}: what was being written to {self.target}/{folder} was removed meanwhile: two queries "
+                f"{stamp.said}: what was being written to {self.target}/{folder} was removed meanwhile: two queries "
                 "write this target at once; stop the other one, then restart this one, which writes the micro-batch "
                 "again"
             ) from error
@@ -129,13 +135,13 @@ class FileReplace(BatchSink):
         found = self._ours(stamp)
         if found is None:
             raise SinkError(
-                f"{_name(stamp)} has no manifest in {self.target}, though it was just written: something removes files "
+                f"{stamp.said} has no manifest in {self.target}, though it was just written: something removes files "
                 "there; stop it, then restart the query"
             )
         missing = self._missing(found)
         if missing is not None:
             raise SinkError(
-                f"{_name(stamp)}: {self.target}/{found.folder} has no file {missing}, which its manifest names: two "
+                f"{stamp.said}: {self.target}/{found.folder} has no file {missing}, which its manifest names: two "
                 "queries write this target, or something removes files there; stop it, then restart the query"
             )
         return Landed(version=None, rows=found.rows)
@@ -157,7 +163,7 @@ class FileReplace(BatchSink):
         """The rows of the micro-batch's files."""
         found = self._ours(stamp)
         if found is None:
-            raise SinkError(f"{_name(stamp)} has no manifest in {self.target}; nothing to check")
+            raise SinkError(f"{stamp.said} has no manifest in {self.target}; nothing to check")
         return _opened(spark, self.storage, [found])
 
     def _ours(self, stamp: ReconStamp) -> Manifest | None:
@@ -178,7 +184,7 @@ class FileReplace(BatchSink):
             )
         if _ranges(theirs) != _ranges(stamp):
             raise SinkError(
-                f"{_name(stamp)}: {self.target} already holds a micro-batch of this number with other offsets, of "
+                f"{stamp.said}: {self.target} already holds a micro-batch of this number with other offsets, of "
                 f"query {theirs.query_id}: two queries write this sink, or the ledger was restored to an older state; "
                 "stop one of them, or run `recon ledger rebuild`, then restart the query"
             )
@@ -204,7 +210,7 @@ class FileReplace(BatchSink):
         jobs = {found[1] for file in files if (found := _JOB.search(file.path))}
         if len(jobs) > 1:
             raise SinkError(
-                f"{_name(stamp)}: {self.target}/{folder} holds files of {len(jobs)} writers: two queries write this "
+                f"{stamp.said}: {self.target}/{folder} holds files of {len(jobs)} writers: two queries write this "
                 "target at once, or a dead one's task came late; stop the other query, then restart this one, which "
                 "writes the micro-batch again"
             )
@@ -244,28 +250,10 @@ class FileReplace(BatchSink):
             log.warning("manifests of %s could not be merged: %s", self.target, error)
 
 
-class FileAppend(BatchSink):
+class FileAppend(_Folder):
     """Spark's append: nothing marks what belongs together, so a retry leaves the failed attempt's files."""
 
-    def __init__(
-        self,
-        target: str,
-        kind: str,
-        *,
-        storage_options: Mapping[str, str] | None = None,
-        partition_by: Sequence[str] = (),
-        options: Mapping[str, str] | None = None,
-    ) -> None:
-        """`kind` is Spark's format; `options` go to Spark's writer and reader."""
-        self.target, self.kind = target, kind
-        self.storage = Storage(target, dict(storage_options or {}))
-        self._partition_by, self._options = tuple(partition_by), dict(options or {})
-        self._written: int | None = None
-
-    @classmethod
-    def of(cls, project: Project, pipeline: str, sink: Sink) -> BatchSink:
-        """The writer for a sink of recon.yml."""
-        return FileReplace.of(project, pipeline, sink)
+    _written: int | None = None
 
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Append, as Spark does."""
@@ -462,7 +450,3 @@ def _parquet_rows(storage: Storage, name: str) -> int:
 def _ranges(stamp: ReconStamp) -> str:
     # A replay may meet a broker that the first attempt did not, or the other way round.
     return offsets_text(span._replace(topic_id=None) for span in parse_offsets(stamp.offsets_text))
-
-
-def _name(stamp: ReconStamp) -> str:
-    return f"pipeline {stamp.pipeline}, sink {stamp.sink}: micro-batch {stamp.batch_id} (epoch {stamp.epoch})"

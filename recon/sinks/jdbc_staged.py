@@ -26,7 +26,7 @@ from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence import jdbc_ledger
 from recon.evidence.database import trouble
 from recon.evidence.jdbc_ledger import JdbcEntry, ledger_table
-from recon.model import ReconStamp, SinkLog, offsets_text, parse_offsets
+from recon.model import ReconStamp, SinkLog, same_ranges
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks.base import Landed
 from recon.sinks.dialects import TableName
@@ -107,7 +107,7 @@ class StagedSink(JdbcSink):
                         raise  # a Spark job failed for a reason of its own: a cast, a check, a source
                     if what not in (*AGAIN, "no_table") or not tries.again():
                         raise self._failed(error, stamp, tries) from None
-                    log.warning("%s: %s; trying again", self._name(stamp), self.database.reason(error))
+                    log.warning("%s: %s; trying again", stamp.said, self.database.reason(error))
                     if what == "no_table":  # another driver that was faster tidied up our stage
                         stage = None
         except Exception:
@@ -121,7 +121,7 @@ class StagedSink(JdbcSink):
         entry = self._asked(lambda: self._entry(stamp), stamp)
         if entry is None:
             raise SinkError(
-                f"{self._name(stamp)} left no row in {jdbc_ledger.NAME} of the {self.database.said}, though its "
+                f"{stamp.said} left no row in {jdbc_ledger.NAME} of the {self.database.said}, though its "
                 "transaction was committed; look for a trigger, a rule or a restored backup, then restart the query"
             )
         return self._as_landed(entry)
@@ -165,13 +165,13 @@ class StagedSink(JdbcSink):
             entry = jdbc_ledger.find(connection, self._schema, stamp)
         if entry is not None and entry.target != str(self.target):
             raise SinkError(
-                f"{self._name(stamp)}: {jdbc_ledger.NAME} of the {self.database.said} has it for table {entry.target} "
+                f"{stamp.said}: {jdbc_ledger.NAME} of the {self.database.said} has it for table {entry.target} "
                 f"and not for {self.target}: another project, or an earlier one, has a pipeline and a sink of these "
                 "names; give the sink another name"
             )
-        if entry is not None and _without_ids(entry.stamp) != _without_ids(stamp):
+        if entry is not None and not same_ranges(entry.stamp.offsets_text, stamp.offsets_text):
             raise SinkError(
-                f"{self._name(stamp)}: {jdbc_ledger.NAME} of the {self.database.said} has it with other offsets than "
+                f"{stamp.said}: {jdbc_ledger.NAME} of the {self.database.said} has it with other offsets than "
                 "this micro-batch: two queries write as one sink, or the ledger was lost; stop one of them, or give "
                 "the sink another name, then run `recon audit`"
             )
@@ -203,7 +203,7 @@ class StagedSink(JdbcSink):
             except Exception as error:
                 if trouble(error, self.database.kind) not in AGAIN or not tries.again():
                     raise SinkError(
-                        self._sentence(error, f"{self._name(stamp)}: {jdbc_ledger.NAME} cannot be read")
+                        self._sentence(error, f"{stamp.said}: {jdbc_ledger.NAME} cannot be read")
                         + ", then restart the query"
                     ) from None
 
@@ -378,7 +378,7 @@ class StagedSink(JdbcSink):
             table.create(self._engine, checkfirst=True)
         except SQLAlchemyError as error:
             raise self._failed(error, stamp) from None
-        log.info("%s: made %s", self._name(stamp), self._where)
+        log.info("%s: made %s", stamp.said, self._where)
 
     @property
     def _keys(self) -> tuple[str, ...]:
@@ -461,8 +461,3 @@ class StagedSink(JdbcSink):
             for old, new in names.items()
         ]
         return frame.select(*out), list(names.values())
-
-
-def _without_ids(stamp: ReconStamp) -> str:
-    # A replay may meet a broker that the first attempt did not, or the other way round.
-    return offsets_text([span._replace(topic_id=None) for span in parse_offsets(stamp.offsets_text)])

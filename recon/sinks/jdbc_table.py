@@ -123,12 +123,9 @@ class JdbcSink(BatchSink):
     def _where(self) -> str:
         return f"table {self.target} of the {self.database.said}"
 
-    def _name(self, stamp: ReconStamp) -> str:
-        return f"pipeline {stamp.pipeline}, sink {stamp.sink}: micro-batch {stamp.batch_id} (epoch {stamp.epoch})"
-
     def _refused(self, stamp: ReconStamp, why: str, then: str) -> SinkError:
         return SinkError(
-            f"{self._name(stamp)} was not written to {self._where}: {why}; {then}, then restart the query: nothing of "
+            f"{stamp.said} was not written to {self._where}: {why}; {then}, then restart the query: nothing of "
             "the micro-batch is there, and it is written again"
         )
 

@@ -49,7 +49,7 @@ from recon.evidence import kafka_markers
 from recon.evidence.kafka import KafkaAdmin
 from recon.evidence.kafka import read as read_topics
 from recon.evidence.kafka_markers import BatchMarker, Markers, Owner, Plan, batch_key, plan_key
-from recon.model import ReconStamp, SinkLog, parse_offsets
+from recon.model import ReconStamp, SinkLog, parse_offsets, same_ranges
 from recon.project import KafkaSink, Project
 from recon.sinks import kafka_task
 from recon.sinks.base import BatchSink, Landed
@@ -155,8 +155,7 @@ class KafkaWriter(BatchSink):
             return Landed(version=None, rows=self._plain)
         if self._done is None:
             raise SinkError(
-                f"{_name(stamp)} left no batch marker in {self.sink.marker_topic}; restart the query, which "
-                "completes it"
+                f"{stamp.said} left no batch marker in {self.sink.marker_topic}; restart the query, which completes it"
             )
         self._require_ours(self._done, stamp)
         return Landed(version=None, rows=self._done.rows)
@@ -166,7 +165,7 @@ class KafkaWriter(BatchSink):
         if not self.sink.transactional:
             return Landed(version=None, rows=None)
         found = self._marked(stamp)
-        if found is None or _without_ids(found.stamp.offsets_text) != _without_ids(stamp.offsets_text):
+        if found is None or not same_ranges(found.stamp.offsets_text, stamp.offsets_text):
             return None
         return Landed(version=None, rows=found.rows)
 
@@ -275,7 +274,7 @@ class KafkaWriter(BatchSink):
         ):
             if time.monotonic() > deadline:
                 raise EvidenceError(
-                    f"{_name(stamp)}: an open transaction holds back readers of topic {self.sink.target}, so its rows "
+                    f"{stamp.said}: an open transaction holds back readers of topic {self.sink.target}, so its rows "
                     "cannot be read back yet; the broker ends it after its transaction.timeout.ms"
                 )
             time.sleep(0.1)
@@ -294,7 +293,7 @@ class KafkaWriter(BatchSink):
         found = told.topics[self.sink.target]
         if not found.exists:
             raise SinkError(
-                f"{_name(stamp)}: topic {self.sink.target} does not exist at {self.conf.get('bootstrap.servers')}; "
+                f"{stamp.said}: topic {self.sink.target} does not exist at {self.conf.get('bootstrap.servers')}; "
                 "create it (kafka-topics --create), or correct the sink's target; nothing was written"
             )
         return found
@@ -332,7 +331,7 @@ class KafkaWriter(BatchSink):
         told = self._admin.settings(topic)
         if told is None:
             raise SinkError(
-                f"{_name(stamp)}: the broker does not tell whether marker topic {topic} is compacted; grant this user "
+                f"{stamp.said}: the broker does not tell whether marker topic {topic} is compacted; grant this user "
                 "DescribeConfigs on it"
             )
         policies = {p.strip() for p in told.get("cleanup.policy", "").split(",")}
@@ -341,7 +340,7 @@ class KafkaWriter(BatchSink):
         if "compact" not in policies or not kept:
             found = f"cleanup.policy={told.get('cleanup.policy')}" + ("" if kept else f", retention.ms={retention}")
             raise SinkError(
-                f"{_name(stamp)}: marker topic {topic} is not compacted ({found}), so Kafka would drop the "
+                f"{stamp.said}: marker topic {topic} is not compacted ({found}), so Kafka would drop the "
                 f"markers that keep a replay from writing twice; run: kafka-configs --bootstrap-server {servers} "
                 f"--alter --topic {topic} --add-config cleanup.policy=compact; nothing was written"
             )
@@ -365,16 +364,14 @@ class KafkaWriter(BatchSink):
             if getattr(first, "name", lambda: "")() != "TOPIC_ALREADY_EXISTS":
                 text = first.str() if hasattr(first, "str") else str(first)
                 raise SinkError(
-                    f"{_name(stamp)}: marker topic {topic} is not there and could not be created: "
+                    f"{stamp.said}: marker topic {topic} is not there and could not be created: "
                     f"{self._admin.safe(text)}; create it with one partition and cleanup.policy=compact, or grant "
                     "this user Create"
                 ) from None
         deadline = time.monotonic() + 30
         while self._admin.ends((topic, kafka_markers.PARTITION)) is None:
             if time.monotonic() > deadline:
-                raise SinkError(
-                    f"{_name(stamp)}: marker topic {topic} was created and has no leader; restart the query"
-                )
+                raise SinkError(f"{stamp.said}: marker topic {topic} was created and has no leader; restart the query")
             time.sleep(0.05)
 
     def _markers(self, since: datetime | None = None) -> Markers | None:
@@ -399,7 +396,7 @@ class KafkaWriter(BatchSink):
             self.conf, self.sink.marker_topic, self.owner, known=known, decides=decides, admin=self._admin
         )
         if found is None:
-            raise SinkError(f"{_name(stamp)}: marker topic {self.sink.marker_topic} is gone; restart the query")
+            raise SinkError(f"{stamp.said}: marker topic {self.sink.marker_topic} is gone; restart the query")
         return found
 
     def _marked(self, stamp: ReconStamp) -> BatchMarker | None:
@@ -426,7 +423,7 @@ class KafkaWriter(BatchSink):
         except Exception as error:
             raise self._said(error, stamp, self.sink.marker_topic) from None
         if not placed:
-            raise SinkError(f"{_name(stamp)}: Kafka did not tell where the marker is; restart the query")
+            raise SinkError(f"{stamp.said}: Kafka did not tell where the marker is; restart the query")
         return placed[0]
 
     def _begin(self, frame: DataFrame, stamp: ReconStamp, tasks: int, before: Plan | None) -> Plan:
@@ -458,9 +455,9 @@ class KafkaWriter(BatchSink):
     # -- what stands in the way --------------------------------------------------------------------
 
     def _require_ours(self, found: BatchMarker, stamp: ReconStamp) -> None:
-        if _without_ids(found.stamp.offsets_text) != _without_ids(stamp.offsets_text):
+        if not same_ranges(found.stamp.offsets_text, stamp.offsets_text):
             raise SinkError(
-                f"{_name(stamp)} is in topic {self.sink.target} already, with other offsets: two queries write this "
+                f"{stamp.said} is in topic {self.sink.target} already, with other offsets: two queries write this "
                 "sink, or the ledger is older than the topic; stop one of them, then run `recon audit`"
             )
 
@@ -481,7 +478,7 @@ class KafkaWriter(BatchSink):
             return
         topic, partition, low, high = again[0]
         message = (
-            f"{_name(stamp)} would write source records again: {len(written)} of {unfinished.tasks} tasks of "
+            f"{stamp.said} would write source records again: {len(written)} of {unfinished.tasks} tasks of "
             f"micro-batch {unfinished.batch_id} (epoch {unfinished.epoch}), which was never completed, are in topic "
             f"{self.sink.target}, among them {topic}-{partition} [{low}, {high}]; restart the query on the checkpoint "
             "that began it, which completes it, or accept these records twice with `on_new_epoch: warn`"
@@ -513,7 +510,7 @@ class KafkaWriter(BatchSink):
                 kafka_task.require_same(job, marker, rows=0, ids=0)
 
     def _said(self, error: BaseException, stamp: ReconStamp, topic: str | None = None) -> SinkError:
-        return SinkError(kafka_task.sentence(_name(stamp), error, self.conf, self.owner, topic or self.sink.target))
+        return SinkError(kafka_task.sentence(stamp.said, error, self.conf, self.owner, topic or self.sink.target))
 
     # -- the frame that tasks get ------------------------------------------------------------------
 
@@ -525,7 +522,7 @@ class KafkaWriter(BatchSink):
         key = self.sink.key or "key"
         if self.sink.key is not None and key not in have:
             raise SinkError(
-                f"{_name(stamp)}: the rows have no column {key}, which is the sink's key; they have {_some(have)}"
+                f"{stamp.said}: the rows have no column {key}, which is the sink's key; they have {_some(have)}"
             )
         columns: dict[str, Column] = {}
         if key in have:
@@ -537,7 +534,7 @@ class KafkaWriter(BatchSink):
             columns[kafka_task.VALUE] = _bytes("value", have["value"])
         else:
             raise SinkError(
-                f"{_name(stamp)}: the rows have no column value to write (they have {_some(have)}); name one "
+                f"{stamp.said}: the rows have no column value to write (they have {_some(have)}); name one "
                 "`value` in the transform, or set value_format: json to write all columns"
             )
         if "headers" in have and have["headers"].startswith("array<struct<"):
@@ -673,16 +670,7 @@ def _inferred(rows: DataFrame) -> StructType:
 
 def _same_batch(plan: Plan, stamp: ReconStamp) -> bool:
     same = (plan.epoch, plan.batch_id) == (stamp.epoch, stamp.batch_id)
-    return same and _without_ids(plan.offsets_text) == _without_ids(stamp.offsets_text)
-
-
-def _without_ids(text: str) -> set[Any]:
-    # A replay may meet a broker that the first attempt did not, or the other way round.
-    return {span._replace(topic_id=None) for span in parse_offsets(text)}
-
-
-def _name(stamp: ReconStamp) -> str:
-    return f"pipeline {stamp.pipeline}, sink {stamp.sink}: micro-batch {stamp.batch_id} (epoch {stamp.epoch})"
+    return same and same_ranges(plan.offsets_text, stamp.offsets_text)
 
 
 def _bytes(name: str, kind: str) -> Column:
