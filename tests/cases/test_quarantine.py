@@ -382,7 +382,7 @@ def test_what_spark_does_not_report_and_rows_that_change_between_the_passes(
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"))
     with monkeypatch.context() as patched:
-        patched.setattr("recon.hook.batch._observed", lambda _: None)
+        patched.setattr("recon.hook.batch.observed", lambda _: None)
         lake.run(hook(lake))
     assert "did not report what the row checks counted" in caplog.text
     assert [(e.rows_read, e.rows_written, e.rows_quarantined, e.rows_filtered) for e in lake.entries()] == [
