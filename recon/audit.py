@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from recon import facts, incremental
@@ -48,7 +49,7 @@ from recon.model import (
     Witnesses,
 )
 from recon.offsets import Spans
-from recon.project import Pipeline, Project, Sink
+from recon.project import Pipeline, Project, Sink, as_project
 from recon.session import session
 from recon.sinks import open_sink
 from recon.storage import Storage
@@ -88,7 +89,7 @@ class Options:
 
 
 def audit(
-    project: Project,
+    project: str | Path | Project,
     *,
     select: Sequence[str] = (),
     exclude: Sequence[str] = (),
@@ -111,7 +112,7 @@ def audit(
     """Run the project's checks on what was committed in [from_, to).
 
     Args:
-        project: a loaded recon.yml.
+        project: where recon.yml is, or a `Project`.
         select: dbt-like selectors; everything when empty.
         exclude: selectors of what not to run.
         from_: begin of the period, UTC; by default where the last audit of the pipeline ended that left no question
@@ -135,7 +136,7 @@ def audit(
     Raises:
         ConfigError: recon.yml asks for something that does not exist.
     """
-    started = utc_now()
+    started, project = utc_now(), as_project(project)
     options = Options(
         select=tuple(select),
         exclude=tuple(exclude),
@@ -404,16 +405,12 @@ class _Gathered:
     @cached_property
     def sink_logs(self) -> Mapping[str, SinkLog] | Unavailable:
         """What sinks that are no Delta tables remember of the period, and of a day before it."""
-        since = None if self.period_from is None else self.period_from - _CLOCKS_APART
+        slices = self.ledgers  # before the sinks: an entry always comes after its write
 
         def read() -> Mapping[str, SinkLog]:
             others = [sink for sink in self.pipeline.sinks if not sink.is_delta]
-            return {
-                sink.name: replace(open_sink(self.project, self.pipeline.name, sink).log(since=since), since=since)
-                for sink in others
-            }
+            return {sink.name: self._sink_log(sink, slices) for sink in others}
 
-        slices = self.ledgers  # before the sinks: an entry always comes after its write
         found = _or_unavailable("sink_logs", read)
         if not isinstance(found, Unavailable) and not isinstance(slices, Unavailable):
             until = self.options.to
@@ -424,6 +421,13 @@ class _Gathered:
                     self.__dict__.pop("kafka", None)
                     break
         return found
+
+    def _sink_log(self, sink: Sink, slices: Mapping[str, LedgerSlice] | Unavailable) -> SinkLog:
+        heads = [] if isinstance(slices, Unavailable) else slices[sink.name].heads[slices[sink.name].anchors :]
+        # Such an entry carries the time of the restart, and may stand for a write of long ago.
+        again = any(head.status in ("already_committed", "rebuilt") for head in heads)
+        since = None if again or self.period_from is None else self.period_from - _CLOCKS_APART
+        return replace(open_sink(self.project, self.pipeline.name, sink).log(since=since), since=since)
 
     def _in_period(self, of: DeltaWitness) -> list[DeltaCommit]:
         until = self.options.to

@@ -20,13 +20,17 @@ class Problem(ValueError):
         path: leads from the validated value to the place.
         found: also tell the value.
         whole: the message is a whole sentence.
+        owner: the message speaks of the validated value, and the path leads to the line alone.
     """
 
-    def __init__(self, message: str, *path: str | int, found: bool = False, whole: bool = False) -> None:
+    def __init__(
+        self, message: str, *path: str | int, found: bool = False, whole: bool = False, owner: bool = False
+    ) -> None:
         super().__init__(message)
         self.path = path
         self.found = found
         self.whole = whole
+        self.owner = owner
 
 
 _EXPECTED = {
@@ -44,7 +48,7 @@ _EXPECTED = {
     "bool_parsing": "true or false",
 }
 
-_NOT_IN_THE_FILE = ("project_dir", "test", "column", "line")  # fields that are filled in
+_FILLED_IN = {"Project": ("project_dir",), "CheckSpec": ("test", "column", "line")}  # fields that no file has
 
 _Loc = tuple[str | int, ...]
 
@@ -70,6 +74,20 @@ def complaint(error: ValidationError, root: type[BaseModel], document: Document)
     return f"{document.name}:{line}: {sentence}{more}"
 
 
+def complaint_of_arguments(error: ValidationError) -> str:
+    """The first error of values that came from Python, not from a file; what may hold a secret is not shown."""
+    first = error.errors(include_url=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    loc = (*first["loc"], *(cause.path if isinstance(cause, Problem) else ()))
+    where = ".".join(str(part) for part in loc if not str(part).endswith("Sink"))
+    said = str(cause) if isinstance(cause, Problem) else first["msg"].lower()
+    plain = isinstance(first["input"], (str, int, float)) and not _SECRETIVE.intersection(map(str, loc))
+    return f"{where}: {said}" + (f" (got {first['input']!r})" if plain else "")
+
+
+_SECRETIVE = {"connection", "driver_options", "kafka", "options", "storage_options"}
+
+
 def _inside(path: _Loc, other: _Loc) -> bool:
     return len(path) > len(other) and path[: len(other)] == other
 
@@ -81,7 +99,8 @@ def _sentence(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: in
     if kind == "missing":
         return f"missing key '{path[-1]}' in {_place(document, _in_file(root, path[:-1]))}"
     subject = _place(document, _in_file(root, path))
-    shown = document.shown(value, line)
+    # What stands there may be a URL with a password, written where its mapping should be.
+    shown = HIDDEN if "connection" in path else document.shown(value, line)
     if kind == "literal_error":
         choices = get_args(_annotation(root, path))
         allowed = [str(choice) for choice in choices]
@@ -100,7 +119,8 @@ def _sentence(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: in
     if isinstance(cause, Problem):
         message = hide(str(cause), document.secrets, shortest=3)
         ending = f", found {shown}" if cause.found else ""
-        return message if cause.whole else f"{_place(document, _in_file(root, item['loc']))} {message}{ending}"
+        of = _place(document, _in_file(root, item["loc"])) if cause.owner else subject
+        return message if cause.whole else f"{of} {message}{ending}"
     return f"{subject}: {hide(item['msg'], document.secrets)}"
 
 
@@ -132,7 +152,8 @@ def _near(key: str, known: Sequence[str]) -> list[str]:
 
 def _keys(root: type[BaseModel], path: _Loc) -> list[str]:
     """The keys that the mapping at `path` may have in the file."""
-    return [k for k in _model(root, path).model_fields if k not in _NOT_IN_THE_FILE]
+    model = _model(root, path)
+    return [k for k in model.model_fields if k not in _FILLED_IN.get(model.__name__, ())]
 
 
 def _line(root: Located, path: _Loc) -> int:

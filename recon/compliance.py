@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon import facts
@@ -25,7 +26,7 @@ from recon.model.compliance import (
     ExceptionRecord,
     SinkCompliance,
 )
-from recon.project import Pipeline, Project, Sink
+from recon.project import Pipeline, Project, Sink, as_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,14 +71,14 @@ class _Audit:
 
 
 def compliance(
-    project: Project, from_: datetime, to: datetime, *, spark: SparkSession | None = None
+    project: str | Path | Project, from_: datetime, to: datetime, *, spark: SparkSession | None = None
 ) -> ComplianceReport:
     """What was proved, refuted and not provable of the micro-batches committed in [from_, to).
 
     Judgements are the audits' own, as kept in the ledger's results; the hash chain is verified anew.
 
     Args:
-        project: a loaded recon.yml.
+        project: where recon.yml is, or a `Project`.
         from_: begin of the period, UTC.
         to: end of the period, UTC, excluded.
         spark: the session, for a ledger that Spark keeps.
@@ -86,6 +87,7 @@ def compliance(
         ConfigError: the period is empty.
         LedgerError: there is no ledger, or it cannot be read.
     """
+    project = as_project(project)
     if not from_ < to:
         raise ConfigError(
             f"the period from {from_:%Y-%m-%d %H:%M} to {to:%Y-%m-%d %H:%M} is empty; give --from before --to"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from recon.complaint import complaint_of_arguments
 from recon.errors import ConfigError, EvidenceError
 from recon.evidence import checkpoint as checkpoints
 from recon.ledger.progress import append_progress, last_day_to_forget, open_progress, row_of
@@ -313,9 +314,7 @@ def _without_yaml(pipeline: str, checkpoint: str | None, ledger: str) -> Project
             }
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"ProgressListener: {where}: {first['msg']} (got {first['input']!r})") from error
+        raise ConfigError(f"ProgressListener: {complaint_of_arguments(error)}") from None
 
 
 __all__ = ["ProgressListener"]

@@ -91,7 +91,17 @@ def _judge(
     if head.rows_written is None:
         tell(Code.INCONCLUSIVE, "does not say how many rows it wrote, and rows of this sink are replaced by later ones")
         return
-    accounted = head.rows_written + counted.quarantined + (counted.dropped or 0)
+    if counted.deficit is None and counts.operators.keeps_state(head):
+        tell(
+            Code.INCONCLUSIVE,
+            "was given what came out of the query's state, and nobody recorded what went in; add "
+            "recon.ProgressListener to the session, which does",
+        )
+        return
+    # Where rows that were there already were dropped before the sink, what it was handed tells how many it reduced.
+    handed = counts.handed.get((head.epoch, head.batch_id))
+    taken = head.rows_written if counted.dropped is not None or handed is None else handed
+    accounted = taken + counted.quarantined + (counted.dropped or 0)
     held: dict[TopicPartition, _Held] = {}
     for found in ranges:
         answer = _held(found, witnesses)

@@ -145,7 +145,11 @@ class _Sink:
 
     def known(self, which: Which, key: str) -> list[int]:
         """The different values that entries of a micro-batch have for a count, the first first."""
-        values = (getattr(self.slice.heads[i], key) for i in self.batches[which])
+        heads = [self.slice.heads[i] for i in self.batches[which]]
+        if key in ("rows_read", "rows_filtered"):
+            # A restored entry knows what the sink itself left out, and nothing of the other routes.
+            heads = [head for head in heads if head.status != "rebuilt" or head.rows_read is not None]
+        values = (getattr(head, key) for head in heads)
         return list(dict.fromkeys(value for value in values if value is not None))
 
     def counts(self, which: Which) -> _Counts:

@@ -81,6 +81,7 @@ class ForeachBatch:
         self._checks = RowChecks(registry.bind_post_batch(project, pipeline.name, sink.name) if sink.post_batch else ())
         self._aside = self._open_aside()
         self._observes = True  # until Spark once does not report what it observed
+        self._broke = False  # a check broke on a value, so a job was run again without it
 
     def _open_aside(self) -> QuarantineTable | None:
         return open_quarantine(self.project, self.pipeline, self.sink) if self._checks.puts_aside else None
@@ -279,6 +280,7 @@ class ForeachBatch:
         """Writes the micro-batch: good rows into the sink, failing ones aside. `again`: it was tried before."""
         out, read = self._prepare(frame, batch, ranges)
         counted: Mapping[str, Any] | None = None
+        self._broke = False
         if self._checks.bounds:
             landed, asked, counted = self._written(out, stamp)
         else:
@@ -292,7 +294,10 @@ class ForeachBatch:
         kept = _sum(landed.rows, aside)
         handed = kept if landed.given is None else _sum(landed.given, aside)
         self._require_whole(batch, given, handed, landed, aside)
-        rows_read = (handed if given is None else given) if read is None else _count(observed(read))
+        if read is None:
+            rows_read = handed if given is None else given
+        else:  # a job that failed has told its own count, and no later one is heard
+            rows_read = None if self._broke or self._writer.ran_again else _count(observed(read))
         # What the sink itself left out, because a later row has the same key, is not in it.
         put = kept if landed.given is not None or given is None else given
         return Done(
@@ -328,12 +333,17 @@ class ForeachBatch:
                 if fewer is None:
                     raise
                 self._judge(fewer.refusals(utc_now(), self._target), stamp)
-                asked = fewer
+                asked, self._broke = fewer, True
         landed = self._writer.confirm(stamp)
         self._writer.reached("after_write")
         if observation is not None:
-            counted = observed(observation)
-            if counted is not None:
+            # Of a write that was tried again, the failing rows are looked for.
+            counted = None if self._writer.ran_again else observed(observation)
+            if self._writer.ran_again:
+                log.warning(
+                    "%s: the write ran more than once; its rows are counted anew", self._of_batch(stamp.batch_id)
+                )
+            elif counted is not None:
                 self._judge(asked.judge(counted, utc_now(), self._target), stamp, written=True)
             else:
                 log.warning(
@@ -506,8 +516,9 @@ class ForeachBatch:
             if result.status in ("pass", "skipped"):
                 continue
             if bound.config.on_failure == "stop" and result.status in ("fail", "error"):
+                where = "the sink" if landed.version is None else f"version {landed.version}"
                 raise GateError(
-                    f"{_told(result)}; the rows are in version {landed.version}, the micro-batch is not committed: "
+                    f"{_told(result)}; the rows are in {where}, the micro-batch is not committed: "
                     "repair them or relax the check, then restart the query"
                 )
             log.warning("%s", _told(result))

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from recon.complaint import complaint_of_arguments
 from recon.errors import ConfigError
 from recon.hook.batch import ForeachBatch, Transform
 from recon.hook.routed import RoutedForeachBatch
-from recon.project import CustomSink, LedgerConfig, Pipeline, Project, Sink, Source, load
+from recon.project import CustomSink, LedgerConfig, Pipeline, Project, Sink, Source, as_project
 from recon.sinks import find_pipeline, find_sink
 from recon.sinks.custom import CustomWriter
 
@@ -66,8 +67,7 @@ def foreach_batch(
                 "foreach_batch needs a project (the folder of recon.yml), or checkpoint=, target= and ledger="
             )
         project = _project_of(pipeline, sink, checkpoint, target, ledger, kafka, isolation_level, sink_options)
-    elif not isinstance(project, Project):
-        project = load(project)
+    project = as_project(project)
     routed = find_pipeline(project, pipeline)
     if routed.routes is not None and sink is None:
         for each in routed.sinks:
@@ -119,6 +119,4 @@ def _project_of(
             project_dir=Path.cwd(),
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if not str(part).endswith("Sink"))
-        raise ConfigError(f"foreach_batch: {where}: {first['msg']} (got {first['input']!r})") from error
+        raise ConfigError(f"foreach_batch: {complaint_of_arguments(error)}") from None

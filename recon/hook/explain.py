@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from recon.errors import EvidenceError, NewEpochError, ReconError
@@ -28,7 +29,7 @@ from recon.model import (
     offsets_text,
 )
 from recon.offsets import OffsetSpan
-from recon.project import Pipeline, Project, Sink
+from recon.project import Pipeline, Project, Sink, as_project
 from recon.sinks import Landed, find_pipeline, find_sink, open_sink
 from recon.storage import Storage
 
@@ -97,13 +98,13 @@ class Explanation:
         return found
 
 
-def explain(project: Project, pipeline: str, batch_id: int | None = None) -> Explanation:
+def explain(project: str | Path | Project, pipeline: str, batch_id: int | None = None) -> Explanation:
     """What the next start of a pipeline's query will do; or what became of one micro-batch.
 
     Reads the checkpoint, the ledger, each sink's own record and Kafka; starts no JVM.
 
     Args:
-        project: a loaded recon.yml.
+        project: where recon.yml is, or a `Project`.
         pipeline: the pipeline's name.
         batch_id: a micro-batch of the checkpoint's present life; by default the one that the next start begins with.
 
@@ -112,17 +113,18 @@ def explain(project: Project, pipeline: str, batch_id: int | None = None) -> Exp
         EvidenceError: the checkpoint is there and cannot be understood.
         LedgerError: the ledger cannot be read.
     """
+    project = as_project(project)
     return _Asked(project, find_pipeline(project, pipeline)).explain(batch_id)
 
 
-def already_processed(project: Project, pipeline: str, batch_id: int, sink: str | None = None) -> bool:
+def already_processed(project: str | Path | Project, pipeline: str, batch_id: int, sink: str | None = None) -> bool:
     """Whether a micro-batch that the checkpoint plans is in the sink already, and a replay of it would write nothing.
 
     A batch_id alone says nothing, since ids start over with a new checkpoint: the ledger is asked for the same epoch,
     number and offset ranges, and the sink whether it still has them. The hook asks the same before every write.
 
     Args:
-        project: a loaded recon.yml.
+        project: where recon.yml is, or a `Project`.
         pipeline: the pipeline's name.
         batch_id: a micro-batch that stands in the checkpoint's `offsets`.
         sink: the sink's name; may be left out when the pipeline has one.
@@ -132,6 +134,7 @@ def already_processed(project: Project, pipeline: str, batch_id: int, sink: str 
         EvidenceError: the checkpoint does not have the micro-batch, or a witness cannot be read.
         NewEpochError: it begins a new epoch whose ranges overlap or miss what the ledger holds.
     """
+    project = as_project(project)
     pipe, out = find_sink(project, pipeline, sink)
     asked = _Asked(project, pipe)
     plan = checkpoint.read_batch(asked.storage, batch_id)
@@ -200,7 +203,7 @@ class _Asked:
             f"micro-batch {last.batch_id} is finished (commits/{last.batch_id} exists): Spark continues with "
             f"micro-batch {number} where it ended"
         ]
-        said += _losses(ranges)
+        said += _losses(ranges, kafka)
         planned = [one.span for one in ranges if one.held != "unknown"]
         sinks = tuple(self._next_of(sink, found, last, number, planned) for sink in self.pipeline.sinks)
         return self._told("continue", found.query_id, number, None, ranges, sinks, said)
@@ -214,7 +217,7 @@ class _Asked:
         ]
         if not plan.starts_known:
             said.append(f"offsets/{plan.batch_id - 1} is gone, so where its ranges begin is not known")
-        said += _losses(ranges)
+        said += _losses(ranges, kafka)
         batch = self._batch(found.query_id, plan, kafka)
         sinks = tuple(self._of_replay(sink, batch) for sink in self.pipeline.sinks)
         return self._told("replay", found.query_id, plan.batch_id, plan.planned_at, ranges, sinks, said)
@@ -233,7 +236,7 @@ class _Asked:
             else f"is no longer in the checkpoint, which begins at micro-batch {found.batches[0].batch_id}"
         )
         said = [f"micro-batch {number} {where}: Spark does not run it again unless the checkpoint is set back"]
-        said += [f"{told}; a replay could not read it all" for told in _losses(ranges)[:1]]
+        said += [f"{told}; a replay could not read it all" for told in _losses(ranges, kafka)[:1]]
         planned_at = None if plan is None else plan.planned_at
         return self._told("past", found.query_id, number, planned_at, ranges, tuple(answers), said)
 
@@ -311,6 +314,8 @@ class _Asked:
         said = "writes it: neither the ledger nor the sink has it"
         if sink.guarantee.startswith("exactly-once"):
             return said
+        if sink.guarantee == "at-most-once":
+            return "writes it: the ledger has no entry; what an interrupted attempt wrote your function must leave out"
         return f"writes it: the ledger has no entry; {sink.guarantee}, so what an interrupted attempt wrote is doubled"
 
     def _next_of(
@@ -476,8 +481,9 @@ def _held(span: OffsetSpan, kafka: KafkaWitness | Unavailable, onwards: bool = F
     return RangeHeld(span=span, held=held, log_start=start, log_end=end)
 
 
-def _losses(ranges: Sequence[RangeHeld]) -> list[str]:
+def _losses(ranges: Sequence[RangeHeld], kafka: KafkaWitness | Unavailable | None = None) -> list[str]:
     """A sentence for each thing that Kafka no longer has as it was planned."""
+    because = f": {kafka.reason}" if isinstance(kafka, Unavailable) else ""
     found = []
     for one in ranges:
         span, where = one.span, f"{one.span.topic}-{one.span.partition}"
@@ -491,7 +497,7 @@ def _losses(ranges: Sequence[RangeHeld]) -> list[str]:
         elif one.held == "gone":
             found.append(f"Kafka has no {where}: {then}")
     if any(one.held == "unknown" for one in ranges):
-        found.append("Kafka could not be asked whether it still holds the ranges")
+        found.append(f"Kafka could not be asked whether it still holds the ranges{because}")
     return list(dict.fromkeys(found))
 
 

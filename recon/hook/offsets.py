@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from recon.errors import ConfigError
 from recon.hook.epochs import CLOCKS_APART, RECENT, further
@@ -13,11 +14,11 @@ from recon.model import (
     LedgerEntry,
     parse_offsets,
 )
-from recon.project import Project, Sink
+from recon.project import Project, Sink, as_project
 from recon.sinks import find_pipeline, find_sink, open_sink
 
 
-def starting_offsets(project: Project, pipeline: str, sink: str | None = None) -> str:
+def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | None = None) -> str:
     """The `startingOffsets` JSON that continues exactly where the ledger ends.
 
     Commits that a crash left unrecorded count too. With several sinks and none named, all must agree.
@@ -26,6 +27,7 @@ def starting_offsets(project: Project, pipeline: str, sink: str | None = None) -
         ConfigError: unknown names, sinks that ended at different offsets, one topic in several sources.
         LedgerError: the ledger cannot be read.
     """
+    project = as_project(project)
     pipe = find_sink(project, pipeline, sink)[0] if sink else find_pipeline(project, pipeline)
     ledger = open_ledger(project)
     answers: dict[str, str] = {}

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import LedgerError
@@ -18,7 +19,7 @@ from recon.ledger.results import RESULTS_TIME, results_schema
 from recon.ledger.store import ChainMoved, Filter, Store, open_store
 from recon.model import Finding, LedgerEntry, LedgerSlice, Unavailable, Witnesses
 from recon.offsets import Spans
-from recon.project import Project, Sink
+from recon.project import Project, Sink, as_project
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -309,16 +310,17 @@ def _in_order(table: pa.Table) -> pa.Table:
     return table if np.all(places[1:] > places[:-1]) else table.take(order)
 
 
-def open_ledger(project: Project, spark: SparkSession | None = None) -> Ledger:
+def open_ledger(project: str | Path | Project, spark: SparkSession | None = None) -> Ledger:
     """The project's ledger; nothing is created until the first append.
 
     Args:
-        project: its `ledger` says where the ledger lives and who writes it.
+        project: where recon.yml is, or a `Project`; its `ledger` says where the ledger lives and who writes it.
         spark: the session for `writer: spark`; the active one when None.
 
     Raises:
         ConfigError: `ledger` names neither a location nor a table.
     """
+    project = as_project(project)
     return Ledger(
         open_store(project, "ledger", columns.schema(), "committed_at", spark),
         open_store(project, "results", results_schema(), RESULTS_TIME, spark),

@@ -7,7 +7,7 @@ ConfigError of one sentence that names file, line and the nearest right key.
 from __future__ import annotations
 
 from recon.project.checks import CheckConfig, CheckSpec, Column, config_of
-from recon.project.load import FILE_NAME, find, load
+from recon.project.load import FILE_NAME, as_project, find, load
 from recon.project.model import LedgerConfig, Pipeline, Project, Routes, Source, SparkConfig, Table
 from recon.project.sinks import (
     KINDS,
@@ -48,6 +48,7 @@ __all__ = [
     "Source",
     "SparkConfig",
     "Table",
+    "as_project",
     "config_of",
     "find",
     "load",

@@ -93,7 +93,7 @@ class Tested(Strict):
         if not isinstance(value, Mapping) or "tests" not in value:
             return value
         if "data_tests" in value:
-            raise Problem("has both 'data_tests' and 'tests'; keep 'data_tests'", "tests")
+            raise Problem("has both 'data_tests' and 'tests'; keep 'data_tests'", "tests", owner=True)
         return {("data_tests" if k == "tests" else k): v for k, v in value.items()}
 
 

@@ -33,6 +33,15 @@ def find(start: Path) -> Path:
     )
 
 
+def as_project(project: str | Path | Project) -> Project:
+    """A project that is read already, or the one that a recon.yml or its folder holds.
+
+    Raises:
+        ConfigError: recon.yml is missing or cannot be used.
+    """
+    return project if isinstance(project, Project) else load(project)
+
+
 def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
     """Reads recon.yml: Jinja, then YAML, then types.
 

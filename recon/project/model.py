@@ -129,9 +129,9 @@ class LedgerConfig(Strict):
         if self.location is None and self.table is None:
             raise Problem("needs 'location' (a folder) or 'table' (a catalog table)")
         if self.location is not None and self.table is not None:
-            raise Problem("has both 'location' and 'table'; keep one of them", "table")
+            raise Problem("has both 'location' and 'table'; keep one of them", "table", owner=True)
         if self.table is not None and self.writer != "spark":
-            raise Problem("is a catalog 'table', which only Spark can write; set writer: spark", "writer")
+            raise Problem("is a catalog 'table', which only Spark can write; set writer: spark", "writer", owner=True)
         return self
 
 

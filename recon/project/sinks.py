@@ -220,6 +220,13 @@ class DeltaMergeSink(Sink):
                 )
         if self.scd2 is not None and self.scd2.effective in self.keys:
             raise Problem(f"is '{self.scd2.effective}', one of the keys; leave it out of them", "scd2", "effective")
+        if self.scd2 is not None:
+            made = (self.scd2.valid_from, self.scd2.valid_to, self.scd2.is_current)
+            for n, name in enumerate(("valid_from", "valid_to", "is_current")):
+                if made[n].lower() in {column.lower() for column in (*self.keys, *made[:n])}:
+                    raise Problem(
+                        f"is '{made[n]}', which is another column of the sink; name it otherwise", "scd2", name
+                    )
         return self
 
     @property
@@ -488,7 +495,9 @@ class CustomSink(Sink):
 
     kind: Literal["custom"]
     target: str = ""
-    declares: Label = "at-least-once"
+    declares: Literal["exactly-once", "exactly-once within one checkpoint", "at-least-once", "at-most-once"] = (
+        "at-least-once"
+    )
     write: str | Callable[..., Any] | None = None
     confirm: str | Callable[..., Any] | None = None
     read: str | Callable[..., Any] | None = None
@@ -503,10 +512,10 @@ class CustomSink(Sink):
     @property
     def promise(self) -> Guarantee:
         """What was declared."""
-        confirmed = "your function confirms each write" if self.confirm else "declared, not confirmed"
+        confirmed = "and confirmed by your function" if self.confirm else "not confirmed"
         return Guarantee(
             label=self.declares,
-            how=f"declared by you; {confirmed}; recon skips what the ledger knows",
+            how=f"declared by you, {confirmed}; recon skips what the ledger knows",
             needs="a function that keeps what is declared when it gets the same micro-batch again",
         )
 
@@ -529,7 +538,7 @@ def refuse_unknown_kinds(sinks: Any) -> Any:
     """The sinks as they are written, none of a kind that nobody knows."""
     for n, item in enumerate(sinks if isinstance(sinks, (list, tuple)) else ()):
         kind = item.get("kind", "delta") if isinstance(item, Mapping) else "delta"
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             known = " or ".join(f"'{name}'" for name in KINDS)
             nearest = meant(str(kind), list(KINDS), listing="")
             raise Problem(

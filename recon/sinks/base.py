@@ -33,6 +33,10 @@ class BatchSink(ABC):
     and then `confirm`. What a retried `write` does is the sink's guarantee, told by its class in recon.project.
     """
 
+    # Whether the last write ran the rows through more than one job: what Spark counted on the way is then not to be
+    # believed, since an Observation reports the first job that ends, failed or not.
+    ran_again: bool = False
+
     @abstractmethod
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Write the micro-batch so that `stamp` can be found again; raises SinkError, or what Spark raises.
@@ -84,3 +88,8 @@ class BatchSink(ABC):
 
         The hook names `before_write`, `after_write` (confirmed) and `after_ledger`; a sink the seams of its own.
         """
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark reads it whatever it holds: dots, blanks, backticks."""
+    return "`" + name.replace("`", "``") + "`"

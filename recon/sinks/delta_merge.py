@@ -22,7 +22,7 @@ from recon.evidence import delta_log
 from recon.model import ReconStamp, dump_stamp, parse_offsets
 from recon.offsets import Spans
 from recon.project import DeltaMergeSink, Project, Sink
-from recon.sinks.base import Landed
+from recon.sinks.base import Landed, quoted
 from recon.sinks.delta import DeltaAppend, refusing_other_writers
 
 if TYPE_CHECKING:
@@ -189,6 +189,8 @@ class _Source:
                 "transform, or correct the sink in recon.yml; nothing of it was written"
             )
         made = [sink.scd2.valid_to, sink.scd2.is_current] if sink.scd2 else []
+        if sink.scd2 and self._fold(sink.scd2.valid_from) != self._fold(sink.scd2.effective):
+            made.append(sink.scd2.valid_from)
         for column in made:
             if self._fold(column) in self._columns:
                 raise SinkError(
@@ -217,7 +219,7 @@ class _Source:
         null = {column: count for column, count in counts.nulls.items() if count}
         if not null:
             return
-        bad = reduce(lambda a, b: a | b, (F.col(_quoted(column)).isNull() for column in null))
+        bad = reduce(lambda a, b: a | b, (F.col(quoted(column)).isNull() for column in null))
         examples = ""
         if set(_SOURCE) <= set(self.frame.columns):
             found = self.frame.filter(bad).select(*_SOURCE).limit(_EXAMPLES).collect()
@@ -275,13 +277,13 @@ class _Source:
         from pyspark.errors import AnalysisException
         from pyspark.sql import functions as F
 
-        ranks = [F.col(_quoted(self._columns[self._fold(self.sink.newer_wins)]))] if self.sink.newer_wins else []
+        ranks = [F.col(quoted(self._columns[self._fold(self.sink.newer_wins)]))] if self.sink.newer_wins else []
         ranks += [F.expr(expression) for expression in self.sink.order_by]
         ranks += [F.col(column) for column in reversed(_SOURCE) if column in self.frame.columns]
         hashed = [c for c, kind in self._types.items() if not any(word in kind for word in _NO_ORDER)]
-        ranks.append(F.xxhash64(*(F.col(_quoted(column)) for column in hashed)))
-        whole = F.struct(*(F.col(_quoted(column)) for column in self.frame.columns))
-        grain = [F.col(_quoted(column)) for column in self.grain]
+        ranks.append(F.xxhash64(*(F.col(quoted(column)) for column in hashed)))
+        whole = F.struct(*(F.col(quoted(column)) for column in self.frame.columns))
+        grain = [F.col(quoted(column)) for column in self.grain]
         try:
             # Expressions may name columns alone, or as those of `s`.
             grouped = (
@@ -290,7 +292,7 @@ class _Source:
                 .agg(F.max_by(whole, F.struct(*ranks)).alias(_ROW), F.count(F.lit(1)).alias(_ROWS))
             )
             reduced = grouped.select(
-                *(F.col(f"{_ROW}.{_quoted(column)}").alias(column) for column in self.frame.columns), _ROWS
+                *(F.col(f"{_ROW}.{quoted(column)}").alias(column) for column in self.frame.columns), _ROWS
             )
             return reduced.alias("s").withColumn(_GONE, self._gone())
         except AnalysisException as error:
@@ -313,10 +315,10 @@ class _Source:
         given = F.coalesce(F.sum(_ROWS), F.lit(0))
         asked = [given.alias("given"), F.count(F.lit(1)).alias("rows")]
         for i, column in enumerate(self.grain):
-            null = F.when(F.col(_quoted(column)).isNull(), F.col(_ROWS))
+            null = F.when(F.col(quoted(column)).isNull(), F.col(_ROWS))
             asked.append(F.coalesce(F.sum(null), F.lit(0)).alias(f"null{i}"))
         for i, column in enumerate(self.pruning):
-            of = F.col(_quoted(column))
+            of = F.col(quoted(column))
             asked += [F.min(of).alias(f"min{i}"), F.max(of).alias(f"max{i}"), F.count_if(of.isNull()).alias(f"none{i}")]
         found = reduced.agg(*asked).collect()[0]
         return _Counts(
@@ -335,7 +337,7 @@ class _Source:
         scd2, made = self.sink.scd2, self.frame.limit(0)
         if scd2 is None:
             return made
-        effective = F.col(_quoted(self._columns[self._fold(scd2.effective)]))
+        effective = F.col(quoted(self._columns[self._fold(scd2.effective)]))
         return made.withColumns(
             {
                 scd2.valid_from: effective,
@@ -360,7 +362,7 @@ class _Source:
             update = update & F.expr(sink.update_when)
         if sink.insert_when is not None:
             insert = insert & F.expr(sink.insert_when)
-        values = {_quoted(column): _of("s", column) for column in self.frame.columns}
+        values = {quoted(column): _of("s", column) for column in self.frame.columns}
         merging = table.alias("t").merge(reduced.drop(_ROWS).alias("s"), self._matches(reduced, counts))
         if sink.delete_when is not None:
             merging = merging.whenMatchedDelete(gone & newer)
@@ -377,17 +379,17 @@ class _Source:
 
         scd2 = self.sink.scd2
         assert scd2 is not None
-        keys = [F.col(_quoted(key)) for key in self.keys]
-        effective = F.col(_quoted(self._columns[self._fold(scd2.effective)]))
+        keys = [F.col(quoted(key)) for key in self.keys]
+        effective = F.col(quoted(self._columns[self._fold(scd2.effective)]))
         touched = reduced.select(*keys).distinct()
         there = (
             table.toDF()
             .alias("t")
             .filter(self._pruned(reduced, counts))
             .join(touched, self.keys, "left_semi")
-            .select(*keys, F.col(_quoted(scd2.valid_from)).alias(_AT), F.col(_quoted(scd2.valid_to)).alias(_END))
+            .select(*keys, F.col(quoted(scd2.valid_from)).alias(_AT), F.col(quoted(scd2.valid_to)).alias(_END))
         )
-        whole = F.struct(*(F.col(_quoted(column)) for column in self.frame.columns), _GONE)
+        whole = F.struct(*(F.col(quoted(column)) for column in self.frame.columns), _GONE)
         new = reduced.select(*keys, effective.alias(_AT), whole.alias(_ROW))
         # Where a version ended and none follows, a tombstone ended it: that instant stays an end.
         ends = there.filter(F.col(_END).isNotNull()).select(*keys, F.col(_END).alias(_AT))
@@ -409,15 +411,15 @@ class _Source:
         others = [column for column in self.frame.columns if column not in self.keys]
         source = points.filter(changed).select(
             *keys,
-            *(F.col(f"{_ROW}.{_quoted(column)}").alias(column) for column in others),
+            *(F.col(f"{_ROW}.{quoted(column)}").alias(column) for column in others),
             _AT,
             _UNTIL,
             is_new.alias(_NEW),
             gone.alias(_GONE),
         )
-        until = {_quoted(scd2.valid_to): _of("s", _UNTIL), _quoted(scd2.is_current): _of("s", _UNTIL).isNull()}
-        row = {_quoted(column): _of("s", column) for column in self.frame.columns}
-        version = row | {_quoted(scd2.valid_from): _of("s", _AT)} | until
+        until = {quoted(scd2.valid_to): _of("s", _UNTIL), quoted(scd2.is_current): _of("s", _UNTIL).isNull()}
+        row = {quoted(column): _of("s", column) for column in self.frame.columns}
+        version = row | {quoted(scd2.valid_from): _of("s", _AT)} | until
         matches = self._matches(reduced, counts) & (_of("t", scd2.valid_from) == _of("s", _AT))
         merging = table.alias("t").merge(source.alias("s"), matches)
         return (
@@ -445,7 +447,7 @@ class _Source:
             return self._condition
         condition = F.lit(True)
         known = [column for column in self.pruning if not counts.extents[column][2]]
-        some = reduced.select(*map(_quoted, known)).distinct().limit(_LITERALS + 1).collect() if known else []
+        some = reduced.select(*map(quoted, known)).distinct().limit(_LITERALS + 1).collect() if known else []
         for i, column in enumerate(known):
             of, (least, greatest, _) = _of("t", column), counts.extents[column]
             few = len(some) <= _LITERALS
@@ -494,11 +496,7 @@ def _within(stamp: ReconStamp) -> Column:
 def _of(side: str, column: str) -> Column:
     from pyspark.sql import functions as F
 
-    return F.col(f"{side}.{_quoted(column)}")
-
-
-def _quoted(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"
+    return F.col(f"{side}.{quoted(column)}")
 
 
 def _refused(error: Exception) -> str | None:

@@ -24,7 +24,7 @@ from recon.evidence.manifests import BATCH, EPOCH, DataFile, Layout, Manifest
 from recon.model import ReconStamp, SinkLog, parse_offsets
 from recon.model.stamp import offsets_text
 from recon.project import FileSink, Project, Sink
-from recon.sinks.base import BatchSink, Landed
+from recon.sinks.base import BatchSink, Landed, quoted
 from recon.sinks.observed import Counter
 from recon.storage import Storage
 
@@ -338,12 +338,16 @@ def read_batches(
         EvidenceError: there are no manifests, or columns changed their type so that files cannot be read together.
     """
     target = Storage(location, dict(storage_options or {}))
+    return _opened(spark, target, _found(target, batches, since), options)
+
+
+def _found(target: Storage, batches: Collection[int] | None, since: datetime | None) -> list[Manifest]:
     found = manifests.read(target, since=since, batches=batches)
     if not found and manifests.FOLDER not in target.names():
         raise EvidenceError(
-            f"{location} has no folder {manifests.FOLDER}: no file sink with `mode: replace` has written there"
+            f"{target.uri} has no folder {manifests.FOLDER}: no file sink with `mode: replace` has written there"
         )
-    return _opened(spark, target, found, options)
+    return found
 
 
 def batch_files(
@@ -353,9 +357,8 @@ def batch_files(
     since: datetime | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The files that manifests name, for readers other than Spark; arguments as of `read_batches`."""
-    target = Storage(location, dict(storage_options or {}))
-    found = manifests.read(target, since=since, batches=batches)
+    """The files that manifests name, for readers other than Spark; arguments and errors as of `read_batches`."""
+    found = _found(Storage(location, dict(storage_options or {})), batches, since)
     return [f"{location.rstrip('/')}/{path}" for manifest in found for path in manifest.paths]
 
 
@@ -396,7 +399,7 @@ def _opened(
 
 
 def _quoted(columns: Iterable[str]) -> list[str]:
-    return [f"`{column.replace('`', '``')}`" for column in columns]
+    return [quoted(column) for column in columns]
 
 
 def _layout_names(target: Storage) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from recon.evidence.database import Kind
+from recon.sinks.base import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -52,7 +53,7 @@ def as_texts(frame: DataFrame) -> DataFrame:
 
     out = []
     for field in frame.schema.fields:
-        column, kind = F.col(f"`{field.name}`"), field.dataType.typeName()
+        column, kind = F.col(quoted(field.name)), field.dataType.typeName()
         if kind == "timestamp":
             column = F.date_format(column, "yyyy-MM-dd HH:mm:ss.SSSSSSXXX")
         elif kind == "binary":

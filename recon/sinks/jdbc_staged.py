@@ -28,7 +28,7 @@ from recon.evidence.database import trouble
 from recon.evidence.jdbc_ledger import JdbcEntry, ledger_table
 from recon.model import ReconStamp, SinkLog, same_ranges
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
-from recon.sinks.base import Landed
+from recon.sinks.base import Landed, quoted
 from recon.sinks.dialects import TableName
 from recon.sinks.jdbc_rows import NESTED, as_texts, copier, instant, observed_rows
 from recon.sinks.jdbc_table import AGAIN, JdbcSink, Tries, of_database
@@ -82,12 +82,15 @@ class StagedSink(JdbcSink):
 
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Stage, then one transaction; what can be tried again safely is tried again, within bounds."""
-        tries, stage = Tries(self.sink.retry), None
+        tries, stage, staged = Tries(self.sink.retry), None, 0
+        self.ran_again = False
         try:
             while True:
                 try:
                     # An earlier attempt, or another driver, may have committed it.
                     if self._entry(stamp) is None:
+                        staged += stage is None
+                        self.ran_again = staged > 1
                         stage = stage or self._staged(frame, stamp)
                         self._move(stage, stamp)
                     break
@@ -103,7 +106,7 @@ class StagedSink(JdbcSink):
                     raise
                 except Exception as error:
                     what = trouble(error, self.database.kind)
-                    if what == "other" and not of_database(error):
+                    if what in ("other", "connection") and not of_database(error):
                         raise  # a Spark job failed for a reason of its own: a cast, a check, a source
                     if what not in (*AGAIN, "no_table") or not tries.again():
                         raise self._failed(error, stamp, tries) from None
@@ -457,7 +460,7 @@ class StagedSink(JdbcSink):
             if key not in names.values():
                 raise self._no_key_column(key, frame.columns, stamp)
         out = [
-            instant(F.col(f"`{old}`"), frame.schema[old].dataType, columns[new].type, self.database.kind).alias(new)
+            instant(F.col(quoted(old)), frame.schema[old].dataType, columns[new].type, self.database.kind).alias(new)
             for old, new in names.items()
         ]
         return frame.select(*out), list(names.values())

@@ -52,7 +52,7 @@ from recon.evidence.kafka_markers import BatchMarker, Markers, Owner, Plan, batc
 from recon.model import ReconStamp, SinkLog, parse_offsets, same_ranges
 from recon.project import KafkaSink, Project
 from recon.sinks import kafka_task
-from recon.sinks.base import BatchSink, Landed
+from recon.sinks.base import BatchSink, Landed, quoted
 from recon.sinks.kafka_task import Job
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ class KafkaWriter(BatchSink):
             self._require_apart(unfinished, record, stamp)
         tasks = unfinished.tasks if unfinished is not None and ours else self._tasks(stamp)
         position = record.position
+        known = {m.task: m for m in record.of(stamp.epoch, stamp.batch_id)}
         plan = self._begin(frame, stamp, tasks, unfinished if ours else None)
         self.reached("planned")
         if unfinished is not None and not ours:
@@ -122,13 +123,15 @@ class KafkaWriter(BatchSink):
             self._fence(range(unfinished.tasks), stamp)
             again = self._read(Markers(position=position, tasks=dict(record.tasks)), stamp)
             self._require_apart(unfinished, again, stamp)
+            # Its markers may have our number, where a checkpoint was thrown away before the ledger had an entry of it.
+            position, known = again.position, {}
         job = self._job(
             stamp,
             marker_topic=self.sink.marker_topic,
             tasks=tasks,
             plan=plan.offset,
             position=position,
-            known={m.task: m for m in record.of(stamp.epoch, stamp.batch_id)},
+            known=known,
         )
         reports = self._run(self._dealt(frame.select(*columns), tasks), job)
         self._compare(job, reports, stamp, replayed=ours)
@@ -529,7 +532,7 @@ class KafkaWriter(BatchSink):
             columns[kafka_task.KEY] = _bytes(key, have[key])
         if self.sink.value_format == "json":
             names = self._written(frame).names
-            columns[kafka_task.VALUE] = F.to_json(F.struct(*(F.col(_quoted(n)) for n in names)), _JSON).cast("binary")
+            columns[kafka_task.VALUE] = F.to_json(F.struct(*(F.col(quoted(n)) for n in names)), _JSON).cast("binary")
         elif "value" in have:
             columns[kafka_task.VALUE] = _bytes("value", have["value"])
         else:
@@ -676,13 +679,9 @@ def _same_batch(plan: Plan, stamp: ReconStamp) -> bool:
 def _bytes(name: str, kind: str) -> Column:
     from pyspark.sql import functions as F
 
-    column = F.col(_quoted(name))
+    column = F.col(quoted(name))
     # Numbers as text, as Spark's own sink would have it cast by hand; a number's raw bytes help nobody.
     return column if kind == "binary" else column.cast("string").cast("binary")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _some(names: Iterable[str]) -> str:

@@ -393,8 +393,8 @@ def require_same(job: Job, marker: TaskMarker, *, rows: int, ids: int) -> None:
     raise SinkError(
         f"{job.name}: NON-deterministic transform: task {marker.task} of {marker.tasks} gives {found} when it runs "
         f"again, and what it gave first is in topic {job.owner.target}; make the transform give the same rows each "
-        "time (no rand(), sample(), current time or changing lookup that decides which rows stay), then restart the "
-        "query"
+        "time (no rand(), sample(), current time or changing lookup that decides which rows stay), put back a check "
+        "with on_failure: quarantine that was changed since, then restart the query"
     )
 
 

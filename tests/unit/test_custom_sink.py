@@ -136,9 +136,9 @@ def test_functions_from_python_and_from_the_file(tmp_path: Path, monkeypatch: py
     sys.modules.pop("mine", None)
     made = foreach_batch(tmp_path, pipeline="p")
     assert isinstance(made, ForeachBatch)
-    assert made.sink.guarantee == "exactly-once" and "declared, not confirmed" in made.sink.promise.how
+    assert made.sink.guarantee == "exactly-once" and "declared by you, not confirmed" in made.sink.promise.how
     made = foreach_batch(tmp_path, pipeline="p", write=print, confirm=len)
-    assert made.sink.write is print and "your function confirms" in made.sink.promise.how  # type: ignore[union-attr]
+    assert made.sink.write is print and "confirmed by your function" in made.sink.promise.how  # type: ignore[union-attr]
     made = foreach_batch(pipeline="p", checkpoint="c", ledger="l", kind="custom", write=print)
     assert made.sink.kind == "custom" and made.sink.guarantee == "at-least-once"  # type: ignore[union-attr]
     with pytest.raises(ConfigError, match="sink p is of kind delta, which writes by itself: write= is for kind custom"):

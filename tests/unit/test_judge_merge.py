@@ -19,6 +19,7 @@ from tests.unit.builders import (
     SINK,
     TOPIC,
     Entry,
+    checkpoint,
     codes,
     commit,
     delta,
@@ -26,6 +27,7 @@ from tests.unit.builders import (
     group,
     kafka,
     ledger,
+    planned,
     probe,
     rows,
     span,
@@ -295,3 +297,25 @@ def test_a_span_per_source() -> None:
     lost = probe([(0, 10)], [(0, 10)], [(0, 10)]) | probe([(0, 6)], [(0, 5)], [(0, 5)], partition=1)
     verdict = judged(two, given=14, probes=lost)
     assert codes(verdict) == [Code.GAP] and "read past 1 record that" in verdict.message
+
+
+@pytest.mark.parametrize("rows_out", [3, 10])
+def test_what_came_out_of_state_is_not_held_against_what_went_in(rows_out: int) -> None:
+    """Also where an aggregate happens to give as many rows as there were records."""
+    entries = [merged(i, 10 * i, 10 * i + 10, rows_out, rows_read=rows_out, rows_filtered=0) for i in range(2)]
+    plan = replace(checkpoint(planned(0, (0, 10)), planned(1, (10, 20))), stateful=True)
+    log = delta(*(merge(n, one, rows_out) for n, one in enumerate(entries)))
+    answers = probe([(0, 20)], [(0, 20)], [(0, 20)])
+    verdict = CHECK.judge(witnesses(ledger(*entries), rewriting={SINK}, delta=log, checkpoint=plan, probes=answers))
+    assert (verdict.failures, set(codes(verdict))) == (0, {Code.INCONCLUSIVE})
+    assert verdict.unproved is not None and "recon.ProgressListener" in verdict.unproved
+
+
+def test_a_trimmed_micro_batch_is_counted_by_what_the_sink_was_handed() -> None:
+    """Fifteen records read, five of them there already; of the ten handed over two had a key twice."""
+    first = merged(0, 0, 10)
+    trimmed = merged(0, 10, 20, 8, rows_read=15, rows_filtered=7, epoch=1, query_id="q-2")
+    log = delta(merge(0, first), merge(1, trimmed, 10))
+    answers = probe([(10, 20)], [(10, 20)], [(10, 20)])
+    verdict = CHECK.judge(witnesses(ledger(first, trimmed), rewriting={SINK}, delta=log, probes=answers))
+    assert (verdict.failures, verdict.unproved) == (0, None)
