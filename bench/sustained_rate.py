@@ -74,7 +74,8 @@ def run(seconds: int = SECONDS, sinks: Sequence[str] = SINKS) -> dict[str, Any]:
         try:
             _produce(spark, broker.bootstrap_servers, batches)
             for name in sinks:
-                found[name] = _one(spark, broker.bootstrap_servers, Path(folder) / name, server, name, batches)
+                place = Path(folder) / name
+                found[name] = _one(spark, broker.bootstrap_servers, place, server, name, batches, seconds)
                 print(json.dumps({name: found[name]}), file=sys.stderr, flush=True)
         finally:
             spark.stop()
@@ -164,9 +165,11 @@ def _parsed(frame: Any) -> Any:
     return frame.select(fields, *source).select("r.*", *source)
 
 
-def _one(spark: Any, bootstrap: str, folder: Path, server: Any, name: str, batches: int) -> dict[str, Any]:
-    """Runs one sink over the topic at the trigger's pace."""
-    times = Times()
+def _one(
+    spark: Any, bootstrap: str, folder: Path, server: Any, name: str, batches: int, seconds: int
+) -> dict[str, Any]:
+    """Runs one sink over the topic at the trigger's pace, to its end or for so long behind the warm-up."""
+    times, began = Times(), float("inf")
     with _hook(name, folder, server, bootstrap, times) as write:
         query = (
             spark.readStream.format("kafka")
@@ -181,20 +184,23 @@ def _one(spark: Any, bootstrap: str, folder: Path, server: Any, name: str, batch
             .start()
         )
         try:
-            while query.isActive and len(times.hook) < batches:
+            while query.isActive and len(times.hook) < batches and time.monotonic() - began < seconds:
+                if len(times.hook) == WARM_UP:
+                    began = min(began, time.monotonic())
                 time.sleep(0.1)
+            done = len(times.hook)
             if query.exception():
                 raise query.exception()
             deadline = time.monotonic() + 30
-            while len(_progress(query)) < batches and time.monotonic() < deadline:
+            while len(_progress(query)) < done and time.monotonic() < deadline:
                 time.sleep(0.1)
-            progress = _progress(query)[:batches]
+            progress = _progress(query)[:done]
         finally:
             query.stop()
     rows = [p["numInputRows"] for p in progress[WARM_UP:]]
     whole = [p["durationMs"]["triggerExecution"] / 1000 for p in progress[WARM_UP:]]
     spent = sum(max(EVERY_S, seconds) for seconds in whole)
-    ours = Times(*(getattr(times, one)[WARM_UP:batches] for one in ("hook", "write", "confirm", "ledger")))
+    ours = Times(*(getattr(times, one)[WARM_UP:done] for one in ("hook", "write", "confirm", "ledger")))
     beside = [hook - writing for hook, writing in zip(ours.hook, ours.write, strict=True)]
     return {
         "rate": round(sum(rows) / spent, 1),
