@@ -411,7 +411,7 @@ def fail_on_data_loss(facts: Facts) -> Advice:
     rule, setting = "fail_on_data_loss", "failOnDataLoss"
     say = partial(Advice, rule=rule, pipeline=facts.pipeline)
     if facts.topics is None:
-        return _unknown(rule, facts, "Kafka did not answer, so retention.ms is not known", setting)
+        return _unknown(rule, facts, "Kafka did not answer or was not asked, so retention.ms is not known", setting)
     deleting = {t.topic: t.retention_ms for t in facts.topics.values() if t.exists and "delete" in t.cleanup_policy}
     if any(ms is None for ms in deleting.values()):
         return _unknown(rule, facts, "Kafka does not tell retention.ms of the topics to this user", setting)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import FAILING, ROWS, Asked, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
 from recon.sinks import BatchSink, Landed, open_sink
+from recon.sinks.observed import observed, rows_of
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ Transform = Callable[..., "DataFrame"]
 
 BATCH_ID = "_batch_id"
 SOURCE_COLUMNS = {"_source_topic": "topic", "_source_partition": "partition", "_source_offset": "offset"}
-_OBSERVED_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,7 +296,7 @@ class ForeachBatch:
         if read is None:
             rows_read = handed if given is None else given
         else:  # a job that failed has told its own count, and no later one is heard
-            rows_read = None if self._broke or self._writer.ran_again else _count(observed(read))
+            rows_read = None if self._broke or self._writer.ran_again else rows_of(observed(read))
         # What the sink itself left out, because a later row has the same key, is not in it.
         put = kept if landed.given is not None or given is None else given
         return Done(
@@ -337,13 +336,9 @@ class ForeachBatch:
         landed = self._writer.confirm(stamp)
         self._writer.reached("after_write")
         if observation is not None:
-            # Of a write that was tried again, the failing rows are looked for.
-            counted = None if self._writer.ran_again else observed(observation)
-            if self._writer.ran_again:
-                log.warning(
-                    "%s: the write ran more than once; its rows are counted anew", self._of_batch(stamp.batch_id)
-                )
-            elif counted is not None:
+            # What was observed of a write that ran twice may be the first run's: then a job counts.
+            counted = asked.measure(out) if self._writer.ran_again else observed(observation)
+            if counted is not None:
                 self._judge(asked.judge(counted, utc_now(), self._target), stamp, written=True)
             else:
                 log.warning(
@@ -565,19 +560,6 @@ def call(transform: Transform, frame: DataFrame, batch_id: int) -> DataFrame:
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
     ]
     return transform(frame, batch_id) if len(takes) > 1 else transform(frame)
-
-
-def observed(observation: Observation) -> Mapping[str, Any] | None:
-    """What was observed, or None: `Observation.get` waits for ever where Spark never reports."""
-    found: list[Mapping[str, Any]] = []
-    reader = threading.Thread(target=lambda: found.append(observation.get), daemon=True)
-    reader.start()
-    reader.join(_OBSERVED_WITHIN_S)
-    return found[0] if found and ROWS in found[0] else None
-
-
-def _count(observed: Mapping[str, Any] | None) -> int | None:
-    return None if observed is None else int(observed[ROWS])
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import SinkError
-from recon.hook.batch import SOURCE_COLUMNS, Done, ForeachBatch, Transform, call, observed, require_free, with_source
+from recon.hook.batch import SOURCE_COLUMNS, Done, ForeachBatch, Transform, call, require_free, with_source
 from recon.hook.epochs import Batch
 from recon.model import ReconStamp
 from recon.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Routes, Sink
+from recon.sinks.observed import observed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -19,13 +19,14 @@ from recon.checks.runner import reason_of
 from recon.checks.threshold import settle
 from recon.errors import ConfigError
 from recon.model import CheckResult, Verdict
+from recon.sinks.observed import ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-ROWS = "rows"  # all rows of the micro-batch, among what is counted
-FAILING = "failing"  # those of them that at least one check with on_failure: quarantine fails
+# Among what is counted, beside all ROWS: those that at least one check with on_failure: quarantine fails.
+FAILING = "failing"
 
 
 def names_rows(check: DataCheck) -> bool:

@@ -13,9 +13,10 @@ from recon.project import Project, Sink
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks.base import Landed
 from recon.sinks.dialects import Upsert
-from recon.sinks.jdbc_rows import NESTED, observed_rows
+from recon.sinks.jdbc_rows import NESTED
 from recon.sinks.jdbc_staged import Stage, StagedSink, TargetColumn
 from recon.sinks.jdbc_table import BATCH_ID, SOURCE, JdbcSink
+from recon.sinks.observed import Counter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -184,23 +185,19 @@ class JdbcPlainAppend(JdbcSink):
 
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Spark's JDBC append; it makes a table that is missing."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
         for field in frame.schema.fields:
             if field.dataType.typeName() in NESTED and self.database.kind != "postgresql":
                 raise self._plain_refused(stamp, f"column {field.name} is {field.dataType.simpleString()[:60]}")
-        observation = Observation()
+        counter = Counter(frame)
         try:
             options = self._spark_options(self._dialect.table(self.target), writes=True)
-            observed = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
-            observed.write.format("jdbc").mode("append").options(**options).save()
+            counter.frame.write.format("jdbc").mode("append").options(**options).save()
         except ReconError:
             raise
         except Exception as error:
             why, then = self._told(error)
             raise self._plain_refused(stamp, why, then) from None
-        self._written = observed_rows(observation)
+        self._written = counter.rows()
 
     def _plain_refused(self, stamp: ReconStamp, why: str, then: str = "write it as text in the transform") -> SinkError:
         return SinkError(

@@ -1,8 +1,7 @@
-"""What becomes of a micro-batch's rows on their way into a database: instants, texts for COPY, and their count."""
+"""What becomes of a micro-batch's rows on their way into a database: instants, and texts for COPY."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 # Types of Spark's that no column of a database holds as they are.
 NESTED = {"array", "map", "struct", "variant"}
-_OBSERVED_WITHIN_S = 10.0
 
 
 def instant(column: Column, data_type: DataType, to: TypeEngine[Any], kind: Kind) -> Column:
@@ -34,17 +32,6 @@ def instant(column: Column, data_type: DataType, to: TypeEngine[Any], kind: Kind
     with_zone = bool(getattr(to, "timezone", False)) or visit == "DATETIMEOFFSET"
     wall_clock = visit in ("TIMESTAMP", "DATETIME", "DATETIME2", "SMALLDATETIME")
     return column.cast("timestamp_ntz") if wall_clock and not with_zone else column
-
-
-def observed_rows(observation: Any) -> int | None:
-    """The rows that Spark counted on the way; None when it does not say in time."""
-    answer: list[Any] = []
-    # Observation.get waits forever where Spark never reports.
-    asking = threading.Thread(target=lambda: answer.append(observation.get), daemon=True)
-    asking.start()
-    asking.join(_OBSERVED_WITHIN_S)
-    rows = answer[0].get("rows") if answer else None
-    return None if rows is None else int(rows)
 
 
 def as_texts(frame: DataFrame) -> DataFrame:

@@ -30,8 +30,9 @@ from recon.model import ReconStamp, SinkLog, same_ranges
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks.base import Landed, quoted
 from recon.sinks.dialects import TableName
-from recon.sinks.jdbc_rows import NESTED, as_texts, copier, instant, observed_rows
+from recon.sinks.jdbc_rows import NESTED, as_texts, copier, instant
 from recon.sinks.jdbc_table import AGAIN, JdbcSink, Tries, of_database
+from recon.sinks.observed import Counter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -239,14 +240,10 @@ class StagedSink(JdbcSink):
 
     def _jdbc(self, frame: DataFrame, table: TableName) -> int:
         """Spark's parallel JDBC append; returns how many rows the tasks wrote."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
-        observation = Observation()
-        observed = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
+        counter = Counter(frame)
         options = self._spark_options(self._dialect.table(table), writes=True)
-        observed.write.format("jdbc").mode("append").options(**options).save()
-        rows = observed_rows(observation)
+        counter.frame.write.format("jdbc").mode("append").options(**options).save()
+        rows = counter.rows()
         # A plan that Spark emptied beforehand, or a server that reports nothing: then they are counted.
         return frame.count() if rows is None else rows
 

@@ -1,4 +1,4 @@
-"""Rows counted by Spark while it writes them, for sinks that have no count of their own."""
+"""What Spark counts on the way, and rows counted while they are written, for sinks that have no count of their own."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Observation
 
 _WITHIN_S = 10.0
+ROWS = "rows"  # the name of the count of all rows, whatever else is counted
 
 
 class Counter:
@@ -21,12 +22,22 @@ class Counter:
         from pyspark.sql import functions as F
 
         self._observation = Observation()
-        self.frame = frame.observe(self._observation, F.count(F.lit(1)).alias("rows"))
+        self.frame = frame.observe(self._observation, F.count(F.lit(1)).alias(ROWS))
 
     def rows(self) -> int | None:
-        """What was counted; None where Spark does not report it, for which `Observation.get` would wait for ever."""
-        found: list[Mapping[str, Any]] = []
-        reader = threading.Thread(target=lambda: found.append(self._observation.get), daemon=True)
-        reader.start()
-        reader.join(_WITHIN_S)
-        return int(found[0]["rows"]) if found and "rows" in found[0] else None
+        """What was counted; None where Spark does not report it."""
+        return rows_of(observed(self._observation))
+
+
+def observed(observation: Observation) -> Mapping[str, Any] | None:
+    """What was observed, or None: `Observation.get` waits for ever where Spark never reports."""
+    found: list[Mapping[str, Any]] = []
+    reader = threading.Thread(target=lambda: found.append(observation.get), daemon=True)
+    reader.start()
+    reader.join(_WITHIN_S)
+    return found[0] if found and ROWS in found[0] else None
+
+
+def rows_of(told: Mapping[str, Any] | None) -> int | None:
+    """The count of rows in what was observed; None for unknown."""
+    return None if told is None else int(told[ROWS])

@@ -400,3 +400,16 @@ def test_what_spark_does_not_report_and_rows_that_change_between_the_passes(
     assert (last.rows_read, last.rows_written, last.rows_quarantined, last.rows_filtered) == (2, 1, 0, 0)
     run = lake.audit()
     assert [(f.start_offset, f.end_offset) for f in findings(run, "GAP")] == [(3, 4)]
+
+
+def test_of_a_write_that_ran_twice_a_job_counts(make_lake: MakeLake, monkeypatch: Any) -> None:
+    """A first run that failed has told Spark's observer its own counts, and no later run is heard."""
+    lake = make_lake(sink={"post_batch": (HAS_KEY,)})
+    produce(lake, ("a", "1"), (None, "2"))
+    again = hook(lake)
+    again._writer.ran_again = True
+    monkeypatch.setattr("recon.hook.batch.observed", lambda _: {"rows": 0, "failing": 0})
+    lake.run(again)
+    (entry,) = lake.entries()
+    assert (entry.rows_written, entry.rows_quarantined) == (1, 1)
+    assert lake.audit().pipelines[0].answer == "complete"
