@@ -62,9 +62,9 @@ def _feed(spark: Any, folder: Path) -> Callable[[int], None]:
     """Appends so many further orders as the next micro-batch, with the hook's stamp and ledger entry."""
     from recon.ledger import open_ledger
     from recon.model import LedgerEntry, ReconStamp, offsets_text
-    from recon.offsets import OffsetSpan
+    from recon.model.offsets import OffsetSpan
     from recon.project import load
-    from recon.sinks.delta import DeltaAppend
+    from recon.sinks.delta.append import DeltaAppend
 
     ledger = open_ledger(load(folder / "new.yml"))
     writer = DeltaAppend(str(folder / "orders"))

@@ -1,7 +1,7 @@
 """Ten checks of a table of 10 million rows: recon against a hand-written floor, and five other tools against theirs.
 
 The table is clean, as on most days: every check passes, and nobody fetches failing rows. recon is run as a user's
-script runs it: `recon.audit.audit` of a recon.yml with these ten checks and without a ledger, with the session given.
+script runs it: `recon.run_audit` of a recon.yml with these ten checks, without a ledger and with the session given.
 Each peer runs in an environment and a process of its own, on the newest Spark it supports, and is compared with the
 same floor taken in its own session.
 """
@@ -143,7 +143,7 @@ def audit_of(spark: Any, table: Path, folder: Path) -> Callable[[], None]:
 
 def audit_once(spark: Any, recon_yml: Path, keep: bool) -> None:
     """The audit; all ten checks must pass."""
-    from recon.audit import audit
+    from recon.audit.run import audit
     from recon.project import load
 
     result = audit(load(recon_yml), exclude=["test_name:ledger_integrity"], spark=spark, keep=keep)

@@ -211,7 +211,7 @@ class Lake:
         """What audits of the days before left: a real one on the eve, its rows kept a day for every day."""
         import pyarrow as pa
 
-        from recon.audit import audit
+        from recon.audit.run import audit
         from recon.ledger.results import results_schema
         from recon.ledger.store import Filter
         from recon.project import load

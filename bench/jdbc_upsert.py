@@ -39,10 +39,10 @@ COLUMNS = {
 
 def run() -> dict[str, Any]:
     """Medians of the seconds that a write of all rows takes."""
-    from recon.local.databases import JDBC_DRIVERS
-    from recon.local.mariadb import LocalMariaDB, find_mariadb
-    from recon.local.postgres import LocalPostgres
     from recon.local.spark import spark_session
+    from tests.support.drivers import JDBC_DRIVERS
+    from tests.support.mariadb import LocalMariaDB, find_mariadb
+    from tests.support.postgres import LocalPostgres
 
     find_mariadb()
     spark = spark_session("jdbc_upsert", extra_packages=JDBC_DRIVERS, conf={"spark.driver.memory": "3g"})
@@ -125,7 +125,7 @@ def _in_turn(names: tuple[str, ...], turn: int) -> Iterator[str]:
 def _ours(server: Any, stage_with: str) -> Callable[[Any, int], None]:
     from recon.model import ReconStamp
     from recon.project.sinks import JdbcUpsertSink
-    from recon.sinks.jdbc import JdbcUpsert
+    from recon.sinks.jdbc.writers import JdbcUpsert
 
     # `copy` is not MariaDB's; it is never called there.
     how = stage_with if "postgresql" in server.url else "jdbc"

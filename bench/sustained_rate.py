@@ -56,10 +56,10 @@ class Times:
 
 
 def run(seconds: int = SECONDS, sinks: Sequence[str] = SINKS) -> dict[str, Any]:
-    from recon.local.databases import POSTGRES_JDBC
     from recon.local.kafka import LocalKafka
-    from recon.local.postgres import LocalPostgres
     from recon.local.spark import spark_session
+    from tests.support.drivers import POSTGRES_JDBC
+    from tests.support.postgres import LocalPostgres
 
     batches = WARM_UP + max(1, seconds // EVERY_S)
     found: dict[str, dict[str, Any]] = {}

@@ -21,19 +21,20 @@ from recon.errors import (
 )
 
 if TYPE_CHECKING:
-    from recon.audit import audit as run_audit
+    from recon.audit.compliance import compliance as compliance_report
+    from recon.audit.run import audit as run_audit
     from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
-    from recon.compliance import compliance as compliance_report
-    from recon.hook import ForeachBatch, RoutedForeachBatch, foreach_batch, starting_offsets
-    from recon.hook.explain import Explanation, already_processed, explain
+    from recon.hook import ForeachBatch, RoutedForeachBatch, foreach_batch
     from recon.ledger import Ledger, open_ledger
     from recon.model import CheckResult, Code, Finding, LedgerEntry, Level, RunResult
-    from recon.progress import ProgressListener
     from recon.project import Project
     from recon.project import load as load_project
     from recon.quarantine.release import Released, release
+    from recon.recovery.explain import Explanation, already_processed, explain
+    from recon.recovery.starting_offsets import starting_offsets
     from recon.sinks.custom import Batch
     from recon.sinks.files import batch_files, read_batches
+    from recon.streams.listener import ProgressListener
 
 __all__ = [
     "Batch",
@@ -82,31 +83,31 @@ _LATE = {
     "Code": "recon.model:Code",
     "ColumnDifference": "recon.comparison:ColumnDifference",
     "Comparison": "recon.comparison:Comparison",
-    "Explanation": "recon.hook.explain:Explanation",
+    "Explanation": "recon.recovery.explain:Explanation",
     "Finding": "recon.model:Finding",
     "ForeachBatch": "recon.hook:ForeachBatch",
     "Ledger": "recon.ledger:Ledger",
     "LedgerEntry": "recon.model:LedgerEntry",
     "Level": "recon.model:Level",
-    "ProgressListener": "recon.progress:ProgressListener",
+    "ProgressListener": "recon.streams.listener:ProgressListener",
     "Project": "recon.project:Project",
     "Released": "recon.quarantine.release:Released",
     "RoutedForeachBatch": "recon.hook:RoutedForeachBatch",
     "RowDifference": "recon.comparison:RowDifference",
     "RunResult": "recon.model:RunResult",
     "SchemaDifference": "recon.comparison:SchemaDifference",
-    "already_processed": "recon.hook.explain:already_processed",
+    "already_processed": "recon.recovery.explain:already_processed",
     "batch_files": "recon.sinks.files:batch_files",
     "compare": "recon.comparison:compare",
-    "compliance_report": "recon.compliance:compliance",
-    "explain": "recon.hook.explain:explain",
+    "compliance_report": "recon.audit.compliance:compliance",
+    "explain": "recon.recovery.explain:explain",
     "foreach_batch": "recon.hook:foreach_batch",
     "load_project": "recon.project:load",
     "open_ledger": "recon.ledger:open_ledger",
     "read_batches": "recon.sinks.files:read_batches",
     "release": "recon.quarantine.release:release",
-    "run_audit": "recon.audit:audit",
-    "starting_offsets": "recon.hook:starting_offsets",
+    "run_audit": "recon.audit.run:audit",
+    "starting_offsets": "recon.recovery.starting_offsets:starting_offsets",
 }
 
 

@@ -87,10 +87,10 @@ setup_databases() {
 
 setup_jars() {
   local stamp=.venv/.jars want
-  want=$(cat constraints.txt recon/local/databases.py | cksum)
+  want=$(cat constraints.txt tests/support/drivers.py | cksum)
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then return; fi
   say "fetching the jars of Kafka, Delta, Spark's Kafka connector and JDBC drivers"
-  .venv/bin/python scripts/warm.py
+  .venv/bin/python -m scripts.warm
   printf '%s\n' "$want" >"$stamp"
 }
 

@@ -3,9 +3,9 @@
 import sys
 
 from recon.errors import ReconError
-from recon.local.databases import JDBC_DRIVERS
 from recon.local.jars import kafka_jars
 from recon.local.spark import spark_session
+from tests.support.drivers import JDBC_DRIVERS
 
 
 def main() -> None:

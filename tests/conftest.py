@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from recon.local.kafka import LocalKafka
-    from recon.local.mariadb import LocalMariaDB
-    from recon.local.postgres import LocalPostgres
+    from tests.support.mariadb import LocalMariaDB
+    from tests.support.postgres import LocalPostgres
 
 _HERE = Path(__file__).parent
 # A folder's tests carry its marker, and a fixture's tests the fixture's.
@@ -72,7 +72,7 @@ def topic(kafka: LocalKafka) -> Iterator[Callable[..., str]]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[LocalPostgres]:
     """One real PostgreSQL server for the whole run. Do not stop it: start your own."""
-    from recon.local.postgres import LocalPostgres, find_postgres
+    from tests.support.postgres import LocalPostgres, find_postgres
 
     _or_skip(find_postgres)
     with LocalPostgres() as server:
@@ -82,7 +82,7 @@ def postgres() -> Iterator[LocalPostgres]:
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[LocalMariaDB]:
     """One real MariaDB server for the whole run. Do not stop it: start your own."""
-    from recon.local.mariadb import LocalMariaDB, find_mariadb
+    from tests.support.mariadb import LocalMariaDB, find_mariadb
 
     _or_skip(find_mariadb)
     with LocalMariaDB() as server:
@@ -99,8 +99,8 @@ def _or_skip(find: Callable[[], Path]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One real session for the whole run, with Delta, the Kafka connector and the JDBC drivers."""
-    from recon.local.databases import JDBC_DRIVERS
     from recon.local.spark import spark_session
+    from tests.support.drivers import JDBC_DRIVERS
 
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = spark_session(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from recon.model import Verdict, Witnesses
-from recon.offsets import Spans
+from recon.model.offsets import Spans
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -7,7 +7,6 @@ their names, types and defaults are read from the class, nothing is said twice.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections import Counter
@@ -22,56 +21,57 @@ from typing import Any, cast
 from recon.checks import threshold
 from recon.checks.base import Check, QueryCheck
 from recon.checks.bound import Bound
-from recon.checks.sql import SqlTest
+from recon.checks.data.sql import SqlTest
 from recon.errors import ConfigError, ReconError
 from recon.project import CheckSpec, Pipeline, Project, Sink
-from recon.sql_tests import MODEL, Generic, SqlTests
+from recon.project.sql_tests import MODEL, Generic, SqlTests
+from recon.text import did_you_mean
 
 REGISTRY: dict[str, str] = {
-    "not_null": "recon.checks.rows:NotNull",
-    "accepted_values": "recon.checks.rows:AcceptedValues",
-    "not_empty_string": "recon.checks.rows:NotEmptyString",
-    "accepted_range": "recon.checks.rows:AcceptedRange",
-    "matches_regex": "recon.checks.rows:MatchesRegex",
-    "expression_is_true": "recon.checks.rows:ExpressionIsTrue",
-    "row_count": "recon.checks.columns:RowCount",
-    "not_null_proportion": "recon.checks.columns:NotNullProportion",
-    "not_constant": "recon.checks.columns:NotConstant",
-    "at_least_one": "recon.checks.columns:AtLeastOne",
-    "column_mean": "recon.checks.columns:ColumnMean",
-    "column_min": "recon.checks.columns:ColumnMin",
-    "column_max": "recon.checks.columns:ColumnMax",
-    "column_sum": "recon.checks.columns:ColumnSum",
-    "column_stddev": "recon.checks.columns:ColumnStddev",
-    "column_quantile": "recon.checks.columns:ColumnQuantile",
-    "freshness": "recon.checks.times:Freshness",
-    "recency": "recon.checks.times:Recency",
-    "volume_anomaly": "recon.checks.anomaly:VolumeAnomaly",
-    "metric_anomaly": "recon.checks.anomaly:MetricAnomaly",
-    "schema_contract": "recon.checks.schema:SchemaContract",
-    "unique": "recon.checks.keys:Unique",
-    "unique_combination_of_columns": "recon.checks.keys:UniqueCombinationOfColumns",
-    "expectation_suite": "recon.checks.gx:ExpectationSuite",
-    "relationships": "recon.checks.relations:Relationships",
-    "relationships_where": "recon.checks.relations:RelationshipsWhere",
-    "cardinality_equality": "recon.checks.relations:CardinalityEquality",
-    "equal_rowcount": "recon.checks.relations:EqualRowcount",
-    "fewer_rows_than": "recon.checks.relations:FewerRowsThan",
-    "equality": "recon.checks.relations:Equality",
-    "compare": "recon.checks.compare:Compare",
-    "sequential_values": "recon.checks.order:SequentialValues",
-    "mutually_exclusive_ranges": "recon.checks.order:MutuallyExclusiveRanges",
-    "offset_continuity": "recon.checks.offset_continuity:OffsetContinuity",
-    "kafka_end_offsets": "recon.checks.kafka_end_offsets:KafkaEndOffsets",
-    "checkpoint_commits": "recon.checks.checkpoint_commits:CheckpointCommits",
-    "sink_commits": "recon.checks.sink_commits:SinkCommits",
-    "delta_history": "recon.checks.delta_history:DeltaHistory",
-    "ledger_integrity": "recon.checks.ledger_integrity:LedgerIntegrity",
-    "source_rows": "recon.checks.source_rows:SourceRows",
-    "atomicity": "recon.checks.atomicity:Atomicity",
-    "throughput": "recon.checks.progress:Throughput",
-    "lag_trend": "recon.checks.progress:LagTrend",
-    "state_growth": "recon.checks.progress:StateGrowth",
+    "not_null": "recon.checks.data.rows:NotNull",
+    "accepted_values": "recon.checks.data.rows:AcceptedValues",
+    "not_empty_string": "recon.checks.data.rows:NotEmptyString",
+    "accepted_range": "recon.checks.data.rows:AcceptedRange",
+    "matches_regex": "recon.checks.data.rows:MatchesRegex",
+    "expression_is_true": "recon.checks.data.rows:ExpressionIsTrue",
+    "row_count": "recon.checks.data.statistics:RowCount",
+    "not_null_proportion": "recon.checks.data.statistics:NotNullProportion",
+    "not_constant": "recon.checks.data.statistics:NotConstant",
+    "at_least_one": "recon.checks.data.statistics:AtLeastOne",
+    "column_mean": "recon.checks.data.statistics:ColumnMean",
+    "column_min": "recon.checks.data.statistics:ColumnMin",
+    "column_max": "recon.checks.data.statistics:ColumnMax",
+    "column_sum": "recon.checks.data.statistics:ColumnSum",
+    "column_stddev": "recon.checks.data.statistics:ColumnStddev",
+    "column_quantile": "recon.checks.data.statistics:ColumnQuantile",
+    "freshness": "recon.checks.data.freshness:Freshness",
+    "recency": "recon.checks.data.freshness:Recency",
+    "volume_anomaly": "recon.checks.data.anomaly:VolumeAnomaly",
+    "metric_anomaly": "recon.checks.data.anomaly:MetricAnomaly",
+    "schema_contract": "recon.checks.data.schema:SchemaContract",
+    "unique": "recon.checks.data.keys:Unique",
+    "unique_combination_of_columns": "recon.checks.data.keys:UniqueCombinationOfColumns",
+    "expectation_suite": "recon.checks.data.gx:ExpectationSuite",
+    "relationships": "recon.checks.data.relations:Relationships",
+    "relationships_where": "recon.checks.data.relations:RelationshipsWhere",
+    "cardinality_equality": "recon.checks.data.relations:CardinalityEquality",
+    "equal_rowcount": "recon.checks.data.relations:EqualRowcount",
+    "fewer_rows_than": "recon.checks.data.relations:FewerRowsThan",
+    "equality": "recon.checks.data.relations:Equality",
+    "compare": "recon.checks.data.compare:Compare",
+    "sequential_values": "recon.checks.data.order:SequentialValues",
+    "mutually_exclusive_ranges": "recon.checks.data.order:MutuallyExclusiveRanges",
+    "offset_continuity": "recon.checks.evidence.offset_continuity:OffsetContinuity",
+    "kafka_end_offsets": "recon.checks.evidence.kafka_end_offsets:KafkaEndOffsets",
+    "checkpoint_commits": "recon.checks.evidence.checkpoint_commits:CheckpointCommits",
+    "sink_commits": "recon.checks.evidence.sink_commits:SinkCommits",
+    "delta_history": "recon.checks.evidence.delta_history:DeltaHistory",
+    "ledger_integrity": "recon.checks.evidence.ledger_integrity:LedgerIntegrity",
+    "source_rows": "recon.checks.evidence.source_rows.check:SourceRows",
+    "atomicity": "recon.checks.evidence.atomicity:Atomicity",
+    "throughput": "recon.checks.evidence.progress:Throughput",
+    "lag_trend": "recon.checks.evidence.progress:LagTrend",
+    "state_growth": "recon.checks.evidence.progress:StateGrowth",
 }
 
 # Bound for every sink whether listed or not: every other evidence check trusts the ledger it looks at.
@@ -151,20 +151,7 @@ def check_class(name: str, more: Iterable[str] = ()) -> type[Check]:
             raise ConfigError(f"check {name!r} of {entry.value} cannot be loaded: {error}") from error
     if name in _OWN:
         return _OWN[name]
-    raise ConfigError(f"there is no check {name!r}{nearest(name, [*names(), *more])}")
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or the names there are when none is near.
-
-    >>> nearest("not_nul", ["not_null", "unique"])
-    "; did you mean 'not_null'?"
-    """
-    there = sorted(names)
-    close = difflib.get_close_matches(name, there, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; there is {', '.join(there)}" if there else ""
+    raise ConfigError(f"there is no check {name!r}{did_you_mean(name, sorted([*names(), *more]))}")
 
 
 def build(spec: CheckSpec, where_it_stands: str) -> Check:
@@ -243,7 +230,7 @@ def _arguments(spec: CheckSpec, taken: Mapping[str, bool]) -> dict[str, Any]:
         if name not in taken:
             if not taken:
                 raise ConfigError(f"{spec.test} takes no arguments, and was given {name!r}")
-            raise ConfigError(f"{spec.test} has no argument {name!r}{nearest(name, taken)}")
+            raise ConfigError(f"{spec.test} has no argument {name!r}{did_you_mean(name, taken)}")
     for name, required in taken.items():
         if required and name not in arguments:
             hint = ": list it below a column, or give the argument" if name == "column_name" else ""
@@ -320,11 +307,11 @@ def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
     """
     pipelines = {p.name: p for p in project.pipelines}
     if pipeline not in pipelines:
-        raise ConfigError(f"project {project.name} has no pipeline {pipeline!r}{nearest(pipeline, pipelines)}")
+        raise ConfigError(f"project {project.name} has no pipeline {pipeline!r}{did_you_mean(pipeline, pipelines)}")
     of = pipelines[pipeline]
     sinks = {s.name: s for s in of.sinks}
     if sink not in sinks:
-        raise ConfigError(f"pipeline {pipeline} has no sink {sink!r}{nearest(sink, sinks)}")
+        raise ConfigError(f"pipeline {pipeline} has no sink {sink!r}{did_you_mean(sink, sinks)}")
     place = f"pipeline {pipeline}, sink {sink}, post_batch"
     for spec in sinks[sink].post_batch:
         if known(spec.test) and scope_of(spec.test) != "table":
@@ -386,7 +373,7 @@ def _singular(project: Project) -> Iterator[_Wanted]:
         sinks = (_sink_of(project, reference, test.file) for reference in rendered.references)
         first = next((sink for sink in sinks if sink), None)
         if first is None:
-            known_sinks = nearest("", [s.name for p in project.pipelines for s in p.sinks])
+            known_sinks = did_you_mean("", [s.name for p in project.pipelines for s in p.sinks])
             raise ConfigError(
                 f"{test.file} refers to {', '.join(rendered.references) or 'nothing'} and to no sink, whose test it "
                 f"would be; write ref('name') of a sink{known_sinks}"

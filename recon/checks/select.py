@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 from recon.checks.bound import Bound
-from recon.checks.registry import nearest
 from recon.errors import ConfigError
 from recon.model import Status
+from recon.text import did_you_mean
 
 LastRun = Mapping[str, str]
 
@@ -58,7 +58,7 @@ def unmatched(bounds: Sequence[Bound], selectors: Sequence[str], last: LastRun |
     """One sentence for each selector that no check meets; as in dbt, a warning rather than an error."""
     names = [b.name for b in bounds]
     return [
-        f"selector {s!r} matches no check{'' if ':' in s else nearest(s, names) if names else ''}"
+        f"selector {s!r} matches no check{'' if ':' in s else did_you_mean(s, names) if names else ''}"
         for s in _selectors(selectors)
         if not any(_meets(b, s, last) for b in bounds)
     ]
@@ -92,7 +92,7 @@ def _terms(bound: Bound, selector: str, last: LastRun | None) -> list[tuple[Sequ
             terms.append((_METHODS[method](bound), value))
         else:
             known = [*_METHODS, _RESULT, "config.severity"]
-            raise ConfigError(f"selector {term!r} has an unknown method{nearest(method, known)}")
+            raise ConfigError(f"selector {term!r} has an unknown method{did_you_mean(method, known)}")
     return terms
 
 
@@ -106,7 +106,7 @@ def _result(bound: Bound, term: str, value: str, last: LastRun | None) -> Sequen
     """The check's status in the last run; none for a check that was not in it."""
     statuses = get_args(Status)
     if not any(fnmatchcase(status, value) for status in statuses):
-        raise ConfigError(f"selector {term!r} names no status{nearest(value, statuses)}")
+        raise ConfigError(f"selector {term!r} names no status{did_you_mean(value, statuses)}")
     if last is None:
         raise ConfigError(
             f"selector {term!r} asks for the last run, and there is no run_results.json in the target folder; "
@@ -120,7 +120,7 @@ def _config(bound: Bound, path: str, term: str) -> Sequence[str]:
     at: Any = bound.config.model_dump()
     key, *below = path.split(".")
     if key not in at:
-        raise ConfigError(f"selector {term!r} names an unknown config{nearest(key, at)}")
+        raise ConfigError(f"selector {term!r} names an unknown config{did_you_mean(key, at)}")
     at = at[key]
     for part in below:
         at = at.get(part) if isinstance(at, dict) else None

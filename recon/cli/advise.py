@@ -14,7 +14,7 @@ from recon.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recon.advise import Advice
+    from recon.streams.advise import Advice
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNITS = {"ms": "milliseconds", "s": "seconds", None: "seconds", "m": "minutes", "h": "hours"}
@@ -45,7 +45,7 @@ def advise(
     target = _length(target_batch_time)
     session.check_names(pipeline, None)
 
-    from recon.advise import advise as advised
+    from recon.streams.advise import advise as advised
 
     found = advised(session.project(), pipeline, target=target, cores=cores)
     if output == "json":

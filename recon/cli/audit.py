@@ -97,7 +97,7 @@ def retry(
     last = _last_run(session, target_path)
     session.with_variables(last.args.get("vars") or {})
 
-    from recon.audit import history_of, retried
+    from recon.audit.run import history_of, retried
     from recon.checks.registry import bind
 
     wanted = retried(last)
@@ -129,7 +129,7 @@ def _run(session: Session, target: Path, **options: Any) -> None:
     """Audits, tells the console, writes the files and ends with the exit code."""
     project = session.project()
 
-    from recon.audit import audit as run_audit
+    from recon.audit.run import audit as run_audit
     from recon.model import CheckResult
     from recon.reports import html, run_results
     from recon.reports.console import Console
@@ -276,7 +276,7 @@ def compliance(
     project = session.project()
     page = (output or session.target(None) / f"compliance.{format}").absolute()
 
-    from recon.compliance import compliance as gather
+    from recon.audit.compliance import compliance as gather
     from recon.reports import compliance as drawn
     from recon.reports.run_results import write_text
 

@@ -46,8 +46,8 @@ def compare(
 
     from recon.comparison import compare as compared
     from recon.comparison import text
-    from recon.session import session as spark_session
-    from recon.tables import ProjectTables
+    from recon.sinks.catalog import ProjectTables
+    from recon.spark.session import session as spark_session
 
     tables = ProjectTables(project, spark_session(project))
     found = compared(

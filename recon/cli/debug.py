@@ -90,7 +90,7 @@ def _package(name: str, supported: tuple[str, ...] = ()) -> str:
 
 def _config(session: Session) -> str:
     from recon.checks.registry import bind
-    from recon.reports.words import plural
+    from recon.text import plural
 
     project = session.project()
     what = f"{plural(len(project.pipelines), 'pipeline')}, {plural(len(bind(project)), 'check')}"
@@ -109,9 +109,9 @@ def _checkpoint(project: Project, pipeline: Pipeline) -> str:
 def _table(project: Project, pipeline: Pipeline, sink: Sink) -> str:
     from recon.evidence import delta_log
     from recon.ledger.ledger import utc_now
-    from recon.reports.words import plural
     from recon.sinks import open_sink
     from recon.storage import Storage
+    from recon.text import plural
 
     where = project.location(sink)
     if not sink.is_delta:

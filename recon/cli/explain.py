@@ -9,7 +9,7 @@ import typer
 from recon.cli.shared import OutputOption, Session, command, print_json, print_table
 
 if TYPE_CHECKING:
-    from recon.hook.explain import Explanation
+    from recon.recovery.explain import Explanation
 
 _MOST = 20  # ranges listed one by one where all of them are held
 
@@ -32,7 +32,7 @@ def explain(
     """
     session.check_names(pipeline, None)
 
-    from recon.hook.explain import explain as explained
+    from recon.recovery.explain import explain as explained
 
     found = explained(session.project(), pipeline, batch)
     if output == "json":

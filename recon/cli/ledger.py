@@ -65,7 +65,7 @@ def offsets(
     session.check_names(pipeline, sink)
     project = session.project()
 
-    from recon.hook import starting_offsets
+    from recon.recovery.starting_offsets import starting_offsets
 
     typer.echo(starting_offsets(project, pipeline, sink))
 
@@ -145,7 +145,7 @@ def rebuild(
     """
     session.check_names(pipeline, sink)
 
-    from recon.recovery import rebuild as restore
+    from recon.recovery.rebuild import rebuild as restore
 
     restored = restore(session.project(), pipeline, sink)
     if output == "json":

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 import typer
 
 from recon.errors import ConfigError, ReconError
+from recon.text import first_line
 
 if TYPE_CHECKING:
     from recon.project import Project
@@ -121,16 +122,18 @@ class Session:
         Raises:
             ConfigError: it names the nearest.
         """
-        from recon.complaint import meant
+        from recon.text import did_you_mean
 
         pipelines = [p for p in self.project().pipelines if pipeline in (None, p.name)]
         names = [p.name for p in self.project().pipelines]
         if not pipelines:
-            raise ConfigError(f"there is no pipeline '{pipeline}' in recon.yml{meant(str(pipeline), names, 'it has')}")
+            raise ConfigError(
+                f"there is no pipeline '{pipeline}' in recon.yml{did_you_mean(str(pipeline), names, 'it has:')}"
+            )
         sinks = list(dict.fromkeys(s.name for p in pipelines for s in p.sinks))
         if sink is not None and sink not in sinks:
             where = f"pipeline '{pipeline}'" if pipeline else "recon.yml"
-            raise ConfigError(f"there is no sink '{sink}' in {where}{meant(sink, sinks, 'it has')}")
+            raise ConfigError(f"there is no sink '{sink}' in {where}{did_you_mean(sink, sinks, 'it has:')}")
 
     def mask(self, text: str) -> str:
         """The text without the project's secrets."""
@@ -155,7 +158,7 @@ class Session:
             raise typer.Exit(2) from None
         except Exception as error:
             hint = "" if self.debug else "; run it again with --debug for the traceback"
-            told = _first_line(error)
+            told = first_line(error) if str(error).strip() else ""
             self._complain(f"unexpected {type(error).__name__}{f': {told}' if told else ''}{hint}")
             raise typer.Exit(2) from None
 
@@ -291,7 +294,3 @@ def _mapping(text: str | None) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError("--vars must be a mapping in YAML or JSON, such as '{day: 2026-11-01, team: payments}'")
     return {str(key): value for key, value in found.items()}
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

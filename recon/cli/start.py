@@ -86,7 +86,7 @@ def demo(
 
     All parts are real and run on this machine.
     """
-    from recon.local.demo import run
+    from recon.demo.run import run
 
     raise typer.Exit(run(directory.absolute(), keep_broker))
 

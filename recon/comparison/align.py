@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recon.comparison.result import SchemaDifference
 from recon.errors import ConfigError
+from recon.text import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -131,7 +131,7 @@ def _named(name: str, names: Sequence[str], exact_only: bool = False) -> str | N
 def _find(name: str, names: Mapping[str, DataType], table: str, option: str) -> str:
     found = _named(name, list(names))
     if found is None:
-        raise ConfigError(f"{option} names {name!r}, which {table} does not have{_nearest(name, names)}")
+        raise ConfigError(f"{option} names {name!r}, which {table} does not have{did_you_mean(name, names, 'it has')}")
     return found
 
 
@@ -153,17 +153,12 @@ def _excluded(
     for name in exclude:
         ours, theirs = _named(name, list(lefts)), _named(name, list(rights))
         if ours is None and theirs is None:
-            near = _nearest(name, [*lefts, *rights])
+            near = did_you_mean(name, [*lefts, *rights], "they have")
             raise ConfigError(f"exclude names {name!r}, which neither {tables[0]} nor {tables[1]} has{near}")
         if ours is not None:
             yield ours
         elif theirs is not None:
             yield back.get(theirs, theirs)
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), 1)
-    return f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(names) or 'no column'}"
 
 
 def _pair(

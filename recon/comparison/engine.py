@@ -21,6 +21,7 @@ from recon.comparison.result import ColumnDifference, Comparison, RowDifference
 from recon.comparison.tolerance import Tolerance
 from recon.comparison.values import allowed, distance, hashable, shown, tolerated
 from recon.errors import ConfigError, EvidenceError
+from recon.spark.errors import spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -97,7 +98,7 @@ def compare(
         raise
     except Exception as error:
         raise EvidenceError(
-            f"the rows of {left_name} and {right_name} cannot be compared: {_first_line(error)}"
+            f"the rows of {left_name} and {right_name} cannot be compared: {spark_error(error)}"
         ) from error
     if swept.buckets and not (found.total or found.tolerated):
         raise EvidenceError(
@@ -156,7 +157,7 @@ def _side(table: DataFrame, alignment: Alignment, where: str | None, name: str, 
             table = table.where(F.expr(where))
             _ = table.schema  # resolved and typed; no job runs
         except Exception as error:
-            raise ConfigError(f"where {where!r} is no condition on {name}: {_first_line(error)}") from error
+            raise ConfigError(f"where {where!r} is no condition on {name}: {spark_error(error)}") from error
     types = {field.name: field.dataType for field in table.schema.fields}
 
     def aligned(pair: Pair, as_: str) -> Column:
@@ -169,7 +170,7 @@ def _side(table: DataFrame, alignment: Alignment, where: str | None, name: str, 
             *(aligned(p, f"v{i}") for i, p in enumerate(alignment.columns)),
         )
     except Exception as error:
-        raise ConfigError(f"the columns of {name} cannot be compared: {_first_line(error)}") from error
+        raise ConfigError(f"the columns of {name} cannot be compared: {spark_error(error)}") from error
 
 
 def _quoted(name: str) -> str:
@@ -493,12 +494,6 @@ def _only(column: str, row: RowDifference) -> RowDifference:
 def _finite(value: Any) -> float | None:
     number = None if value is None else float(value)
     return number if number is not None and math.isfinite(number) else None
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
-    told = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return (told or [type(error).__name__])[0][:400]
 
 
 __all__ = ["BUCKETS", "SAMPLES", "compare"]

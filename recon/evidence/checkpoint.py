@@ -28,7 +28,7 @@ from typing import Any
 
 from recon.errors import EvidenceError
 from recon.model import CheckpointBatch, CheckpointWitness
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.storage import Storage
 
 # topic → partition → offset, as Kafka's source writes it

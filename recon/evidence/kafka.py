@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon.errors import ConfigError, EvidenceError
 from recon.model import KafkaPartition, KafkaTopic, KafkaWitness, ProbeAnswer
-from recon.offsets import Span, Spans
+from recon.model.offsets import Span, Spans
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from recon.errors import EvidenceError
 from recon.model import RowGroup, RowsWitness
-from recon.offsets import Spans
+from recon.model.offsets import Spans
+from recon.spark.errors import spark_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +70,7 @@ def read(
     except EvidenceError:
         raise
     except Exception as error:
-        raise EvidenceError(f"the rows of {name} cannot be read: {_first_line(error)}") from error
+        raise EvidenceError(f"the rows of {name} cannot be read: {spark_error(error)}") from error
 
 
 def _open(spark: SparkSession, table: str | DataFrame, version: int | None) -> DataFrame:
@@ -223,9 +224,3 @@ def _runs(bits: int) -> Iterable[tuple[int, int]]:
         left >>= ones
         yield at + zeros, at + zeros + ones
         at += zeros + ones
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
-    told = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return (told or [type(error).__name__])[0][:400]

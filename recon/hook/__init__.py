@@ -6,10 +6,9 @@ checkpoint goes on.
 
 from __future__ import annotations
 
-from recon.hook.batch import ForeachBatch
-from recon.hook.door import foreach_batch
-from recon.hook.offsets import starting_offsets
-from recon.hook.routed import RoutedForeachBatch
+from recon.hook.foreach_batch import foreach_batch
+from recon.hook.routes import RoutedForeachBatch
+from recon.hook.writer import ForeachBatch
 from recon.sinks import find_sink
 
-__all__ = ["ForeachBatch", "RoutedForeachBatch", "find_sink", "foreach_batch", "starting_offsets"]
+__all__ = ["ForeachBatch", "RoutedForeachBatch", "find_sink", "foreach_batch"]

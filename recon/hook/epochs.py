@@ -15,7 +15,7 @@ from datetime import timedelta
 from recon.errors import NewEpochError, SinkError
 from recon.ledger import Ledger, coverage
 from recon.model import LedgerEntry, RangeTable, offsets_text
-from recon.offsets import OffsetSpan, Spans
+from recon.model.offsets import OffsetSpan, Spans
 from recon.project import Sink
 
 log = logging.getLogger("recon")

@@ -14,7 +14,7 @@ from typing import Any
 
 from recon.errors import EvidenceError
 from recon.model import DeltaCommit, DeltaWitness, ReconStamp
-from recon.offsets import Spans
+from recon.model.offsets import Spans
 
 # They move rows between files, or remove files that no version since needs, and leave every row as it is.
 _HARMLESS = ("OPTIMIZE", "VACUUM START", "VACUUM END")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon.checks.base import KeyCheck, Measure, RowCheck
 from recon.checks.bound import Bound
-from recon.checks.parts import count_keys
+from recon.checks.engine.groupings import count_keys
 from recon.errors import LedgerError
 from recon.incremental.changes import Distrust, News, Position
 from recon.incremental.merge import Merge, folded, grown

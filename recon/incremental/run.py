@@ -10,11 +10,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from recon.checks import runner
 from recon.checks.bound import Bound
-from recon.checks.context import ScanContext
-from recon.checks.parts import spark_says
-from recon.checks.scan import TableMeasurement
+from recon.checks.engine import runner
+from recon.checks.engine.context import ScanContext
+from recon.checks.engine.executor import reason_of
+from recon.checks.engine.scan import TableMeasurement
 from recon.errors import LedgerError, ReconError
 from recon.evidence import delta_log
 from recon.incremental.changes import Distrust, News, Position, position_at, require_partitions, since
@@ -26,6 +26,7 @@ from recon.ledger.state import Document, keep, newest, open_state
 from recon.ledger.store import Filter
 from recon.model import CheckResult, DeltaWitness, Unavailable
 from recon.project import Pipeline, Project, Sink
+from recon.spark.errors import spark_error
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def results(
     try:
         table = run.table
     except Exception as error:  # AnalysisException and whatever the filesystem raises
-        gone = Unavailable("rows", f"table {place.target} cannot be read: {runner.reason_of(error)}")
+        gone = Unavailable("rows", f"table {place.target} cannot be read: {reason_of(error)}")
         yield from (runner.without_answer(bound, gone, clock) for bound in bounds)
         return
     try:
@@ -277,7 +278,7 @@ class _Run:
                     files.append(file)
             return self._rows_of(files, table) if files else table.limit(0)
         except Exception as error:  # such as files that an OPTIMIZE replaced and a VACUUM removed
-            why = f"the files of new micro-batches cannot be read: {spark_says(error)}"
+            why = f"the files of new micro-batches cannot be read: {spark_error(error)}"
             self._because |= {name: why for name, plan in growing.items() if plan.news == news}
             return None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from recon.ledger import arrow
 from recon.ledger.chain import seal
 from recon.model import EntryHead, LedgerEntry, LedgerSlice, RangeTable, sort_key
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from recon.model import RangeTable
-from recon.offsets import OffsetSpan, Spans
+from recon.model.offsets import OffsetSpan, Spans
 
 Key = tuple[str, str | None, int]
 

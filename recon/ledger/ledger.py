@@ -18,7 +18,7 @@ from recon.ledger.chain import GENESIS, link
 from recon.ledger.results import RESULTS_TIME, results_schema
 from recon.ledger.store import ChainMoved, Filter, Store, open_store
 from recon.model import Finding, LedgerEntry, LedgerSlice, Unavailable, Witnesses
-from recon.offsets import Spans
+from recon.model.offsets import Spans
 from recon.project import Project, Sink, as_project
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class Ledger:
 
 def integrity(chain: LedgerSlice) -> list[Finding]:
     """What `ledger_integrity` finds in a slice of a chain."""
-    from recon.checks.ledger_integrity import LedgerIntegrity
+    from recon.checks.evidence.ledger_integrity import LedgerIntegrity
 
     now = utc_now()
     unread = Unavailable("", "not asked for")

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from recon.local.java import java_home
-from recon.session import DELTA_CONF, SCALA, delta_package
+from recon.spark.session import DELTA_CONF, SCALA, delta_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

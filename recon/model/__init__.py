@@ -1,27 +1,6 @@
 """Plain, frozen values that travel between the rooms: entries, witnesses, findings, results. No I/O."""
 
-from recon.model.ledger import RELEASES, EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
-from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
-from recon.model.stamp import dump_stamp, offsets_text, parse_offsets, parse_stamp, same_ranges, sort_key
-from recon.model.verdict import (
-    LEVELS,
-    RUNNING,
-    Answer,
-    BatchPoint,
-    CheckResult,
-    Code,
-    CoverageCell,
-    Finding,
-    Level,
-    PartitionFacts,
-    PipelineFacts,
-    RunResult,
-    SinkFacts,
-    Status,
-    Verdict,
-    plain,
-)
-from recon.model.witness import (
+from recon.model.evidence import (
     CheckpointBatch,
     CheckpointWitness,
     DeltaCommit,
@@ -39,6 +18,27 @@ from recon.model.witness import (
     Unavailable,
     Witnesses,
 )
+from recon.model.ledger import RELEASES, EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
+from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
+from recon.model.result import (
+    LEVELS,
+    RUNNING,
+    Answer,
+    BatchPoint,
+    CheckResult,
+    Code,
+    CoverageCell,
+    Finding,
+    Level,
+    PartitionFacts,
+    PipelineFacts,
+    RunResult,
+    SinkFacts,
+    Status,
+    Verdict,
+    plain,
+)
+from recon.model.wire.stamp import dump_stamp, offsets_text, parse_offsets, parse_stamp, same_ranges, sort_key
 
 __all__ = [
     "LEVELS",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from recon.model.verdict import Answer, Finding, Level
+from recon.model.result import Answer, Finding, Level
 
 
 @dataclass(frozen=True, kw_only=True)

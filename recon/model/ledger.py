@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Literal
 
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 
 if TYPE_CHECKING:
     import numpy as np

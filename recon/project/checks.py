@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from recon.complaint import Problem, meant
 from recon.errors import ConfigError
-from recon.project.words import Strict, one_tag
+from recon.project.fields import Strict, one_tag
+from recon.project.messages import Problem
+from recon.text import did_you_mean, nearest
 
 
 class CheckConfig(Strict):
@@ -145,7 +145,9 @@ def config_of(given: Mapping[str, Any]) -> CheckConfig:
         first = error.errors(include_url=False)[0]
         key = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
-            raise ConfigError(f"config has no key {key!r}{meant(key, list(CheckConfig.model_fields))}") from None
+            raise ConfigError(
+                f"config has no key {key!r}{did_you_mean(key, list(CheckConfig.model_fields), 'known keys:')}"
+            ) from None
         raise ConfigError(f"config's {key!r} cannot be {first['input']!r}: {first['msg'].lower()}") from None
 
 
@@ -188,8 +190,12 @@ def _check_body(test: str, body: dict[str, Any]) -> dict[str, Any]:
                 raise Problem(f"'{key}' is given twice for {test}; keep the one in config", key, whole=True)
             config[target] = value
         elif nested:
-            raise Problem(f"unknown key '{key}' in {test}{meant(key, [*_BODY_KEYS, *_CONFIG_KEYS])}", key, whole=True)
-        elif near := difflib.get_close_matches(key, [*_BODY_KEYS, *_CONFIG_KEYS], 1, 0.85):
+            raise Problem(
+                f"unknown key '{key}' in {test}{did_you_mean(key, [*_BODY_KEYS, *_CONFIG_KEYS], 'known keys:')}",
+                key,
+                whole=True,
+            )
+        elif near := nearest(key, [*_BODY_KEYS, *_CONFIG_KEYS], 0.85):
             raise Problem(f"unknown key '{key}' in {test}; did you mean '{near[0]}'?", key, whole=True)
         else:
             arguments[key] = value  # dbt's older form: arguments directly below the name

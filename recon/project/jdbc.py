@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from recon.complaint import Problem
+from recon.project.messages import Problem
 
 PORTS: Mapping[str, int] = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "sqlserver": 1433}
 _URL = re.compile(r"jdbc:(?P<product>[a-z]+)://(?P<hosts>[^/;?]+)(?:/(?P<name>[^?;]*))?(?P<rest>[?;].*)?", re.DOTALL)

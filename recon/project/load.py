@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from recon.complaint import Problem, complaint, unknown_key
-from recon.document import Document, Located, read
 from recon.errors import ConfigError
 from recon.project.checks import check_item
+from recon.project.messages import Problem, complaint, unknown_key
 from recon.project.model import Project
+from recon.project.yaml import Document, Located, read
 
 FILE_NAME = "recon.yml"
 

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from recon.complaint import Problem, meant
-from recon.document import hide
 from recon.errors import ConfigError
 from recon.project.checks import CheckConfig, Tested, config_of, over, tests_over
+from recon.project.fields import Name, Strict, Texts, refuse_doubles
+from recon.project.messages import Problem
 from recon.project.sinks import AnySink, Sink, refuse_unknown_kinds
-from recon.project.words import Name, Strict, Texts, refuse_doubles
-from recon.sql_tests import SqlTests
+from recon.project.sql_tests import SqlTests
+from recon.project.yaml import hide
+from recon.text import did_you_mean
 
 
 class Table(Strict):
@@ -95,7 +96,7 @@ class Pipeline(Tested):
             if name not in names:
                 raise Problem(
                     f"routes of pipeline '{self.name}' lead to sink '{name}', which it does not have"
-                    f"{meant(name, names, 'it has')}",
+                    f"{did_you_mean(name, names, 'it has:')}",
                     "routes",
                     whole=True,
                 )

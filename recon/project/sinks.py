@@ -14,10 +14,11 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from recon.complaint import Problem, meant
 from recon.project.checks import CheckConfig, CheckSpec, Column, Tested
+from recon.project.fields import Name, Strict, Texts, one_tag, refuse_doubles
 from recon.project.jdbc import parse_url
-from recon.project.words import Name, Strict, Texts, one_tag, refuse_doubles
+from recon.project.messages import Problem
+from recon.text import did_you_mean
 
 Label = Literal["exactly-once", "exactly-once within one checkpoint", "at-least-once", "at-most-once", "of each route"]
 
@@ -281,7 +282,8 @@ class _Jdbc(Sink):
         for key in self.connection:
             if key not in known:
                 raise Problem(
-                    f"connection of sink '{self.name}' has no key '{key}'{meant(key, known)}; properties of the driver "
+                    f"connection of sink '{self.name}' has no key '{key}'"
+                    f"{did_you_mean(key, known, 'known keys:')}; properties of the driver "
                     "belong in options",
                     "connection",
                     key,
@@ -540,7 +542,7 @@ def refuse_unknown_kinds(sinks: Any) -> Any:
         kind = item.get("kind", "delta") if isinstance(item, Mapping) else "delta"
         if not isinstance(kind, str) or kind not in KINDS:
             known = " or ".join(f"'{name}'" for name in KINDS)
-            nearest = meant(str(kind), list(KINDS), listing="")
+            nearest = did_you_mean(str(kind), list(KINDS), "")
             raise Problem(
                 f"kind of sink {item.get('name', f'number {n + 1}')} must be {known}, found {kind!r}{nearest}",
                 n,

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from recon._version import __version__
 from recon.checks import registry
-from recon.checks.parts import spark_says
 from recon.errors import ConfigError, SinkError
 from recon.evidence import delta_log
 from recon.ledger import Ledger, open_ledger, quarantined
@@ -31,8 +30,9 @@ from recon.model import RELEASES, DeltaCommit, LedgerEntry, ReconStamp
 from recon.project import DeltaSink, Pipeline, Project, Sink, load
 from recon.quarantine.rows import Asked, RowChecks
 from recon.quarantine.table import ID, OWN, REASONS, RELEASE, QuarantineTable, open_quarantine
-from recon.session import session
 from recon.sinks import BatchSink, Landed, app_id, find_sink, open_sink
+from recon.spark.errors import spark_error
+from recon.spark.session import session
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class _Desk:
             _ = chosen.schema
         except Exception as error:
             raise ConfigError(
-                f"where {where!r} is no condition on the quarantined rows of {self.table.target}: {spark_says(error)}"
+                f"where {where!r} is no condition on the quarantined rows of {self.table.target}: {spark_error(error)}"
             ) from error
         return chosen
 
@@ -200,7 +200,7 @@ class _Desk:
             _ = done.schema
         except Exception as error:
             told = ", ".join(f"{column} = {expression}" for column, expression in repair.items())
-            raise ConfigError(f"the repair {told} cannot be applied: {spark_says(error)}") from error
+            raise ConfigError(f"the repair {told} cannot be applied: {spark_error(error)}") from error
         return done
 
     @cached_property
@@ -234,7 +234,7 @@ class _Desk:
             counted = judged.agg(F.count_if(~F.col("refused")), F.count_if("refused")).collect()[0]
         except Exception as error:
             raise ConfigError(
-                f"the quarantined rows of {self.table.target} cannot be repaired and checked: {spark_says(error)}"
+                f"the quarantined rows of {self.table.target} cannot be repaired and checked: {spark_error(error)}"
             ) from error
         return int(counted[0]), int(counted[1])
 
@@ -352,12 +352,12 @@ class _Desk:
                 commit = self._commit(claim) or self._give_back(claim)
             except Exception as again:
                 raise SinkError(
-                    f"{name}: the sink did not take the rows ({spark_says(error)}), and whether it has them cannot be "
-                    f"told ({spark_says(again)}); they stay claimed: run a release again"
+                    f"{name}: the sink did not take the rows ({spark_error(error)}), and whether it has them cannot be "
+                    f"told ({spark_error(again)}); they stay claimed: run a release again"
                 ) from error
             if commit is None:
                 raise SinkError(
-                    f"{name}: the sink did not take the rows: {spark_says(error)}; nothing was written and they wait "
+                    f"{name}: the sink did not take the rows: {spark_error(error)}; nothing was written and they wait "
                     "in quarantine again: release them with a repair that makes them fit"
                 ) from error
             return Landed(version=commit.version, rows=commit.rows_added)

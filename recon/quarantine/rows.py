@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from recon.checks.base import DataCheck, RowCheck
 from recon.checks.bound import Bound
-from recon.checks.runner import reason_of
+from recon.checks.engine.executor import reason_of
 from recon.checks.threshold import settle
 from recon.errors import ConfigError
 from recon.model import CheckResult, Verdict
-from recon.sinks.observed import ROWS
+from recon.spark.observation import ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -130,8 +130,8 @@ class Asked:
 
     def judge(self, counted: Mapping[str, Any], at: datetime, name: str) -> list[CheckResult]:
         """A result per check from its counts, `if_empty` and thresholds applied."""
-        from recon.checks.context import ScanContext
-        from recon.checks.parts import Slot, judged
+        from recon.checks.engine.context import ScanContext
+        from recon.checks.engine.executor import Slot, judged
 
         found = []
         for i, check in enumerate(self.checks):
@@ -201,7 +201,7 @@ def _analysed(whole: Asked, frame: DataFrame) -> Asked:
 def _fitted(bound: Bound, frame: DataFrame, name: str) -> _Fitted:
     from pyspark.sql import functions as F
 
-    from recon.checks.scan import fitted
+    from recon.checks.engine.scan import fitted
 
     found, where = fitted(bound, frame, name)
     check = cast(RowCheck, found)

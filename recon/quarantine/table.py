@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from recon.checks.parts import spark_says
 from recon.errors import ConfigError, SinkError
 from recon.evidence import delta_log
 from recon.ledger import quarantined
@@ -18,6 +17,7 @@ from recon.model import ReconStamp
 from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import Asked
 from recon.sinks import DeltaAppend, app_id
+from recon.spark.errors import spark_error
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -72,7 +72,7 @@ class QuarantineTable(DeltaAppend):
                 raise ConfigError(f"the rows have a column {taken[0]}, which recon writes itself")
             self.write(frame.filter(bad).withColumns(own), stamp)
         except Exception as error:
-            said = spark_says(error)
+            said = spark_error(error)
             raise SinkError(
                 f"pipeline {stamp.pipeline}, sink {stamp.sink}: the failing rows of micro-batch {stamp.batch_id} could "
                 f"not be put into the quarantine table {self.target}: {said}; its other rows are in the sink: "

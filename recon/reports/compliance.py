@@ -15,7 +15,8 @@ from recon.model.compliance import ComplianceReport, SinkCompliance
 from recon.reports import pages
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import write_bytes, write_text
-from recon.reports.words import plural, sink_name
+from recon.reports.words import sink_name
+from recon.text import plural
 
 
 def render_html(report: ComplianceReport) -> str:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING
 
 from recon.model import CheckResult, Level, PipelineFacts, RunResult
-from recon.reports.words import duration, located, one_line, plural
+from recon.reports.words import duration, located, one_line
+from recon.text import plural
 
 if TYPE_CHECKING:
     from types import TracebackType

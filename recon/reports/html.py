@@ -17,7 +17,8 @@ from recon.model import Answer, CheckResult, Code, Finding, Level, PipelineFacts
 from recon.reports import pages, picture
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import json_value, write_text
-from recon.reports.words import plural, sink_name
+from recon.reports.words import sink_name
+from recon.text import plural
 
 MAX_FINDINGS = 1500  # in the page; run_results.json holds all
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon.reports import words
+from recon.text import plural
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -58,7 +59,7 @@ def _environment(*, escape: bool) -> Environment:
     env.globals.update(
         offsets=words.offsets,
         period=words.period,
-        plural=words.plural,
+        plural=plural,
         sink_name=words.sink_name,
         topic_partition=words.topic_partition,
     )

@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 
 from recon.model import BatchPoint, CoverageCell, PartitionFacts, SinkFacts
-from recon.reports.words import number, offsets, plural, when
+from recon.reports.words import number, offsets, when
+from recon.text import plural
 
 # Worst first; the first three need somebody's attention, "in flight" is only not finished yet.
 STATES = ("lost", "gap", "overlap", "in flight", "covered")

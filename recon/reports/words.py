@@ -17,15 +17,6 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
 
 
-def plural(count: int, noun: str, many: str | None = None) -> str:
-    """A count with its noun.
-
-    >>> plural(1, "batch", "batches"), plural(12000, "row")
-    ('1 batch', '12,000 rows')
-    """
-    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
-
-
 def number(value: int | float | None) -> str:
     """A figure with thousands separators; an unknown one is said to be unknown, never 0."""
     if value is None:

@@ -8,17 +8,17 @@ from importlib import import_module
 from recon.errors import ConfigError
 from recon.project import Pipeline, Project, Sink
 from recon.sinks.base import BatchSink, Landed
-from recon.sinks.delta import DeltaAppend, app_id
+from recon.sinks.delta.append import DeltaAppend, app_id
 
 __all__ = ["BatchSink", "DeltaAppend", "Landed", "app_id", "find_pipeline", "find_sink", "open_sink"]
 
 # The writer of each kind: module and class, which has a class method `of(project, pipeline, sink)`.
 _WRITERS: Mapping[str, str] = {
-    "delta": "recon.sinks.delta:DeltaAppend",
-    "delta_merge": "recon.sinks.delta_merge:DeltaMerge",
-    "jdbc_upsert": "recon.sinks.jdbc:JdbcUpsert",
-    "jdbc_append": "recon.sinks.jdbc:JdbcAppend",
-    "kafka": "recon.sinks.kafka:KafkaWriter",
+    "delta": "recon.sinks.delta.append:DeltaAppend",
+    "delta_merge": "recon.sinks.delta.merge:DeltaMerge",
+    "jdbc_upsert": "recon.sinks.jdbc.writers:JdbcUpsert",
+    "jdbc_append": "recon.sinks.jdbc.writers:JdbcAppend",
+    "kafka": "recon.sinks.kafka.writer:KafkaWriter",
     "parquet": "recon.sinks.files:FileReplace",
     "json": "recon.sinks.files:FileReplace",
     "csv": "recon.sinks.files:FileReplace",

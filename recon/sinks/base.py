@@ -88,8 +88,3 @@ class BatchSink(ABC):
 
         The hook names `before_write`, `after_write` (confirmed) and `after_ledger`; a sink the seams of its own.
         """
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark reads it whatever it holds: dots, blanks, backticks."""
-    return "`" + name.replace("`", "``") + "`"

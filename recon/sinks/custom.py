@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from recon.errors import ConfigError, EvidenceError, SinkError
 from recon.model import ReconStamp, SinkLog, parse_offsets
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.project import CustomSink, Project, Sink
 from recon.sinks.base import BatchSink, Landed
 

@@ -22,10 +22,12 @@ from recon.errors import EvidenceError, SinkError
 from recon.evidence import manifests
 from recon.evidence.manifests import BATCH, EPOCH, DataFile, Layout, Manifest
 from recon.model import ReconStamp, SinkLog, parse_offsets
-from recon.model.stamp import offsets_text
+from recon.model.wire.stamp import offsets_text
 from recon.project import FileSink, Project, Sink
-from recon.sinks.base import BatchSink, Landed, quoted
-from recon.sinks.observed import Counter
+from recon.sinks.base import BatchSink, Landed
+from recon.spark.columns import quoted
+from recon.spark.errors import spark_error
+from recon.spark.observation import Counter
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -287,8 +289,9 @@ class FileAppend(_Folder):
         try:
             return reader.load(self.target)
         except Exception as error:
-            said = str(error).strip().splitlines()[0]
-            raise EvidenceError(f"the {self.kind} files of {self.target} cannot be read: {said}") from error
+            raise EvidenceError(
+                f"the {self.kind} files of {self.target} cannot be read: {spark_error(error)}"
+            ) from error
 
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """The rows of this batch id within the micro-batch's offsets; those of a failed attempt among them."""

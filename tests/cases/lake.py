@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from recon.audit import audit
+from recon.audit.run import audit
 from recon.hook import ForeachBatch, foreach_batch
 from recon.ledger import open_ledger
 from recon.local.kafka import LocalKafka

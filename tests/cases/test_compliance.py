@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from recon.compliance import compliance
+from recon.audit.compliance import compliance
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import open_ledger
 from recon.ledger.chain import link
 from recon.model.compliance import ComplianceReport
-from recon.recovery import rebuild
+from recon.recovery.rebuild import rebuild
 from tests.cases.lake import Lake, failing, findings
 from tests.cases.test_cases import _dying
 

@@ -12,9 +12,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from recon.hook import ForeachBatch, starting_offsets
+from recon.hook import ForeachBatch
 from recon.local.kafka import LocalKafka
 from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Source
+from recon.recovery.starting_offsets import starting_offsets
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, statuses
 
 COUNTS = ("epoch", "batch_id", "status", "rows_read", "rows_written", "rows_filtered")

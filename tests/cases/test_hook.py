@@ -13,12 +13,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from recon.audit import audit
+from recon.audit.run import audit
 from recon.errors import ConfigError
-from recon.hook import ForeachBatch, foreach_batch, starting_offsets
+from recon.hook import ForeachBatch, foreach_batch
 from recon.ledger import open_ledger
 from recon.model import parse_stamp
 from recon.project import CheckConfig, CheckSpec
+from recon.recovery.starting_offsets import starting_offsets
 from tests.cases.lake import Lake, failing, findings, ranges, statuses
 
 MakeLake = Callable[..., Lake]

@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from recon.compliance import compliance
+from recon.audit.compliance import compliance
 from recon.errors import ConfigError, SinkError
 from recon.hook import ForeachBatch
 from recon.ledger.ledger import utc_now
@@ -21,7 +21,7 @@ from recon.project import CheckConfig, CheckSpec, QuarantineConfig
 from recon.quarantine.release import _Desk, release
 from recon.quarantine.show import summaries
 from recon.quarantine.table import QuarantineTable
-from recon.recovery import rebuild
+from recon.recovery.rebuild import rebuild
 from recon.storage import Storage
 from tests.cases.lake import Lake, failing, findings, statuses
 from tests.cases.test_hook import said
@@ -382,7 +382,7 @@ def test_what_spark_does_not_report_and_rows_that_change_between_the_passes(
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"))
     with monkeypatch.context() as patched:
-        patched.setattr("recon.hook.batch.observed", lambda _: None)
+        patched.setattr("recon.hook.writer.observed", lambda _: None)
         lake.run(hook(lake))
     assert "did not report what the row checks counted" in caplog.text
     assert [(e.rows_read, e.rows_written, e.rows_quarantined, e.rows_filtered) for e in lake.entries()] == [
@@ -408,7 +408,7 @@ def test_of_a_write_that_ran_twice_a_job_counts(make_lake: MakeLake, monkeypatch
     produce(lake, ("a", "1"), (None, "2"))
     again = hook(lake)
     again._writer.ran_again = True
-    monkeypatch.setattr("recon.hook.batch.observed", lambda _: {"rows": 0, "failing": 0})
+    monkeypatch.setattr("recon.hook.writer.observed", lambda _: {"rows": 0, "failing": 0})
     lake.run(again)
     (entry,) = lake.entries()
     assert (entry.rows_written, entry.rows_quarantined) == (1, 1)

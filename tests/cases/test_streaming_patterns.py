@@ -16,10 +16,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from recon.advise import advise
 from recon.ledger.progress import open_progress, read_progress
 from recon.model import RUNNING, ProgressWitness
-from recon.progress import ProgressListener
+from recon.streams.advise import advise
+from recon.streams.listener import ProgressListener
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, statuses
 
 MakeLake = Callable[..., Lake]

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from recon.local.cluster import StandaloneCluster
 from recon.local.jars import pyspark_home
 from recon.local.java import java_home
 from recon.local.spark import local_conf
+from tests.support.cluster import StandaloneCluster
 
 ROOT = Path(__file__).parents[2]
 CONF = {**local_conf(), "spark.executor.memory": "512m", "spark.cores.max": "2", "spark.executor.cores": "1"}

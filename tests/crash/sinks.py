@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recon.local.databases import MARIADB_JDBC, POSTGRES_JDBC
+from tests.support.drivers import MARIADB_JDBC, POSTGRES_JDBC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from recon.local.kafka import LocalKafka
-    from recon.local.mariadb import LocalMariaDB
-    from recon.local.postgres import LocalPostgres
+    from tests.support.mariadb import LocalMariaDB
+    from tests.support.postgres import LocalPostgres
 
 Where = tuple[int, int]  # partition, offset
 State = dict[int, tuple[int, Where]]  # id → n, and the record it came from

@@ -19,10 +19,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from helpers import until
-from recon.hook import starting_offsets
 from recon.ledger import open_ledger
 from recon.local.kafka import LocalKafka
 from recon.model import Level
+from recon.recovery.starting_offsets import starting_offsets
 from tests.cases.lake import Lake, failing, statuses
 
 # `make soak` has the broker away for the 30 s that a restart of a real one takes.

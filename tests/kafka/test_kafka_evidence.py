@@ -12,7 +12,7 @@ import pytest
 
 from recon.errors import ConfigError, EvidenceError
 from recon.evidence import kafka as evidence
-from recon.offsets import Spans
+from recon.model.offsets import Spans
 
 if TYPE_CHECKING:
     from recon.local.kafka import LocalKafka

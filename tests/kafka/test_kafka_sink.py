@@ -21,11 +21,12 @@ from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence import kafka_markers
 from recon.evidence.kafka_markers import BatchMarker, Markers, Owner, Plan, TaskMarker
 from recon.model import ReconStamp, offsets_text
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.project import Project
-from recon.sinks import kafka_task, open_sink
-from recon.sinks.kafka import KafkaWriter, spark_hash
-from recon.sinks.kafka_task import Job
+from recon.sinks import open_sink
+from recon.sinks.kafka import task as kafka_task
+from recon.sinks.kafka.task import Job
+from recon.sinks.kafka.writer import KafkaWriter, spark_hash
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -499,7 +500,7 @@ def test_json_and_forwarded_headers_and_plain_records(
 def test_a_stream_through_the_hook_is_proved_by_its_audit(
     kafka: LocalKafka, spark: SparkSession, topic: MakeTopic, lake: Path, keys: dict[str, Any]
 ) -> None:
-    from recon.audit import audit
+    from recon.audit.run import audit
     from recon.hook import foreach_batch
     from recon.ledger import open_ledger
 

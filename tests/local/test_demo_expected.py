@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from recon.local import demo_events as events
-from recon.local.demo_expected import differences, refuted
+from recon.demo import events
+from recon.demo.expected import differences, refuted
 from recon.model import CheckResult, Code, Finding, PipelineFacts, RunResult, Status
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

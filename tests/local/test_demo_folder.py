@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from recon.demo.folder import FILES, MARKER, DemoFolder
 from recon.errors import ConfigError
-from recon.local.demo_folder import FILES, MARKER, DemoFolder
 from recon.project import load
 
 
@@ -50,7 +50,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_one_demo_at_a_time(tmp_path: Path) -> None:
     other = (
         "import sys, pathlib\n"
-        "from recon.local.demo_folder import DemoFolder\n"
+        "from recon.demo.folder import DemoFolder\n"
         f"with DemoFolder(pathlib.Path({str(tmp_path / 'lake')!r})):\n"
         "    print('taken', flush=True)\n"
         "    sys.stdin.read()\n"

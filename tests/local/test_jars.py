@@ -9,7 +9,7 @@ import pytest
 from recon.errors import ConfigError
 from recon.local import jars
 from recon.local.spark import packages
-from recon.session import delta_package
+from recon.spark.session import delta_package
 
 
 def test_cached_jars_need_neither_java_nor_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from recon.errors import ConfigError
-from recon.local.cluster import StandaloneCluster
 from recon.local.process import command_line
+from tests.support.cluster import StandaloneCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from recon.checks.bound import Bound
+from recon.checks.engine.runner import run_table
 from recon.checks.registry import build
-from recon.checks.runner import run_table
 from recon.model import CheckResult
 from recon.project import CheckConfig, CheckSpec
 

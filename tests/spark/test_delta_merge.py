@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from recon.errors import SinkError
 from recon.model import ReconStamp, offsets_text
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.project import DeltaMergeSink
-from recon.sinks import Landed, delta_merge
-from recon.sinks.delta_merge import DeltaMerge
+from recon.sinks import Landed
+from recon.sinks.delta import merge as delta_merge
+from recon.sinks.delta.merge import DeltaMerge
 
 CONF = "spark.databricks.delta."
 SETTINGS = [CONF + name for name in ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata")]

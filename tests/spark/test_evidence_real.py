@@ -14,7 +14,7 @@ import pytest
 from recon.evidence import checkpoint, delta_log
 from recon.evidence import kafka as kafka_evidence
 from recon.model import CheckpointBatch, ReconStamp, dump_stamp, offsets_text
-from recon.offsets import OffsetSpan, Spans
+from recon.model.offsets import OffsetSpan, Spans
 from recon.storage import Storage
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from recon import batch_files, read_batches
 from recon.errors import EvidenceError, SinkError
 from recon.evidence import manifests
 from recon.model import ReconStamp, offsets_text
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.sinks.files import FileAppend, FileReplace, merge
 from recon.storage import Storage
 

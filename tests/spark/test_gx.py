@@ -11,8 +11,8 @@ import pytest
 from data_checks import bound, run
 
 from recon.checks.bound import Bound
+from recon.checks.engine.runner import run_table
 from recon.checks.registry import build_all
-from recon.checks.runner import run_table
 from recon.convert.gx import suite_of
 from recon.model import CheckResult
 from recon.project import CheckConfig, CheckSpec

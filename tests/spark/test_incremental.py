@@ -18,17 +18,17 @@ from pyspark.sql import functions as F
 from recon import incremental
 from recon.checks.base import Measure, RowCheck, count_if, greatest, least, total
 from recon.checks.bound import Bound
-from recon.checks.context import ScanContext
-from recon.checks.runner import run_table
-from recon.checks.sketch import histogram, merged, quantile
+from recon.checks.data.sketch import histogram, merged, quantile
+from recon.checks.engine.context import ScanContext
+from recon.checks.engine.runner import run_table
 from recon.evidence.delta_log import added_files, latest_version
 from recon.ledger import open_ledger
 from recon.ledger.ledger import utc_now
 from recon.ledger.state import open_state, state_schema
 from recon.model import CheckResult, LedgerEntry, ReconStamp, Verdict, offsets_text
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.project import CheckConfig, DeltaSink, LedgerConfig, Pipeline, Project
-from recon.sinks.delta import DeltaAppend
+from recon.sinks.delta.append import DeltaAppend
 
 SCHEMA = (
     "id long, a string, b string, status string, amount double, price decimal(38,2), day date, at timestamp, ok boolean"

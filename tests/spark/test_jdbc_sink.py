@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from recon.errors import SinkError
-from recon.local.mariadb import LocalMariaDB
-from recon.local.postgres import LocalPostgres
 from recon.model import ReconStamp
 from recon.project import load
 from recon.sinks import BatchSink, open_sink
-from recon.sinks.jdbc import JdbcPlainAppend, JdbcUpsert
+from recon.sinks.jdbc.writers import JdbcPlainAppend, JdbcUpsert
+from tests.support.mariadb import LocalMariaDB
+from tests.support.postgres import LocalPostgres
 
 SCHEMA = "id long, status string, amount decimal(10,2), at timestamp"
 OURS = "_source_topic string, _source_partition int, _source_offset long, _batch_id long"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from recon.sinks.dialects import TableName, Upsert, dialect_of
+from recon.sinks.jdbc.dialects import TableName, Upsert, dialect_of
 
 COLUMNS = ("id", "name", "at", "_batch_id", "_source_offset")
 WHAT = Upsert(

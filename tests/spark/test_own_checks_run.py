@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.audit import audit
+from recon.audit.run import audit
 from recon.checks import registry as known_checks
 from recon.project import load
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from recon.audit import audit
+from recon.audit.run import audit
 from recon.checks import registry
 from recon.checks.base import Measure, RowCheck, count_if
-from recon.checks.context import ScanContext
-from recon.checks.runner import run_table
+from recon.checks.engine.context import ScanContext
+from recon.checks.engine.runner import run_table
 from recon.ledger.failures import open_failures, stored_failures
 from recon.ledger.ledger import utc_now
 from recon.model import CheckResult, Verdict

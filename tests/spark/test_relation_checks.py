@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 from data_checks import bound, counted_jobs, local_table
 
-from recon.checks.context import ScanContext
-from recon.checks.runner import run_table
+from recon.checks.engine.context import ScanContext
+from recon.checks.engine.runner import run_table
 from recon.errors import ConfigError
-from recon.tables import ProjectTables
+from recon.sinks.catalog import ProjectTables
 
 
 class Others:

@@ -166,7 +166,7 @@ def test_nothing_to_run_starts_no_job(spark, orders):
 def test_a_job_starts_only_when_its_result_is_asked_for(spark, orders):
     from datetime import UTC, datetime
 
-    from recon.checks.runner import run_table
+    from recon.checks.engine.runner import run_table
 
     bounds = [bound("unique", column_name="id"), *passing()]
     with counted_jobs(spark) as jobs:
@@ -175,8 +175,9 @@ def test_a_job_starts_only_when_its_result_is_asked_for(spark, orders):
 
 
 def test_equal_expressions_are_computed_once_and_columns_pruned(orders):
-    from recon.checks.context import ScanContext
-    from recon.checks.parts import Folded, Slot
+    from recon.checks.engine.aggregates import Folded
+    from recon.checks.engine.context import ScanContext
+    from recon.checks.engine.executor import Slot
 
     folded = Folded(orders, "t", ScanContext())
     columns = []
@@ -291,7 +292,7 @@ def test_what_no_rows_give(spark, orders):
 
 def test_a_delta_table_stays_at_the_version_it_was_opened_at(spark, tmp_path):
     from recon.project import DeltaSink, LedgerConfig, Pipeline, Project
-    from recon.tables import ProjectTables, open_delta
+    from recon.sinks.catalog import ProjectTables, open_delta
 
     path = str(tmp_path / "t")
     spark.range(3).coalesce(1).write.format("delta").save(path)

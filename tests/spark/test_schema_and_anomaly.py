@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 from data_checks import bound, counted_jobs, one, run
 
-from recon.checks.context import ScanContext
+from recon.checks.engine.context import ScanContext
+from recon.checks.engine.runner import run_table
 from recon.checks.registry import build
-from recon.checks.runner import run_table
 from recon.errors import ConfigError
 from recon.project import CheckSpec
 

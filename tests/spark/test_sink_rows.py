@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recon.errors import EvidenceError
 from recon.evidence.sink_rows import read
-from recon.offsets import Spans
+from recon.model.offsets import Spans
 
 SCHEMA = "_batch_id bigint, _source_topic string, _source_partition int, _source_offset bigint, payload string"
 

@@ -31,7 +31,7 @@ from recon.model import (
     Witnesses,
     offsets_text,
 )
-from recon.offsets import OffsetSpan, Spans
+from recon.model.offsets import OffsetSpan, Spans
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 START = NOW - timedelta(hours=6)

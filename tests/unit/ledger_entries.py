@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recon.model import LedgerEntry
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.project import DeltaSink, LedgerConfig, Pipeline, Project
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

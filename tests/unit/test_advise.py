@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from recon.advise import (
+from recon.cli.app import app
+from recon.ledger.progress import append_progress, open_progress, row_of
+from recon.model import KafkaPartition, KafkaTopic
+from recon.model.progress import BatchProgress
+from recon.project import Project
+from recon.streams.advise import (
     FULL,
     RULES,
     Advice,
@@ -28,11 +33,6 @@ from recon.advise import (
     state_store,
     trigger_interval,
 )
-from recon.cli.app import app
-from recon.ledger.progress import append_progress, open_progress, row_of
-from recon.model import KafkaPartition, KafkaTopic
-from recon.model.progress import BatchProgress
-from recon.project import Project
 from tests.unit.test_progress_record import event
 
 BEGIN = datetime(2026, 11, 21, tzinfo=UTC)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.checks.anomaly import MetricAnomaly, VolumeAnomaly, compare, numbers
-from recon.checks.columns import merged_moments, stddev_of
+from recon.checks.data.anomaly import MetricAnomaly, VolumeAnomaly, compare, numbers
+from recon.checks.data.statistics import merged_moments, stddev_of
 from recon.checks.registry import build
 from recon.errors import ConfigError
 from recon.project import CheckSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from recon.checks.atomicity import Atomicity
+from recon.checks.evidence.atomicity import Atomicity
 from recon.model import Code, LedgerSlice, Verdict
 from tests.unit.builders import Entry, checkpoint, codes, ledger, planned, span, witnesses
 

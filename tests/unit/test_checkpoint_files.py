@@ -11,7 +11,7 @@ import pytest
 
 from recon.errors import EvidenceError
 from recon.evidence import checkpoint
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.storage import Storage
 
 AT = 1_795_255_097_583

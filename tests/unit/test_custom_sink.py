@@ -12,7 +12,7 @@ from recon import Batch, foreach_batch
 from recon.errors import ConfigError, EvidenceError, SinkError
 from recon.hook import ForeachBatch
 from recon.model import ReconStamp, offsets_text
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.project import CustomSink, load
 from recon.sinks import Landed
 from recon.sinks.custom import CustomWriter

@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from recon.errors import EvidenceError
 from recon.evidence import delta_log
 from recon.model import ReconStamp, dump_stamp, offsets_text
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.storage import Storage
 
 AT = 1_795_255_097_583

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from recon.errors import EvidenceError, NewEpochError
-from recon.hook.explain import Explanation, _held, _losses, already_processed, explain
 from recon.ledger import open_ledger
 from recon.model import KafkaWitness, LedgerEntry, ReconStamp, Unavailable, dump_stamp, offsets_text
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.project import Project
+from recon.recovery.explain import Explanation, _held, _losses, already_processed, explain
 from recon.sinks import app_id
 from tests.unit import ledger_entries
 from tests.unit.builders import kafka, span

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recon.facts import PROOF, answer
+from recon.audit.summary import PROOF, answer
 from recon.model import CheckResult, Code, Finding, Status
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recon.facts import _kept
+from recon.audit.summary import _kept
 from recon.model import Code, Finding
 
 

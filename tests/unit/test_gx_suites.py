@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.checks.gx import ExpectationSuite
+from recon.checks.data.gx import ExpectationSuite
 from recon.checks.registry import bind, build_all
 from recon.errors import ConfigError
 from recon.project import CheckConfig, CheckSpec, load

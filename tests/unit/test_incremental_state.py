@@ -24,7 +24,7 @@ from recon.incremental.values import packed, unpacked
 from recon.ledger.key_index import KeyIndex
 from recon.ledger.state import keep, newest, open_state
 from recon.model import DeltaCommit, DeltaWitness, ReconStamp
-from recon.offsets import Spans
+from recon.model.offsets import Spans
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

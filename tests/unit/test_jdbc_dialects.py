@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from recon.evidence.database import Kind
 from recon.evidence.jdbc_ledger import ledger_table
-from recon.sinks.dialects import TableName, Upsert, dialect_of
+from recon.sinks.jdbc.dialects import TableName, Upsert, dialect_of
 
 KINDS: dict[Kind, str] = {"postgresql": "postgres", "mysql": "mysql", "mssql": "tsql"}
 WHAT = Upsert(

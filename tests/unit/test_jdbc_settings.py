@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from recon.complaint import Problem
 from recon.errors import ConfigError
 from recon.evidence.database import Database, trouble
 from recon.project import load
 from recon.project.jdbc import parse_url
+from recon.project.messages import Problem
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import open_sink
 

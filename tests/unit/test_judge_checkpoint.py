@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recon.checks._findings import Period
-from recon.checks.checkpoint_commits import CheckpointCommits
+from recon.checks.evidence.checkpoint_commits import CheckpointCommits
+from recon.checks.evidence.findings import Period
 from recon.model import CheckpointBatch, Code, DeltaWitness, LedgerSlice, SinkCommit, SinkLog, Unavailable, Verdict
 from tests.unit.builders import (
     NOW,

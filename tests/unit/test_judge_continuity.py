@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.checks.offset_continuity import OffsetContinuity
+from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.model import Code, LedgerSlice, Verdict
 from tests.unit.builders import (
     TOPIC,

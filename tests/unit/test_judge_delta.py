@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recon.checks.delta_history import DeltaHistory
+from recon.checks.evidence.delta_history import DeltaHistory
 from recon.model import Code, DeltaCommit, DeltaWitness, LedgerSlice, PreviousAudit, Unavailable, Verdict
 from tests.unit.builders import (
     NOW,

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from recon.checks.ledger_integrity import LedgerIntegrity
+from recon.checks.evidence.ledger_integrity import LedgerIntegrity
 from recon.model import Code, LedgerSlice, PreviousAudit, Verdict
 from tests.unit.builders import NOW, SINK, START, Entry, codes, ledger, range_table, witnesses
 

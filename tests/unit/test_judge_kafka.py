@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from recon.checks._findings import Period
-from recon.checks.kafka_end_offsets import KafkaEndOffsets
+from recon.checks.evidence.findings import Period
+from recon.checks.evidence.kafka_end_offsets import KafkaEndOffsets
 from recon.model import Code, KafkaPartition, KafkaWitness, PreviousAudit, Unavailable, Verdict
 from tests.unit.builders import NOW, TOPIC, Entry, codes, gone, kafka, ledger, span, told, witnesses
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from recon.checks.delta_history import DeltaHistory
-from recon.checks.source_rows import SourceRows
+from recon.checks.evidence.delta_history import DeltaHistory
+from recon.checks.evidence.source_rows.check import SourceRows
 from recon.errors import ConfigError
 from recon.ledger.rebuild import entry_of
 from recon.model import Code, DeltaCommit, LedgerSlice, SinkCommit, Verdict, Witnesses, dump_stamp, parse_stamp
-from recon.offsets import Spans
+from recon.model.offsets import Spans
 from recon.project import DeltaMergeSink, load
 from tests.unit.builders import (
     NOW,

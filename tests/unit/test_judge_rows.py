@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.checks.source_rows import SourceRows
+from recon.checks.evidence.source_rows.check import SourceRows
 from recon.model import Code, LedgerSlice, RowsWitness, Unavailable, Verdict, Witnesses
-from recon.offsets import Spans
+from recon.model.offsets import Spans
 from tests.unit.builders import (
     NOW,
     Entry,

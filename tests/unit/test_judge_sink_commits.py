@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from recon.checks.sink_commits import SinkCommits
+from recon.checks.evidence.sink_commits import SinkCommits
 from recon.model import Code, LedgerSlice, ReconStamp, SinkCommit, SinkLog, Unavailable, Verdict, offsets_text
 from tests.unit.builders import PIPELINE, SINK, START, Entry, codes, ledger, span, witnesses
 

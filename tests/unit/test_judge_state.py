@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from recon.checks._account import account
-from recon.checks._operators import Operators, operators_of
-from recon.checks.source_rows import SourceRows
+from recon.checks.evidence.row_accounting import account
+from recon.checks.evidence.source_rows.check import SourceRows
+from recon.checks.evidence.stateful_operators import Operators, operators_of
 from recon.model import BatchProgress, Code, ProgressWitness, Verdict
 from tests.unit.builders import (
     NOW,

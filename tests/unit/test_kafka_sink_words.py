@@ -14,9 +14,9 @@ from recon.evidence import kafka_markers
 from recon.evidence.kafka_markers import BatchMarker, Markers, Owner, Plan, TaskMarker
 from recon.model import ReconStamp
 from recon.project import KafkaSink
-from recon.sinks import kafka_task
-from recon.sinks.kafka import lots_of, spark_hash, spark_options
-from recon.sinks.kafka_task import Job
+from recon.sinks.kafka import task as kafka_task
+from recon.sinks.kafka.task import Job
+from recon.sinks.kafka.writer import lots_of, spark_hash, spark_options
 
 OWNER = Owner("p", "s", "out")
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -19,7 +19,7 @@ from recon.ledger import columns, coverage, open_ledger
 from recon.ledger.chain import link
 from recon.ledger.ledger import integrity
 from recon.model import RangeTable, offsets_text, parse_offsets
-from recon.offsets import OffsetSpan, Spans
+from recon.model.offsets import OffsetSpan, Spans
 from tests.unit.ledger_entries import AT, entry, project
 
 

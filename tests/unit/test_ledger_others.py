@@ -10,7 +10,7 @@ import pytest
 from recon.errors import NewEpochError
 from recon.hook.epochs import Batch, Epochs
 from recon.ledger import open_ledger
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from tests.unit.ledger_entries import AT, entry, project
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from recon.checks._findings import Period
-from recon.checks._trend import theil_sen, trend
+from recon.audit.summary import PROOF, answer
 from recon.checks.bound import Bound
-from recon.checks.progress import LagTrend, StateGrowth, Throughput, kept_up
+from recon.checks.engine.runner import run_evidence
+from recon.checks.evidence.findings import Period
+from recon.checks.evidence.progress import LagTrend, StateGrowth, Throughput, kept_up
+from recon.checks.evidence.trend import theil_sen, trend
 from recon.checks.registry import build
-from recon.checks.runner import run_evidence
-from recon.facts import PROOF, answer
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run
 from recon.model import Code, KafkaWitness, PreviousAudit, Unavailable, Verdict, Witnesses

@@ -26,8 +26,8 @@ from recon.ledger.progress import (
     row_of,
 )
 from recon.ledger.store import Filter
-from recon.progress import ProgressListener, _Callback
 from recon.project import Project
+from recon.streams.listener import ProgressListener, _Callback
 
 # Recorded from Spark 4.0.0, foreachBatch with a count, a broker of three partitions; `dedupe` 2 and 3 counted twice.
 EVENTS = json.loads((Path(__file__).parent / "progress_events.json").read_text())
@@ -305,7 +305,7 @@ def test_nothing_it_meets_reaches_the_stream(tmp_path: Path, caplog: Any) -> Non
 
 
 def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recon.progress._MOST_WAITING", 3)
+    monkeypatch.setattr("recon.streams.listener._MOST_WAITING", 3)
     of = project(tmp_path, "plain")
     listener = ProgressListener(of, every=1)
     (tmp_path / "recon").write_text("")
@@ -330,7 +330,7 @@ def test_old_days_go_with_the_first_append_of_a_day(tmp_path: Path) -> None:
 
 def test_many_small_appends_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the next process, too: a query that is started for every micro-batch appends once in each."""
-    monkeypatch.setattr("recon.progress._COMPACT_EVERY", 5)
+    monkeypatch.setattr("recon.streams.listener._COMPACT_EVERY", 5)
     of = project(tmp_path, "plain")
     for n in range(6):
         ProgressListener(of, every=1).record(event("plain", 1, batchId=n))

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from recon.audit.summary import sink_facts
 from recon.checks.base import EvidenceCheck
-from recon.checks.checkpoint_commits import CheckpointCommits
-from recon.checks.delta_history import DeltaHistory
-from recon.checks.ledger_integrity import LedgerIntegrity
-from recon.checks.offset_continuity import OffsetContinuity
-from recon.checks.source_rows import SourceRows
-from recon.facts import sink_facts
+from recon.checks.evidence.checkpoint_commits import CheckpointCommits
+from recon.checks.evidence.delta_history import DeltaHistory
+from recon.checks.evidence.ledger_integrity import LedgerIntegrity
+from recon.checks.evidence.offset_continuity import OffsetContinuity
+from recon.checks.evidence.source_rows.check import SourceRows
 from recon.model import Code, DeltaWitness, RowGroup, RowsWitness, Unavailable, Verdict
 from tests.unit.builders import (
     NOW,

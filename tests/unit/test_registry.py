@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 
 from recon.checks.base import EvidenceCheck
+from recon.checks.data.rows import AcceptedValues, NotNull
 from recon.checks.registry import REGISTRY, bind, bind_post_batch, build, check_class, known, scope_of
-from recon.checks.rows import AcceptedValues, NotNull
 from recon.errors import ConfigError
 from recon.project import CheckConfig, CheckSpec, Column, DeltaSink, LedgerConfig, Pipeline, Project
 

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from recon.evidence import manifests
-from recon.hook import ForeachBatch, offsets, starting_offsets
-from recon.hook import batch as hook_batch
+from recon.hook import ForeachBatch
+from recon.hook import writer as hook_batch
 from recon.ledger import open_ledger
 from recon.model import ReconStamp, offsets_text
-from recon.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan
 from recon.project import FileSink, Pipeline, Project
+from recon.recovery import starting_offsets as offsets
+from recon.recovery.starting_offsets import starting_offsets
 from recon.storage import Storage
 from tests.unit.ledger_entries import AT, entry
 

@@ -10,7 +10,7 @@ from recon.ledger import open_ledger
 from recon.ledger.results import append_run, previous_audit
 from recon.ledger.store import Store
 from recon.model import CheckResult, PreviousAudit, RunResult, Status
-from recon.model.verdict import PipelineFacts
+from recon.model.result import PipelineFacts
 from tests.unit.ledger_entries import project
 
 NOW = datetime(2026, 11, 20, 6, tzinfo=UTC)

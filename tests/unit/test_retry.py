@@ -11,7 +11,7 @@ from pathlib import Path
 from sample_run import sample_run
 from test_cli import BASE, Ended, project, recon  # noqa: F401 - fixtures
 
-from recon.audit import STOPPED, audit, history_of, retried
+from recon.audit.run import STOPPED, audit, history_of, retried
 from recon.checks.bound import Bound
 from recon.checks.registry import bind
 from recon.ledger import open_ledger

@@ -11,10 +11,10 @@ import pytest
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
-from recon.checks.runner import run_evidence
+from recon.checks.engine.runner import run_evidence
 from recon.errors import EvidenceError
 from recon.model import ProbeAnswer, Unavailable, Verdict, Witnesses
-from recon.offsets import Spans
+from recon.model.offsets import Spans
 from recon.project import CheckConfig
 
 AT = datetime(2026, 11, 21, 9, tzinfo=UTC)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recon.checks.bound import Bound
-from recon.checks.keys import Unique
-from recon.checks.rows import NotNull
+from recon.checks.data.keys import Unique
+from recon.checks.data.rows import NotNull
 from recon.checks.select import asks_last_run, select, unmatched
 from recon.errors import ConfigError
 from recon.project import CheckConfig

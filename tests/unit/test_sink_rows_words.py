@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recon.evidence.sink_rows import spans_of
-from recon.offsets import Spans
+from recon.model.offsets import Spans
 
 
 def signed(bits: int) -> int:

@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recon.checks.sketch import _GAMMA, _INFINITY, _NAN, _SHIFT, ACCURACY, merged, quantile
+from recon.checks.data.sketch import _GAMMA, _INFINITY, _NAN, _SHIFT, ACCURACY, merged, quantile
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 

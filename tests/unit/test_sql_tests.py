@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from recon.checks.bound import Bound
+from recon.checks.data.sql import SqlTest, one_select
 from recon.checks.registry import bind, bind_post_batch
 from recon.checks.select import select
-from recon.checks.sql import SqlTest, one_select
 from recon.errors import ConfigError
 from recon.project import Project, load
-from recon.sql_tests import MODEL, sql_literal
+from recon.project.sql_tests import MODEL, sql_literal
 
 RECON = """\
 name: lake

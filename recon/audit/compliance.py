@@ -1,0 +1,328 @@
+"""The auditor's door: what a period's ledger and the audits of it prove, gathered into one report."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recon._version import __version__
+from recon.audit import summary
+from recon.errors import ConfigError, LedgerError
+from recon.ledger import Ledger, open_ledger
+from recon.ledger.ledger import integrity, utc_now
+from recon.ledger.results import findings_of
+from recon.ledger.store import Filter
+from recon.model import RUNNING, Answer, Code, Finding, LedgerSlice, Level
+from recon.model.compliance import (
+    AuditRecord,
+    ChainHeads,
+    ComplianceReport,
+    EpochRecord,
+    ExceptionRecord,
+    SinkCompliance,
+)
+from recon.project import Pipeline, Project, Sink, as_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JUDGED = ("pass", "warn", "fail")
+
+
+@dataclass(frozen=True)
+class _Audit:
+    """One audit's rows about one pipeline, with the period it covered there."""
+
+    invocation_id: str
+    generated_at: datetime
+    period_from: datetime | None
+    period_to: datetime
+    rows: tuple[Mapping[str, Any], ...]
+
+    def covers(self, at: datetime) -> bool:
+        return (self.period_from is None or self.period_from <= at) and at < self.period_to
+
+    def proves(self, sink: str) -> bool:
+        """Whether every check that a proof rests on could be evaluated for this sink."""
+        ran = {row["check"]: row for row in self.rows if row["sink"] == sink}
+        return summary.proved_by(
+            {
+                name: summary.evaluated(row["status"], json.loads(row["evidence"] or "{}"))
+                for name, row in ran.items()
+                if any(name in named for named in summary.PROOF)
+            }
+        )
+
+    def findings(self) -> Iterable[Finding]:
+        for row in self.rows:
+            yield from (f for f in findings_of(row) if f.level is not Level.INFO)
+            if row["kind"] == "data" and row["status"] in ("fail", "warn", "error"):
+                yield Finding(
+                    code=Code.INCONCLUSIVE if row["status"] == "error" else Code.VIOLATION,
+                    message=f"{row['name']}: {row['message']}",
+                    pipeline=row["pipeline"],
+                    sink=row["sink"],
+                )
+
+
+def compliance(
+    project: str | Path | Project, from_: datetime, to: datetime, *, spark: SparkSession | None = None
+) -> ComplianceReport:
+    """What was proved, refuted and not provable of the micro-batches committed in [from_, to).
+
+    Judgements are the audits' own, as kept in the ledger's results; the hash chain is verified anew.
+
+    Args:
+        project: where recon.yml is, or a `Project`.
+        from_: begin of the period, UTC.
+        to: end of the period, UTC, excluded.
+        spark: the session, for a ledger that Spark keeps.
+
+    Raises:
+        ConfigError: the period is empty.
+        LedgerError: there is no ledger, or it cannot be read.
+    """
+    project = as_project(project)
+    if not from_ < to:
+        raise ConfigError(
+            f"the period from {from_:%Y-%m-%d %H:%M} to {to:%Y-%m-%d %H:%M} is empty; give --from before --to"
+        )
+    ledger = open_ledger(project, spark)
+    if not ledger.exists():
+        raise LedgerError(
+            f"there is no ledger at {ledger.location}; nothing was ever recorded, so nothing can be reported"
+        )
+    now = utc_now()
+    audits = {pipe.name: _audits(ledger, pipe.name, from_, to) for pipe in project.pipelines}
+    exceptions = tuple(e for pipe in project.pipelines for e in _exceptions(audits[pipe.name], from_))
+    return ComplianceReport(
+        project=project.name,
+        recon_version=__version__,
+        generated_at=now,
+        period_from=from_,
+        period_to=to,
+        sinks=tuple(
+            _sink(project, pipe, sink, ledger.slice(pipe.name, sink.name, from_, to), audits[pipe.name])
+            for pipe in project.pipelines
+            for sink in pipe.sinks
+        ),
+        exceptions=exceptions,
+        audits=_records(audits),
+        days_without_audit=_unaudited_days(from_, min(to, now), audits.values()),
+    )
+
+
+def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> list[_Audit]:
+    """Audits that looked at some of the period, oldest first; a period's last day is audited after it."""
+    found = ledger.results.read(Filter(equals=(("pipeline", pipeline),), from_=from_))
+    runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in found.to_pylist():
+        if row["check"] in RUNNING:
+            continue  # how fast a stream ran proves nothing of its data
+        if row["period_to"] > from_ and (row["period_from"] is None or row["period_from"] < to):
+            runs[row["invocation_id"]].append(row)
+    audits = [
+        _Audit(name, rows[0]["generated_at"], rows[0]["period_from"], rows[0]["period_to"], tuple(rows))
+        for name, rows in runs.items()
+    ]
+    return sorted(audits, key=lambda audit: audit.generated_at)
+
+
+def _key(finding: Finding) -> tuple[Any, ...]:
+    where = (finding.code, finding.pipeline, finding.sink, finding.topic, finding.partition)
+    place = (finding.start_offset, finding.end_offset, finding.batch_id, finding.epoch)
+    # A finding without a place is told apart by what it says.
+    return where + place + ((finding.message,) if place == (None,) * 4 else ())
+
+
+def _exceptions(audits: Sequence[_Audit], since: datetime) -> list[ExceptionRecord]:
+    seen: dict[tuple[Any, ...], list[tuple[_Audit, Finding]]] = defaultdict(list)
+    for audit in audits:
+        for finding in {_key(f): f for f in audit.findings()}.values():
+            seen[_key(finding)].append((audit, finding))
+    return [
+        ExceptionRecord(
+            finding=sightings[-1][1],
+            first_seen=sightings[0][0].generated_at,
+            last_seen=sightings[-1][0].generated_at,
+            audits=len(sightings),
+            open=not any(_looked_again(later, *sightings[-1], since) for later in audits),
+        )
+        for sightings in seen.values()
+    ]
+
+
+# These speak of the present, not of a range of the past: the same check having run again is enough.
+_PRESENT = {
+    Code.LAG,
+    Code.STALLED,
+    Code.TOPIC_ID_UNKNOWN,
+    Code.INCONCLUSIVE,
+    Code.RETENTION_NEAR,
+    Code.LEDGER_MISSING,
+    Code.VIOLATION,
+}
+
+
+def _looked_again(later: _Audit, earlier: _Audit, finding: Finding, since: datetime) -> bool:
+    """Whether a later audit put the same questions to all that the earlier one saw; only then its silence answers."""
+    if later.generated_at <= earlier.generated_at:
+        return False
+    judged = {row["unique_id"] for row in later.rows if row["status"] in _JUDGED}
+    asked = {
+        row["unique_id"]
+        for row in earlier.rows
+        if row["status"] in _JUDGED or any(f.code == finding.code for f in findings_of(row))
+    }
+    reaches = max(later.period_from or since, since) <= max(earlier.period_from or since, since)
+    return judged >= asked and (reaches or finding.code in _PRESENT)
+
+
+def _sink(
+    project: Project, pipeline: Pipeline, sink: Sink, ledger: LedgerSlice, audits: Sequence[_Audit]
+) -> SinkCompliance:
+    import numpy as np
+
+    judged = [i for i in range(ledger.anchors, len(ledger.heads)) if not ledger.heads[i].is_release]
+    findings = [
+        f
+        for audit in audits
+        for row in audit.rows
+        if row["kind"] == "evidence"
+        for f in findings_of(row)
+        if f.sink in (None, sink.name)
+    ]
+    refuted = summary.refuted_batches(ledger, findings)
+    doubted = summary.doubted_batches(ledger, findings)
+    proving = [audit for audit in audits if audit.proves(sink.name)]
+    by_batch: dict[tuple[int, int], bool] = {}
+    for i in judged:
+        head = ledger.heads[i]
+        seen = any(audit.covers(head.committed_at) for audit in proving)
+        by_batch[head.epoch, head.batch_id] = by_batch.get((head.epoch, head.batch_id), False) or seen
+    bad = set(by_batch) & refuted
+    good = {batch for batch, seen in by_batch.items() if seen} - bad - doubted
+
+    ranges = ledger.ranges
+    mine = ranges.entry >= ledger.anchors
+    touched = summary.touched_ranges(ledger, findings, Level.FAIL) & mine
+    of_seen = [i for i in judged if by_batch[ledger.heads[i].epoch, ledger.heads[i].batch_id]]
+    doubts = summary.touched_ranges(ledger, findings, Level.UNPROVED)
+    proved = np.isin(ranges.entry, of_seen) & mine & ~touched & ~doubts
+    rows = [h.rows_written for h in ledger.heads[ledger.anchors :] if h.status != "already_committed"]
+    known = [r for r in rows if r is not None]
+    return SinkCompliance(
+        pipeline=pipeline.name,
+        sink=sink.name,
+        kind=sink.kind,
+        target=project.location(sink),
+        guarantee=sink.guarantee,
+        topics=tuple(sorted({topic for _, topic, _ in ranges.topics})) or pipeline.source.topics,
+        batches=len(by_batch),
+        batches_proved=len(good),
+        batches_refuted=len(bad),
+        batches_unproved=len(by_batch) - len(good) - len(bad),
+        ranges=int(mine.sum()),
+        ranges_proved=int(proved.sum()),
+        ranges_refuted=int(touched.sum()),
+        ranges_unproved=int((mine & ~touched & ~proved).sum()),
+        offsets=int((ranges.end - ranges.start)[mine].sum()),
+        rows_written=sum(known) if len(known) == len(rows) else None,
+        epochs=tuple(_epochs(ledger)),
+        chain=_chain(ledger),
+    )
+
+
+def _epochs(ledger: LedgerSlice) -> Iterable[EpochRecord]:
+    by_epoch: dict[int, list[Any]] = defaultdict(list)
+    for head in ledger.heads[ledger.anchors :]:
+        if not head.is_release:
+            by_epoch[head.epoch].append(head)
+    for epoch, heads in sorted(by_epoch.items()):
+        yield EpochRecord(
+            epoch=epoch,
+            query_id=heads[-1].query_id,
+            first_batch_id=min(h.batch_id for h in heads),
+            last_batch_id=max(h.batch_id for h in heads),
+            first_commit=heads[0].committed_at,
+            last_commit=heads[-1].committed_at,
+        )
+
+
+def _chain(ledger: LedgerSlice) -> ChainHeads:
+    heads = ledger.heads[ledger.anchors :]
+    if not heads:
+        return ChainHeads(first=None, last=None, entries=0, verified=None, reason="no entry in the period")
+    broken = [f for f in integrity(replace(ledger, operations=())) if f.level is Level.FAIL]
+    return ChainHeads(
+        first=heads[0].entry_hash,
+        last=heads[-1].entry_hash,
+        entries=len(heads),
+        verified=not broken,
+        reason=broken[0].message if broken else "",
+    )
+
+
+def _records(audits: Mapping[str, Sequence[_Audit]]) -> tuple[AuditRecord, ...]:
+    """One record per audit; an audit of several pipelines is one."""
+    merged: dict[str, list[_Audit]] = defaultdict(list)
+    for of_pipeline in audits.values():
+        for audit in of_pipeline:
+            merged[audit.invocation_id].append(audit)
+    return tuple(sorted((_record(parts) for parts in merged.values()), key=lambda r: r.generated_at))
+
+
+def _record(parts: Sequence[_Audit]) -> AuditRecord:
+    rows = [row for part in parts for row in part.rows]
+    counts = {status: sum(row["status"] == status for row in rows) for status in (*_JUDGED, "error", "skipped")}
+    failing = any(f.level is Level.FAIL for part in parts for f in part.findings())
+    sinks = {row["sink"] for row in rows if row["sink"]}
+    outcome: Answer = "complete"
+    if counts["fail"] or failing:
+        outcome = "not complete"
+    elif counts["error"] or counts["skipped"] or not all(any(p.proves(s) for p in parts) for s in sinks):
+        outcome = "could not be proved"
+    begins = [part.period_from for part in parts]
+    known = [begin for begin in begins if begin is not None]
+    return AuditRecord(
+        invocation_id=parts[0].invocation_id,
+        generated_at=parts[0].generated_at,
+        period_from=min(known) if len(known) == len(begins) else None,
+        period_to=parts[0].period_to,
+        outcome=outcome,
+        passed=counts["pass"],
+        warned=counts["warn"],
+        failed=counts["fail"],
+        errored=counts["error"],
+        skipped=counts["skipped"],
+    )
+
+
+def _unaudited_days(from_: datetime, to: datetime, pipelines: Iterable[Sequence[_Audit]]) -> tuple[date, ...]:
+    """Days of which some pipeline has a part that no audit covered; of the running day, up to its last audit."""
+    missing: set[date] = set()
+    for audits in pipelines:
+        day = from_.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        while day < to:
+            begin, end = max(day, from_), min(day + timedelta(days=1), to)
+            audited = [audit.period_to for audit in audits if begin < audit.period_to <= end]
+            # What is committed after today's audit waits for tomorrow's; the day is not to blame.
+            running = end == to and end < day + timedelta(days=1)
+            if not _covered(begin, max(audited) if running and audited else end, audits):
+                missing.add(day.date())
+            day += timedelta(days=1)
+    return tuple(sorted(missing))
+
+
+def _covered(begin: datetime, end: datetime, audits: Sequence[_Audit]) -> bool:
+    """Whether the audits' periods together hold [begin, end)."""
+    at = begin
+    for audit in sorted(audits, key=lambda a: a.period_to):
+        if (audit.period_from is None or audit.period_from <= at) and audit.period_to > at:
+            at = audit.period_to
+    return at >= end

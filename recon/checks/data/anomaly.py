@@ -1,0 +1,340 @@
+"""Data checks against the table's own past: a figure that is far from what earlier runs measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import pairwise
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+
+from recon.checks.base import Measure, RowCheck, count_if, greatest, least
+from recon.checks.data.bounds import is_instant, is_numeric
+from recon.checks.data.freshness import moment, now
+from recon.checks.data.statistics import mean_of, moments, stddev_of, sum_of
+from recon.checks.evidence.findings import Period
+from recon.errors import ConfigError
+from recon.model import Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+# Iglewicz and Hoaglin: what makes both deviations comparable with a normal distribution's standard deviation.
+_OF_MEDIAN_DEVIATION = 0.6745
+_OF_MEAN_DEVIATION = 1.253314
+
+
+class Usual(NamedTuple):
+    """What a figure was in earlier runs, and how far a new one is from that."""
+
+    median: float
+    spread: float  # 0 when all were equal
+    score: float  # how many deviations the new one is away; signed
+    runs: int
+
+
+def compare(value: float, earlier: Sequence[float], tolerance: float) -> Usual:
+    """How unusual a value is among earlier ones, by the modified z-score.
+
+    The spread is the median absolute deviation from the median; where that is 0, because more than half were equal,
+    the mean absolute deviation; where all were equal, `tolerance`, a share of the median, is what one deviation is.
+
+    >>> compare(17, [10, 12, 11, 9, 10], tolerance=0.01).score
+    4.7215
+    """
+    middle = median(earlier)
+    apart = [abs(e - middle) for e in earlier]
+    if spread := median(apart):
+        return Usual(middle, spread, _OF_MEDIAN_DEVIATION * (value - middle) / spread, len(earlier))
+    if spread := fmean(apart):
+        return Usual(middle, spread, (value - middle) / (_OF_MEAN_DEVIATION * spread), len(earlier))
+    allowed = tolerance * abs(middle)
+    beyond = abs(value - middle) > allowed
+    return Usual(middle, 0.0, math.copysign(math.inf, value - middle) if beyond else 0.0, len(earlier))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anomaly(RowCheck):
+    """One figure, compared with what earlier runs of the check measured; derive by what is measured."""
+
+    remembers: ClassVar[str] = "value"
+    min_runs: int = 7
+    window: int = 30
+    deviations: float = 3.5
+    direction: Literal["both", "up", "down"] = "both"
+    tolerance: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.min_runs < 1 or self.window < self.min_runs:
+            raise ConfigError(
+                f"min_runs is {self.min_runs} and window {self.window}; "
+                "min_runs must be 1 or more, and window not below it"
+            )
+        if not self.deviations > 0 or not self.tolerance >= 0:
+            raise ConfigError(
+                f"deviations is {self.deviations} and tolerance {self.tolerance}; the one must be above 0, "
+                "the other not below"
+            )
+
+    def judge_value(
+        self, value: float | None, earlier: Sequence[float], what: str, evidence: Mapping[str, Any]
+    ) -> Verdict:
+        """The verdict on a value; it is kept in `evidence` whatever the verdict, for later runs to compare with."""
+        seen = earlier[: self.window]
+        if len(seen) < self.min_runs:
+            runs = f"{len(seen)} of {self.min_runs} runs"
+            return Verdict(skipped=f"not enough history: {runs}", evidence={**evidence, "runs": len(seen)})
+        if value is None or math.isnan(value):
+            now_is = "NaN" if value is not None else "missing"
+            said = f"{what} is {now_is}, and was {_text(median(seen))} in the median of {len(seen)} earlier runs"
+            return Verdict(failures=1, message=said, evidence={**evidence, "runs": len(seen)})
+        usual = compare(value, seen, self.tolerance)
+        unusual = abs(usual.score) > self.deviations and self.direction in ("both", "up" if usual.score > 0 else "down")
+        return Verdict(
+            failures=int(unusual),
+            message=self._said(what, value, usual) if unusual else "",
+            evidence={
+                **evidence,
+                "median": usual.median,
+                "deviation": usual.spread,
+                "score": usual.score if math.isfinite(usual.score) else None,
+                "runs": usual.runs,
+            },
+        )
+
+    def _said(self, what: str, value: float, usual: Usual) -> str:
+        way = "above" if usual.score > 0 else "below"
+        usually = f"the median {_text(usual.median)} of {usual.runs} earlier runs"
+        if not usual.spread:
+            return f"{what} is {_text(value)}, {way} {usually}, which were all the same"
+        score = f"{abs(usual.score):.1f} deviations, {self.deviations:g} are allowed"
+        return f"{what} is {_text(value)}, far {way} {usually} ({score})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeAnomaly(Anomaly):
+    """Whether a table grew by an unusual number of rows, compared with earlier runs of this check.
+
+    With `timestamp_column` and `period`, the rows of the last complete period are counted; without them, the rows that
+    came since the last run, so that audits should then be equally far apart. Fails by 1. Usual is the median of
+    earlier runs; a deviation is their median absolute deviation (or the mean absolute deviation where that is 0)
+    scaled as in a normal distribution. Runs in which the check failed are history like others, and the median bears
+    with them. With fewer than `min_runs` of them it is skipped as "not enough history", never passed. Zero rows are
+    counted like any other number, whatever `if_empty` says. Rows whose timestamp is NULL are in no period. Periods
+    begin at multiples of their length since 1970 in UTC. Costs nothing beyond the one scan that all row checks of the
+    table share.
+
+    Args:
+        timestamp_column: a date or timestamp that says when a row came.
+        period: the length of a period, as `{count: 1, period: day}`; audit about as often.
+        min_runs: how many earlier runs there must be.
+        window: how many of the newest earlier runs are compared with.
+        deviations: from how many deviations on it fails.
+        direction: `up` or `down` fails on too many or too few only.
+        tolerance: where all earlier runs were equal, the share of their value by which a new one may differ.
+
+    Example:
+        data_tests:
+          - volume_anomaly:
+              arguments:
+                timestamp_column: created_at
+                period: {count: 1, period: day}
+                direction: down
+    """
+
+    test: ClassVar[str] = "volume_anomaly"
+    judges_empty: ClassVar[bool] = True
+    timestamp_column: str | None = None
+    period: Period | None = None
+    time_type: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.timestamp_column is None) != (self.period is None):
+            raise ConfigError("volume_anomaly needs timestamp_column and period together, or neither")
+        if self.period is not None and self.period.count < 1:
+            raise ConfigError(f"period is {self.period}; its count must be 1 or more")
+
+    def label(self) -> str:
+        """The column."""
+        return self.timestamp_column or ""
+
+    def columns(self) -> Sequence[str]:
+        """The timestamp's."""
+        return (self.timestamp_column,) if self.timestamp_column else ()
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """The check that knows its column's type."""
+        if self.timestamp_column is None:
+            return self
+        found = types[self.timestamp_column]
+        if not is_instant(found):
+            raise ConfigError(
+                f"volume_anomaly needs a date or timestamp, and column {self.timestamp_column} is "
+                f"{found.simpleString()}"
+            )
+        return self.knowing({"time_type": found})
+
+    def measures(self) -> Mapping[str, Measure]:
+        """The rows of the last complete period, where there are periods."""
+        from pyspark.sql import functions as F
+
+        if self.timestamp_column is None or self.period is None:
+            return {}
+        time, length = F.col(self.timestamp_column), int(self.period.length.total_seconds()) * 1_000_000
+        end = F.floor(now() / F.lit(length)).cast("bigint") * F.lit(length)
+        start = moment(end - F.lit(length), self.time_type)
+        # What was measured a period ago is of another period: this cannot be merged.
+        within = (time >= start) & (time < moment(end, self.time_type))
+        return {"rows_in_period": Measure(within, F.count_if)}
+
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        """Compares the period's rows, or the growth since the last run."""
+        earlier = numbers(measured["history"])
+        if self.period is not None:
+            value = measured["rows_in_period"]
+            said = f"the number of rows in the last complete period of {self.period}"
+            return self.judge_value(value, earlier, said, {"value": value, "rows": measured["rows"]})
+        total = measured["rows"]
+        grown = [newer - older for newer, older in pairwise(earlier)]
+        growth = total - earlier[0] if earlier else None
+        evidence = {"value": total, "rows": total, "growth": growth}
+        return self.judge_value(growth, grown, "the number of rows since the last run", evidence)
+
+
+_Metric = Literal[
+    "row_count", "null_count", "null_proportion", "approx_distinct", "min", "max", "mean", "sum", "stddev"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricAnomaly(Anomaly):
+    """Whether a figure of a column is unusual, compared with earlier runs of this check.
+
+    Fails by 1. Usual is the median of earlier runs; a deviation is their median absolute deviation (or the mean
+    absolute deviation where that is 0) scaled as in a normal distribution. Runs in which the check failed are history
+    like others, and the median bears with them. With fewer than `min_runs` of them it is skipped as "not enough
+    history", never passed. NULL is left out of every metric but `null_count`, `null_proportion` and `row_count`; a
+    figure that is NaN, or that a column without values does not have, fails once there is enough history. A table (or
+    `where`) with no rows is skipped. Costs nothing beyond the one scan that all row checks of the table share.
+
+    Args:
+        metric: what is measured.
+        column_name: the column; filled in for a test listed below a column. `row_count` needs none.
+        min_runs: how many earlier runs there must be.
+        window: how many of the newest earlier runs are compared with.
+        deviations: from how many deviations on it fails.
+        direction: `up` or `down` fails on too great or too small a figure only.
+        tolerance: where all earlier runs were equal, the share of their value by which a new one may differ.
+
+    Example:
+        columns:
+          - name: amount
+            data_tests:
+              - metric_anomaly:
+                  arguments: {metric: mean, deviations: 5}
+    """
+
+    test: ClassVar[str] = "metric_anomaly"
+    metric: _Metric
+    column_name: str | None = None
+    column_type: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.column_name is None and self.metric != "row_count":
+            raise ConfigError(f"metric_anomaly needs a column for the metric {self.metric}: give it as column_name")
+
+    def label(self) -> str:
+        """The column and the metric."""
+        return "__".join(filter(None, [self.column_name, self.metric]))
+
+    def columns(self) -> Sequence[str]:
+        """The column, if there is one."""
+        return (self.column_name,) if self.column_name else ()
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """The check that knows its column's type."""
+        if self.column_name is None:
+            return self
+        found = types[self.column_name]
+        if self.metric in ("min", "max", "mean", "sum", "stddev") and not is_numeric(found):
+            raise ConfigError(
+                f"metric_anomaly's metric {self.metric} needs numbers, and column {self.column_name} is "
+                f"{found.simpleString()}"
+            )
+        return self.knowing({"column_type": found})
+
+    def measures(self) -> Mapping[str, Measure]:
+        """What the metric is made of."""
+        from pyspark.sql import functions as F
+
+        if self.column_name is None:
+            return {}
+        column = F.col(self.column_name)
+        return _MEASURES[self.metric](column, self.column_type)
+
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        """Compares the metric."""
+        value = _number(self._value(measured))
+        what = f"{self.metric} of {self.column_name}" if self.column_name else self.metric
+        finite = value if value is not None and math.isfinite(value) else None
+        evidence = {"value": finite, "rows": measured["rows"]}
+        return self.judge_value(value, numbers(measured["history"]), what, evidence)
+
+    def _value(self, measured: Mapping[str, Any]) -> Any:
+        if self.metric == "row_count":
+            return measured["rows"]
+        if self.metric == "mean":
+            return mean_of(measured["sum"], measured["count"])
+        if self.metric == "stddev":
+            return stddev_of(measured["moments"])
+        if self.metric == "null_proportion":
+            return measured["value"] / measured["rows"]
+        return measured["value"]
+
+
+def _distinct(column: Column) -> Measure:
+    from pyspark.sql import functions as F
+
+    return Measure(column, F.approx_count_distinct)
+
+
+_MEASURES: Mapping[str, Callable[[Column, Any], Mapping[str, Measure]]] = {
+    "row_count": lambda c, t: {},
+    "null_count": lambda c, t: {"value": count_if(c.isNull())},
+    "null_proportion": lambda c, t: {"value": count_if(c.isNull())},
+    "approx_distinct": lambda c, t: {"value": _distinct(c)},
+    "min": lambda c, t: {"value": least(c)},
+    "max": lambda c, t: {"value": greatest(c)},
+    "sum": lambda c, t: {"value": sum_of(c, t)},
+    "mean": lambda c, t: {"sum": sum_of(c, t), "count": count_if(c.isNotNull())},
+    "stddev": lambda c, t: {"moments": moments(c)},
+}
+
+
+def _number(value: Any) -> float | None:
+    if value is None or isinstance(value, (int, float)):
+        return value
+    return int(value) if value == value.to_integral_value() else float(value)
+
+
+def _text(value: float) -> str:
+    """A figure for people: whole numbers whole.
+
+    >>> _text(1234567), _text(0.123456789)
+    ('1234567', '0.123457')
+    """
+    return str(int(value)) if math.isfinite(value) and value == int(value) else f"{value:.6g}"
+
+
+def numbers(history: Sequence[Any]) -> list[float]:
+    """The finite numbers among what earlier runs kept."""
+    kept = [h for h in history if isinstance(h, (int, float, Decimal)) and not isinstance(h, bool)]
+    return [float(h) if isinstance(h, Decimal) else h for h in kept if math.isfinite(h)]
+
+
+__all__ = ["Anomaly", "MetricAnomaly", "Usual", "VolumeAnomaly", "compare", "numbers"]

@@ -1,0 +1,146 @@
+"""The data check that compares a table with another one by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from recon.checks.base import Tables, WholeCheck
+from recon.checks.data.relations import met
+from recon.errors import ConfigError
+from recon.model import Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from recon.comparison import Comparison, RowDifference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare(WholeCheck):
+    """Rows that differ from another table's: that one side lacks, or whose columns hold another value.
+
+    Rows belong together by a key. Failures are the rows that are here alone, there alone, or changed, and each column
+    that one side alone has (with `same_types`, or has in another type); the message tells them apart, and the evidence
+    tells in how many rows each column changed. The key need not be unique: a row that is twice here and once there is
+    here alone once. NULL equals NULL and nothing else, in keys and in values; NaN equals NaN, -0.0 equals 0.0. Columns
+    of different types are compared in a common one, next to text as text. `where` is for the checked table alone;
+    `to_condition` is for the other. A table without rows against one that has some fails; when both have none, the
+    check is skipped. Costs one Spark job over both tables when they are equal, else further ones that read both again
+    and shuffle only what may differ.
+
+    Args:
+        to: the other table: `ref('name')` of a sink or of an entry of `tables`, a path, or a catalog table.
+        key: the columns that say which rows belong together.
+        compare_columns: the columns to compare; by default all, and a column that one side lacks is a difference.
+        exclude_columns: columns to leave out, whichever table has them.
+        mapping: the other table's name of a column, where it is another one.
+        tolerances: how far values may lie apart, by column: a number, `{relative: 1e-6}`, or for dates and times a
+            duration such as `5 seconds`.
+        same_types: whether a column whose type differs fails too.
+        to_condition: SQL that a row of the other table must meet.
+
+    Example:
+        ```yaml
+        data_tests:
+          - compare:
+              arguments:
+                to: ref('orders_source')
+                key: [order_id]
+                mapping: {order_id: id}
+                exclude_columns: [_batch_id]
+                tolerances: {amount: 0.01}
+        ```
+    """
+
+    test: ClassVar[str] = "compare"
+    to: str
+    key: str | tuple[str, ...]
+    compare_columns: tuple[str, ...] = ()
+    exclude_columns: tuple[str, ...] = ()
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    tolerances: Mapping[str, Any] = field(default_factory=dict)
+    same_types: bool = False
+    to_condition: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            raise ConfigError("key is empty; list the columns that say which rows belong together")
+        if self.compare_columns and self.exclude_columns:
+            raise ConfigError("both compare_columns and exclude_columns are given; keep one of them")
+
+    def label(self) -> str:
+        """The key and the other table."""
+        return "__".join([*self._key(), self.to])
+
+    def judge_tables(self, rows: DataFrame, tables: Tables, limit: int) -> Verdict | None:
+        """Fails by the number of rows that differ."""
+        from recon.comparison import compare
+
+        there = met(tables.open(self.to), self.to_condition, "to_condition", self.to)
+        found = compare(
+            rows,
+            there,
+            key=self._key(),
+            columns=self.compare_columns or None,
+            exclude=self.exclude_columns,
+            mapping=self.mapping,
+            tolerances=self.tolerances,
+            left_name="the table",
+            right_name=self.to,
+            samples=limit,
+            same_types=self.same_types,
+        )
+        if not (found.left_rows or found.right_rows):
+            return None
+        rows_apart = found.missing + found.extra + found.changed
+        columns_apart = sum(self.same_types or None in (s.left, s.right) for s in found.schema)
+        return Verdict(
+            failures=rows_apart + columns_apart,
+            message=self._said(found) if rows_apart + columns_apart else "",
+            samples=tuple(self._sample(row) for row in _in_turn(found.samples, limit)),
+            evidence={
+                "rows": found.left_rows,
+                "rows_there": found.right_rows,
+                "only_here": found.missing,
+                "only_there": found.extra,
+                "changed": found.changed,
+                "tolerated": found.tolerated,
+                "duplicate_keys": found.duplicate_keys_left,
+                "duplicate_keys_there": found.duplicate_keys_right,
+                "changed_columns": {c.column: c.rows for c in found.columns},
+            },
+        )
+
+    def _key(self) -> Sequence[str]:
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+    def _said(self, found: Comparison) -> str:
+        parts = [
+            f"{found.missing} rows are not in {self.to}" if found.missing else "",
+            f"{found.extra} rows are in {self.to} alone" if found.extra else "",
+            f"{found.changed} rows changed in {', '.join(c.column for c in found.columns)}" if found.changed else "",
+            *(
+                f"column {s.column} is {s.left or 'missing'} here and {s.right or 'missing'} there"
+                for s in found.schema
+                if self.same_types or None in (s.left, s.right)
+            ),
+        ]
+        counts = f"{found.left_rows} rows here, {found.right_rows} in {self.to}"
+        return "; ".join([*filter(None, parts), counts])
+
+    def _sample(self, row: RowDifference) -> dict[str, Any]:
+        """A flat row; of a changed one the columns that differ, from both sides."""
+        told = {"missing": "here alone", "extra": f"in {self.to} alone", "changed": "changed"}[row.kind]
+        sample = {"difference": told, **row.key, **(row.left or row.right or {})}
+        if row.left is not None and row.right is not None:
+            sample |= {f"{name} in {self.to}": value for name, value in row.right.items()}
+        return sample
+
+
+def _in_turn(rows: Sequence[RowDifference], limit: int) -> Iterator[RowDifference]:
+    """At most `limit` rows, of each kind one, then of each another one."""
+    kinds = [[row for row in rows if row.kind == kind] for kind in ("missing", "extra", "changed")]
+    most = max(map(len, kinds))
+    yield from [kind[n] for n in range(most) for kind in kinds if n < len(kind)][:limit]

@@ -1,0 +1,279 @@
+"""Data checks on how old a table's newest row is. The clock is Spark's own, measured in the same scan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from recon.checks.base import DataCheck, Measure, RowCheck, count_if
+from recon.checks.data.bounds import DAY, comparable, instant_text, is_instant
+from recon.checks.data.grouped import GroupableCheck
+from recon.checks.evidence.findings import Period
+from recon.errors import ConfigError
+from recon.model import Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+_COLUMN = re.compile(r"(?:[^\W\d]\w*|`[^`]+`)(?:\.(?:\w+|`[^`]+`))*")
+# A time that far ahead may be due to clocks that differ; one beyond is no proof that anything is fresh.
+_SKEW = 60_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfTime(DataCheck):
+    """A check on a date or timestamp: a column, or an SQL expression that gives one."""
+
+    time_type: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def time_field(self) -> str:
+        """The column or expression."""
+        raise NotImplementedError
+
+    def columns(self) -> tuple[str, ...]:
+        """The column; what an expression reads is Spark's to find out."""
+        return (self.time_field(),) if _COLUMN.fullmatch(self.time_field()) else ()
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """The check that knows its field's type."""
+        from pyspark.sql import types as T
+
+        found = types.get(self.time_field())
+        if found is not None and not is_instant(found):
+            raise ConfigError(
+                f"{self.test} needs a date or timestamp, and column {self.time_field()} is {found.simpleString()}; "
+                f"an expression such as `to_timestamp({self.time_field()})` makes one of it"
+            )
+        return self.knowing({"time_type": T.TimestampType() if found is None else found})
+
+    def time(self) -> Column:
+        """The date or timestamp of a row."""
+        from pyspark.sql import functions as F
+
+        name = self.time_field()
+        return F.col(name) if _COLUMN.fullmatch(name) else F.expr(name).cast("timestamp")
+
+
+def now() -> Column:
+    """Spark's clock, in microseconds since 1970; one and the same throughout a job."""
+    from pyspark.sql import functions as F
+
+    return F.unix_micros(F.current_timestamp())
+
+
+def moment(micros: Column, type_: DataType) -> Column:
+    """Microseconds since 1970 in UTC as a value of a date's or timestamp's type."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if isinstance(type_, T.DateType):
+        return F.date_add(F.lit(date(1970, 1, 1)), F.floor(micros / F.lit(DAY)).cast("int"))
+    if isinstance(type_, T.TimestampNTZType):
+        seconds = (micros / F.lit(1_000_000)).cast("decimal(18,6)")
+        return F.lit("1970-01-01").cast("timestamp_ntz") + F.make_dt_interval(secs=seconds)
+    return F.timestamp_micros(micros)
+
+
+def measured_at() -> Measure:
+    """The clock as a measure; it needs no rows."""
+    from pyspark.sql import functions as F
+
+    return Measure(F.lit(None), lambda _: now())
+
+
+def newest(time: Column, type_: DataType) -> Mapping[str, Measure]:
+    """The newest time that is not in the future, in microseconds since 1970, and the number of those that are.
+
+    Neither can be merged: what was the future in an earlier run no longer is.
+    """
+    from pyspark.sql import functions as F
+
+    limit = moment(now() + F.lit(_SKEW), type_)
+    return {
+        "newest": Measure(F.when(time <= limit, time), lambda c: comparable(F.max(c), type_)),
+        "in_future": Measure(time > limit, F.count_if),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freshness(OfTime, RowCheck):
+    """Whether the newest row is recent enough (dbt's source freshness).
+
+    Fails by 1 when it is older than `error_after`, and warns when it is older than `warn_after`. Rows whose field is
+    NULL are left out; a field that is NULL throughout fails. So does one whose times all lie in the future: a time
+    more than a minute ahead of Spark's clock proves nothing and is left out, too, where dbt takes it for fresh. A table
+    (or `where`, or `filter`) with no rows is skipped. Times without a zone are UTC, and a date is its midnight. Costs
+    nothing beyond the one scan that all row checks of the table share.
+
+    Args:
+        loaded_at_field: the column, or an SQL expression such as `to_timestamp(loaded)`.
+        warn_after: the age from which on it warns, as `{count: 12, period: hour}`. Periods are minute, hour and day.
+        error_after: the age from which on it fails. At least one of both must be given.
+        filter: SQL; rows that do not meet it are left out.
+
+    Example:
+        data_tests:
+          - freshness:
+              arguments:
+                loaded_at_field: ingested_at
+                warn_after: {count: 1, period: hour}
+                error_after: {count: 6, period: hour}
+    """
+
+    test: ClassVar[str] = "freshness"
+    loaded_at_field: str
+    warn_after: Period | None = None
+    error_after: Period | None = None
+    filter: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.warn_after is None and self.error_after is None:
+            raise ConfigError("freshness needs warn_after, error_after or both: without a limit nothing can be too old")
+
+    def label(self) -> str:
+        """The field."""
+        return self.loaded_at_field
+
+    def time_field(self) -> str:
+        """The field."""
+        return self.loaded_at_field
+
+    def measures(self) -> Mapping[str, Measure]:
+        """The newest time, those in the future, the rows looked at, and the clock."""
+        from pyspark.sql import functions as F
+
+        kept = F.lit(True) if self.filter is None else F.expr(self.filter)
+        time = self.time() if self.filter is None else F.when(kept, self.time())
+        return {**newest(time, self.time_type), "kept": count_if(kept), "now": measured_at()}
+
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        """Compares the age with both limits."""
+        rows, found, future = measured["kept"], measured["newest"], measured["in_future"]
+        evidence: dict[str, Any] = {"rows": rows, "in_future": future, "snapshotted_at": instant_text(measured["now"])}
+        if not rows:
+            return Verdict(skipped=f"0 rows where {self.filter}", evidence=evidence)
+        if found is None:
+            return Verdict(failures=1, message=_nothing(self.loaded_at_field, rows, future), evidence=evidence)
+        age = max(timedelta(), timedelta(microseconds=measured["now"] - found))
+        evidence |= {"max_loaded_at": instant_text(found), "age_seconds": age.total_seconds()}
+        failed = self.error_after is not None and age > self.error_after.length
+        warned = self.warn_after is not None and age > self.warn_after.length
+        limit = self.error_after if failed else self.warn_after
+        said = f"the newest {self.loaded_at_field} is {instant_text(found)}, older than {limit}" + _ahead(future)
+        return Verdict(
+            failures=int(failed),
+            warnings=int(warned and not failed),
+            message=said if failed or warned else "",
+            evidence=evidence,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recency(OfTime, GroupableCheck):
+    """Whether the newest row is at most so many days, hours or the like old (dbt_utils' test of this name).
+
+    Fails by 1, or by the number of groups that fail. Rows whose field is NULL are left out; a table or group whose
+    field is NULL throughout fails, which dbt_utils passes. Times more than a minute ahead of Spark's clock are left
+    out, too: dbt_utils takes them for recent. A group key that is NULL is a group of its own. A table (or `where`) with
+    no rows is skipped. Times without a zone are UTC, and a date is its midnight. Costs nothing beyond the one scan that
+    all row checks of the table share; with `group_by_columns`, one Spark job that groups the table.
+
+    Args:
+        datepart: the unit of `interval`.
+        field: the column, or an SQL expression that gives a timestamp.
+        interval: how many units old the newest row may be.
+        ignore_time_component: compare days, not times of day.
+        group_by_columns: judge each group of rows with equal values in these columns on its own.
+
+    Example:
+        data_tests:
+          - recency:
+              arguments: {datepart: day, field: created_at, interval: 1, group_by_columns: [country]}
+    """
+
+    test: ClassVar[str] = "recency"
+    datepart: Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
+    field: str
+    interval: int
+    ignore_time_component: bool = False
+
+    def __post_init__(self) -> None:
+        if self.interval < 0:
+            raise ConfigError(f"interval is {self.interval}; give a number of {self.datepart}s that is not negative")
+
+    def label(self) -> str:
+        """The field and the age."""
+        return "__".join([self.field, str(self.interval), self.datepart, *self.grouped_by()])
+
+    def time_field(self) -> str:
+        """The field."""
+        return self.field
+
+    def columns(self) -> tuple[str, ...]:
+        """The field and the groups' columns."""
+        return (*super().columns(), *self.group_by_columns)
+
+    def measures(self) -> Mapping[str, Measure]:
+        """The newest time, those in the future, and the time it is compared with."""
+        from pyspark.sql import functions as F
+
+        oldest = F.expr(f"unix_micros(timestampadd({self.datepart.upper()}, {-self.interval}, current_timestamp()))")
+        return {
+            **newest(self.time(), self.time_type),
+            "threshold": Measure(F.lit(None), lambda _: oldest),
+        }
+
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        """Fails when there is no time, or an old one."""
+        rows, found, future = measured["rows"], measured["newest"], measured["in_future"]
+        evidence: dict[str, Any] = {"rows": rows, "in_future": future}
+        if found is None:
+            return Verdict(failures=1, message=_nothing(self.field, rows, future), evidence=evidence)
+        threshold = measured["threshold"]
+        unit = DAY if self.ignore_time_component else 1
+        old = found // unit < threshold // unit
+        evidence |= {"most_recent": instant_text(found), "threshold": instant_text(threshold)}
+        said = f"the newest {self.field} is {instant_text(found)}, older than {self._age()}" + _ahead(future)
+        return Verdict(failures=int(old), message=said if old else "", evidence=evidence)
+
+    def group_fails(self, measured: Mapping[str, Column]) -> Column:
+        """There is no time, or an old one."""
+        from pyspark.sql import functions as F
+
+        found, threshold = measured["newest"], measured["threshold"]
+        if self.ignore_time_component:
+            found, threshold = F.floor(found / F.lit(DAY)), F.floor(threshold / F.lit(DAY))
+        return found.isNull() | (found < threshold)
+
+    def group_shows(self, measured: Mapping[str, Column]) -> Mapping[str, Column]:
+        """Both times."""
+        from pyspark.sql import functions as F
+
+        return {
+            "most_recent": F.timestamp_micros(measured["newest"]),
+            "threshold": F.timestamp_micros(measured["threshold"]),
+        }
+
+    def group_said(self, groups: int) -> str:
+        """How many groups are old."""
+        return f"the newest {self.field} is older than {self._age()} in {groups} groups"
+
+    def _age(self) -> str:
+        return f"{self.interval} {self.datepart}{'' if self.interval == 1 else 's'}"
+
+
+def _nothing(name: str, rows: int, future: int) -> str:
+    if future:
+        return f"{name} holds no time up to now in {rows} rows, and {future} in the future"
+    return f"{name} is NULL in all {rows} rows"
+
+
+def _ahead(future: int) -> str:
+    return f" ({future} rows with a time in the future are left out)" if future else ""
+
+
+__all__ = ["Freshness", "OfTime", "Recency", "measured_at", "moment", "newest", "now"]

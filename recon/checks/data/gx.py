@@ -1,0 +1,426 @@
+"""Great Expectations' suites as checks: one of ours for each expectation, measured by GX in one run.
+
+GX is imported when a suite is run and not before: reading a suite, naming its checks and listing them needs none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from recon.checks.base import JointCheck
+from recon.errors import ConfigError
+from recon.model import Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+    from recon.project import CheckConfig
+
+# Failing values that GX brings along for each expectation; what is shown of them is the config's limit.
+_SAMPLES = 20
+# These ask about the table, not about its rows: they have an answer on an empty one, too.
+_OF_TABLE = ("expect_table_", "expect_column_to_exist", "expect_query_")
+# The view that GX makes for an expectation that is an SQL query, and leaves behind.
+_VIEW = "tmp_view"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectationSuite(JointCheck):
+    """What a Great Expectations suite finds unexpected; each expectation is a check with a result of its own.
+
+    Failures are GX's unexpected count: rows or values, as the expectation counts. One that fails and counts nothing
+    (a mean, the table's columns) is 1 failure, and the message tells what GX observed. What GX takes as success
+    passes, also with unexpected values within `mostly`; their count is in the evidence. NULL is GX's: most
+    expectations on a column leave NULL out, so that a column of NULLs passes; add `not_null`. A table (or `where`)
+    with no rows is skipped, but for expectations on the table itself, such as
+    `expect_table_row_count_to_be_between`, which are judged. GX's severity `warning` and `info` become
+    `severity: warn` unless a severity is configured here. An expectation that GX does not know, whose arguments do
+    not fit, or whose column is missing is an error, and so is a suite that cannot be read; the others still run.
+    Costs one run of GX for all expectations with one `where`: a few Spark jobs, none of them shared with other checks.
+    Nothing is cached, no file is written, and GX's telemetry is off. Needs `pip install 'spark-recon[gx]'`.
+
+    Args:
+        suite: the JSON file of a GX 1.x suite, relative to recon.yml; with `project`, the suite's name.
+        project: the folder of a GX project (the one with `great_expectations.yml`, or its parent).
+        expectations: the expectations themselves, each as `{type, kwargs}` or short as
+            `expect_column_values_to_not_be_null: {column: id}`.
+        parameters: values for `$PARAMETER` in the suite, by name.
+        expectation: filled in: the one expectation of the suite that a check stands for, as JSON text.
+
+    Example:
+        data_tests:
+          - expectation_suite: {suite: gx/expectations/orders.json}
+          - expectation_suite:
+              arguments:
+                expectations:
+                  - expect_column_values_to_be_between: {column: amount, min_value: 0, mostly: 0.99}
+    """
+
+    test: ClassVar[str] = "expectation_suite"
+    suite: str | None = None
+    project: str | None = None
+    expectations: tuple[Any, ...] | None = None
+    parameters: dict[str, Any] | None = None
+    expectation: str | None = None
+
+    @classmethod
+    def variants(cls, arguments: Mapping[str, Any], folder: Path) -> Iterable[Mapping[str, Any]]:
+        """One check for each expectation; a suite that cannot be read is one check that says why."""
+        if arguments.get("expectation") is not None:
+            return (arguments,)
+        given = {name for name in ("suite", "project", "expectations") if arguments.get(name) is not None}
+        if given not in ({"suite"}, {"suite", "project"}, {"expectations"}):
+            raise ConfigError(
+                "expectation_suite needs one of: suite (a JSON file), suite (a name) with project (a folder), or "
+                f"expectations (a list); found {', '.join(sorted(given)) or 'none of them'}"
+            )
+        if not isinstance(parameters := arguments.get("parameters") or {}, Mapping):
+            raise ConfigError(f"expectation_suite's argument parameters must be a mapping, found {parameters!r}")
+        source = "expectations"
+        try:
+            if "expectations" in given:
+                suite: Any = {"expectations": arguments["expectations"]}
+            else:
+                file = _file(str(arguments["suite"]), arguments.get("project"), folder)
+                source = f"suite {file}"
+                suite = _read(file)
+            found = list(_expectations(suite, parameters, source))
+        except ConfigError as error:
+            found = [{"type": Path(str(arguments.get("suite") or "")).stem, "problem": str(error)}]
+        return [{"expectation": json.dumps(one, sort_keys=True, default=str)} for one in found]
+
+    def asked(self) -> dict[str, Any]:
+        """The expectation as GX writes it (`type`, `kwargs`, `meta`, `severity`), or with a `problem`."""
+        one: dict[str, Any] = json.loads(self.expectation or "{}")
+        return one
+
+    def label(self) -> str:
+        """The expectation's type and its column or columns."""
+        one = self.asked()
+        return "_".join([one.get("type") or "expectation", *_columns(one.get("kwargs") or {})])
+
+    def settled(self, config: CheckConfig) -> CheckConfig:
+        """GX's severity, where recon.yml names none."""
+        if self.asked().get("severity") not in ("warning", "info") or "severity" in config.model_fields_set:
+            return config
+        return config.model_copy(update={"severity": "warn"})
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """As it is, or the kind that is judged on an empty table."""
+        if self.judges_empty or not self.asked().get("type", "").startswith(_OF_TABLE):
+            return self
+        return _OfTable(expectation=self.expectation)  # type: ignore[return-value]
+
+    def party(self) -> Hashable:
+        """All suites of a table are one run."""
+        return "gx"
+
+    @classmethod
+    def judge_all(cls, checks: Sequence[ExpectationSuite], rows: DataFrame) -> Sequence[Verdict]:
+        """GX's results, each as a verdict; what GX stumbles over is asked again alone.
+
+        Raises:
+            ConfigError: Great Expectations is not installed.
+        """
+        _gx()
+        verdicts: dict[int, Verdict] = {}
+        asked: dict[int, Any] = {}
+        for at, check in enumerate(checks):
+            one = check.asked()
+            try:
+                asked[at] = _domain_object(one, at)
+            except ConfigError as error:
+                verdicts[at] = Verdict(unproved=str(error))
+        found = _validated(asked, rows) if asked else {}
+        broken = [at for at in asked if _raised(found[at]) is not None]
+        # GX measures many expectations in one aggregate: where one breaks it, its neighbours come back broken.
+        again = broken if len(broken) > 1 else ()
+        for at in again:
+            found |= _validated({at: asked[at]}, rows)
+        verdicts |= {at: _verdict(checks[at].asked(), result) for at, result in found.items()}
+        return [verdicts[at] for at in range(len(checks))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfTable(ExpectationSuite):
+    """An expectation on the table itself, which no rows answer as well as many."""
+
+    judges_empty: ClassVar[bool] = True
+
+
+# -- reading suites --------------------------------------------------------------------------------------------
+
+
+def _file(suite: str, project: Any, folder: Path) -> Path:
+    """The suite's JSON file."""
+    if project is None:
+        return folder / suite
+    root = folder / str(project)
+    context = next((c for c in (root, root / "gx") if (c / "great_expectations.yml").is_file()), root)
+    kept = context / _base_directory(context)
+    name = suite.removesuffix(".json")
+    for candidate in (kept / f"{name}.json", kept / f"{name.replace('.', '/')}.json"):
+        if candidate.is_file():
+            return candidate
+    there = sorted(str(f.relative_to(kept).with_suffix("")) for f in kept.rglob("*.json")) if kept.is_dir() else []
+    known = f"; there is {', '.join(there)}" if there else ""
+    raise ConfigError(f"GX project {root} has no suite {name!r} in {kept}{known}")
+
+
+def _base_directory(context: Path) -> str:
+    """Where a GX project keeps its suites."""
+    import yaml
+
+    try:
+        config = yaml.safe_load((context / "great_expectations.yml").read_text(encoding="utf-8"))
+        store = config["stores"][config["expectations_store_name"]]
+        return str(store["store_backend"]["base_directory"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return "expectations"
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"GX suite {file} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigError(f"GX suite {file} is not valid JSON: {error}; export it again from GX") from error
+
+
+def _expectations(suite: Any, parameters: Mapping[str, Any], source: str) -> Iterator[dict[str, Any]]:
+    """Each expectation in GX's form, with its `$PARAMETER`s replaced, or with the problem it has."""
+    listed = suite.get("expectations") if isinstance(suite, Mapping) else None
+    if not isinstance(listed, (list, tuple)):
+        raise ConfigError(f"GX {source} holds no list 'expectations'; is it a suite that GX 1.x wrote?")
+    if not listed:
+        raise ConfigError(f"GX {source} holds no expectation, so that nothing would be proved")
+    known = {**(suite.get("suite_parameters") or {}), **parameters}
+    for number, item in enumerate(listed, 1):
+        try:
+            yield _expectation(item, known)
+        except ConfigError as error:
+            yield {"type": f"expectation_{number}", "problem": f"expectation {number} of GX {source}: {error}"}
+
+
+def _expectation(item: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(item, str):
+        item = {item: {}}
+    if not isinstance(item, Mapping):
+        raise ConfigError(f"must be a mapping with type and kwargs, found {item!r}")
+    # Before 1.0, GX wrote expectation_type.
+    kind = item.get("type") or item.get("expectation_type")
+    body: dict[str, Any]
+    if kind is not None:
+        body = {key: item[key] for key in ("kwargs", "meta", "severity") if item.get(key) is not None}
+    elif len(item) == 1:
+        ((kind, kwargs),) = item.items()
+        body = {"kwargs": {} if kwargs is None else kwargs}
+    else:
+        raise ConfigError(f"needs a 'type', found {', '.join(map(str, item)) or 'nothing'}")
+    if not isinstance(kind, str) or not isinstance(body.setdefault("kwargs", {}), Mapping):
+        raise ConfigError("needs a name as its 'type' and a mapping as its 'kwargs'")
+    body["kwargs"] = dict(body["kwargs"])
+    # In the short form, severity and meta stand among the arguments, as in GX's own classes.
+    for key in ("meta", "severity"):
+        if key in body["kwargs"]:
+            body[key] = body["kwargs"].pop(key)
+    return {**body, "type": kind, "kwargs": _with_parameters(body["kwargs"], parameters)}
+
+
+def _with_parameters(value: Any, parameters: Mapping[str, Any]) -> Any:
+    if isinstance(value, Mapping):
+        if set(value) == {"$PARAMETER"}:
+            name = value["$PARAMETER"]
+            if name not in parameters:
+                raise ConfigError(f"parameter {name!r} has no value; give it in parameters")
+            return parameters[name]
+        return {key: _with_parameters(inner, parameters) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_parameters(inner, parameters) for inner in value]
+    return value
+
+
+# -- running them ----------------------------------------------------------------------------------------------
+
+
+def _gx() -> Any:
+    """The package, with its telemetry off."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import great_expectations
+    except ImportError as error:
+        raise ConfigError(
+            "expectation_suite needs Great Expectations, which is not installed; pip install 'spark-recon[gx]'"
+        ) from error
+    return great_expectations
+
+
+def _domain_object(one: Mapping[str, Any], at: int) -> Any:
+    """GX's own object for an expectation; its place is in its meta, since GX gives results in an order of its own."""
+    if "problem" in one:
+        raise ConfigError(one["problem"])
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+    from great_expectations.expectations.registry import list_registered_expectation_implementations
+
+    from recon.text import did_you_mean
+
+    kind = one["type"]
+    try:
+        with _quiet():
+            return ExpectationConfiguration(type=kind, kwargs=dict(one["kwargs"]), meta={"recon": at}).to_domain_obj()
+    except _gx().exceptions.ExpectationNotFoundError:
+        near = did_you_mean(kind, list_registered_expectation_implementations(), "")
+        raise ConfigError(f"Great Expectations knows no expectation '{kind}'{near}") from None
+    except Exception as error:
+        raise ConfigError(f"{kind} cannot be made of its arguments: {_complaint(error)}") from None
+
+
+def _complaint(error: Exception) -> str:
+    """What GX, or pydantic inside it, has against an argument."""
+    errors = getattr(error, "errors", None)
+    if callable(errors) and (found := errors()):
+        where = ".".join(str(part) for part in found[0]["loc"] if part != "__root__")
+        return f"{where}: {found[0]['msg']}" if where else str(found[0]["msg"])
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def _validated(asked: Mapping[int, Any], rows: DataFrame) -> dict[int, Mapping[str, Any]]:
+    """GX's results by place, plain as JSON."""
+    with _quiet(), _ephemeral_context() as context:
+        source = context.data_sources.add_spark("recon", persist=False)
+        # A micro-batch has a session of its own, which is not the one that GX finds.
+        source._spark = rows.sparkSession
+        definition = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
+        batch = definition.get_batch({"dataframe": rows})
+        suite = _gx().ExpectationSuite(name="recon", expectations=list(asked.values()))
+        # SUMMARY, because COMPLETE would bring every unexpected value to the driver.
+        wanted = {"result_format": "SUMMARY", "partial_unexpected_count": _SAMPLES}
+        queried = any("query" in (e.expectation_type + "".join(e.configuration.kwargs)) for e in asked.values())
+        with _without_view(rows) if queried else _nothing():
+            found = [result.to_json_dict() for result in batch.validate(suite, result_format=wanted).results]
+    return {result["expectation_config"]["meta"]["recon"]: result for result in found}
+
+
+@contextmanager
+def _ephemeral_context() -> Iterator[Any]:
+    """A context in memory alone; GX's current one, which the caller may have made, is put back afterwards."""
+    gx = _gx()
+    from great_expectations.data_context.data_context.context_factory import project_manager
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
+
+    before = getattr(project_manager, "_ProjectManager__project", None)
+    config = DataContextConfig(
+        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+        progress_bars=ProgressBarsConfig(globally=False),
+        analytics_enabled=False,
+    )
+    try:
+        yield gx.get_context(mode="ephemeral", project_config=config)
+    finally:
+        project_manager.set_project(before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _without_view(rows: DataFrame) -> Iterator[None]:
+    """Drops the view that GX makes for an expectation that is an SQL query."""
+    try:
+        yield
+    finally:
+        rows.sparkSession.catalog.dropTempView(_VIEW)
+
+
+# -- what they found -------------------------------------------------------------------------------------------
+
+
+def _raised(result: Mapping[str, Any]) -> str | None:
+    """What GX stumbled over, in one sentence; None when it has an answer."""
+    info = result.get("exception_info") or {}
+    # One exception, or several by the metric that raised them.
+    each = [info] if "raised_exception" in info else [e for e in info.values() if isinstance(e, Mapping)]
+    for one in each:
+        if one.get("raised_exception"):
+            lines = [line.strip().removeprefix("Error: ") for line in str(one.get("exception_message")).splitlines()]
+            # What fails on an executor comes as "An error occurred while calling …" with the cause on the next line.
+            told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
+            return told[0].lstrip(": ")[:400] if told else "GX gives no reason"
+    return None
+
+
+def _verdict(one: Mapping[str, Any], result: Mapping[str, Any]) -> Verdict:
+    kind, kwargs = one["type"], one["kwargs"]
+    if (raised := _raised(result)) is not None:
+        return Verdict(unproved=f"{kind} could not be evaluated: {raised}")
+    found = result.get("result") or {}
+    kept = ("element_count", "missing_count", "unexpected_count", "unexpected_percent", "observed_value")
+    evidence: dict[str, Any] = {"expectation": kind, "kwargs": kwargs}
+    evidence |= {key: found[key] for key in kept if found.get(key) is not None}
+    if found.get("element_count") is not None:
+        evidence["rows"] = found["element_count"]
+    unexpected = found.get("unexpected_count")
+    if result["success"]:
+        said = f"{unexpected} unexpected, within mostly {kwargs.get('mostly')}" if unexpected else ""
+        return Verdict(message=said, evidence=evidence)
+    if kind == "unexpected_rows_expectation" and isinstance(found.get("observed_value"), int):
+        unexpected = found["observed_value"]
+    elements = found.get("element_count")
+    of = f" of {elements}" if elements is not None else ""
+    told = f"{unexpected}{of} unexpected" if unexpected else _observed(found)
+    about = ", ".join(_columns(kwargs))
+    return Verdict(
+        failures=unexpected or 1,
+        message=f"{kind}{f' ({about})' if about else ''}: {told}",
+        samples=tuple(_sample(value, kwargs) for value in found.get("partial_unexpected_list") or ()),
+        evidence=evidence,
+    )
+
+
+def _observed(found: Mapping[str, Any]) -> str:
+    if "observed_value" not in found:
+        return "GX says it is not met"
+    value = found["observed_value"]
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return f"observed {text[:200]}"
+
+
+def _sample(value: Any, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An unexpected value as column → value."""
+    if isinstance(value, Mapping):
+        return value
+    columns = _columns(kwargs)
+    if isinstance(value, (list, tuple)) and "column" not in kwargs and len(value) == len(columns):
+        return dict(zip(columns, value, strict=True))
+    return {str(kwargs.get("column", "value")): value}
+
+
+def _columns(kwargs: Mapping[str, Any]) -> list[str]:
+    """The columns that an expectation is about."""
+    listed = kwargs.get("column_list")
+    named = [kwargs.get(key) for key in ("column", "column_A", "column_B")]
+    return [str(column) for column in (*named, *(listed if isinstance(listed, list) else ())) if column]

@@ -1,0 +1,362 @@
+"""Data checks on single rows, all measured in one scan of the table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from recon.checks.base import EachRow
+from recon.checks.data.bounds import Bounded, OfColumn, as_column, settled
+from recon.errors import ConfigError
+from recon.spark.errors import spark_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+# dbt_utils trims blanks, tabs and line ends.
+_WHITESPACE = " \t\n\r\f\x0b"
+# So many digits that no number of a configuration is rounded.
+_EXACT = Context(prec=10_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotNull(OfColumn, EachRow):
+    """Rows whose column is NULL.
+
+    Failures are rows. NaN and the empty string are values, not NULL. A table (or `where`) with no rows is
+    skipped. Costs nothing beyond the one scan that all row checks of the table share.
+
+    Args:
+        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+    """
+
+    test: ClassVar[str] = "not_null"
+
+    def failing(self) -> Column:
+        """The column is NULL."""
+        from pyspark.sql import functions as F
+
+        return F.col(self.column_name).isNull()
+
+    def said(self, failures: int, rows: int) -> str:
+        """How many are NULL."""
+        return f"{self.column_name} is NULL in {failures} of {rows} rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedValues(OfColumn, EachRow):
+    """Rows whose column holds a value outside a list.
+
+    Failures are rows (dbt counts distinct values). NULL is accepted, as in dbt: add `not_null` where it is
+    not. Strings compare exactly, with case and blanks. A table (or `where`) with no rows is skipped. Costs
+    nothing beyond the one scan that all row checks of the table share.
+
+    Args:
+        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+        values: the accepted values. Each is read as a value of the column's type, so that `[1, 2]` and
+            `["1", "2"]` mean the same; one that is no value of that type, such as 1.005 for `decimal(10,2)`,
+            accepts nothing.
+        quote: false takes strings in `values` as SQL expressions, such as `date '2026-01-01'`.
+
+    Example:
+        columns:
+          - name: status
+            data_tests:
+              - accepted_values:
+                  arguments: {values: [new, paid, shipped]}
+    """
+
+    test: ClassVar[str] = "accepted_values"
+    values: tuple[Any, ...]
+    quote: bool = True
+    column_type: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise ConfigError("values is empty, so that no row could pass; list the accepted values")
+        odd = [v for v in self.values if v is None or isinstance(v, (list, tuple, dict, set))]
+        if odd:
+            raise ConfigError(f"values holds {odd[0]!r}, which is not a plain value; NULL is always accepted")
+
+    def label(self) -> str:
+        """The column and the values, like dbt's."""
+        return "__".join([self.column_name, *(_text(v) for v in self.values)])
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """The check that reads its values as values of the column's type."""
+        return self.knowing({"column_type": types[self.column_name]})
+
+    def failing(self) -> Column:
+        """The column is neither NULL nor one of the values."""
+        from pyspark.sql import functions as F
+
+        column = F.col(self.column_name)
+        # A NULL in the list (a value that is none of this type) would make IN answer NULL and hide a failure.
+        accepted = F.coalesce(column.isin(*(self._literal(v) for v in self.values)), F.lit(False))
+        return column.isNotNull() & ~accepted
+
+    def said(self, failures: int, rows: int) -> str:
+        """How many are outside the list."""
+        return f"{self.column_name} is none of the {len(self.values)} accepted values in {failures} of {rows} rows"
+
+    def _literal(self, value: Any) -> Column:
+        from pyspark.sql import functions as F
+
+        if isinstance(value, str) and not self.quote:
+            return F.expr(value)
+        text = _text(value)
+        if self.column_type is None:
+            return F.lit(text)
+        return F.lit(None if _cut_short(text, self.column_type) else text).try_cast(self.column_type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedRange(OfColumn, Bounded, EachRow):
+    """Rows whose column lies outside a range (dbt_utils' test of this name).
+
+    Failures are rows. NULL is accepted, and so is a row in which a bound's expression gives NULL, as in dbt_utils:
+    add `not_null` where it is not. NaN is in no range. A table (or `where`) with no rows is skipped. Costs nothing
+    beyond the one scan that all row checks of the table share.
+
+    Args:
+        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+        min_value: the least value: a number, a date or time (UTC where it names no zone), or an SQL expression,
+            which may name other columns. Text that reads as a date is one where the column is a date or timestamp.
+        max_value: the greatest value, likewise. At least one of both must be given.
+        inclusive: whether the bounds themselves are accepted.
+
+    Example:
+        columns:
+          - name: amount
+            data_tests:
+              - accepted_range:
+                  arguments: {min_value: 0, max_value: 100000}
+          - name: shipped_at
+            data_tests:
+              - accepted_range:
+                  arguments: {min_value: ordered_at, max_value: current_timestamp()}
+    """
+
+    test: ClassVar[str] = "accepted_range"
+    column_type: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def label(self) -> str:
+        """The column and the bounds."""
+        return "__".join([self.column_name, *self.bounds_label()])
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """The check that reads its bounds as values of the column's type."""
+        type_ = types[self.column_name]
+        bounds = {name: settled(bound, self.column_name, type_) for name, bound in self.bounds().items()}
+        return self.knowing({"column_type": type_}, **bounds)
+
+    def failing(self) -> Column:
+        """The column is below, above, or NaN."""
+        from functools import reduce
+
+        from pyspark.sql import functions as F
+        from pyspark.sql import types as T
+
+        column, outside = F.col(self.column_name), []
+        if self.min_value is not None:
+            low = as_column(self.min_value, self.column_type)
+            outside.append(column < low if self.inclusive else column <= low)
+        if self.max_value is not None:
+            high = as_column(self.max_value, self.column_type)
+            outside.append(column > high if self.inclusive else column >= high)
+        if isinstance(self.column_type, (T.FloatType, T.DoubleType)):
+            outside.append(F.isnan(column))  # Spark orders NaN above every number
+        return reduce(lambda a, b: a | b, outside)
+
+    def said(self, failures: int, rows: int) -> str:
+        """How many are outside."""
+        return f"{self.column_name} is not {self.range_text()} in {failures} of {rows} rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpressionIsTrue(EachRow):
+    """Rows for which an SQL expression is false (dbt_utils' test of this name).
+
+    Failures are rows. A row for which the expression is NULL passes, as in dbt_utils; write `coalesce(…, false)`
+    where it should not. A table (or `where`) with no rows is skipped. An expression that Spark refuses, that is no
+    condition, or that breaks on some value (such as a cast) is an error of this check alone. Costs nothing beyond the
+    one scan that all row checks of the table share.
+
+    Args:
+        expression: SQL over the table's columns. Listed below a column, it is what follows the column's name, such
+            as `>= 0`.
+        column_name: the column the expression begins with; filled in for a test listed below a column.
+
+    Example:
+        data_tests:
+          - expression_is_true:
+              arguments: {expression: amount = price * quantity}
+        columns:
+          - name: amount
+            data_tests:
+              - expression_is_true:
+                  arguments: {expression: ">= 0"}
+    """
+
+    test: ClassVar[str] = "expression_is_true"
+    expression: str
+    column_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.expression.strip():
+            raise ConfigError("expression is empty; write a condition such as `amount >= 0`")
+
+    def label(self) -> str:
+        """The whole expression."""
+        return self._whole()
+
+    def columns(self) -> Sequence[str]:
+        """The column of a column's test; which others the expression reads is Spark's to find out."""
+        return () if self.column_name is None else (self.column_name,)
+
+    def failing(self) -> Column:
+        """The expression is false."""
+        from pyspark.sql import functions as F
+
+        return ~F.expr(self._whole())
+
+    def said(self, failures: int, rows: int) -> str:
+        """How many are false."""
+        return f"{self._whole()} is false in {failures} of {rows} rows"
+
+    def _whole(self) -> str:
+        return self.expression if self.column_name is None else f"{self.column_name} {self.expression}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchesRegex(OfColumn, EachRow):
+    r"""Rows whose text a regular expression does not match.
+
+    Failures are rows. NULL is accepted: add `not_null` where it is not. The empty string is matched like any other.
+    A table (or `where`) with no rows is skipped; a column that is no string is an error. Costs nothing beyond the one
+    scan that all row checks of the table share.
+
+    Args:
+        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+        regex: a Java regular expression. In YAML, single quotes leave backslashes alone.
+        match: `search` finds it anywhere in the text, `full` wants the whole text.
+        negate: true turns the check around: rows whose text it matches fail.
+
+    Example:
+        columns:
+          - name: order_id
+            data_tests:
+              - matches_regex:
+                  arguments: {regex: 'ord-\d{6}', match: full}
+    """
+
+    test: ClassVar[str] = "matches_regex"
+    regex: str
+    match: Literal["search", "full"] = "search"
+    negate: bool = False
+
+    def label(self) -> str:
+        """The column and the expression."""
+        return f"{self.column_name}__{'not_' if self.negate else ''}{self.regex}"
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """Itself, once Java has taken the expression."""
+        from pyspark.sql import SparkSession
+        from pyspark.sql import functions as F
+
+        _want_text(self, types)
+        try:
+            # A table of one value in the plan: the optimizer evaluates it, and no job runs.
+            SparkSession.active().sql("VALUES ('')").select(F.col("col1").rlike(self._pattern())).collect()
+        except Exception as error:
+            raise ConfigError(f"regex {self.regex!r} is no Java regular expression: {spark_error(error)}") from error
+        return self
+
+    def failing(self) -> Column:
+        """The text is not matched, or matched when it should not be."""
+        from pyspark.sql import functions as F
+
+        matched = F.col(self.column_name).rlike(self._pattern())
+        return matched if self.negate else ~matched
+
+    def said(self, failures: int, rows: int) -> str:
+        """How many are not as they should be."""
+        how = "matches" if self.negate else "does not match"
+        return f"{self.column_name} {how} {self.regex} in {failures} of {rows} rows"
+
+    def _pattern(self) -> str:
+        return rf"\A(?:{self.regex})\z" if self.match == "full" else self.regex
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotEmptyString(OfColumn, EachRow):
+    """Rows whose text is empty (dbt_utils' test of this name).
+
+    Failures are rows. NULL is accepted, as in dbt_utils: add `not_null` where it is not. A table (or `where`) with no
+    rows is skipped; a column that is no string is an error. Costs nothing beyond the one scan that all row checks of
+    the table share.
+
+    Args:
+        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+        trim_whitespace: whether text of nothing but blanks, tabs and line ends is empty.
+    """
+
+    test: ClassVar[str] = "not_empty_string"
+    trim_whitespace: bool = True
+
+    def fit(self, types: Mapping[str, DataType]) -> Self:
+        """Itself, on text."""
+        _want_text(self, types)
+        return self
+
+    def failing(self) -> Column:
+        """The text is empty."""
+        from pyspark.sql import functions as F
+
+        text = F.col(self.column_name)
+        return (F.trim(text, F.lit(_WHITESPACE)) if self.trim_whitespace else text) == F.lit("")
+
+    def said(self, failures: int, rows: int) -> str:
+        """How many are empty."""
+        return f"{self.column_name} is empty in {failures} of {rows} rows"
+
+
+def _want_text(check: OfColumn, types: Mapping[str, DataType]) -> None:
+    from pyspark.sql import types as T
+
+    found = types[check.column_name]
+    if not isinstance(found, (T.StringType, T.CharType, T.VarcharType)):
+        raise ConfigError(
+            f"{check.test} is put to text, and column {check.column_name} is {found.simpleString()}; "
+            "use accepted_range or expression_is_true for it"
+        )
+
+
+def _cut_short(text: str, type_: DataType) -> bool:
+    """Whether Spark would round a value to fit the type, or leave some of it out."""
+    from pyspark.sql import types as T
+
+    if isinstance(type_, T.DecimalType):
+        try:
+            exponent = Decimal(text).normalize(_EXACT).as_tuple().exponent
+        except ArithmeticError:  # no number: the cast gives NULL
+            return False
+        return isinstance(exponent, int) and exponent < -type_.scale
+    if isinstance(type_, T.DateType):
+        return re.search(r"\d[ T].*[1-9]", text) is not None  # a time of the day
+    if isinstance(type_, (T.TimestampType, T.TimestampNTZType)):
+        return re.search(r"\.\d{6}\d*[1-9]", text) is not None  # finer than microseconds
+    return False
+
+
+def _text(value: Any) -> str:
+    """A YAML value as Spark's text for it.
+
+    >>> _text(True), _text(1.5), _text("new")
+    ('true', '1.5', 'new')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)

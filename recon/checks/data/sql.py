@@ -1,0 +1,187 @@
+"""A project's own SQL tests as checks."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from recon.checks.base import QueryCheck, Tables
+from recon.errors import ConfigError
+from recon.model import Verdict
+from recon.project.sql_tests import MODEL, Rendered
+from recon.spark.columns import distinct
+from recon.spark.errors import spark_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from recon.project import CheckConfig
+
+_TOKENS = re.compile(
+    r"""
+      (?P<comment> --[^\n]* )
+    | (?P<open> /\* )
+    | (?P<quoted> [rR]'[^']*' | [rR]"[^"]*" | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` )
+    | (?P<word> \w+ )
+    | (?P<mark> \S )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+# They run what their text says, outside of SQL; IDENTIFIER can spell their names.
+_RUNS_CODE = ("java_method", "reflect", "try_reflect", "identifier")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqlTest(QueryCheck):
+    """Rows that a SELECT of the project returns: a file of `data_tests`, or a `{% test %}` block with arguments.
+
+    NULL means what the query makes of it. Without rows in the sink (where `where` is met) the query is not run and
+    `if_empty` answers. Costs a Spark job of its own, over every table that it names.
+
+    Args:
+        file: where it stands, for messages.
+        rendered: the query.
+        arguments: of a generic test.
+        column_name: the column of a generic test listed below one.
+        own: references that mean the tested rows themselves, beside `model`.
+        named: the generic test's name; empty for a singular test.
+    """
+
+    test: ClassVar[str] = "sql_test"
+
+    file: str
+    rendered: Rendered
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    column_name: str | None = None
+    own: frozenset[str] = frozenset()
+    named: str = ""
+
+    def __post_init__(self) -> None:
+        """A generic test goes by its own name."""
+        if self.named:
+            object.__setattr__(self, "test", self.named)
+
+    @property
+    def singular(self) -> bool:
+        """Whether it is a file of its own."""
+        return not self.named
+
+    def settled(self, config: CheckConfig) -> CheckConfig:
+        """What a generic test's own `config(…)` says, where neither recon.yml nor its defaults say otherwise."""
+        own: CheckConfig = self.rendered.config
+        return config if self.singular else config.over(own)
+
+    def hide(self, text: str) -> str:
+        """The text without what the environment gave to the query."""
+        return self.rendered.hide(text)
+
+    def label(self) -> str:
+        """The column and the other arguments' values."""
+        others = [value for name, value in self.arguments.items() if name != "column_name"]
+        return "_".join(map(_text, [*([self.column_name] if self.column_name else []), *others]))
+
+    def columns(self) -> tuple[str, ...]:
+        """The one it is listed below."""
+        return (self.column_name,) if self.column_name else ()
+
+    def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        """What the query returns; it sees `rows` wherever it names the tested sink."""
+        from pyspark.sql.utils import is_remote
+
+        query = one_select(self.rendered.text, self.file)
+        spark = rows.sparkSession
+        views: list[str] = []
+        try:
+            for reference in self.rendered.references:
+                table = rows if reference == MODEL or reference in self.own else tables.open(reference)
+                views.append(f"recon_{uuid.uuid4().hex}")
+                table.createOrReplaceTempView(views[-1])
+            # As a subquery nothing but a SELECT is valid. The first line stays the first, for Spark's line numbers.
+            found = spark.sql(f"SELECT * FROM ({self._named(query, views)}\n)")
+            found = found.toDF(*distinct(found.columns))
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{self.file}: {self._told(spark_error(error), views)}") from error
+        finally:
+            # Once analysed a query needs its views no more; Connect analyses again when it runs.
+            for view in () if is_remote() else views:
+                spark.catalog.dropTempView(view)
+        return found
+
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        """Fails by the number of rows that the query returns."""
+        failures = measured["failures"]
+        message = f"the query returns {failures} failing rows" if failures else ""
+        return Verdict(failures=failures, message=message, evidence={"rows": measured["rows"]})
+
+    def _named(self, query: str, views: list[str]) -> str:
+        return Rendered(query, self.rendered.references, None).sql(views)
+
+    def _told(self, said: str, views: list[str]) -> str:
+        for view, reference in zip(views, self.rendered.references, strict=False):
+            said = said.replace(view, reference)
+        return said
+
+
+def one_select(sql: str, file: str) -> str:
+    """The statement without what may follow it: semicolons.
+
+    Raises:
+        ConfigError: it is no SELECT, or more than one statement, or its parentheses do not match, or it runs a
+            script or a Java method.
+    """
+    at, depth, end, begun, before = 0, 0, None, False, ""
+    while found := _TOKENS.search(sql, at):
+        at = _after_comment(sql, found.end(), file) if found["open"] else found.end()
+        if found["comment"] or found["open"]:
+            continue
+        token = found[0]
+        if token == ";":
+            end = found.start() if end is None else end
+            continue
+        if end is not None:
+            raise ConfigError(f"{file} holds more than one statement; a SQL test is one SELECT")
+        if not begun and token != "(":
+            begun = True
+            if token.upper() not in ("SELECT", "WITH", "VALUES", "FROM", "TABLE"):
+                raise ConfigError(f"{file} begins with {token!r}; a SQL test is one SELECT that returns failing rows")
+        _refuse_code(before, token, file)
+        before = token
+        depth += {"(": 1, ")": -1}.get(token, 0)
+        if depth < 0:
+            break
+    if not begun:
+        raise ConfigError(f"{file} holds no statement; a SQL test is one SELECT that returns failing rows")
+    if depth:
+        raise ConfigError(f"the parentheses of {file} do not match")
+    return sql if end is None else sql[:end]
+
+
+def _refuse_code(before: str, token: str, file: str) -> None:
+    """SELECT TRANSFORM, MAP and REDUCE name their script after USING; a join has columns in parentheses there."""
+    name = before.strip("`").lower()
+    if token == "(" and name in _RUNS_CODE:
+        raise ConfigError(f"{file} calls {name}, which can run code outside of SQL; a SQL test may not")
+    if name == "using" and token[-1] in "'\"":
+        raise ConfigError(f"{file} runs a script (TRANSFORM … USING); a SQL test may not")
+
+
+def _after_comment(sql: str, at: int, file: str) -> int:
+    """The end of a bracketed comment, which may hold others."""
+    depth = 1
+    for found in re.compile(r"/\*|\*/").finditer(sql, at):
+        depth += 1 if found[0] == "/*" else -1
+        if not depth:
+            return found.end()
+    raise ConfigError(f"{file} has a comment /* that does not end")
+
+
+def _text(value: Any) -> str:
+    return "__".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+__all__ = ["SqlTest", "one_select"]

@@ -1,0 +1,1 @@
+"""Measuring: the only room under `checks` that runs Spark jobs."""

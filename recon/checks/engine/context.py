@@ -1,0 +1,70 @@
+"""What a scan may ask beside its table: other tables, earlier runs, a place for failing rows, a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from recon.checks.base import KeyCheck, RowCheck, Tables
+from recon.checks.bound import Bound
+from recon.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Row = Mapping[str, Any]
+
+
+class Memory(Protocol):
+    """What earlier runs measured, for the checks that go on from there (recon.incremental).
+
+    The scanned table then holds the rows that are new since, or all of them where the memory is to begin with.
+    """
+
+    def keeps(self, bound: Bound) -> bool:
+        """Whether it remembers this check; the others are measured as if there were no memory."""
+
+    def fold(self, bound: Bound, check: RowCheck, measured: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values over all rows, from those over the scanned ones; they are kept for the next run."""
+
+    def group(self, bound: Bound, check: KeyCheck, rows: DataFrame) -> tuple[Mapping[str, Any], DataFrame] | None:
+        """What `KeyCheck.judge` gets, over all rows, and the keys of `rows` that samples are taken from.
+
+        The keys come as `groupings.count_keys` gives them: columns k0, k1, … and n, over all rows. None: the scanned
+        rows are all there are; group them, and give the values to `begin`.
+        """
+
+    def begin(self, bound: Bound, check: KeyCheck, rows: DataFrame, measured: Mapping[str, Any]) -> None:
+        """Keeps what was measured on all rows for the next run; must not raise."""
+
+
+class NoTables:
+    """For a scan outside of a project."""
+
+    def open(self, reference: str) -> DataFrame:
+        """Always refuses."""
+        raise ConfigError(f"{reference} cannot be opened here: other tables are known to an audit of a project only")
+
+
+def _no_history(bound: Bound, key: str) -> Sequence[Any]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanContext:
+    """The scan's surroundings; the defaults know nothing and keep nothing.
+
+    Args:
+        tables: opens other tables.
+        history: what a key of the evidence held in earlier runs of a check, newest first.
+        keep_failures: takes the failing rows of a check with `store_failures`.
+        memory: what earlier runs measured, for checks that are measured on new rows only.
+        fail_fast: the caller stops at the first failure, so nothing is measured ahead of it.
+    """
+
+    tables: Tables = field(default_factory=NoTables)
+    history: Callable[[Bound, str], Sequence[Any]] = _no_history
+    keep_failures: Callable[[Bound, Sequence[Row]], None] | None = None
+    memory: Memory | None = None
+    fail_fast: bool = False

@@ -1,0 +1,117 @@
+"""Runs checks and knows none by name.
+
+Evidence checks get witnesses and the answers to their questions; data checks share the scans of a
+`TableMeasurement`. A check that cannot be evaluated is status error and the others still run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+from recon.checks.base import EvidenceCheck
+from recon.checks.bound import Bound
+from recon.checks.engine.executor import reason_of
+from recon.checks.threshold import settle
+from recon.model import CheckResult, ProbeAnswer, Unavailable, Verdict, Witnesses
+from recon.model.offsets import Spans
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from recon.checks.engine.context import ScanContext
+
+Clock = Callable[[], datetime]
+Questions = Mapping[tuple[str, int], Spans]
+Answers = Mapping[tuple[str, int], ProbeAnswer]
+
+
+def run_evidence(
+    bounds: Sequence[Bound],
+    witnesses_for: Callable[[Bound], Witnesses],
+    answer: Callable[[Questions], Answers | Unavailable],
+    clock: Clock,
+) -> Iterator[CheckResult]:
+    """Judges evidence checks one by one, in order; each result comes as soon as it is known.
+
+    Args:
+        bounds: checks of kind "evidence".
+        witnesses_for: what one check may look at, without probes.
+        answer: puts a check's questions to Kafka; called only when there are any.
+        clock: the time, in UTC.
+    """
+    for bound in bounds:
+        started = clock()
+        try:
+            verdict = _evidence_verdict(cast(EvidenceCheck, bound.check), witnesses_for(bound), answer)
+        except Exception as error:  # a bug in one check must not silence the others
+            verdict = Verdict(unproved=reason_of(error))
+        yield settle(bound, verdict, started, clock())
+
+
+def without_answer(bound: Bound, missing: Unavailable, clock: Clock) -> CheckResult:
+    """The result of a check that could not be put at all: error, or skipped when the user chose so."""
+    verdict = Verdict(skipped=missing.reason) if missing.skipped else Verdict(unproved=missing.reason)
+    now = clock()
+    return settle(bound, verdict, now, now)
+
+
+def _evidence_verdict(
+    check: EvidenceCheck, witnesses: Witnesses, answer: Callable[[Questions], Answers | Unavailable]
+) -> Verdict:
+    for need in check.needs:
+        witness = getattr(witnesses, need)
+        if isinstance(witness, Unavailable):
+            if witness.skipped:
+                return Verdict(skipped=witness.reason)
+            return Verdict(unproved=witness.reason)
+    asked = {where: spans for where, spans in check.questions(witnesses).items() if spans}
+    if not asked:
+        return check.judge(witnesses)
+    answers = answer(asked)
+    given = {} if isinstance(answers, Unavailable) else answers
+    verdict = check.judge(replace(witnesses, probes={**witnesses.probes, **given}))
+    missing = sorted(set(asked) - set(given))
+    if not missing:
+        return verdict
+    topic, partition = missing[0]
+    reason = (
+        answers.reason
+        if isinstance(answers, Unavailable)
+        else f"the probe gave no answer for {len(missing)} topic partitions, {topic}-{partition} first"
+    )
+    verdict = replace(verdict, evidence={**verdict.evidence, "probe": reason})
+    if verdict.failures or verdict.unproved is not None:
+        return verdict
+    return replace(verdict, unproved=reason)  # a question that stayed open is never a pass
+
+
+def run_table(
+    bounds: Sequence[Bound],
+    table: DataFrame,
+    relation_name: str,
+    clock: Clock,
+    context: ScanContext | None = None,
+) -> Iterator[CheckResult]:
+    """Runs data checks on one table, results in order.
+
+    All row checks share one Spark job. Key checks need one per distinct key and `where`, a check with a query of its
+    own one more, and all that fail share a last one for samples. Nothing is cached. Checks that shared a job carry
+    the same times.
+
+    Args:
+        bounds: checks of kind "data", all on this table.
+        table: the rows; read as often as there are jobs.
+        relation_name: what messages and results call the table.
+        clock: the time, in UTC.
+        context: other tables, earlier runs and the like, for checks that ask for them.
+    """
+    if not bounds:
+        return
+    from recon.checks.engine.scan import TableMeasurement
+
+    measurement = TableMeasurement(bounds, table, relation_name, clock, context)
+    for at in range(len(bounds)):
+        yield measurement.result(at)

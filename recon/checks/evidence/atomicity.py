@@ -1,0 +1,339 @@
+"""atomicity: every route of a micro-batch landed, and together they hold what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+from recon.checks.base import EvidenceCheck
+from recon.checks.evidence.coverage import Ranges, ranges_of_each
+from recon.checks.evidence.findings import Findings, named, offsets
+from recon.model import CheckpointWitness, Code, EntryHead, LedgerSlice, Unavailable, Verdict, Witnesses
+from recon.model.offsets import Spans
+from recon.text import plural, some
+
+Which = tuple[str, int]  # query_id, batch_id: what the sinks of one query have in common, whatever their epochs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Atomicity(EvidenceCheck):
+    """A micro-batch that is in some sinks of the pipeline and not in others, or rows lost between its routes.
+
+    Of a pipeline with `routes` the sinks they lead to are judged, of others all sinks. First: a micro-batch that one
+    sink's ledger has, every other's has too, unless its offsets came there with another micro-batch. The newest one may
+    still be on its way; Spark's checkpoint, where it can be read, says whether it is finished. A sink that was added
+    later is judged from its first micro-batch on. Second, for routes: what a route took in (rows written, quarantined,
+    and reduced by the sink itself) and the records counted for other routes or dropped by the transform are as many as
+    were read. It needs the ledger only; with fewer than two sinks it is skipped.
+
+    Counts say nothing of a route whose transform makes several rows of a record, and of a restored entry before its
+    replay; the evidence tells how many such there are. Whether `by` sends each record to the same route on a retry,
+    it sees by counts alone.
+
+    Codes:
+        PARTIAL: a micro-batch is in one sink and not in another, though it is finished or later ones were written; or
+            rows that were routed to a sink are not in it.
+        DUPLICATE: more rows were given to the routes together than were read.
+        NONDETERMINISTIC: a retry counted other rows for a route than the attempt that wrote it: `by` or the transform
+            is not deterministic, so a row may be in two routes or in none.
+        INFLIGHT: the newest micro-batch has not reached every sink yet; the query's next start writes the others.
+        EXPLAINED: micro-batches before a sink was added, or whose offsets came with another micro-batch.
+        INCONCLUSIVE: a sink has no entry at all, while others have several.
+
+    Example:
+        data_tests:
+          - atomicity
+    """
+
+    test: ClassVar[str] = "atomicity"
+    needs: ClassVar[Sequence[str]] = ("ledgers",)
+    uses: ClassVar[Sequence[str]] = ("checkpoint",)
+    scope: ClassVar[str] = "pipeline"
+
+    def judge(self, witnesses: Witnesses) -> Verdict:
+        """Missing routes and lost rows fail."""
+        assert not isinstance(witnesses.ledgers, Unavailable)
+        names = [name for name in witnesses.ledgers if not witnesses.routed or name in witnesses.routed]
+        if len(names) < 2:
+            why = f"pipeline {witnesses.pipeline} has one sink, which cannot be apart from others"
+            return Verdict(skipped=why, message=why)
+        sinks = {name: _Sink(witnesses.ledgers[name]) for name in names}
+        if not any(sink.batches for sink in sinks.values()):
+            return Verdict(
+                unproved=f"the ledger holds no entry of any sink of pipeline {witnesses.pipeline}, so nothing can be "
+                "proved; let the query write one micro-batch through the hook"
+            )
+        trial = _Trial(witnesses, sinks)
+        trial.judge()
+        return trial.verdict()
+
+
+class _Counts(NamedTuple):
+    """What is known of one micro-batch in one sink, from its entry and those of its replays."""
+
+    read: int | None
+    written: int | None
+    quarantined: int | None
+    filtered: int | None
+
+    @property
+    def accounted(self) -> int | None:
+        """Records that the entry accounts for; None when unknown."""
+        if self.written is None or self.filtered is None or self.quarantined is None:
+            return None
+        return self.written + self.quarantined + self.filtered
+
+
+@dataclass
+class _Sink:
+    """One sink's slice of the ledger, by micro-batch."""
+
+    slice: LedgerSlice
+    batches: dict[Which, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for i, head in enumerate(self.slice.heads):
+            if not head.is_release:
+                self.batches.setdefault((head.query_id, head.batch_id), []).append(i)
+
+    def head(self, which: Which) -> EntryHead:
+        """The first entry of a micro-batch."""
+        return self.slice.heads[self.batches[which][0]]
+
+    def judged(self, which: Which) -> bool:
+        """Whether an entry of it belongs to the period."""
+        return any(i >= self.slice.anchors for i in self.batches.get(which, ()))
+
+    def again(self, which: Which) -> bool:
+        """Whether one query used the number in two epochs, so that numbers alone do not tell them apart."""
+        return len({self.slice.heads[i].epoch for i in self.batches.get(which, ())}) > 1
+
+    def ranges(self, which: Which) -> Ranges:
+        """The ranges of a micro-batch."""
+        entries = self.batches[which]
+        found = ranges_of_each(self.slice, entries)
+        return tuple(sorted({each for entry in entries for each in found[entry]}))
+
+    @cached_property
+    def first(self) -> EntryHead | None:
+        """The entry that the chain begins with; None when that is not in the slice or was removed."""
+        heads = [head for head in self.slice.heads if not head.is_release]
+        begins = self.slice.complete and bool(self.slice.heads) and not self.slice.heads[0].prev_hash
+        return min(heads, key=lambda head: head.started_at) if begins and heads else None
+
+    @cached_property
+    def covered(self) -> Mapping[tuple[int, str, int], Spans]:
+        """All offsets that the slice's entries read."""
+        found: dict[tuple[int, str, int], list[tuple[int, int]]] = {}
+        table = self.slice.ranges
+        columns = (table.topic, table.partition, table.start, table.end)
+        for topic, partition, start, end in zip(*(column.tolist() for column in columns), strict=True):
+            if end > start:
+                source, name, _ = table.topics[topic]
+                found.setdefault((source, name, partition), []).append((start, end))
+        return {key: Spans.of(spans) for key, spans in found.items()}
+
+    def lacks(self, ranges: Ranges) -> list[tuple[str, int, int, int]]:
+        """(topic, partition, start, end) of offsets that no entry of this sink read."""
+        return [
+            (topic, partition, *span)
+            for source, topic, partition, start, end in ranges
+            if end > start
+            for span in Spans.of([(start, end)]).minus(self.covered.get((source, topic, partition), Spans()))
+        ]
+
+    def known(self, which: Which, key: str) -> list[int]:
+        """The different values that entries of a micro-batch have for a count, the first first."""
+        heads = [self.slice.heads[i] for i in self.batches[which]]
+        if key in ("rows_read", "rows_filtered"):
+            # A restored entry knows what the sink itself left out, and nothing of the other routes.
+            heads = [head for head in heads if head.status != "rebuilt" or head.rows_read is not None]
+        values = (getattr(head, key) for head in heads)
+        return list(dict.fromkeys(value for value in values if value is not None))
+
+    def counts(self, which: Which) -> _Counts:
+        """The counts of a micro-batch; what a restored entry lacks, its replay may have."""
+        keys = ("rows_read", "rows_written", "rows_quarantined", "rows_filtered")
+        return _Counts(*(next(iter(self.known(which, key)), None) for key in keys))
+
+
+@dataclass
+class _Trial:
+    """The sinks of one pipeline against each other."""
+
+    witnesses: Witnesses
+    sinks: Mapping[str, _Sink]
+    findings: Findings = field(init=False)
+    landed: int = 0
+    unjudged: int = 0
+    read: int = 0
+    taken: int = 0
+
+    def __post_init__(self) -> None:
+        self.findings = Findings.of(self.witnesses)
+
+    def judge(self) -> None:
+        seen = {which for sink in self.sinks.values() for which in sink.batches}
+        times = {
+            which: max(sink.head(which).committed_at for sink in self.sinks.values() if which in sink.batches)
+            for which in seen
+        }
+        order = sorted(seen, key=lambda which: (times[which], which))
+        silent = [name for name, sink in self.sinks.items() if not sink.batches]
+        later: dict[str, list[EntryHead]] = {}
+        otherwise: dict[str, list[EntryHead]] = {}
+        for which in order:
+            if not any(sink.judged(which) for sink in self.sinks.values()):
+                continue
+            has = [name for name, sink in self.sinks.items() if which in sink.batches]
+            head, ranges = self.sinks[has[0]].head(which), None
+            whole = True
+            for name, sink in self.sinks.items():
+                doubtful = any(self.sinks[other].again(which) for other in self.sinks)
+                if name in silent or (name in has and not doubtful):
+                    continue
+                ranges = ranges if ranges is not None else self._ranges(which, has)
+                lacking = sink.lacks(ranges)
+                if name in has and not lacking:
+                    continue
+                if sink.first is not None and head.committed_at <= sink.first.started_at:
+                    later.setdefault(name, []).append(head)
+                elif not lacking:
+                    otherwise.setdefault(name, []).append(head)
+                else:
+                    whole = False
+                    self._tell_partial(name, has, head, lacking, newest=which == order[-1])
+            self.landed += whole
+            if self.witnesses.routed:
+                self._judge_counts(which, has)
+        self._tell_silent(silent, order)
+        for name, heads in later.items():
+            self._of(name).add(
+                Code.EXPLAINED,
+                f"sink {name} begins after {plural(len(heads), 'micro-batch')} that other sinks have, the last of them "
+                f"{named(heads[-1])}: it was added later",
+            )
+        for name, heads in otherwise.items():
+            self._of(name).add(
+                Code.EXPLAINED,
+                f"the offsets of {some(named(head) for head in heads)} came to sink {name} with other micro-batches",
+            )
+
+    def _of(self, sink: str) -> Findings:
+        """The same collection, for a finding about one sink."""
+        return Findings(self.findings.pipeline, sink, self.findings.found)
+
+    def _ranges(self, which: Which, has: Sequence[str]) -> Ranges:
+        return tuple(sorted({each for name in has for each in self.sinks[name].ranges(which)}))
+
+    def _tell_partial(
+        self, sink: str, has: Sequence[str], head: EntryHead, lacking: Sequence[tuple[str, int, int, int]], newest: bool
+    ) -> None:
+        where = some(f"{topic}-{partition} {offsets(start, end)}" for topic, partition, start, end in lacking)
+        others = [name for name in has if name != sink]
+        said = f"micro-batch {head.batch_id} of query {head.query_id} is in {some(others)} and not in {sink} ({where})"
+        if newest and not self._finished(head):
+            self._of(sink).add(
+                Code.INFLIGHT,
+                f"{said}: it is the newest, and Spark tries it again until every sink has it",
+                head=head,
+            )
+            return
+        topic, partition, start, end = lacking[0]
+        one = {"topic": topic, "partition": partition, "start_offset": start, "end_offset": end}
+        self._of(sink).add(
+            Code.PARTIAL,
+            f"{said}: its write failed and was passed over, or its ledger entry is gone; compare ledger_integrity, "
+            "then read exactly this range once more into that sink",
+            head=head,
+            **(one if len(lacking) == 1 else {}),
+        )
+
+    def _finished(self, head: EntryHead) -> bool:
+        """Whether Spark will not try the micro-batch again, as far as the checkpoint tells."""
+        checkpoint = self.witnesses.checkpoint
+        if not isinstance(checkpoint, CheckpointWitness) or checkpoint.query_id != head.query_id:
+            return False
+        if self.witnesses.period_to < self.witnesses.now:  # the other sinks may have it behind the period's end
+            return False
+        return any(batch.batch_id == head.batch_id and batch.committed for batch in checkpoint.batches)
+
+    def _tell_silent(self, silent: Sequence[str], order: Sequence[Which]) -> None:
+        for name in silent:
+            if len(order) > 1:
+                self._of(name).add(
+                    Code.INCONCLUSIVE,
+                    f"the ledger has no entry of sink {name}, and of others {plural(len(order), 'micro-batch')}: if it "
+                    "is new, restart the query and it begins with the next one; else run `recon ledger rebuild`",
+                )
+            else:
+                has = [other for other in self.sinks if other != name and order[0] in self.sinks[other].batches]
+                head = self.sinks[has[0]].head(order[0])
+                self._tell_partial(name, has, head, self.sinks[name].lacks(self._ranges(order[0], has)), newest=True)
+
+    # -- counts --------------------------------------------------------------------------------------------------
+
+    def _judge_counts(self, which: Which, has: Sequence[str]) -> None:
+        """Whether each route took in what was routed to it, and all together no more than was read."""
+        counts = {name: self.sinks[name].counts(which) for name in has}
+        for name in has:
+            self._judge_attempts(name, which)
+        known = [c for c in counts.values() if c.accounted is not None and c.read is not None]
+        if len(known) < len(has) or any((c.accounted or 0) > (c.read or 0) for c in known):
+            self.unjudged += 1
+            return
+        for name, c in counts.items():
+            lost = (c.read or 0) - (c.accounted or 0)
+            if lost:
+                head = self.sinks[name].head(which)
+                self._of(name).add(
+                    Code.PARTIAL,
+                    f"{named(head)} of sink {name}: {plural(lost, 'row')} that were routed to it are neither in it nor "
+                    "aside: look for a nondeterministic transform or `by`; source_rows names the offsets",
+                    head=head,
+                )
+        self.taken += sum((c.written or 0) + (c.quarantined or 0) for c in known)
+        reads = {c.read or 0 for c in known}
+        self.read += max(reads)
+        # Where a route read less because it trimmed what it had, the sum says nothing.
+        given = sum((c.read or 0) - (c.filtered or 0) for c in known)
+        if len(reads) == 1 and given > max(reads):
+            head = self.sinks[has[0]].head(which)
+            self.findings.add(
+                Code.DUPLICATE,
+                f"{named(head)}: {plural(max(reads), 'row')} were read, and {given:,} given to {some(has)}: some are "
+                "in two routes, because `by` or the transform changed between two attempts",
+                head=head,
+            )
+
+    def _judge_attempts(self, name: str, which: Which) -> None:
+        """A retry that counts a route anew must count what the first attempt did."""
+        sink = self.sinks[name]
+        if sink.again(which):
+            return
+        for key, of in (("rows_read", "read"), ("rows_filtered", "for other routes or dropped")):
+            values = sink.known(which, key)
+            if len(values) > 1:
+                head = sink.head(which)
+                self._of(name).add(
+                    Code.NONDETERMINISTIC,
+                    f"{named(head)} of sink {name} was counted as {values[0]:,} rows {of} when it was written, and as "
+                    f"{values[-1]:,} on a retry: the transform or `by` does not give the same each time, so a row may "
+                    "be in two routes or in none",
+                    head=head,
+                )
+
+    def verdict(self) -> Verdict:
+        told = f"{plural(self.landed, 'micro-batch')} landed in every sink of {some(self.sinks)}"
+        if self.witnesses.routed and self.read:
+            told += f"; of {plural(self.read, 'row')} read {self.taken:,} are in a route or aside"
+        return self.findings.verdict(
+            told,
+            sinks=list(self.sinks),
+            landed=self.landed,
+            counts_unknown=self.unjudged,
+            rows_read=self.read,
+            rows_in_routes=self.taken,
+        )

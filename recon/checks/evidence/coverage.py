@@ -1,0 +1,366 @@
+"""What the ledger covers of every topic partition, and where it breaks: vectorised, pure.
+
+Entries are walked in reading order, (epoch, batch_id, place in the chain): an entry that was restored
+from the Delta log stands later in the chain than it was read. Per topic partition the ranges of consecutive
+micro-batches are joined into *stretches* as long as each starts where the one before it ended, so that Python only
+looks at deviations. A re-created topic (another topic id) begins a new *life* of its partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recon.model import Code, KafkaTopic, KafkaWitness, LedgerSlice, Unavailable
+from recon.model.offsets import Span, Spans
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.integer[Any]]
+    Bools = npt.NDArray[np.bool_]
+
+_KEPT = "_coverage"
+Ranges = tuple[tuple[int, str, int, int, int], ...]  # (source, topic, partition, start, end)
+
+
+class Key(NamedTuple):
+    """A topic partition as one source of the query reads it."""
+
+    source: int
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Stretch(NamedTuple):
+    """What consecutive micro-batches read of one topic partition without a break: [start, end).
+
+    `first` and `last` index the slice's heads; `rows` are the ranges' places in `Coverage.ends`. All of its
+    micro-batches are anchors, or none is. `end` < `start` stands alone: so Spark plans a topic that got shorter.
+    """
+
+    start: int
+    end: int
+    first: int
+    last: int
+    rows: tuple[int, int]
+
+
+@dataclass
+class Life:
+    """One topic partition under one topic id, stretches in reading order.
+
+    `since_start` says that everything below the first stretch counts as covered: the slice begins somewhere
+    in the chain, and the micro-batches before it are the business of earlier audits.
+    """
+
+    topic_id: str | None
+    stretches: list[Stretch] = field(default_factory=list)
+    since_start: bool = False
+
+    def walk(self) -> Walked:
+        """Holes, overlaps and coverage of this life.
+
+        A hole that a later micro-batch reads after all is none; offsets that two micro-batches read overlap.
+        """
+        holes: list[Hole] = []
+        overlaps: list[tuple[Stretch, Spans]] = []
+        covered: list[Span] = []
+        frontier: int | None = None
+        before: Stretch | None = None
+        for stretch in self.stretches:
+            start, end = stretch.start, stretch.end
+            if end < start:
+                frontier, before = end, stretch  # the log got shorter: reading goes on from its end
+                continue
+            if frontier is None or before is None:
+                covered.append(Span(0 if self.since_start else start, end))
+                frontier = end
+            elif start >= frontier:
+                if start > frontier:
+                    holes.append(Hole(frontier, start, stretch, before))
+                if covered and covered[-1].end == start:
+                    covered[-1] = Span(covered[-1].start, end)
+                else:
+                    covered.append(Span(start, end))
+                frontier = end
+            elif end > start:
+                mine = Spans.of([(start, end)])
+                known = Spans.of(covered)
+                twice = mine.intersect(known)
+                if twice:
+                    overlaps.append((stretch, twice))
+                holes = [part for hole in holes for part in hole.without(mine)]
+                covered = list(known.union(mine))
+                frontier = max(frontier, end)
+            before = stretch
+        return Walked(holes, overlaps, Spans.of(covered), frontier or 0)
+
+
+class Hole(NamedTuple):
+    """Offsets [start, end) that no micro-batch read; `at` is where reading went on, `before` where it stopped."""
+
+    start: int
+    end: int
+    at: Stretch
+    before: Stretch
+
+    def without(self, spans: Spans) -> Iterator[Hole]:
+        """What is left of the hole when `spans` are read after all."""
+        for start, end in Spans.of([(self.start, self.end)]).minus(spans):
+            yield self._replace(start=start, end=end)
+
+
+class Walked(NamedTuple):
+    """What `Life.walk` found; `frontier` is the position reading has come to."""
+
+    holes: list[Hole]
+    overlaps: list[tuple[Stretch, Spans]]
+    covered: Spans
+    frontier: int
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The ledger's ranges, ready to be judged.
+
+    Args:
+        slice: where they come from.
+        order: indices of the heads in reading order, replays and releases left out.
+        replays: entry → the earlier entry whose write it repeats (same epoch, batch_id and ranges, one commit).
+        lives: per topic partition its lives, oldest first.
+        ends: end offsets of all ranges, sorted by topic partition and reading order.
+        entries: the entry of each of those ranges.
+    """
+
+    slice: LedgerSlice
+    order: Sequence[int]
+    replays: Mapping[int, int]
+    lives: Mapping[Key, Sequence[Life]]
+    ends: Ints
+    entries: Ints
+
+    def before(self, entry: int) -> int | None:
+        """The entry read just before this one; None for the first."""
+        place = self._places[entry]
+        return self.order[place - 1] if place else None
+
+    @cached_property
+    def _places(self) -> Mapping[int, int]:
+        return {entry: place for place, entry in enumerate(self.order)}
+
+    def judged(self, entry: int) -> bool:
+        """Whether an entry belongs to the audited period."""
+        return entry >= self.slice.anchors
+
+    def judged_entries(self) -> list[int]:
+        """Entries of the period in reading order, replays left out."""
+        return [entry for entry in self.order if entry >= self.slice.anchors]
+
+    def entry_at(self, stretch: Stretch, offset: int) -> int:
+        """The entry of a stretch whose range holds the offset."""
+        import numpy as np
+
+        low, high = stretch.rows
+        row = low + int(np.searchsorted(self.ends[low:high], offset, side="right"))
+        return int(self.entries[min(row, high - 1)])
+
+
+def coverage(slice_: LedgerSlice) -> Coverage:
+    """Walks a slice of the ledger; 1.7 million ranges take about a tenth of a second.
+
+    Several checks ask for the same: the answer is kept with the (frozen) slice.
+    """
+    known = slice_.__dict__.get(_KEPT)
+    if not isinstance(known, Coverage):
+        known = _walk(slice_)
+        object.__setattr__(slice_, _KEPT, known)
+    return known
+
+
+def _walk(slice_: LedgerSlice) -> Coverage:
+    import numpy as np
+
+    heads = slice_.heads
+    # What was released from quarantine belongs to no micro-batch: offsets were accounted for when it was put aside.
+    read = [i for i, head in enumerate(heads) if not head.is_release]
+    ranked = sorted(read, key=lambda i: (heads[i].epoch, heads[i].batch_id, i))
+    replays = _replays(slice_, ranked)
+    order = [entry for entry in ranked if entry not in replays]
+
+    table = slice_.ranges
+    names: dict[tuple[int, str], int] = {}
+    name_of = np.array([names.setdefault((s, t), len(names)) for s, t, _ in table.topics] or [0], np.int64)
+    width = int(table.partition.max()) + 1 if len(table) else 1
+    code: Ints = name_of[table.topic] * width + table.partition
+    # Sixteen bits are sorted by radix, in linear time.
+    code = code.astype(np.uint16) if len(code) and int(code.max()) < 2**16 else code
+    rows = _Rows(code, table.entry, table.topic, table.start, table.end)
+    if replays:
+        rows = rows.take(~np.isin(rows.entry, np.fromiter(replays, np.int64, len(replays))))
+    if ranked != list(range(len(heads))):
+        rank = np.zeros(len(heads), np.int64)
+        rank[ranked] = np.arange(len(ranked))
+        rows = rows.take(np.argsort(rank[rows.entry], kind="stable"))
+    rows = rows.take(np.argsort(rows.code, kind="stable"))
+    changes = rows.changes(slice_.anchors)
+    empty = rows.start == rows.end
+    if empty.any():
+        # An idle partition says nothing, but where a stretch of reading begins and where it ends.
+        last = np.append(changes[1:], True)[: len(changes)]
+        rows = rows.take(~empty | changes | last)
+        changes = rows.changes(slice_.anchors)
+    low = np.flatnonzero(rows.breaks(changes))
+    high = np.append(low[1:], len(rows.code))[: len(low)]
+    fields = (low, high, rows.code[low], rows.topic[low], rows.start[low], rows.end[high - 1])
+    columns = [column.tolist() for column in (*fields, rows.entry[low], rows.entry[high - 1])]
+    lives = _lives(slice_, list(names), width, zip(*columns, strict=True))
+    return Coverage(slice_, order, replays, lives, rows.end, rows.entry)
+
+
+class _Rows(NamedTuple):
+    """Ranges in columns; `code` stands for (source, topic, partition)."""
+
+    code: Ints
+    entry: Ints
+    topic: Ints
+    start: Ints
+    end: Ints
+
+    def take(self, which: Ints | Bools) -> _Rows:
+        """Some of the ranges, by mask or by index."""
+        return _Rows(*(column[which] for column in self))
+
+    def changes(self, anchors: int) -> Bools:
+        """Where another topic partition, another topic id or the audited period begins."""
+        import numpy as np
+
+        found = np.ones(len(self.code), np.bool_)
+        judged = self.entry >= anchors
+        found[1:] = _differ(self.code) | _differ(self.topic) | _differ(judged)
+        return found
+
+    def breaks(self, changes: Bools) -> Bools:
+        """Where a stretch begins: at a change, where a range does not continue, around one that runs backward."""
+        found = changes.copy()
+        found[1:] |= self.start[1:] != self.end[:-1]
+        backward = self.end < self.start
+        found |= backward
+        found[1:] |= backward[:-1]
+        return found
+
+
+def _differ(column: Ints | Bools) -> Bools:
+    found: Bools = column[1:] != column[:-1]
+    return found
+
+
+def _lives(
+    slice_: LedgerSlice, names: Sequence[tuple[int, str]], width: int, rows: Iterator[tuple[int, ...]]
+) -> dict[Key, list[Life]]:
+    lives: dict[Key, list[Life]] = {}
+    for low, high, code, topic, start, end, first, last in rows:
+        key = Key(*names[code // width], code % width)
+        topic_id = slice_.ranges.topics[topic][2]
+        mine = lives.setdefault(key, [])
+        if mine and (mine[-1].topic_id == topic_id or None in (mine[-1].topic_id, topic_id)):
+            mine[-1].topic_id = mine[-1].topic_id or topic_id
+        else:
+            mine.append(Life(topic_id, since_start=not mine and not slice_.complete and first < slice_.anchors))
+        mine[-1].stretches.append(Stretch(start, end, first, last, (low, high)))
+    return lives
+
+
+def _replays(slice_: LedgerSlice, ranked: Sequence[int]) -> dict[int, int]:
+    """Entries that repeat the write of an earlier one: same epoch, batch_id and ranges, and one data commit."""
+    first: dict[tuple[int, int], int] = {}
+    found: dict[int, int] = {}
+    for i in ranked:
+        head = slice_.heads[i]
+        known = first.setdefault((head.epoch, head.batch_id), i)
+        if known == i:
+            continue
+        other = slice_.heads[known]
+        one_commit = head.sink_version == other.sink_version or None in (head.sink_version, other.sink_version)
+        if one_commit and ranges_of(slice_, i) == ranges_of(slice_, known):
+            found[i] = known
+    return found
+
+
+def ranges_of(slice_: LedgerSlice, entry: int) -> Ranges:
+    """An entry's ranges without topic ids (a replay may meet a broker that the first attempt did not)."""
+    import numpy as np
+
+    table = slice_.ranges
+    rows = np.flatnonzero(table.entry == entry)
+    columns = (table.topic[rows], table.partition[rows], table.start[rows], table.end[rows])
+    return tuple(
+        sorted(
+            (*table.topics[topic][:2], partition, start, end)
+            for topic, partition, start, end in zip(*(c.tolist() for c in columns), strict=True)
+        )
+    )
+
+
+def ranges_of_each(slice_: LedgerSlice, entries: Sequence[int]) -> Mapping[int, Ranges]:
+    """`ranges_of` of many entries, in one pass over the table."""
+    import numpy as np
+
+    found: dict[int, list[tuple[int, str, int, int, int]]] = {entry: [] for entry in entries}
+    table = slice_.ranges
+    rows = np.flatnonzero(np.isin(table.entry, np.array(list(found), np.int64)))
+    columns = (table.entry, table.topic, table.partition, table.start, table.end)
+    for entry, topic, partition, start, end in zip(*(c[rows].tolist() for c in columns), strict=True):
+        found[entry].append((*table.topics[topic][:2], partition, start, end))
+    return {entry: tuple(sorted(ranges)) for entry, ranges in found.items()}
+
+
+def widths(slice_: LedgerSlice) -> list[int]:
+    """How many offsets each entry's ranges hold."""
+    import numpy as np
+
+    table = slice_.ranges
+    found = np.zeros(len(slice_.heads), np.int64)
+    if len(table):
+        # Sums in integers: bincount's weights are floats and lose offsets beyond 2^53.
+        low = np.flatnonzero(np.append(True, table.entry[1:] != table.entry[:-1]))
+        np.add.at(found, table.entry[low], np.add.reduceat(np.maximum(table.end - table.start, 0), low))
+    return [int(width) for width in found.tolist()]
+
+
+def partition_of(kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | None) -> tuple[int | None, str]:
+    """(log start of the topic partition the ledger speaks of, why it is not known)."""
+    if isinstance(kafka, Unavailable):
+        return None, f"it could not be asked whether Kafka still holds them ({kafka.reason})"
+    topic: KafkaTopic | None = kafka.topics.get(key.topic)
+    if topic is None:
+        return None, "it was not asked whether Kafka still holds them"
+    if not topic.exists or key.partition not in topic.partitions:
+        return None, "Kafka holds this topic partition no longer"
+    if topic_id is not None and topic.topic_id is not None and topic_id != topic.topic_id:
+        return None, "the topic was re-created since, so Kafka holds them no longer"
+    return topic.partitions[key.partition].log_start, ""
+
+
+def missed(
+    kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | None, start: int, end: int
+) -> list[tuple[Code, int, int, str]]:
+    """Offsets that were never read, split by whether Kafka can still give them: (code, start, end, next step)."""
+    log_start, why = partition_of(kafka, key, topic_id)
+    if log_start is None:
+        return [(Code.GAP, start, end, why)]
+    cut = min(max(log_start, start), end)
+    found = []
+    if cut > start:
+        gone = f"Kafka's log now starts at {log_start}, so these records cannot be read any more"
+        found.append((Code.LOSS_RETENTION, start, cut, gone))
+    if cut < end:
+        still = f"Kafka still holds them (log start {log_start}): read exactly this range once more through the hook"
+        found.append((Code.GAP, cut, end, still))
+    return found

@@ -1,0 +1,207 @@
+"""The count identity: do rows and offsets of each micro-batch add up, from the ledger alone?
+
+`end - start = rows + transaction markers + aborted + compacted + expired + unexplained`: where rows (written, filtered
+and quarantined) are as many as offsets, nothing is left to explain and no row need be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from recon.checks.evidence.coverage import Coverage, Key, Stretch, coverage, widths
+from recon.checks.evidence.stateful_operators import Operators
+from recon.model import EntryHead, LedgerSlice
+from recon.model.offsets import Spans
+
+
+class Counted(NamedTuple):
+    """One entry's counts.
+
+    `deficit`: offsets that no counted row accounts for; None when counts cannot say. `dropped`: rows recorded as
+    filtered within the entry's own ranges; None when unknown (also where trimming dropped rows of other entries).
+    `explodes`: the transform made more rows than it read, so counts prove nothing. `surplus`: more rows than offsets,
+    and no transform to make them. `quarantined`: rows put aside. `fell`: rows that the query's state let fall, which
+    are part of `dropped`.
+    """
+
+    deficit: int | None
+    dropped: int | None
+    explodes: bool
+    surplus: int
+    quarantined: int = 0
+    fell: int = 0
+
+    @property
+    def proved(self) -> bool:
+        """Whether counts alone prove that every offset is accounted for."""
+        return self.deficit == 0 and not self.explodes and not self.surplus
+
+
+class Piece(NamedTuple):
+    """Offsets [start, end) of one entry in one topic partition.
+
+    `leads`: the entry's range begins with them. What Kafka deletes while a micro-batch reads is always a beginning.
+    """
+
+    entry: int
+    key: Key
+    start: int
+    end: int
+    leads: bool
+
+
+@dataclass(frozen=True)
+class Account:
+    """The judged entries of a slice with their counts.
+
+    Args:
+        covered: where they lie.
+        counted: counts per judged entry, in reading order, replays left out.
+        transforms: whether the writer filters or makes rows, as far as entries show.
+        operators: what is known of state between source and sink.
+        width: offsets per entry of the slice.
+        handed: rows that a sink which reduces them was handed, per (epoch, batch_id).
+    """
+
+    covered: Coverage
+    counted: Mapping[int, Counted]
+    transforms: bool
+    operators: Operators = field(default_factory=Operators)
+    width: Sequence[int] = ()
+    handed: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+    @property
+    def open(self) -> list[int]:
+        """Entries that counts alone do not prove."""
+        return [entry for entry, counts in self.counted.items() if not counts.proved]
+
+    def judged(self) -> dict[tuple[str, int], list[tuple[Key, Stretch]]]:
+        """The stretches of the period by (topic, partition); several sources of one topic fall together."""
+        found: dict[tuple[str, int], list[tuple[Key, Stretch]]] = {}
+        for key, lives in self.covered.lives.items():
+            for life in lives:
+                for stretch in life.stretches:
+                    if self.covered.judged(stretch.first) and stretch.end > stretch.start:
+                        found.setdefault((key.topic, key.partition), []).append((key, stretch))
+        return found
+
+    def overlaps(self) -> dict[Key, Spans]:
+        """Offsets that an entry of the period read though another entry holds them."""
+        found: dict[Key, Spans] = {}
+        for key, lives in self.covered.lives.items():
+            for life in lives:
+                for stretch, twice in life.walk().overlaps if len(life.stretches) > 1 else ():
+                    if self.covered.judged(stretch.first):
+                        found[key] = found.get(key, Spans()).union(twice)
+        return found
+
+    def pieces(self, stretches: Sequence[tuple[Key, Stretch]], wanted: Spans) -> Iterator[Piece]:
+        """`wanted` cut up by the entries that read it; offsets that two entries read go to the first."""
+        import numpy as np
+
+        left = wanted
+        for key, stretch in stretches:
+            if not left:
+                return
+            mine = left.intersect(Spans.of([(stretch.start, stretch.end)]))
+            left = left.minus(mine)
+            low, high = stretch.rows
+            for start, end in mine:
+                row = low + int(np.searchsorted(self.covered.ends[low:high], start, side="right"))
+                begin = int(self.covered.ends[row - 1]) if row > low else stretch.start
+                while start < end:
+                    upto = min(end, int(self.covered.ends[row]))
+                    yield Piece(int(self.covered.entries[row]), key, start, upto, start == begin)
+                    start = begin = upto
+                    row += 1
+
+
+def account(
+    ledger: LedgerSlice,
+    operators: Operators | None = None,
+    handed: Mapping[tuple[int, int], int] | None = None,
+) -> Account:
+    """Counts the entries of a slice.
+
+    `handed` are the rows that a sink which reduces them was handed, per (epoch, batch_id): it, and not the transform,
+    made fewer of them.
+    """
+    handed = handed or {}
+    operators = operators or Operators()
+    covered = coverage(ledger)
+    width = widths(ledger)
+    aside = _quarantined(covered)
+    heads = _recounted(covered)
+    gave = [_given(head, aside[i], handed) for i, head in enumerate(heads)]
+    transforms = any(
+        head.rows_read not in (None, gave[i]) and not _trimmed(head, width[i], aside[i])
+        for i, head in enumerate(heads)
+        if not head.is_release
+    )
+    counted = {
+        entry: _count(heads[entry], width[entry], aside[entry], gave[entry], transforms=transforms, operators=operators)
+        for entry in covered.judged_entries()
+    }
+    return Account(covered, counted, transforms, operators, width, handed)
+
+
+def _quarantined(covered: Coverage) -> list[int]:
+    """Rows put aside by each entry; what a restored entry does not know, the replay of its micro-batch may."""
+    known = [head.rows_quarantined for head in covered.slice.heads]
+    for replay, first in covered.replays.items():
+        if known[first] is None:
+            known[first] = known[replay]
+    return [count or 0 for count in known]
+
+
+def _recounted(covered: Coverage) -> Sequence[EntryHead]:
+    """The entries; what was read and filtered a restored one does not know, the replay of its micro-batch may."""
+    heads = list(covered.slice.heads)
+    for again, first in covered.replays.items():
+        head, replay = heads[first], heads[again]
+        if head.rows_read is None and head.status == "rebuilt" and replay.rows_read is not None:
+            heads[first] = replace(head, rows_read=replay.rows_read, rows_filtered=replay.rows_filtered)
+    return heads
+
+
+def _put(head: EntryHead, aside: int) -> int | None:
+    """Rows that were written and quarantined."""
+    return None if head.rows_written is None else head.rows_written + aside
+
+
+def _given(head: EntryHead, aside: int, handed: Mapping[tuple[int, int], int]) -> int | None:
+    """Rows that the transform gave: those that were written and quarantined, unless the sink itself left some out."""
+    known = handed.get((head.epoch, head.batch_id))
+    return _put(head, aside) if known is None else known + aside
+
+
+def _trimmed(head: EntryHead, width: int, aside: int) -> bool:
+    """Whether more rows were read than the entry's ranges hold: the rest was dropped as already there."""
+    return head.rows_read is not None and head.rows_read > width and head.rows_read != _put(head, aside)
+
+
+def _count(
+    head: EntryHead, width: int, aside: int, gave: int | None, *, transforms: bool, operators: Operators
+) -> Counted:
+    trimmed, put, read = _trimmed(head, width, aside), _put(head, aside), head.rows_read
+    dropped = None if trimmed else head.rows_filtered
+    fell = 0
+    if operators.keeps_state(head):
+        # What foreachBatch was given is what came out of the state, and `rows_read` counts that.
+        known = operators.fell(head, gave if read is None else read)
+        if known is None:
+            return Counted(None, None, operators.makes_rows(head), 0, aside)
+        fell = known
+        if dropped is not None or not transforms:
+            dropped = (dropped or 0) + fell
+    if put is None:
+        return Counted(None, dropped, False, 0, aside, fell)
+    total = put + (dropped or 0)
+    transformed = transforms if read is None else read != gave
+    if total > width:
+        surplus = 0 if transformed else total - width
+        return Counted(None if transformed else 0, dropped, transformed, surplus, aside, fell)
+    explodes = read is not None and not trimmed and max(total - fell, gave or 0) > read
+    return Counted(None if explodes else width - total, dropped, explodes, 0, aside, fell)

@@ -1,0 +1,207 @@
+"""The count identity against Kafka's own records: what is judged of a sink whose rows later micro-batches replace.
+
+There a row that is missing proves nothing, since a later one may stand in its place. What can be counted is what each
+micro-batch accounts for: rows taken in, left out because a later one has the same key, filtered, put aside. Kafka says
+how many records its ranges hold, and the two must be equal.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from recon.checks.evidence.findings import Findings, named
+from recon.checks.evidence.row_accounting import Account
+from recon.model import Code, EntryHead, Unavailable, Witnesses
+from recon.model.offsets import Spans
+from recon.text import plural
+
+TopicPartition = tuple[str, int]
+
+
+class _Range(NamedTuple):
+    """Offsets that one micro-batch read of a topic partition."""
+
+    where: TopicPartition
+    topic_id: str | None
+    start: int
+    end: int
+
+
+class _Held(NamedTuple):
+    """What Kafka holds there: records that each reader gets, offsets without one."""
+
+    committed: int = 0
+    aborted: int = 0
+    absent: int = 0
+
+
+def handed_by(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
+    """Rows that the sink was handed per (epoch, batch_id), where its own record tells."""
+    delta = {} if isinstance(witnesses.delta, Unavailable) else witnesses.delta
+    logs = {} if isinstance(witnesses.sink_logs, Unavailable) else witnesses.sink_logs
+    sink = witnesses.sink or ""
+    stamps = [commit.stamp for commit in delta[sink].commits.values()] if sink in delta else []
+    stamps += [commit.stamp for commit in logs[sink].commits] if sink in logs else []
+    return {
+        (stamp.epoch, stamp.batch_id): stamp.given
+        for stamp in stamps
+        if stamp is not None and stamp.given is not None and (stamp.pipeline, stamp.sink) == (witnesses.pipeline, sink)
+    }
+
+
+def questions(counts: Account) -> dict[TopicPartition, Spans]:
+    """The ranges of the micro-batches that the ledger's counts do not prove."""
+    asked: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for entry in counts.open:
+        for found in _ranges(counts, entry):
+            asked.setdefault(found.where, []).append((found.start, found.end))
+    return {where: Spans.of(ranges) for where, ranges in asked.items()}
+
+
+def judge(
+    counts: Account, witnesses: Witnesses, findings: Findings, but: Collection[int] = ()
+) -> dict[TopicPartition, Counter[str]]:
+    """Holds the counts of each open entry, `but` some, against Kafka's records; gives what Kafka explains."""
+    explained: dict[TopicPartition, Counter[str]] = {}
+    for entry in counts.open:
+        if entry not in but:
+            _judge(counts, entry, witnesses, findings, explained)
+    return explained
+
+
+def _judge(
+    counts: Account,
+    entry: int,
+    witnesses: Witnesses,
+    findings: Findings,
+    explained: dict[TopicPartition, Counter[str]],
+) -> None:
+    head, counted = counts.covered.slice.heads[entry], counts.counted[entry]
+    ranges = list(_ranges(counts, entry))
+    place: dict[str, Any] = {}
+    if len(ranges) == 1:
+        (topic, partition), _, start, end = ranges[0]
+        place = {"topic": topic, "partition": partition, "start_offset": start, "end_offset": end}
+
+    def tell(code: Code, said: str) -> None:
+        findings.add(code, f"{named(head)} {said}", head=head, **place)
+
+    if head.rows_written is None:
+        tell(Code.INCONCLUSIVE, "does not say how many rows it wrote, and rows of this sink are replaced by later ones")
+        return
+    if counted.deficit is None and counts.operators.keeps_state(head):
+        tell(
+            Code.INCONCLUSIVE,
+            "was given what came out of the query's state, and nobody recorded what went in; add "
+            "recon.ProgressListener to the session, which does",
+        )
+        return
+    # Where rows that were there already were dropped before the sink, what it was handed tells how many it reduced.
+    handed = counts.handed.get((head.epoch, head.batch_id))
+    taken = head.rows_written if counted.dropped is not None or handed is None else handed
+    accounted = taken + counted.quarantined + (counted.dropped or 0)
+    held: dict[TopicPartition, _Held] = {}
+    for found in ranges:
+        answer = _held(found, witnesses)
+        if isinstance(answer, str):
+            short = f" with {plural(counted.deficit, 'offset')} without a counted row" if counted.deficit else ""
+            tell(Code.INCONCLUSIVE, f"accounts for {plural(accounted, 'row')}{short}, and {answer}")
+            return
+        before = held.get(found.where, _Held())
+        held[found.where] = _Held(*(a + b for a, b in zip(before, answer, strict=True)))
+    committed, aborted = (sum(of) for of in list(zip(*held.values(), strict=True))[:2]) if held else (0, 0)
+    uncommitted_too = witnesses.isolation_level == "read_uncommitted"
+    records = committed + aborted if uncommitted_too else committed
+    unknown = _unknown(head, counts, counted.dropped)
+    said = f"accounts for {plural(accounted, 'row')}, and Kafka has {plural(records, 'record')} in its ranges"
+    if accounted < records and unknown:
+        tell(Code.INCONCLUSIVE, f"{said}; how many the transform filtered nobody recorded")
+    elif accounted < records:
+        tell(
+            Code.GAP,
+            f"{said}: the stream read past {plural(records - accounted, 'record')} that no count tells of; read "
+            "exactly its ranges once more through the hook",
+        )
+    elif accounted > records:
+        tell(
+            Code.INCONCLUSIVE,
+            f"{said}, {accounted - records:,} fewer: compaction removed records since, or the transform makes rows",
+        )
+    elif uncommitted_too and aborted and not counts.transforms:
+        tell(
+            Code.PHANTOM_ROWS,
+            f"{said}, of which {aborted:,} belong to aborted transactions: their rows were merged into the sink; set "
+            "kafka.isolation.level to read_committed and correct the rows",
+        )
+    elif uncommitted_too and aborted:
+        tell(Code.INCONCLUSIVE, f"{said}, of which {aborted:,} belong to aborted transactions, perhaps filtered")
+    else:
+        for where, of in held.items():
+            tally = explained.setdefault(where, Counter())
+            tally["compacted" if _is_compacted(where[0], witnesses) else "control"] += of.absent
+            tally["aborted"] += of.aborted
+
+
+def _unknown(head: EntryHead, counts: Account, dropped: int | None) -> bool:
+    """Whether the transform may have dropped rows that no entry tells of."""
+    told = dropped is not None and (head.status != "rebuilt" or head.rows_read is not None)
+    return not told and (counts.transforms or _only_rebuilt(counts))
+
+
+def _only_rebuilt(counts: Account) -> bool:
+    heads = counts.covered.slice.heads
+    return not any(head.status == "committed" and head.rows_read is not None for head in heads)
+
+
+def _ranges(counts: Account, entry: int) -> Iterator[_Range]:
+    import numpy as np
+
+    table = counts.covered.slice.ranges
+    low, high = np.searchsorted(table.entry, (entry, entry + 1)).tolist()  # entries ascend
+    for i in range(low, high):
+        _, topic, topic_id = table.topics[int(table.topic[i])]
+        start, end = int(table.start[i]), int(table.end[i])
+        if end > start:
+            yield _Range((topic, int(table.partition[i])), topic_id, start, end)
+
+
+def _held(found: _Range, witnesses: Witnesses) -> _Held | str:
+    """The records of a range, or why they cannot be counted."""
+    topic, partition = found.where
+    name = f"{topic}-{partition}"
+    answer = witnesses.probes.get(found.where)
+    if answer is None:
+        return f"Kafka could not be asked about {name}"
+    kafka = None if isinstance(witnesses.kafka, Unavailable) else witnesses.kafka.topics.get(topic)
+    now = None if kafka is None else kafka.topic_id
+    if now is not None and found.topic_id is not None and now != found.topic_id:
+        return f"topic {topic} was re-created since: its records are others now"
+    if found.start < answer.log_start:
+        return f"Kafka's log of {name} now starts at {answer.log_start}: its records can no longer be counted"
+    if answer.truncated is not None:
+        return f"Kafka could not be asked about all of {name}: {answer.truncated}"
+    width = found.end - found.start
+    if _size(answer.asked, found) < width or found.end > answer.last_stable:
+        return f"a transaction of {name} is still open, or the probe did not reach that far"
+    # A reader of uncommitted records gets the committed ones, too.
+    committed, both = _size(answer.committed, found), _size(answer.uncommitted, found)
+    return _Held(committed, max(both - committed, 0), width - max(both, committed))
+
+
+def _size(spans: Spans, within: _Range) -> int:
+    """How many of the offsets lie in a range."""
+    ranges = spans.ranges
+    first = bisect_right(ranges, within.start, key=lambda span: span.end)
+    last = bisect_left(ranges, within.end, key=lambda span: span.start)
+    return sum(min(span.end, within.end) - max(span.start, within.start) for span in ranges[first:last])
+
+
+def _is_compacted(topic: str, witnesses: Witnesses) -> bool:
+    kafka = None if isinstance(witnesses.kafka, Unavailable) else witnesses.kafka.topics.get(topic)
+    return kafka is not None and "compact" in kafka.cleanup_policy
+
+
+__all__ = ["handed_by", "judge", "questions"]

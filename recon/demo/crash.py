@@ -1,0 +1,38 @@
+"""Runs a job that is killed at an exact point: after a micro-batch's Delta commit, before its ledger entry.
+
+    python -m recon.demo.crash SCRIPT BATCH_ID
+
+The whole process group goes, Python and the JVM alike, as it would when a container is ended; the demo starts this in
+a group of its own. SIGKILL cannot be caught: nothing is cleaned up, flushed or said goodbye to.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+
+from recon.hook import ForeachBatch
+from recon.model import LedgerEntry
+
+
+def run(script: str, batch_id: int) -> None:
+    """Run the script as `python script` would, until this micro-batch is committed to Delta.
+
+    Raises:
+        RuntimeError: this process does not lead its group, so that killing the group would hit others.
+    """
+    if os.getpgrp() != os.getpid():
+        raise RuntimeError("demo_crash must lead its own process group: start it in a new session")
+
+    def crash(hook: ForeachBatch, entry: LedgerEntry) -> None:
+        if entry.batch_id == batch_id:
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    ForeachBatch._before_ledger = crash  # type: ignore[method-assign, assignment]
+    runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,119 @@
+"""What the audit of the demo must say: every check's status, every failing finding with its offsets.
+
+All of it follows from what was sent and deleted (`demo_events`), nothing from what was measured.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from recon.demo import events
+from recon.model import Answer, Code, Level, RunResult, Status
+
+_STATUSES: dict[tuple[str, str], Status] = {
+    **dict.fromkeys(
+        (
+            ("orders", "offset_continuity"),
+            ("orders", "kafka_end_offsets"),
+            ("orders", "checkpoint_commits"),
+            ("orders", "delta_history"),
+            ("orders", "ledger_integrity"),
+            ("orders", "source_rows"),
+            ("orders", "unique_combination_of_columns"),
+            ("orders", "not_null order_id"),
+            ("orders", "not_null status"),
+            ("orders", "accepted_values status"),
+            ("payments", "offset_continuity"),
+            ("payments", "kafka_end_offsets"),
+            ("payments", "checkpoint_commits"),
+            ("payments", "ledger_integrity"),
+            ("payments", "not_null payment_id"),
+        ),
+        "pass",
+    ),
+    ("payments", "delta_history"): "fail",
+    ("payments", "source_rows"): "fail",
+    ("payments", "unique payment_id"): "fail",
+}
+_ANSWERS: dict[str, Answer] = {"orders": "complete", "payments": "not complete"}
+
+
+class Refuted(NamedTuple):
+    """A failing finding, as far as the demo knows it beforehand; a mutation is about no partition."""
+
+    pipeline: str
+    check: str
+    code: str
+    partition: int | None = None
+    start_offset: int | None = None
+    end_offset: int | None = None
+
+    def __str__(self) -> str:
+        at = "" if self.partition is None else f" partition {self.partition} [{self.start_offset}, {self.end_offset})"
+        return f"{self.code} by {self.check} of {self.pipeline}{at}"
+
+
+def refuted() -> set[Refuted]:
+    """The findings that refute something."""
+    return {
+        Refuted("payments", "delta_history", Code.MUTATED),
+        Refuted("payments", "delta_history", Code.GAP),
+        Refuted("payments", "source_rows", Code.LOSS_RETENTION, events.EXPIRED_PARTITION, *events.expired_offsets()),
+        *(
+            Refuted("payments", "source_rows", Code.GAP, partition, start, end)
+            for partition, (start, end) in events.deleted_offsets().items()
+        ),
+    }
+
+
+def differences(run: RunResult) -> list[str]:
+    """One sentence for each way in which the audit differs from what was done to the data; empty when in none."""
+    return [*_statuses(run), *_findings(run), *_figures(run), *_answers(run)]
+
+
+def _statuses(run: RunResult) -> list[str]:
+    found: dict[tuple[str, str], Status] = {
+        (r.pipeline or "", f"{r.check} {r.column}" if r.column else r.check): r.status for r in run.results
+    }
+    return [
+        f"{check} of {pipeline}: expected {_STATUSES.get((pipeline, check), 'no such check')}, "
+        f"found {found.get((pipeline, check), 'no result')}"
+        for pipeline, check in sorted(_STATUSES.keys() | found.keys())
+        if _STATUSES.get((pipeline, check)) != found.get((pipeline, check))
+    ]
+
+
+def _findings(run: RunResult) -> list[str]:
+    expected = refuted()
+    found = {
+        Refuted(r.pipeline or "", r.check, str(f.code), f.partition, f.start_offset, f.end_offset)
+        for r in run.results
+        for f in r.findings
+        if f.level is not Level.INFO
+    }
+    missing = [f"{one} was expected and not found" for one in sorted(expected - found, key=str)]
+    return missing + [f"{one} was found and not expected" for one in sorted(found - expected, key=str)]
+
+
+def _figures(run: RunResult) -> list[str]:
+    """The duplicate keys are counted, and the repaired crash is told."""
+    wrong = []
+    twice = [r.failures for r in run.results if (r.pipeline, r.check) == ("payments", "unique")]
+    if twice != [events.SENT_TWICE]:
+        wrong.append(f"unique of payments: expected {events.SENT_TWICE} duplicate keys, found {twice}")
+    repaired = {
+        f.code for r in run.results for f in r.findings if f.pipeline == "orders" and f.batch_id == events.CRASH_AT
+    }
+    for code in (Code.REBUILT, Code.REPLAYED):
+        if code not in repaired:
+            wrong.append(f"{code} was expected for micro-batch {events.CRASH_AT} of orders and not found")
+    return wrong
+
+
+def _answers(run: RunResult) -> list[str]:
+    found = {pipeline.name: pipeline.answer for pipeline in run.pipelines}
+    return [
+        f"pipeline {name}: expected '{answer}', found '{found.get(name, 'no answer')}'"
+        for name, answer in _ANSWERS.items()
+        if found.get(name) != answer
+    ]

@@ -1,0 +1,85 @@
+"""The demo's folder: recon.yml and the two jobs in it, a marker that it is ours, one demo at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from recon.errors import ConfigError
+from recon.local.kafka import stop_detached
+
+MARKER = ".recon-demo"
+_TOLD = "Made by `recon demo`, which may replace everything in this folder.\n"
+FILES = ("recon.yml", "orders.py", "payments.py")
+
+
+class DemoFolder:
+    """An empty folder for one run; entering it removes what an earlier demo left, and nothing else's files.
+
+    Raises:
+        ConfigError: there are files that no demo left, or a demo runs there now.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.kafka = self.path / "kafka"
+        self.logs = self.path / "logs"
+        self._lock: int | None = None
+
+    def __enter__(self) -> DemoFolder:
+        try:
+            self._take()
+            self._clear()
+            self.logs.mkdir()
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be used for the demo: {error.strerror or error}; choose another with --dir"
+            ) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _take(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        marker = self.path / MARKER
+        if not marker.is_file() and any(self.path.iterdir()):
+            raise ConfigError(
+                f"{self.path} holds files that no earlier demo left, and is not touched; choose another folder with "
+                "--dir, or empty it first"
+            )
+        self._lock = os.open(marker, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            self._lock = None
+            raise ConfigError(
+                f"another demo runs in {self.path} now; wait for it, or choose another folder with --dir"
+            ) from None
+        marker.write_text(_TOLD)
+
+    def _clear(self) -> None:
+        if (self.kafka / "server.properties").exists():
+            stop_detached(self.kafka)  # left running by --keep-broker
+        for left in self.path.iterdir():
+            if left.name == MARKER:
+                continue
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
+
+    def write_project(self, bootstrap_servers: str) -> None:
+        """Write recon.yml for this broker, and the two jobs."""
+        for name in FILES:
+            text = (resources.files("recon.demo") / "templates" / name).read_text(encoding="utf-8")
+            if name.endswith(".yml"):
+                text = Template(text).substitute(bootstrap=bootstrap_servers)
+            (self.path / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,360 @@
+"""`recon demo`: a real broker, two real streams, four faults made on purpose, and the audit that finds them.
+
+Every part is a process of its own: the broker, the two jobs (orders.py and payments.py, written into the demo's folder
+and readable there) and `recon audit`. What is told on the way is read back from the Delta log and the ledger,
+not assumed. At the end the audit's findings are held against what was done.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recon.demo import events
+from recon.demo.expected import differences
+from recon.demo.folder import DemoFolder
+from recon.errors import ReconError
+from recon.evidence import delta_log
+from recon.ledger import open_ledger
+from recon.local.client import KafkaClient
+from recon.local.java import java_home
+from recon.local.kafka import LocalKafka, start_detached, stop_detached
+from recon.local.process import ChildProcess, tail
+from recon.model import DeltaCommit, LedgerEntry
+from recon.project import Project, load
+from recon.reports import run_results
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+_FOUND_AS_EXPECTED, _FOUND_OTHERWISE = 0, 1
+
+
+def run(dir: Path, keep_broker: bool) -> int:
+    """Run the demo in a folder; returns 0 when the audit found exactly what was done to the data, else 1.
+
+    Args:
+        dir: an empty or new folder, or one of an earlier demo, which is replaced.
+        keep_broker: leave the broker running.
+
+    Raises:
+        ConfigError: the folder holds other files, or Java or the jars are missing.
+        ReconError: a job did not run.
+    """
+    began = time.monotonic()
+    tell = _Narrator()
+    with DemoFolder(dir) as folder:
+        tell.say(
+            "Everything here is real and runs on this machine: a Kafka broker, two Spark streams into Delta tables, "
+            "and faults made on purpose. It takes about two minutes."
+        )
+        tell.say(f"All of it stays in {_friendly(folder.path)} to look at afterwards.")
+        with _broker(folder, keep_broker, tell) as kafka:
+            folder.write_project(kafka.bootstrap_servers)
+            story = _Story(folder, kafka, load(folder.path), tell)
+            story.orders()
+            story.payments()
+            code = story.audit()
+        tell.step("Now it is yours")
+        _tell_what_is_left(folder, kafka, keep_broker, tell)
+        tell.say(f"The demo took {time.monotonic() - began:.0f} s.")
+    return code
+
+
+class _Narrator:
+    """Short plain sentences on the console, and a progress line while something takes long."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._out = Console(highlight=False, markup=False, emoji=False)
+        self._step = 0
+
+    def step(self, title: str) -> None:
+        """A new chapter."""
+        self._step += 1
+        self._out.print()
+        self._out.print(f"{self._step}. {title}", style="bold")
+
+    def say(self, sentence: str, style: str | None = None) -> None:
+        """A paragraph."""
+        from rich.padding import Padding
+        from rich.text import Text
+
+        self._out.print(Padding(Text(sentence, style=style or ""), (0, 0, 0, 3 if self._step else 0)))
+
+    def command(self, words: str, comment: str = "") -> None:
+        """A command to type; never wrapped, so that it can be copied."""
+        from rich.text import Text
+
+        line = Text("   $ ", style="dim").append(words, style="bold not dim")
+        self._out.print(line.append(f"   # {comment}" if comment else ""), soft_wrap=True)
+
+    def blank(self) -> None:
+        """An empty line."""
+        self._out.print()
+
+    @contextmanager
+    def working(self, on_what: str) -> Iterator[Callable[[str], None]]:
+        """A progress line on a terminal; what is yielded changes its text."""
+        if not self._out.is_terminal:
+            yield lambda _: None
+            return
+        status: Status
+        with self._out.status(f"   {on_what}") as status:
+            yield lambda text: status.update(f"   {text}")
+
+
+@contextmanager
+def _broker(folder: DemoFolder, keep: bool, tell: _Narrator) -> Iterator[KafkaClient]:
+    """The broker; it ends with the demo, or, with `keep`, only when the demo fails."""
+    tell.step("A Kafka broker")
+    began = time.monotonic()
+    if not keep:
+        with tell.working("starting"):
+            broker = LocalKafka(folder.kafka).start()
+        with broker:
+            tell.say(_broker_runs(broker.pid, broker.bootstrap_servers, time.monotonic() - began))
+            yield broker
+        return
+    try:
+        with tell.working("starting"):
+            info = start_detached(folder.kafka)
+        tell.say(_broker_runs(info.pid, info.bootstrap_servers, time.monotonic() - began))
+        yield KafkaClient(info.bootstrap_servers)
+    except BaseException:
+        stop_detached(folder.kafka)
+        raise
+
+
+def _broker_runs(pid: int, address: str, seconds: float) -> str:
+    return f"Process {pid} listens on {address} (ready in {seconds:.0f} s; its log is kafka/broker.log)."
+
+
+class _Story:
+    """The demo's chapters, in order."""
+
+    def __init__(self, folder: DemoFolder, kafka: KafkaClient, project: Project, tell: _Narrator) -> None:
+        self.folder, self.kafka, self.project, self.tell = folder, kafka, project, tell
+        # Spark's launcher takes the Java of JAVA_HOME; let it be the one that was found good.
+        # A KAFKA_BOOTSTRAP of the user's own must not lead the jobs to another broker.
+        ours = {"JAVA_HOME": str(java_home()), "KAFKA_BOOTSTRAP": kafka.bootstrap_servers}
+        self._env = {**os.environ, **ours}
+
+    # -- orders ------------------------------------------------------------------------------------
+
+    def orders(self) -> None:
+        """Transactions, a stream, a killed process, a restart."""
+        tell = self.tell
+        tell.step(f"orders: {events.ORDERS_EVENTS:,} events, written in transactions")
+        self.kafka.create_topic("orders", events.ORDERS_PARTITIONS)
+        with tell.working("producing"):
+            sent = events.send_orders(self.kafka, "orders")
+        tell.say(
+            f"{events.ORDERS_TRANSACTIONS} transactions over {events.ORDERS_PARTITIONS} partitions were committed. "
+            f"{len(events.ORDERS_ABORTED)} of them had been aborted first and were sent again: their "
+            f"{sent.aborted:,} records are in the topic too, and must not arrive."
+        )
+        tell.say(
+            f"Transaction markers take offsets as well: {sent.offsets:,} offsets for {sent.committed:,} events. "
+            "Whoever compares offsets with rows finds a difference and learns nothing from it."
+        )
+
+        tell.step("orders: the stream, and a process that is killed")
+        tell.say("orders.py reads the topic with read_committed and writes each micro-batch through recon's hook.")
+        self._crash()
+        self._restart(sent)
+
+    def _crash(self) -> None:
+        job = self._start("orders", ["-m", "recon.demo.crash", "orders.py", str(events.CRASH_AT)])
+        self._await(job, "orders")
+        if job.exit_code != -signal.SIGKILL:
+            raise ReconError(self._failed(job, "orders.py was to be killed and"))
+        commit, entry = self._commits("orders")[-1], self._entries("orders")[-1]
+        landed = commit.stamp.batch_id if commit.stamp else None
+        if (landed, entry.batch_id) != (events.CRASH_AT, events.CRASH_AT - 1):
+            raise ReconError(
+                f"the crash was not where it was meant to be: Delta ends with micro-batch {landed}, the ledger with "
+                f"{entry.batch_id}; run the demo again"
+            )
+        self.tell.say(
+            f"Process {job.pid} was killed (SIGKILL) after Delta version {commit.version}, before its ledger entry: "
+            f"the rows of micro-batch {landed} are in the table, the ledger ends with micro-batch {entry.batch_id}. "
+            "Spark does not know that it had written them, and will try again.",
+            style="yellow",
+        )
+
+    def _restart(self, sent: events.OrdersSent) -> None:
+        job = self._start("orders", ["orders.py"])
+        self._finish(job, "orders")
+        entries, commits = self._entries("orders"), self._commits("orders")
+        again = [entry for entry in entries if entry.batch_id == events.CRASH_AT]
+        told = ", then ".join(f"{entry.status} (attempt {entry.attempt})" for entry in again)
+        self.tell.say(
+            f"It was started again as process {job.pid}. The hook found version {again[0].sink_version} in the Delta "
+            f"log and restored its entry; when Spark ran micro-batch {events.CRASH_AT} once more, nothing was written "
+            f"a second time. The ledger says of it: {told}."
+        )
+        rows = sum(commit.rows_added or 0 for commit in commits)
+        self.tell.say(
+            f"{len(commits)} commits for {len({entry.batch_id for entry in entries})} micro-batches, {rows:,} rows: "
+            f"{'each event once' if rows == sent.committed else f'{sent.committed:,} were expected'}.",
+        )
+
+    # -- payments ----------------------------------------------------------------------------------
+
+    def payments(self) -> None:
+        """Records sent twice, records the broker deleted, rows somebody deleted."""
+        tell = self.tell
+        tell.step("payments: a pipeline that three things happen to")
+        self.kafka.create_topic("payments", events.PAYMENTS_PARTITIONS)
+        events.send_payments(self.kafka, "payments")
+        self._finish(self._start("payments", ["payments.py"]), "payments")
+        tell.say(
+            f"The producer sent {events.PAYMENTS_BEFORE:,} payments, and {events.SENT_TWICE} of them twice, as new "
+            "records. payments.py has written what there is, and stops."
+        )
+        start, end = events.expired_offsets()
+        events.send_later_payments(self.kafka, "payments")
+        self.kafka.delete_records({("payments", events.EXPIRED_PARTITION): end})
+        tell.say(
+            f"While it is down {events.PAYMENTS_AFTER:,} more payments arrive, and the broker deletes "
+            f"{events.EXPIRED_RECORDS} of them (DeleteRecords, as retention does): partition "
+            f"{events.EXPIRED_PARTITION}, offsets [{start}, {end}).",
+            style="yellow",
+        )
+        self._finish(self._start("payments", ["payments.py"]), "payments")
+        tell.say("payments.py goes on with failOnDataLoss=false: Spark skips them and reports success.")
+        version, rows = self._delete()
+        tell.say(
+            f"Then somebody runs DELETE FROM payments WHERE {events.DELETED_WHERE}: {rows} rows are gone (Delta "
+            f"version {version}).",
+            style="yellow",
+        )
+
+    def _delete(self) -> tuple[int, int]:
+        """The DELETE, by delta-rs: (version, rows deleted)."""
+        from deltalake import DeltaTable
+
+        table = DeltaTable(self._table("payments").uri)
+        metrics = table.delete(events.DELETED_WHERE)
+        return table.version(), int(metrics["num_deleted_rows"])
+
+    # -- audit -------------------------------------------------------------------------------------
+
+    def audit(self) -> int:
+        """`recon audit` as anybody would run it, and its findings held against what was done."""
+        tell = self.tell
+        tell.step("The audit")
+        tell.say("It compares the ledger, Spark's checkpoints, the Delta logs, Kafka and, where needed, the rows.")
+        tell.command("recon audit")
+        tell.blank()
+        child = self._start("audit", ["-m", "recon.cli", "audit"], shown=True)
+        self._await(child)
+        if child.exit_code not in (0, 1):
+            raise ReconError(self._failed(child, "recon audit"))
+        results = Path(self.project.resolve(self.project.target_path)) / "run_results.json"
+        wrong = differences(run_results.read(results))
+        self._tidy()
+        tell.step("What that proves")
+        if child.exit_code == 0:
+            wrong.append("recon audit ended with 0, though payments is not complete")
+        if wrong:
+            tell.say("The audit did not find exactly what was done to the data:", style="bold red")
+            for sentence in wrong:
+                tell.say(f"- {sentence}", style="red")
+            return _FOUND_OTHERWISE
+        tell.say(
+            "The audit found exactly what was done, and nothing else. orders is complete in spite of the aborted "
+            "transactions, the markers and the killed process.",
+            style="bold green",
+        )
+        tell.say(
+            "payments is not: the audit names the offsets that expired unread, the rows that were deleted and the "
+            "keys that are there twice. That is why `recon audit` itself ended with exit code 1; the demo ends with 0 "
+            "because this was expected."
+        )
+        return _FOUND_AS_EXPECTED
+
+    def _tidy(self) -> None:
+        """Spark leaves an empty folder for the artefacts of its sessions in the current one, a killed Spark always."""
+        shutil.rmtree(self.folder.path / "artifacts", ignore_errors=True)
+
+    # -- processes and witnesses -------------------------------------------------------------------
+
+    def _start(self, name: str, arguments: Sequence[str], *, shown: bool = False) -> ChildProcess:
+        """A Python process in the demo's folder; its output goes to logs/."""
+        log = self.folder.logs / f"{name}.log"
+        return ChildProcess([sys.executable, *arguments], log, env=self._env, cwd=self.folder.path, shown=shown)
+
+    def _await(self, child: ChildProcess, pipeline: str | None = None) -> None:
+        """Wait for a process; on a terminal its progress is shown. It is stopped when we are."""
+        try:
+            if pipeline is None:
+                while child.alive:
+                    time.sleep(0.05)
+                return
+            with self.tell.working(f"{pipeline}.py starts Spark") as progress:
+                while child.alive:
+                    latest = delta_log.latest_version(self._table(pipeline))
+                    if latest is not None:
+                        progress(f"{pipeline}.py runs: Delta version {latest}")
+                    time.sleep(0.2)
+        except BaseException:
+            child.stop()
+            raise
+
+    def _finish(self, job: ChildProcess, pipeline: str) -> None:
+        self._await(job, pipeline)
+        if job.exit_code != 0:
+            raise ReconError(self._failed(job, f"{pipeline}.py"))
+
+    def _failed(self, child: ChildProcess, what: str) -> str:
+        last = next((line for line in reversed(tail(child.log, 40).splitlines()) if line.strip()), "nothing")
+        return f"{what} ended with exit code {child.exit_code}: {last.strip()} (all of it is in {child.log})"
+
+    def _table(self, name: str) -> Storage:
+        return Storage(self.project.resolve(f"lake/{name}"))
+
+    def _commits(self, name: str) -> list[DeltaCommit]:
+        """The data commits of a table that carry recon's mark, oldest first."""
+        commits = delta_log.read(self._table(name)).commits
+        return [commits[version] for version in sorted(commits) if commits[version].stamp]
+
+    def _entries(self, name: str) -> list[LedgerEntry]:
+        return list(open_ledger(self.project).entries(name))
+
+
+def _tell_what_is_left(folder: DemoFolder, kafka: KafkaClient, keep_broker: bool, tell: _Narrator) -> None:
+    here = _friendly(folder.path)
+    report = folder.path / "target" / "report.html"
+    tell.say(f"The report: {report}")
+    tell.say("Table, ledger, checkpoints, jobs and results are as they were left. Try:")
+    tell.command(f"cd {shlex.quote(here)}")
+    tell.command("recon ledger show --pipeline orders")
+    tell.command("recon offsets --pipeline orders")
+    tell.command("recon audit --no-spark")
+    today = datetime.now(UTC).date()
+    tell.command(f"recon compliance --from {today} --to {today}")
+    if keep_broker:
+        tell.say(f"The broker still runs on {kafka.bootstrap_servers}. To stop it:")
+        tell.command(f"recon local kafka stop --dir {shlex.quote(_friendly(folder.kafka))}")
+    else:
+        tell.say(
+            "The broker has been stopped: checks that must ask Kafka now say so, and are not passed. "
+            "(--keep-broker leaves it running.)"
+        )
+
+
+def _friendly(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,122 @@
+"""`foreach_batch`: from a project, or from arguments alone, to the callable that Spark calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from recon.errors import ConfigError
+from recon.hook.routes import RoutedForeachBatch
+from recon.hook.writer import ForeachBatch, Transform
+from recon.project import CustomSink, LedgerConfig, Pipeline, Project, Sink, Source, as_project
+from recon.project.messages import complaint_of_arguments
+from recon.sinks import find_pipeline, find_sink
+from recon.sinks.custom import CustomWriter
+
+
+def foreach_batch(
+    project: str | Path | Project | None = None,
+    *,
+    pipeline: str,
+    sink: str | None = None,
+    transform: Transform | None = None,
+    checkpoint: str | None = None,
+    target: str | None = None,
+    ledger: str | None = None,
+    kafka: Mapping[str, str] | None = None,
+    isolation_level: str = "read_uncommitted",
+    write: Callable[..., Any] | None = None,
+    confirm: Callable[..., Any] | None = None,
+    read: Callable[..., Any] | None = None,
+    **sink_options: Any,
+) -> ForeachBatch | RoutedForeachBatch:
+    """The callable for `writeStream.foreachBatch` that writes, proves and records each micro-batch.
+
+    Either name a project (a folder with recon.yml, the file, or a `Project`), or give `checkpoint`, `target`
+    and `ledger` here and no YAML is needed.
+
+    Args:
+        project: where recon.yml is.
+        pipeline: the pipeline's name.
+        sink: the sink's name; may be left out when the pipeline has one, or `routes` between its sinks.
+        transform: your own function, called with the micro-batch (and its batch_id, if it takes two
+            arguments) and returning what to write. The micro-batch it gets already carries
+            `_source_topic, _source_partition, _source_offset`; keep them.
+        checkpoint: the query's checkpointLocation.
+        target: path or URI of the Delta table.
+        ledger: folder of the ledger.
+        kafka: librdkafka settings, at least `bootstrap.servers`.
+        isolation_level: the stream's `kafka.isolation.level`.
+        write: the function of a sink of kind custom, called as `write(frame, batch)`.
+        confirm: its function that tells what landed, called as `confirm(batch)`.
+        read: its function that gives the sink's rows, called as `read(spark)`.
+        sink_options: further keys of a sink in recon.yml, such as `on_new_epoch="warn"`.
+
+    Raises:
+        ConfigError: the project, pipeline or sink is not usable, before any batch is written.
+    """
+    functions = {
+        key: given for key, given in (("write", write), ("confirm", confirm), ("read", read)) if given is not None
+    }
+    if project is None:
+        if sink_options.get("kind") == "custom":
+            sink_options, target = {**sink_options, **functions}, target or ""
+        if not (checkpoint and target is not None and ledger):
+            raise ConfigError(
+                "foreach_batch needs a project (the folder of recon.yml), or checkpoint=, target= and ledger="
+            )
+        project = _project_of(pipeline, sink, checkpoint, target, ledger, kafka, isolation_level, sink_options)
+    project = as_project(project)
+    routed = find_pipeline(project, pipeline)
+    if routed.routes is not None and sink is None:
+        for each in routed.sinks:
+            _require_functions(project, pipeline, each, functions)
+        return RoutedForeachBatch(project, routed, routed.routes, transform)
+    pipe, out = find_sink(project, pipeline, sink)
+    if functions and isinstance(out, CustomSink):
+        out = out.model_copy(update=functions)
+    _require_functions(project, pipeline, out, functions)
+    return ForeachBatch(project, pipe, out, transform)
+
+
+def _require_functions(project: Project, pipeline: str, sink: Sink, functions: Mapping[str, Any]) -> None:
+    """A custom sink has its functions before the first micro-batch; no other sink takes any."""
+    if isinstance(sink, CustomSink):
+        CustomWriter.of(project, pipeline, sink).require()
+    elif functions:
+        raise ConfigError(
+            f"pipeline {pipeline}, sink {sink.name} is of kind {sink.kind}, which writes by itself: "
+            f"{next(iter(functions))}= is for kind custom; of a routed pipeline, name the functions in recon.yml"
+        )
+
+
+def _project_of(
+    pipeline: str,
+    sink: str | None,
+    checkpoint: str,
+    target: str,
+    ledger: str,
+    kafka: Mapping[str, str] | None,
+    isolation_level: str,
+    sink_options: Mapping[str, Any],
+) -> Project:
+    from pydantic import ValidationError
+
+    try:
+        return Project(
+            name=pipeline,
+            ledger=LedgerConfig(location=ledger),
+            kafka=dict(kafka or {}),
+            pipelines=(
+                Pipeline(
+                    name=pipeline,
+                    checkpoint=checkpoint,
+                    source=Source.model_validate({"isolation_level": isolation_level}),
+                    sinks=({"name": sink or pipeline, "target": target, **sink_options},),  # type: ignore[arg-type]
+                ),
+            ),
+            project_dir=Path.cwd(),
+        )
+    except ValidationError as error:
+        raise ConfigError(f"foreach_batch: {complaint_of_arguments(error)}") from None

@@ -1,0 +1,330 @@
+"""What the witnesses say, as plain values. `recon.evidence` fills these in; `recon.checks` judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from recon.model.ledger import LedgerSlice
+from recon.model.offsets import OffsetSpan, Spans
+from recon.model.progress import ProgressWitness
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A witness that could not be asked, and why.
+
+    `skipped` is True when the user chose not to ask it (--no-spark); the check is then `skipped`, else it is
+    `error`. Neither is ever `pass`.
+    """
+
+    witness: str
+    reason: str
+    skipped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaPartition:
+    """One topic partition as the broker describes it now, in offsets.
+
+    `log_end` is the end for the stream's isolation level: the last stable offset for read_committed, else
+    the high watermark. `unread_since` is the timestamp of the first record at or after the position that
+    was asked for; None when everything was read or nobody asked.
+    """
+
+    partition: int
+    log_start: int
+    log_end: int
+    high_watermark: int
+    last_stable: int
+    leader_epoch: int | None = None
+    unread_since: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaTopic:
+    """A topic as the broker describes it now; `exists` is False for one that the broker does not know.
+
+    `retention_ms` is -1 where nothing is deleted by age, None where the broker does not tell.
+    """
+
+    topic: str
+    exists: bool
+    topic_id: str | None = None
+    cleanup_policy: str = "delete"
+    retention_ms: int | None = None
+    partitions: Mapping[int, KafkaPartition] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaWitness:
+    """What Kafka says of a pipeline's topics, read at `read_at` (UTC) after the ledger was read."""
+
+    bootstrap_servers: str
+    isolation_level: str
+    read_at: datetime
+    topics: Mapping[str, KafkaTopic]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointBatch:
+    """One micro-batch in the checkpoint: planned (offsets/N), and perhaps finished (commits/N).
+
+    `ranges` are per Kafka source, start offsets taken from batch N-1 or from sources/<i>/0; a partition that is
+    new in N has `start_offset` None in `new_partitions` and is not in `ranges`. `starts_known` is False for
+    the oldest batch of a purged checkpoint, whose predecessor is gone.
+    """
+
+    batch_id: int
+    planned_at: datetime | None
+    committed: bool
+    ranges: tuple[OffsetSpan, ...]
+    new_partitions: tuple[tuple[int, str, int, int], ...] = ()  # (source, topic, partition, end_offset)
+    starts_known: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointWitness:
+    """A Structured Streaming checkpoint: its query_id and the micro-batches it still holds, ascending.
+
+    `stateful` says whether the query keeps state there.
+    """
+
+    location: str
+    query_id: str
+    batches: Sequence[CheckpointBatch]
+    sources: int = 1
+    stateful: bool = False
+
+    @property
+    def last(self) -> CheckpointBatch | None:
+        """The newest planned micro-batch."""
+        return self.batches[-1] if self.batches else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconStamp:
+    """Our user_metadata on a data commit: which write of which micro-batch made it.
+
+    `offsets_text` is the canonical text of the ranges (recon.ledger.chain), kept as text so that a day of
+    commits is compared without parsing; `prev_hash` links to the ledger. A sink that reduces what it is handed adds
+    `given`, the rows it was handed, and `taken`, the rows it took in, where its own metrics cannot say that.
+    """
+
+    pipeline: str
+    sink: str
+    epoch: int
+    batch_id: int
+    query_id: str
+    run_id: str | None
+    prev_hash: str
+    offsets_text: str
+
+    @property
+    def said(self) -> str:
+        """The write in words, for messages."""
+        return f"pipeline {self.pipeline}, sink {self.sink}: micro-batch {self.batch_id} (epoch {self.epoch})"
+
+    given: int | None = None
+    taken: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaCommit:
+    """One version of a Delta table, from its commit file.
+
+    `txn` maps app id → version. `rows_added`/`rows_removed` sum numRecords over add/remove actions with
+    dataChange=true; None when a file carries no statistics. `files_*` count such actions.
+    """
+
+    version: int
+    timestamp: datetime
+    operation: str
+    operation_parameters: Mapping[str, Any]
+    operation_metrics: Mapping[str, Any]
+    txn: Mapping[str, int]
+    user_metadata: str | None
+    stamp: ReconStamp | None
+    files_added: int
+    files_removed: int
+    rows_added: int | None
+    rows_removed: int | None
+    data_change: bool
+
+    @property
+    def is_merge(self) -> bool:
+        """Whether the commit is a MERGE, which also writes rows that it only copied."""
+        return self.operation.upper().startswith("MERGE")
+
+    @property
+    def rows_taken(self) -> int | None:
+        """The rows that a write of ours took in; None where neither statistics nor metrics tell."""
+        if self.stamp is not None and self.stamp.taken is not None:
+            return self.stamp.taken
+        if self.is_merge:
+            changed = [self.metric(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
+            known = [count for count in changed if count is not None]
+            return sum(known) if len(known) == len(changed) else None
+        return self.metric("numOutputRows") if self.rows_added is None else self.rows_added
+
+    def metric(self, name: str) -> int | None:
+        """An operation metric as a number; Spark writes them as text."""
+        text = str(self.operation_metrics.get(name))
+        return int(text) if text.isdecimal() else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkCommit:
+    """One write of ours as the sink's own record tells it: a Delta commit, a row of recon_ledger, a marker, a manifest.
+
+    `version` is the Delta version, None where a sink has no versions; `rows` is None where the record has no count.
+    `at` is the sink's own time of the commit, UTC.
+    """
+
+    version: int | None
+    stamp: ReconStamp
+    rows: int | None
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkLog:
+    """What a sink itself remembers of recon's writes, oldest first.
+
+    `recorded` is False for a sink that keeps no record: the ledger alone then says what was written. `since` is the
+    instant from which on the record was read, None for all that there is.
+    """
+
+    location: str
+    exists: bool
+    commits: tuple[SinkCommit, ...] = ()
+    recorded: bool = True
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaWitness:
+    """A Delta table's log between two versions, both included; versions that the log no longer holds are absent.
+
+    `first_retained` is the oldest version whose commit file still exists, `last` the newest.
+    `log_retention_days` and `deleted_file_retention_days` come from the table's properties (Delta's defaults
+    30 and 7 when unset). `txns` is the newest txn version per app id over the whole table.
+    """
+
+    location: str
+    exists: bool
+    first_retained: int | None
+    last: int | None
+    commits: Mapping[int, DeltaCommit]
+    txns: Mapping[str, int] = field(default_factory=dict)
+    log_retention_days: float = 30.0
+    deleted_file_retention_days: float = 7.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowGroup:
+    """Rows of one (batch_id, topic, partition) in the sink: how many, over which offsets.
+
+    Of quarantined rows, `epoch` is the micro-batch's, and `release` the number of the release that took them (then
+    `batch_id` is that number, too); None while they wait.
+    """
+
+    batch_id: int
+    topic: str
+    partition: int
+    rows: int
+    distinct_offsets: int
+    min_offset: int
+    max_offset: int
+    present: Spans
+    epoch: int = 0
+    release: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsWitness:
+    """The sink's rows, read once: groups per (batch_id, topic, partition).
+
+    `unstamped_rows` counts rows with no `_batch_id`; `groups` is empty when the table has no source columns
+    (`has_source_columns` False), and then row-level questions cannot be answered. `quarantined` are groups of the
+    sink's quarantine table, of rows that wait there and of rows that were released.
+    """
+
+    location: str
+    version: int | None
+    rows: int
+    unstamped_rows: int
+    has_source_columns: bool
+    groups: Sequence[RowGroup]
+    quarantined: Sequence[RowGroup] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeAnswer:
+    """What two readers see in a stretch of one topic partition.
+
+    `uncommitted` and `committed` are the offsets a read_uncommitted and a read_committed reader received;
+    both are exact inside `asked` when `truncated` is None, else it says why the probe stopped short.
+    """
+
+    topic: str
+    partition: int
+    asked: Spans
+    uncommitted: Spans
+    committed: Spans
+    log_start: int
+    last_stable: int
+    truncated: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreviousAudit:
+    """What the last audit of a pipeline left behind, so that the next can notice what changed since.
+
+    `chain_heads` maps sink → entry_hash; `log_ends` maps (topic, partition) → log end offset; `log_starts` maps it to
+    an earlier log start offset and when an audit of the last days saw it;
+    `ledger_version` is the version up to which the ledger table's own history was looked at;
+    `audited_to` the end of the newest audit that left no question open, None when there is none near.
+    """
+
+    generated_at: datetime
+    chain_heads: Mapping[str, str] = field(default_factory=dict)
+    log_ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    log_starts: Mapping[tuple[str, int], tuple[datetime, int]] = field(default_factory=dict)
+    ledger_version: int | None = None
+    audited_to: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Witnesses:
+    """Everything one pipeline's (and one sink's) judges may look at; a missing witness is an `Unavailable`.
+
+    `sink` is None for a pipeline-level check. `ledgers` has a slice per sink of the pipeline.
+    `now` is the audit's clock, so that no judge reads the time. `delta` has the log of each sink that is a Delta table,
+    `sink_logs` the own record of each that is not, `quarantine` the log of each sink's quarantine table. `guarantees`
+    has the label that each sink claims, `rewriting` names the sinks whose rows later micro-batches may replace.
+    `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
+    `progress` is what Spark said of each micro-batch, empty where no listener recorded it.
+    """
+
+    pipeline: str
+    sink: str | None
+    now: datetime
+    isolation_level: str
+    period_from: datetime | None
+    period_to: datetime
+    ledgers: Mapping[str, LedgerSlice] | Unavailable
+    checkpoint: CheckpointWitness | Unavailable
+    kafka: KafkaWitness | Unavailable
+    delta: Mapping[str, DeltaWitness] | Unavailable
+    rows: RowsWitness | Unavailable
+    probes: Mapping[tuple[str, int], ProbeAnswer] = field(default_factory=dict)
+    previous: PreviousAudit | None = None
+    quarantine: Mapping[str, DeltaWitness] | Unavailable = Unavailable("quarantine", "not asked for")
+    sink_logs: Mapping[str, SinkLog] | Unavailable = Unavailable("sink_logs", "not asked for")
+    guarantees: Mapping[str, str] = field(default_factory=dict)
+    rewriting: Collection[str] = ()
+    routed: Collection[str] = ()
+    progress: ProgressWitness | Unavailable = Unavailable("progress", "not asked for")

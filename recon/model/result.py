@@ -1,0 +1,352 @@
+"""What a check finds and how a run tells it: the only thing a report ever sees.
+
+Three-valued in spirit: proved, refuted, or could not be proved. *Unproved* becomes status `error`
+or `skipped`; it never becomes `pass`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from recon.model.offsets import Span
+
+
+class Level(StrEnum):
+    """How much a finding weighs. `INFO` explains, `UNPROVED` says that no witness could answer."""
+
+    INFO = "info"
+    WARN = "warn"
+    FAIL = "fail"
+    UNPROVED = "unproved"
+
+
+class Code(StrEnum):
+    """The verdicts of the fault catalogue; `LEVELS` says how much each weighs."""
+
+    EMPTY = "EMPTY"
+    CLOSED = "CLOSED"
+    INFLIGHT = "INFLIGHT"
+    EXPLAINED = "EXPLAINED"  # holes in the offsets that control records, aborts or compaction explain
+    REPLAYED = "REPLAYED"  # a micro-batch was tried again and landed once
+    NEW_EPOCH = "NEW_EPOCH"
+    LEDGER_MISSING = "LEDGER_MISSING"
+    REBUILT = "REBUILT"  # an entry that was restored from the Delta log
+    METRIC_UNRELIABLE = "METRIC_UNRELIABLE"
+    ATTESTED_ONLY = "ATTESTED_ONLY"
+    UNSTAMPED = "UNSTAMPED"  # a data-changing commit that no ledger entry and no user_metadata of ours claims
+    REPEATED = "REPEATED"  # rows that stand more than once in a sink that claims no more than at-least-once
+    UNUSUAL = "UNUSUAL"  # a figure far from the table's own history
+    LAG = "LAG"  # unread records older than warn_after / error_after
+    TOPIC_ID_UNKNOWN = "TOPIC_ID_UNKNOWN"
+    RETENTION_NEAR = "RETENTION_NEAR"  # evidence will be cleaned up before the next audit
+    GAP = "GAP"
+    LOSS = "LOSS"
+    LOSS_RETENTION = "LOSS_RETENTION"
+    OVERLAP = "OVERLAP"
+    DUPLICATE = "DUPLICATE"
+    PARTIAL = "PARTIAL"
+    PHANTOM_ROWS = "PHANTOM_ROWS"
+    RECREATED = "RECREATED"
+    STALLED = "STALLED"
+    LOSS_AHEAD = "LOSS_AHEAD"  # Kafka will delete unread records within the agreed time
+    LEDGER_ORPHAN = "LEDGER_ORPHAN"
+    SKIPPED = "SKIPPED"
+    MUTATED = "MUTATED"
+    TAMPERED = "TAMPERED"
+    NONDETERMINISTIC = "NONDETERMINISTIC"
+    VIOLATION = "VIOLATION"  # rows that break a data test; only a compliance report tells it this way
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+_INFO = (Code.EMPTY, Code.CLOSED, Code.INFLIGHT, Code.EXPLAINED, Code.REPLAYED, Code.NEW_EPOCH, Code.REBUILT)
+_WARN = (
+    Code.LEDGER_MISSING,
+    Code.METRIC_UNRELIABLE,
+    Code.ATTESTED_ONLY,
+    Code.UNSTAMPED,
+    Code.REPEATED,
+    Code.UNUSUAL,
+    Code.LAG,
+    Code.TOPIC_ID_UNKNOWN,
+    Code.RETENTION_NEAR,
+)
+
+LEVELS: Mapping[Code, Level] = {
+    **dict.fromkeys(Code, Level.FAIL),
+    **dict.fromkeys(_INFO, Level.INFO),
+    **dict.fromkeys(_WARN, Level.WARN),
+    Code.INCONCLUSIVE: Level.UNPROVED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One piece of evidence: what happened to which offsets of which micro-batch.
+
+    Offsets are half-open, [start_offset, end_offset). None means that the finding is not about that
+    dimension (a RESTORE touches no single partition).
+    """
+
+    code: Code
+    message: str
+    pipeline: str | None = None
+    sink: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    start_offset: int | None = None
+    end_offset: int | None = None
+    batch_id: int | None = None
+    epoch: int | None = None
+
+    @property
+    def level(self) -> Level:
+        """How much this finding weighs, by its code alone."""
+        return LEVELS[self.code]
+
+    @property
+    def span(self) -> Span | None:
+        """The offsets it speaks of, if it does."""
+        if self.start_offset is None or self.end_offset is None:
+            return None
+        return Span(self.start_offset, self.end_offset)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The ten keys that stand in `adapter_response.findings[]`."""
+        return {
+            "code": str(self.code),
+            "pipeline": self.pipeline,
+            "sink": self.sink,
+            "topic": self.topic,
+            "partition": self.partition,
+            "start_offset": self.start_offset,
+            "end_offset": self.end_offset,
+            "batch_id": self.batch_id,
+            "epoch": self.epoch,
+            "message": self.message,
+        }
+
+
+Status = Literal["pass", "warn", "fail", "error", "skipped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A check's answer, before severity is applied.
+
+    Args:
+        failures: failing units: rows or keys for a data check, failing findings for an evidence check.
+        warnings: like `failures`, but units that only warn whatever the severity (a lag past warn_after).
+        findings: the evidence, worst first is not required.
+        message: one sentence for people; may be empty when it passed.
+        unproved: why no answer could be given; forces status `error`.
+        skipped: why the question was not put at all (zero rows, --no-spark); forces status `skipped`.
+        regardless: the failures count whatever `warn_if` and `error_if` say.
+        samples: the first failing keys or rows, each a flat mapping column → value.
+        evidence: figures and versions the verdict rests on; JSON-serialisable.
+    """
+
+    failures: int = 0
+    warnings: int = 0
+    findings: tuple[Finding, ...] = ()
+    message: str = ""
+    unproved: str | None = None
+    skipped: str | None = None
+    regardless: bool = False
+    samples: tuple[Mapping[str, Any], ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_findings(cls, findings: Sequence[Finding], *, message: str = "", **evidence: Any) -> Verdict:
+        """Counts findings by level; an UNPROVED one makes the whole verdict unproved unless something failed.
+
+        A refutation outranks a doubt: a proved loss stays `fail` though another range could not be probed;
+        the doubt is still in the findings.
+        """
+        failing = [f for f in findings if f.level is Level.FAIL]
+        warning = [f for f in findings if f.level is Level.WARN]
+        unproved = [f for f in findings if f.level is Level.UNPROVED]
+        worst = next(iter((*failing, *unproved, *warning)), None)
+        return cls(
+            failures=len(failing),
+            warnings=len(warning),
+            findings=tuple(findings),
+            message=message or (worst.message if worst else ""),
+            unproved=unproved[0].message if unproved and not failing else None,
+            evidence=evidence,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """One check's line in a run: a verdict with severity applied.
+
+    `unique_id` is `test.<project>.<name>`; `name` is dbt-like (`unique_orders_order_id`); `check` is the kind
+    (`unique`); `kind` is "evidence" or "data". Times are UTC; `execution_time` is in seconds.
+    """
+
+    unique_id: str
+    name: str
+    check: str
+    kind: str
+    status: Status
+    failures: int | None
+    message: str
+    severity: str = "error"
+    pipeline: str | None = None
+    sink: str | None = None
+    column: str | None = None
+    tags: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    samples: tuple[Mapping[str, Any], ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    relation_name: str | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    execution_time: float = 0.0
+
+
+Answer = Literal["complete", "not complete", "could not be proved"]
+
+# Evidence checks of how a stream runs: whether its data arrived does not depend on them.
+RUNNING = ("throughput", "lag_trend", "state_growth")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoverageCell:
+    """One coloured stretch in the picture of a topic partition over time.
+
+    Cells of a partition are ascending and do not overlap in time. Offsets are half-open.
+    """
+
+    from_time: datetime
+    to_time: datetime
+    start_offset: int
+    end_offset: int
+    state: Literal["covered", "gap", "overlap", "lost", "in flight"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionFacts:
+    """One topic partition as the report draws it. `lag` is in offsets, None when no broker answered."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    log_start: int | None = None
+    log_end: int | None = None
+    lag: int | None = None
+    cells: tuple[CoverageCell, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPoint:
+    """Rows per micro-batch for the chart; several batches are folded into one point when there are many.
+
+    `offsets` is the width of the ranges read, in offsets; `rows_written` what the commits say.
+    """
+
+    at: datetime
+    epoch: int
+    first_batch_id: int
+    last_batch_id: int
+    batches: int
+    offsets: int
+    rows_written: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkFacts:
+    """What the ledger says of one sink in the audited period.
+
+    The `batches_*` figures add up: proved + refuted + unproved = batches. `guarantee_kept` is whether the sink kept
+    what `guarantee` claims, as far as this audit saw it: None where it did not look at all that it takes.
+    """
+
+    name: str
+    kind: str
+    target: str
+    guarantee: str
+    batches: int
+    batches_proved: int
+    batches_refuted: int
+    batches_unproved: int
+    epochs: int
+    rows_written: int | None
+    first_commit: datetime | None
+    last_commit: datetime | None
+    chain_head: str | None
+    points: tuple[BatchPoint, ...] = ()
+    partitions: tuple[PartitionFacts, ...] = ()
+    guarantee_kept: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineFacts:
+    """One pipeline's answer: complete, not complete, or could not be proved, and why in one sentence.
+
+    `period_from` is where this pipeline's audited period begins, None when the whole ledger was audited.
+    """
+
+    name: str
+    answer: Answer
+    because: str
+    query_id: str | None
+    checkpoint: str
+    topics: tuple[str, ...]
+    isolation_level: str
+    period_from: datetime | None = None
+    sinks: tuple[SinkFacts, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """One audit, whole: every report is drawn from this and from nothing else.
+
+    `args` are the options the run was started with; `versions` maps package → version of what was used;
+    `notes` are sentences a reader must see (a witness that was missing, a broker that did not answer).
+    """
+
+    invocation_id: str
+    project: str
+    recon_version: str
+    generated_at: datetime
+    period_from: datetime | None
+    period_to: datetime
+    elapsed_time: float
+    results: tuple[CheckResult, ...]
+    pipelines: tuple[PipelineFacts, ...] = ()
+    args: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def counts(self) -> dict[str, int]:
+        """Number of results per status; every status is a key."""
+        found = dict.fromkeys(("pass", "warn", "fail", "error", "skipped"), 0)
+        for result in self.results:
+            found[result.status] += 1
+        return found
+
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing failed or errored (warnings and skips allowed), else 1; with --warn-error, 1 for warnings."""
+        counts = self.counts()
+        warned = counts["warn"] if self.args.get("warn_error") else 0
+        return 1 if counts["fail"] or counts["error"] or warned else 0
+
+
+def plain(value: Any) -> Any:
+    """A dataclass tree as plain JSON-ready values; datetimes as ISO 8601 with `Z`."""
+    if hasattr(value, "__dataclass_fields__"):
+        value = asdict(value)
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value

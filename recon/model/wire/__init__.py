@@ -1,0 +1,1 @@
+"""Formats that cross a process, each written and read in one place."""

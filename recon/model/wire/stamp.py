@@ -1,0 +1,106 @@
+"""The mark recon leaves on a data commit, and the canonical text of offset ranges.
+
+The text is what the ledger's hashes seal and what a Delta commit's user_metadata carries, so that the two
+are compared as strings: `[[source,"topic","topic_id",[partitions],[starts],[ends]],…]`, no spaces, sorted by
+(source, topic, topic_id, partition).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import groupby
+
+from recon.errors import EvidenceError
+from recon.model.evidence import ReconStamp
+from recon.model.offsets import OffsetSpan
+
+_MARK = '{"recon":1,'
+_OFFSETS = ',"offsets":'
+
+
+def sort_key(span: OffsetSpan) -> tuple[int, str, str, int]:
+    """The canonical order of ranges: source, topic, topic id, partition."""
+    return (span.source, span.topic, span.topic_id or "", span.partition)
+
+
+def offsets_text(offsets: Iterable[OffsetSpan]) -> str:
+    """The canonical text of ranges.
+
+    >>> offsets_text([OffsetSpan("orders", None, 1, 5, 9), OffsetSpan("orders", None, 0, 0, 7)])
+    '[[0,"orders",null,[0,1],[0,5],[7,9]]]'
+    """
+    groups = []
+    ordered = sorted(offsets, key=sort_key)
+    for (source, topic, topic_id), members in groupby(ordered, key=lambda o: (o.source, o.topic, o.topic_id)):
+        rows = list(members)
+        columns = ([r.partition for r in rows], [r.start_offset for r in rows], [r.end_offset for r in rows])
+        groups.append([source, topic, topic_id, *columns])
+    return json.dumps(groups, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse_offsets(text: str) -> tuple[OffsetSpan, ...]:
+    """The ranges a canonical text stands for.
+
+    Raises:
+        EvidenceError: the text is not of that form.
+    """
+    try:
+        return tuple(
+            OffsetSpan(topic, topic_id, partition, start, end, source)
+            for source, topic, topic_id, partitions, starts, ends in json.loads(text)
+            for partition, start, end in zip(partitions, starts, ends, strict=True)
+        )
+    except (ValueError, TypeError) as error:
+        raise EvidenceError(f"offset ranges are not in recon's canonical form: {text[:120]!r} ({error})") from error
+
+
+def dump_stamp(stamp: ReconStamp) -> str:
+    """The user_metadata of a data commit: compact JSON with the ranges last."""
+    head = {
+        "recon": 1,
+        "pipeline": stamp.pipeline,
+        "sink": stamp.sink,
+        "epoch": stamp.epoch,
+        "batch_id": stamp.batch_id,
+        "query_id": stamp.query_id,
+        "run_id": stamp.run_id,
+        "prev_hash": stamp.prev_hash,
+    }
+    head |= {name: count for name in ("given", "taken") if (count := getattr(stamp, name)) is not None}
+    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False)
+    return f"{text[:-1]}{_OFFSETS}{stamp.offsets_text}}}"
+
+
+def parse_stamp(user_metadata: str | None) -> ReconStamp | None:
+    """Our mark, if this user_metadata is one; None for anybody else's text.
+
+    The ranges stay text: a day of commits is compared without parsing them.
+
+    Raises:
+        EvidenceError: it starts as our mark and is torn.
+    """
+    if not user_metadata or not user_metadata.startswith(_MARK):
+        return None
+    head, found, offsets = user_metadata.partition(_OFFSETS)
+    try:
+        fields = json.loads(head + "}")
+        if not found or fields.pop("recon") != 1:
+            raise ValueError("no offsets")
+        return ReconStamp(**fields, offsets_text=offsets[:-1])
+    except (ValueError, TypeError, KeyError) as error:
+        raise EvidenceError(f"user_metadata starts like recon's mark and is torn: {user_metadata[:120]!r}") from error
+
+
+def same_ranges(one: str, other: str) -> bool:
+    """Whether two canonical texts differ in topic ids at most, and there only because one of them knows none.
+
+    A replay may meet a broker that the first attempt did not, or the other way round.
+    """
+    try:
+        mine, theirs = ({(s.source, s.topic, *s[2:5]): s.topic_id for s in parse_offsets(t)} for t in (one, other))
+    except EvidenceError:
+        return False
+    return mine.keys() == theirs.keys() and all(
+        topic_id == theirs[span] or None in (topic_id, theirs[span]) for span, topic_id in mine.items()
+    )

@@ -1,0 +1,382 @@
+"""A project's own SQL: `data_tests/*.sql` and `macros/*.sql`, read and rendered by Jinja as dbt does it.
+
+A singular test is a SELECT that returns failing rows. A generic test is a `{% test name(model, …) %}` block that
+recon.yml lists like a built-in check. Jinja runs in its sandbox. What a template refers to is not opened here: the
+rendered text holds a stand-in for each reference, and whoever runs it puts a relation in its place.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jinja2 import StrictUndefined, Template, TemplateSyntaxError, UndefinedError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
+
+from recon.errors import ConfigError
+from recon.project.yaml import Surroundings, friendly, hide, line_of, reference
+
+MACROS = "macros"
+GENERIC = "generic"
+MODEL = "model"  # the reference that stands for the tested rows
+
+# Private-use characters, which Jinja lets through and no SQL holds: the number of a reference.
+_REFERENCE = re.compile("\ue004(\\d+)\ue005")
+_WRITTEN = re.compile(r"""\s*(?:\{\{)?\s*((?:ref|source)\(\s*(['"]).+?\2\s*(?:,\s*(['"]).+?\3\s*)?\))\s*(?:\}\})?\s*""")
+_KNOWN = "ref, source, var, env_var, config and the project's macros"
+
+Config = Callable[[Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A rendered test: its SQL with stand-ins, what they stand for in order of first use, and its `config(…)`.
+
+    `secrets` is what the environment gave; messages must not show it.
+    """
+
+    text: str = field(repr=False)
+    references: tuple[str, ...]
+    config: Any
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def sql(self, names: Sequence[str]) -> str:
+        """The SQL with a relation's name for each reference."""
+        return _REFERENCE.sub(lambda found: names[int(found[1])], self.text)
+
+    def hide(self, text: str) -> str:
+        """The text without what the environment gave."""
+        return hide(text, self.secrets, shortest=4)
+
+
+@dataclass(frozen=True)
+class Singular:
+    """One file of a test path: `name` is its stem, `file` its path as people see it."""
+
+    name: str
+    file: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Generic:
+    """One `{% test %}` block. `arguments` says of each but `model` whether it must be given."""
+
+    name: str
+    file: str
+    line: int
+    arguments: Mapping[str, bool]
+
+
+@dataclass
+class _Rendering:
+    """What the template that runs now has asked for."""
+
+    references: dict[str, int] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def stand_in(self, name: str) -> str:
+        return f"\ue004{self.references.setdefault(name, len(self.references))}\ue005"
+
+
+class SqlTests:
+    """The SQL tests of one project; files are read when first asked for, and once."""
+
+    def __init__(
+        self, folder: Path, paths: Sequence[str], variables: Mapping[str, Any], config: Config, *, must_exist: bool
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            folder: recon.yml's.
+            paths: folders of tests, relative to it.
+            variables: what `var` finds.
+            config: makes typed config of what `config(…)` was given; raises ConfigError.
+            must_exist: a missing folder is an error.
+        """
+        self.folder, self.paths = folder, tuple(paths)
+        self._config, self._must_exist = config, must_exist
+        self._surroundings = Surroundings(variables)
+        self._now: _Rendering | None = None
+        self._one_at_a_time = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what cannot be pickled and is made again."""
+        dropped = ("_one_at_a_time", "_library", "singular", "generic")
+        return {k: v for k, v in self.__dict__.items() if k not in dropped}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._one_at_a_time = threading.RLock()
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """What the environment gave to the tests rendered so far."""
+        return frozenset(self._surroundings.secrets)
+
+    @cached_property
+    def singular(self) -> Sequence[Singular]:
+        """All files of the test paths but those in `generic`, in the order of their paths.
+
+        Raises:
+            ConfigError: a configured path is missing, or two files have one name.
+        """
+        found: dict[str, Singular] = {}
+        for folder in self._test_folders():
+            for path in _sql_files(folder):
+                if path.is_relative_to(folder / GENERIC):
+                    continue
+                test = Singular(path.stem, friendly(path), path)
+                if test.name in found:
+                    raise ConfigError(
+                        f"{test.file} and {found[test.name].file} would both be the test {test.name!r}; rename one"
+                    )
+                found[test.name] = test
+        return list(found.values())
+
+    @property
+    def generic(self) -> Mapping[str, Generic]:
+        """The project's own generic tests by name."""
+        return self._library.generic
+
+    def render(self, test: Singular) -> Rendered:
+        """A singular test as SQL.
+
+        Raises:
+            ConfigError: Jinja refuses it; the message names file and line.
+        """
+        library = self._library
+        source = _read(test.path, test.file)
+        return self._run(lambda: library.template(source, test.file), test.file, 1)
+
+    def render_generic(self, test: Generic, arguments: Mapping[str, Any]) -> Rendered:
+        """A generic test with its arguments as SQL; the tested rows are the reference `MODEL`.
+
+        A text argument that reads `ref('orders')` becomes that relation, as in dbt.
+
+        Raises:
+            ConfigError: Jinja refuses it; the message names file and line.
+        """
+        library = self._library
+
+        def driver() -> Template:
+            given = {name: self._argument(value) for name, value in arguments.items()}
+            body = library.test(test.name)
+            driving = library.environment.from_string("{{ body() }}")
+            # Only what a template's own render runs through gets Jinja's lines into its traceback.
+            driving.globals = {
+                **driving.globals,
+                "body": lambda: body(model=self._refer(MODEL), **given),
+            }
+            return driving
+
+        return self._run(driver, test.file, test.line)
+
+    def _run(self, template: Callable[[], Template], file: str, line: int) -> Rendered:
+        with self._one_at_a_time:
+            self._now = now = _Rendering()
+            try:
+                text = template().render()
+                config = self._config(now.config)
+            except Exception as error:
+                self._refuse(error, file, line)
+            finally:
+                self._now = None
+        if not text.strip():
+            raise ConfigError(f"{file}:{line}: renders to nothing; a SQL test is a SELECT that returns failing rows")
+        return Rendered(text, tuple(now.references), config, self.secrets - {""})
+
+    def _refuse(self, error: Exception, file: str, line: int) -> NoReturn:
+        """The sentence with file and line; a foreign error's text may quote a value, so only its kind is told."""
+        if isinstance(error, TemplateSyntaxError):
+            raise ConfigError(f"{error.filename or file}:{error.lineno}: not valid Jinja: {error.message}") from None
+        at, number = line_of(error, self._library.files) or (file, line)
+        if isinstance(error, ConfigError):
+            what = str(error)
+        elif isinstance(error, UndefinedError):
+            what = f"{error.message}; SQL tests know {_KNOWN}"
+        elif isinstance(error, SecurityError):
+            what = str(error).rstrip(".")
+        else:
+            what = f"a Jinja expression fails with {type(error).__name__}; check its filters and arguments"
+        raise ConfigError(f"{at}:{number}: {what}") from None
+
+    # -- what templates call -------------------------------------------------------------------------
+
+    def _refer(self, *names: str) -> str:
+        if self._now is None:
+            raise ConfigError("ref and source stand inside of a test or macro")
+        return self._now.stand_in(names[0] if names == (MODEL,) else reference(*names))
+
+    def _ref(self, *names: Any) -> str:
+        texts = [name for name in names if isinstance(name, str) and name]
+        if len(texts) != len(names) or len(texts) not in (1, 2):
+            raise ConfigError("ref takes a table's name, or a pipeline's and its sink's: ref('orders')")
+        return self._refer(*texts)
+
+    def _argument(self, value: Any) -> Any:
+        found = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
+        if found is None:
+            return value
+        return self._ref(*re.findall(r"""['"](.+?)['"]""", found[1]))
+
+    def _take_config(self, *given: Any, **keys: Any) -> str:
+        if self._now is not None:
+            for mapping in (*given, keys):
+                if not isinstance(mapping, Mapping):
+                    raise ConfigError("config takes keys and values: config(severity='warn')")
+                self._now.config.update(mapping)
+            self._config(self._now.config)  # said here, the message has its line
+        return ""
+
+    # -- files ---------------------------------------------------------------------------------------
+
+    def _test_folders(self) -> Iterator[Path]:
+        for path in self.paths:
+            folder = self.folder / path
+            if folder.is_dir():
+                yield folder
+            elif self._must_exist:
+                raise ConfigError(f"test_paths names {path!r} and there is no folder {friendly(folder)}")
+
+    @cached_property
+    def _library(self) -> _Library:
+        folders = [self.folder / MACROS, *(folder / GENERIC for folder in self._test_folders())]
+        known: dict[str, Any] = {
+            "ref": self._ref,
+            "source": self._ref,
+            "config": self._take_config,
+            "env_var": self._surroundings.env_var,
+            "var": self._surroundings.var,
+            "range": safe_range,
+        }
+        return _Library([path for folder in folders for path in _sql_files(folder)], known)
+
+
+class _TestTag(Extension):
+    """`{% test name(model) %} … {% endtest %}`: a macro named `test_name`, as dbt has it."""
+
+    tags = {"test", "data_test"}  # noqa: RUF012 - as Jinja declares it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """The block as a macro."""
+        tag = next(parser.stream)
+        macro = nodes.Macro(lineno=tag.lineno)
+        macro.name = f"test_{parser.parse_assign_target(name_only=True).name}"
+        parser.parse_signature(macro)
+        macro.body = parser.parse_statements(("name:endtest", "name:enddata_test"), drop_needle=True)
+        return macro
+
+
+class _Library:
+    """The macros and generic tests of all files; each knows all others by name."""
+
+    def __init__(self, paths: Sequence[Path], known: Mapping[str, Any]) -> None:
+        self.environment = ImmutableSandboxedEnvironment(
+            undefined=StrictUndefined, extensions=[_TestTag, "jinja2.ext.do"], autoescape=False
+        )
+        self.environment.globals.clear()
+        self.environment.globals.update(known)
+        self.environment.filters["sql_literal"] = sql_literal
+        self.files: set[str] = set()
+        self.generic: dict[str, Generic] = {}
+        self._homes: dict[str, Template] = {}
+        for path in paths:
+            self._add(path, reserved=known)
+
+    def template(self, source: str, file: str) -> Template:
+        """A file's template; its name is in the traceback of what goes wrong."""
+        self.files.add(file)
+        code = self.environment.compile(source, name=file, filename=file)
+        return Template.from_code(self.environment, code, self.environment.globals)
+
+    def test(self, name: str) -> Callable[..., str]:
+        """The macro of a generic test."""
+        return self._macro(f"test_{name}")
+
+    def _add(self, path: Path, reserved: Mapping[str, Any]) -> None:
+        file = friendly(path)
+        source = _read(path, file)
+        try:
+            found = list(self.environment.parse(source, file, file).find_all(nodes.Macro))
+            template = self.template(source, file)
+        except TemplateSyntaxError as error:
+            raise ConfigError(f"{file}:{error.lineno}: not valid Jinja: {error.message}") from None
+        for macro in found:
+            where = f"{file}:{macro.lineno}"
+            if macro.name in reserved:
+                raise ConfigError(f"{where}: a macro cannot be named {macro.name!r}, which recon has already")
+            if macro.name in self._homes:
+                raise ConfigError(f"{where}: {macro.name!r} is also in {self._homes[macro.name].filename}; rename one")
+            self._homes[macro.name] = template
+            self.environment.globals[macro.name] = self._macro(macro.name)
+            if macro.name.startswith("test_"):
+                self._add_test(macro, file, where)
+
+    def _add_test(self, macro: nodes.Macro, file: str, where: str) -> None:
+        name = macro.name.removeprefix("test_")
+        takes = [argument.name for argument in macro.args]
+        if MODEL not in takes:
+            raise ConfigError(f"{where}: test {name!r} must take the argument 'model', the tested rows")
+        required = len(takes) - len(macro.defaults)
+        arguments = {argument: at < required for at, argument in enumerate(takes) if argument != MODEL}
+        self.generic[name] = Generic(name, file, macro.lineno, arguments)
+
+    def _macro(self, name: str) -> Callable[..., str]:
+        """The macro, looked up when it is called: files may call each other whatever their order."""
+
+        def call(*arguments: Any, **named: Any) -> str:
+            return str(getattr(self._homes[name].module, name)(*arguments, **named))
+
+        return call
+
+
+def sql_literal(value: Any) -> str:
+    r"""A value as Spark SQL writes it: text quoted and escaped, a list in parentheses, None as NULL.
+
+    >>> sql_literal("it's"), sql_literal(["a", 1, None]), sql_literal(True)
+    ("'it\\'s'", "('a', 1, NULL)", 'true')
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, Decimal)):
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value)
+    if isinstance(value, datetime):
+        return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if isinstance(value, Sequence) and value:
+        return f"({', '.join(map(sql_literal, value))})"
+    raise ConfigError(f"sql_literal knows no SQL for a value of type {type(value).__name__}, or for an empty list")
+
+
+def _sql_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.sql") if path.is_file()) if folder.is_dir() else []
+
+
+def _read(path: Path, name: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name} cannot be read as UTF-8 text: {error}") from error
+
+
+__all__ = ["MODEL", "Generic", "Rendered", "Singular", "SqlTests", "sql_literal"]

@@ -1,0 +1,103 @@
+"""Tables as DataFrames: a project's sinks, its `tables`, paths and catalog tables.
+
+A Delta table is read at the version that is newest when it is opened: Spark would look for a newer one at each job, and
+the jobs of one audit have to see the same rows while the stream goes on writing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from recon.errors import ConfigError
+from recon.project import Project, Table
+from recon.sinks import open_sink
+from recon.sinks.delta.append import read_newest
+from recon.spark.errors import spark_error
+from recon.storage import Storage
+from recon.text import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CALL = re.compile(r"\s*(?:\{\{)?\s*(?:ref|source)\s*\(")
+_REF = re.compile(r"""\s*(?:\{\{)?\s*(?:ref|source)\(\s*(['"])(.+?)\1\s*(?:,\s*(['"])(.+?)\3\s*)?\)\s*(?:\}\})?\s*""")
+_IDENTIFIER = re.compile(r"\w+(\.\w+)*")
+
+
+def open_delta(project: Project, location: str, spark: SparkSession) -> DataFrame:
+    """The rows of a Delta table at its newest version, whatever is written meanwhile.
+
+    Args:
+        project: whose `storage_options` and folder hold.
+        location: path or URI; a relative path is relative to recon.yml.
+        spark: the session that reads.
+
+    Raises:
+        AnalysisException: there is no such table.
+    """
+    return read_newest(spark, Storage(project.resolve(location), project.storage_options))
+
+
+class ProjectTables:
+    """Opens tables for the checks of a project; relative paths are relative to recon.yml.
+
+    Make one for each run, and for each micro-batch: what it has opened stays at the version it had then.
+    """
+
+    def __init__(self, project: Project, spark: SparkSession) -> None:
+        """`spark` is the session that reads; inside foreachBatch the micro-batch's own."""
+        self._project, self._spark = project, spark
+        self._opened: dict[str, DataFrame] = {}
+
+    def open(self, reference: str) -> DataFrame:
+        """The rows of a table; it is not read yet.
+
+        A table is opened once, so that all who ask see the same version of a Delta table.
+
+        Args:
+            reference: `ref('name')` or a bare name: a sink, `pipeline.sink`, or an entry of `tables`;
+                `ref('pipeline', 'sink')`; a path or URI of a Delta table, or of Parquet when it ends in `.parquet`;
+                else a catalog table, such as `sales.orders`.
+
+        Raises:
+            ConfigError: there is no such table, or it cannot be read.
+        """
+        found = _REF.fullmatch(reference)
+        if not found and _CALL.match(reference):
+            raise ConfigError(f"{reference!r} names no table; write ref('name'), a path or a catalog table")
+        name = ".".join(part for part in (found[2], found[4]) if part) if found else reference.strip()
+        if name not in self._opened:
+            self._opened[name] = self._open(name, only_ours=found is not None)
+        return self._opened[name]
+
+    def _open(self, name: str, only_ours: bool) -> DataFrame:
+        known = self._project.find_table(name)
+        try:
+            if isinstance(known, tuple):
+                return open_sink(self._project, known[0].name, known[1]).table(self._spark)
+            if isinstance(known, Table):
+                return self._table(known)
+            if not only_ours and "`" in name:
+                return self._spark.read.table(name)
+            if not only_ours and ("/" in name or name.endswith(".parquet")):
+                if name.rstrip("/").endswith(".parquet"):
+                    return self._spark.read.parquet(self._project.resolve(name))
+                return open_delta(self._project, name, self._spark)
+            if not only_ours and _IDENTIFIER.fullmatch(name) and self._spark.catalog.tableExists(name):
+                return self._spark.read.table(name)
+        except Exception as error:  # whatever Spark, a driver or a filesystem raises
+            raise ConfigError(f"table {name!r} cannot be read: {spark_error(error)}") from error
+        raise ConfigError(
+            f"there is no table {name!r}{did_you_mean(name, self._project.table_names(), 'recon.yml has:')}"
+        )
+
+    def _table(self, table: Table) -> DataFrame:
+        if table.format == "table":
+            return self._spark.read.options(**table.options).table(str(table.target))
+        if table.format == "delta" and table.target is not None and not table.options:
+            return open_delta(self._project, table.target, self._spark)
+        reader = self._spark.read.format(table.format).options(**table.options)
+        if table.target is None:
+            return reader.load()
+        return reader.load(self._project.resolve(table.target))

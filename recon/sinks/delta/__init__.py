@@ -1,0 +1,1 @@
+"""Delta sinks: append and MERGE, exactly once by `txn`, found again by `userMetadata`."""

@@ -1,0 +1,221 @@
+"""The three JDBC sinks: upsert and append through a stage, exactly once, and Spark's plain append."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from recon.errors import ReconError, SinkError
+from recon.evidence.jdbc_ledger import JdbcEntry
+from recon.model import ReconStamp, SinkLog
+from recon.project import Project, Sink
+from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
+from recon.sinks.base import Landed
+from recon.sinks.jdbc.dialects import Upsert
+from recon.sinks.jdbc.rows import NESTED
+from recon.sinks.jdbc.staged import Stage, StagedSink, TargetColumn
+from recon.sinks.jdbc.table import BATCH_ID, SOURCE, JdbcSink
+from recon.spark.observation import Counter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from sqlalchemy.engine import Connection
+
+
+class JdbcUpsert(StagedSink):
+    """New keys are inserted, keys that are there are updated."""
+
+    sink: JdbcUpsertSink
+
+    @classmethod
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> JdbcUpsert:
+        """The writer for a sink of recon.yml."""
+        assert isinstance(sink, JdbcUpsertSink)
+        return cls(pipeline, sink)
+
+    @property
+    def _keys(self) -> tuple[str, ...]:
+        return self.sink.keys
+
+    def _as_landed(self, entry: JdbcEntry) -> Landed:
+        return Landed(version=None, rows=entry.rows, given=entry.given)
+
+    def _what(self, stage: Stage) -> Upsert:
+        sink = self.sink
+        given = set(stage.columns)
+        # What tells where a row came from goes with it, whatever else an update takes over.
+        ours = [c for c in (BATCH_ID, *SOURCE) if c in given]
+        chosen = sink.update if sink.update is not None else [c for c in stage.columns if c not in sink.keys]
+        decides = [sink.newer_wins] if sink.newer_wins else []
+        latest = [*decides, *sink.order_by, *(c for c in SOURCE if c in given)]
+        return Upsert(
+            target=self.target,
+            stage=stage.table,
+            columns=stage.columns,
+            keys=sink.keys,
+            update=tuple(dict.fromkeys((*chosen, *decides, *ours))),
+            latest=tuple(dict.fromkeys(latest)),
+            newer_wins=sink.newer_wins,
+        )
+
+    def _require_fit(self, columns: Mapping[str, TargetColumn], stamp: ReconStamp) -> None:
+        super()._require_fit(columns, stamp)
+        for key in self.sink.keys:
+            if key not in columns:
+                raise self._refused(
+                    stamp,
+                    f"it has no column {key}, which is one of the keys; it has {', '.join(columns)}",
+                    "correct keys, whose names are the table's",
+                )
+        unique = list(self._unique_keys())
+        if not any(set(found) == set(self.sink.keys) for found in unique):
+            quoted = self._dialect.quoted(self.sink.keys)
+            name = self._dialect.quote(f"{self.target.name}_recon_key")
+            raise self._refused(
+                stamp,
+                f"it has no primary key or unique index on exactly {', '.join(self.sink.keys)}",
+                f"add one: CREATE UNIQUE INDEX {name} ON {self._dialect.table(self.target)} ({quoted})",
+            )
+        self._other_keys = [found for found in unique if set(found) != set(self.sink.keys)]
+
+    _other_keys: Sequence[Sequence[str]] = ()
+
+    def _unique_keys(self) -> Iterator[Sequence[str]]:
+        """The columns of every unique key that holds for all rows."""
+        import sqlalchemy
+
+        inspector = sqlalchemy.inspect(self._engine)
+        name, schema = self.target.name, self.target.schema
+        if primary := inspector.get_pk_constraint(name, schema=schema)["constrained_columns"]:
+            yield primary
+        for index in inspector.get_indexes(name, schema=schema):
+            options = index.get("dialect_options", {})
+            partial = any(key.endswith(("_where", "_filter")) and value for key, value in options.items())
+            columns = index["column_names"]
+            if index["unique"] and not partial and None not in columns:
+                yield [column for column in columns if column is not None]
+        for constraint in inspector.get_unique_constraints(name, schema=schema):
+            yield constraint["column_names"]
+
+    def _fitted(
+        self, frame: DataFrame, columns: Mapping[str, TargetColumn], stamp: ReconStamp
+    ) -> tuple[DataFrame, list[str]]:
+        out, names = super()._fitted(frame, columns, stamp)
+        sink = self.sink
+        chosen = {"update": sink.update or (), "order_by": sink.order_by, "newer_wins": filter(None, [sink.newer_wins])}
+        for option, wanted in chosen.items():
+            for column in wanted:
+                if column not in names:
+                    raise self._refused(
+                        stamp,
+                        f"the rows have no column {column}, which {option} names; they have {', '.join(names)}",
+                        f"add it in the transform, or correct {option}",
+                    )
+        for other in self._other_keys:
+            # ON DUPLICATE KEY means any key: it would update a row of other keys that has the same value there.
+            if self.database.kind == "mysql" and set(other) <= set(names):
+                raise self._refused(
+                    stamp,
+                    f"besides the keys it has a unique key on {', '.join(other)}, and ON DUPLICATE KEY UPDATE would "
+                    "update whichever row has either",
+                    "drop that key, or make it a plain index",
+                )
+        return out, names
+
+    def _require_usable(self, stage: Stage, stamp: ReconStamp) -> None:
+        """NULL keys are refused, and doubles of which nothing tells the latest."""
+        dialect, keys = self._dialect, self.sink.keys
+        nulls = ", ".join(f"SUM(CASE WHEN {dialect.quote(key)} IS NULL THEN 1 ELSE 0 END)" for key in keys)
+        with self._engine.connect() as connection:
+            found = connection.exec_driver_sql(f"SELECT {nulls} FROM {dialect.table(stage.table)}").one()
+            for key, count in zip(keys, found, strict=True):
+                if count:
+                    raise self._refused(
+                        stamp,
+                        f"{int(count)} of {stage.rows} rows have NULL in the key column {key}",
+                        "filter them or put them aside (a post-batch not_null with on_failure: quarantine)",
+                    )
+            if self._what(stage).latest:
+                return
+            doubles = stage.rows - self._distinct_keys(connection, stage)
+            if doubles:
+                raise self._refused(
+                    stamp,
+                    f"{doubles} rows repeat a key and nothing tells which is the latest",
+                    "set order_by, or keep stamp_source_offsets: true",
+                )
+
+    def _distinct_keys(self, connection: Connection, stage: Stage) -> int:
+        names = self._dialect.quoted(self.sink.keys)
+        inner = f"SELECT {names} FROM {self._dialect.table(stage.table)} GROUP BY {names}"
+        return int(connection.exec_driver_sql(f"SELECT COUNT(*) FROM ({inner}) AS recon_keys").scalar_one())
+
+    def _moved(self, connection: Connection, stage: Stage) -> int:
+        what = self._what(stage)
+        affected = connection.exec_driver_sql(self._dialect.upsert(what)).rowcount
+        if self._dialect.counts_updates_once:
+            return affected
+        if not what.newer_wins:
+            return self._distinct_keys(connection, stage)
+        identity = [c for c in (BATCH_ID, *SOURCE) if c in stage.columns]
+        return int(connection.exec_driver_sql(self._dialect.taken(what, identity)).scalar_one())
+
+
+class JdbcAppend(StagedSink):
+    """All rows are inserted."""
+
+    sink: JdbcAppendSink
+
+    @classmethod
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> JdbcSink:
+        """The writer for a sink of recon.yml: through a stage, or by Spark alone where nothing guards it."""
+        assert isinstance(sink, JdbcAppendSink)
+        return cls(pipeline, sink) if sink.guard else JdbcPlainAppend(pipeline, sink)
+
+    def _moved(self, connection: Connection, stage: Stage) -> int:
+        return connection.exec_driver_sql(self._dialect.insert(self.target, stage.table, stage.columns)).rowcount
+
+
+class JdbcPlainAppend(JdbcSink):
+    """Spark's own JDBC append: tasks commit one by one, so a retry writes rows again. The sink remembers nothing."""
+
+    sink: JdbcAppendSink
+    _written: int | None = None
+
+    def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
+        """Spark's JDBC append; it makes a table that is missing."""
+        for field in frame.schema.fields:
+            if field.dataType.typeName() in NESTED and self.database.kind != "postgresql":
+                raise self._plain_refused(stamp, f"column {field.name} is {field.dataType.simpleString()[:60]}")
+        counter = Counter(frame)
+        try:
+            options = self._spark_options(self._dialect.table(self.target), writes=True)
+            counter.frame.write.format("jdbc").mode("append").options(**options).save()
+        except ReconError:
+            raise
+        except Exception as error:
+            why, then = self._told(error)
+            raise self._plain_refused(stamp, why, then) from None
+        self._written = counter.rows()
+
+    def _plain_refused(self, stamp: ReconStamp, why: str, then: str = "write it as text in the transform") -> SinkError:
+        return SinkError(
+            f"{stamp.said} was not wholly written to {self._where}: {why}; {then}, then restart the query: the "
+            "micro-batch is written again, beside what its tasks may have committed (at-least-once)"
+        )
+
+    def confirm(self, stamp: ReconStamp) -> Landed:
+        """What Spark counted; nobody else knows."""
+        return Landed(version=None, rows=self._written)
+
+    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+        """The ledger is trusted."""
+        return Landed(version=None, rows=None)
+
+    def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
+        """No record."""
+        return SinkLog(location=self.sink.target, exists=True, recorded=False)
+
+
+__all__ = ["JdbcAppend", "JdbcPlainAppend", "JdbcSink", "JdbcUpsert"]

@@ -1,0 +1,1 @@
+"""The Kafka sink: exactly once by transactions with markers, or plainly at least once."""

@@ -1,0 +1,1 @@
+"""How a stream runs: the query-progress listener, and advice computed from what it recorded."""

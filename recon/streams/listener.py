@@ -1,0 +1,320 @@
+"""The listener's door: what Spark says of each micro-batch goes into the `progress` table beside the ledger.
+
+Spark calls a listener on a thread of its own, apart from the query's: what it does costs the stream no time, and what
+goes wrong in it must not reach the stream either. Hence no event waits for the store: rows are gathered and appended
+together, and an error is logged once and dropped with what it was about.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from recon.errors import ConfigError, EvidenceError
+from recon.evidence import checkpoint as checkpoints
+from recon.ledger.progress import append_progress, last_day_to_forget, open_progress, row_of
+from recon.ledger.store import Store
+from recon.project import LedgerConfig, Project, load
+from recon.project.messages import complaint_of_arguments
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+log = logging.getLogger("recon")
+
+_MOST_WAITING = 10_000  # rows kept while the store cannot be written
+_COMPACT_EVERY = 100  # appends
+_LOOK_AGAIN_S = 60.0  # for the checkpoint of a query that no pipeline knew
+
+
+class ProgressListener(StreamingQueryListener):
+    """Records each micro-batch's progress: `spark.streams.addListener(recon.ProgressListener("."))`.
+
+    A query belongs to the pipeline whose checkpoint it writes (the checkpoint's `metadata` holds its id), else to the
+    pipeline of its name; the others are left alone.
+    """
+
+    def __init__(
+        self,
+        project: str | Path | Project | None = None,
+        *,
+        pipeline: str | None = None,
+        checkpoint: str | None = None,
+        ledger: str | None = None,
+        every: int = 20,
+        seconds: float = 60.0,
+        keep_days: int = 30,
+    ) -> None:
+        """Nothing is read or written before the first micro-batch.
+
+        Args:
+            project: where recon.yml is (a folder, the file, or a `Project`).
+            pipeline: only this pipeline. Without a project: the pipeline's name, to be given with `ledger`.
+            checkpoint: without a project: the query's checkpointLocation; when None, a query with the pipeline's name
+                or without a name is taken.
+            ledger: without a project: folder of the ledger.
+            every: append when so many micro-batches wait.
+            seconds: or when the first of them has waited so long. A query that ends or idles is appended at once.
+            keep_days: days of progress to keep; older ones are removed.
+
+        Raises:
+            ConfigError: the project or the pipeline is not usable.
+        """
+        if project is None:
+            if not (pipeline and ledger):
+                raise ConfigError(
+                    "ProgressListener needs a project (the folder of recon.yml), or pipeline= and ledger="
+                )
+            self._project = _without_yaml(pipeline, checkpoint, ledger)
+            self._any_query = checkpoint is None
+        else:
+            self._project = project if isinstance(project, Project) else load(project)
+            self._any_query = False
+        names = [pipe.name for pipe in self._project.pipelines]
+        if pipeline is not None and pipeline not in names:
+            raise ConfigError(f"recon.yml has no pipeline {pipeline!r}; it has {', '.join(sorted(names))}")
+        self._pipelines = {pipe.name: pipe for pipe in self._project.pipelines if pipeline in (None, pipe.name)}
+        self._every, self._seconds, self._keep_days = max(1, every), seconds, keep_days
+        self._waiting: list[Mapping[str, Any]] = []
+        self._since = 0.0
+        self._last: dict[str, tuple[str, int]] = {}  # query_id → (run_id, batch_id) that was recorded last
+        self._owners: dict[str, str] = {}
+        self._strangers: dict[str, float] = {}  # query_id → when it was looked for in vain
+        self._told: set[str] = set()
+        self._guard, self._writing = threading.RLock(), threading.Lock()
+        self._store: Store | None = None
+        self._appends = 0
+        self._forgot: object = None
+        self._session: tuple[int | None, str | None] | None = None
+        atexit.register(self.flush)
+
+    @property
+    def _jlistener(self) -> Any:
+        """What Spark's JVM calls; as PySpark's own, but it takes the progress as one JSON.
+
+        PySpark makes Python objects of an event first, by a hundred and more questions to the JVM.
+        """
+        if not hasattr(self, "_jlistenerobj"):
+            try:
+                from pyspark import SparkContext
+
+                jvm: Any = SparkContext._jvm
+                self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(_Callback(self))
+            except Exception:  # not this PySpark's way: then its own
+                return super()._jlistener
+        return self._jlistenerobj
+
+    # -- what Spark calls --------------------------------------------------------------------------
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing: the query waits for this call."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """One micro-batch was finished."""
+        self._safely(lambda: self.record(json.loads(event.progress.json)))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """A trigger found nothing to do: nothing is recorded, and what waits is appended."""
+        self._safely(self.flush)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The query ended: what waits is appended."""
+        self._safely(self.flush)
+
+    # -- the work ------------------------------------------------------------------------------------
+
+    def record(self, progress: Mapping[str, Any]) -> None:
+        """Take in one progress, as Spark's JSON tells it; it is appended with others.
+
+        Raises:
+            EvidenceError: the JSON is not that of a streaming query's progress.
+        """
+        query_id, run_id, batch_id = str(progress.get("id")), str(progress.get("runId")), progress.get("batchId")
+        pipeline = self._owner(query_id, progress.get("name"))
+        # Some Sparks report an idle query every ten seconds, with the number of its last or next micro-batch.
+        executed = "addBatch" in (progress.get("durationMs") or {})
+        if pipeline is None or not executed or self._last.get(query_id) == (run_id, batch_id):
+            return
+        cores, version = self._of_session()
+        row = row_of(progress, pipeline, cores=cores, spark_version=version)
+        with self._guard:
+            self._last[query_id] = (run_id, row["batch_id"])
+            if not self._waiting:
+                self._since = time.monotonic()
+            self._waiting.append(row)
+            due = len(self._waiting) >= self._every or time.monotonic() - self._since >= self._seconds
+        if due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what waits. What cannot be written is kept for the next time, 10,000 micro-batches at most."""
+        with self._writing:
+            with self._guard:
+                rows, self._waiting = self._waiting, []
+            if not rows:
+                return
+            try:
+                append_progress(self._opened(), rows)
+            except Exception as error:
+                self._tell(error)
+                with self._guard:
+                    self._waiting = [*rows, *self._waiting][-_MOST_WAITING:]
+                    self._since = time.monotonic()
+                return
+            self._appends += 1
+            self._safely(self._tidy)
+
+    def _tidy(self) -> None:
+        store = self._opened()
+        # Also at the first append: a query that is started for every micro-batch never comes to the hundredth.
+        many = self._appends % _COMPACT_EVERY == 1 and store.small_files() > _COMPACT_EVERY
+        if many:
+            store.compact()
+        last = last_day_to_forget(datetime.now(UTC), self._keep_days)
+        if self._forgot != last:
+            self._forgot = last
+            many = many or any(day <= last for day in store.dates())
+        if many:
+            store.forget(last)  # and the files that were merged
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._store = open_progress(self._project, self._spark())
+        return self._store
+
+    def _spark(self) -> SparkSession | None:
+        from pyspark.sql import SparkSession
+
+        # Spark sets it where a listener runs in a process of its own.
+        return self.spark or SparkSession.getActiveSession()
+
+    def _of_session(self) -> tuple[int | None, str | None]:
+        """(cores, Spark's version); asked once."""
+        if self._session is None:
+            spark = self._spark()
+            if spark is None:
+                return None, None
+            try:
+                cores = int(spark.sparkContext.defaultParallelism)
+            except Exception:  # Spark Connect has no SparkContext, and says so in several ways
+                cores = None
+            self._session = cores, spark.version
+        return self._session
+
+    # -- whose query it is ---------------------------------------------------------------------------
+
+    def _owner(self, query_id: str, name: Any) -> str | None:
+        """The pipeline of a query; None for one that no pipeline of the project knows."""
+        if query_id in self._owners:
+            return self._owners[query_id]
+        now = time.monotonic()
+        if now - self._strangers.get(query_id, float("-inf")) < _LOOK_AGAIN_S:
+            return None
+        found = self._by_checkpoint(query_id)
+        if found is None and name in self._pipelines:
+            found = str(name)
+        if found is None and self._any_query and name is None:
+            found = next(iter(self._pipelines))
+        if found is not None:
+            self._owners[query_id] = found
+            return found
+        if query_id not in self._strangers:
+            log.info("query %s (%s) belongs to no pipeline of recon.yml; its progress is not recorded", query_id, name)
+        self._strangers[query_id] = now
+        return None
+
+    def _by_checkpoint(self, query_id: str) -> str | None:
+        if self._any_query:
+            return None
+        for pipe in self._pipelines.values():
+            try:
+                where = Storage(self._project.resolve(pipe.checkpoint), self._project.storage_options)
+                if checkpoints.query_id(where) == query_id:
+                    return pipe.name
+            except EvidenceError:
+                continue  # not started yet, or torn: the audit's business
+        return None
+
+    # -- nothing reaches the stream --------------------------------------------------------------------
+
+    def _safely(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # a listener that raises would be told to the driver's log at every micro-batch
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        said = f"{type(error).__name__}: {self._project.mask(str(error))}"
+        kind = type(error).__name__
+        if kind not in self._told:
+            self._told.add(kind)
+            log.warning("progress is not recorded for now; further errors of this kind are not told: %s", said)
+
+
+class _Callback:
+    """PySpark's `JStreamingQueryListener` without the objects that it makes of events."""
+
+    def __init__(self, listener: ProgressListener) -> None:
+        self._listener = listener
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing: the query waits for this call."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """One micro-batch was finished."""
+        self._listener._safely(lambda: self._listener.record(json.loads(event.progress().json())))
+
+    def onQueryIdle(self, event: Any) -> None:
+        """A trigger found nothing to do."""
+        self._listener._safely(self._listener.flush)
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """The query ended."""
+        self._listener._safely(self._listener.flush)
+
+    class Java:
+        """For Py4J."""
+
+        implements: ClassVar[list[str]] = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
+
+
+def _without_yaml(pipeline: str, checkpoint: str | None, ledger: str) -> Project:
+    """A project of one pipeline; its sink is never opened."""
+    from pydantic import ValidationError
+
+    try:
+        return Project.model_validate(
+            {
+                "name": pipeline,
+                "ledger": LedgerConfig(location=ledger),
+                "pipelines": [
+                    {
+                        "name": pipeline,
+                        "checkpoint": checkpoint or "",
+                        "sinks": [{"name": pipeline, "kind": "delta", "target": ledger}],
+                    }
+                ],
+                "project_dir": Path.cwd(),
+            }
+        )
+    except ValidationError as error:
+        raise ConfigError(f"ProgressListener: {complaint_of_arguments(error)}") from None
+
+
+__all__ = ["ProgressListener"]

@@ -1,0 +1,65 @@
+"""Words that messages of every room are made of."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, names: Iterable[str], listing: str = "there is") -> str:
+    """The end of a sentence about an unknown name: the nearest known one, or all of them after `listing`.
+
+    Args:
+        name: what was given; upper and lower case are the same.
+        names: what is known, in the order in which it is listed.
+        listing: what stands before the list; "" leaves the list out.
+
+    >>> did_you_mean("not_nul", ["not_null", "unique"])
+    "; did you mean 'not_null'?"
+    >>> did_you_mean("x", ["not_null", "unique"], "known keys:")
+    '; known keys: not_null, unique'
+    """
+    known = list(names)
+    for near in nearest(name, known):
+        return f"; did you mean {near!r}?"
+    return f"; {listing} {', '.join(known)}" if listing and known else ""
+
+
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """The known name most like this one, in a list; an empty list where none is near."""
+    by_lower = {known.lower(): known for known in reversed(list(names))}
+    return [by_lower[near] for near in difflib.get_close_matches(name.lower(), by_lower, 1, cutoff)]
+
+
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "row"), plural(2000, "row"), plural(2, "micro-batch"), plural(2, "entry")
+    ('1 row', '2,000 rows', '2 micro-batches', '2 entries')
+    """
+    if count != 1:
+        noun = many or (
+            f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+        )
+    return f"{count:,} {noun}"
+
+
+def some(items: Iterable[object], limit: int = 5) -> str:
+    """The first few of a list in a sentence.
+
+    >>> some(range(8), 3)
+    '0, 1, 2 and 5 more'
+    """
+    listed = list(items)
+    shown = ", ".join(str(item) for item in listed[:limit])
+    return shown + (f" and {len(listed) - limit} more" if len(listed) > limit else "")
+
+
+def first_line(error: BaseException, limit: int = 400) -> str:
+    r"""An error's first line that is not empty, at most `limit` characters; its type's name where it says nothing.
+
+    >>> first_line(ValueError("  no such table  \n at …"))
+    'no such table'
+    """
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)[:limit]

@@ -1,0 +1,1 @@
+"""Servers that only tests and the bench need: PostgreSQL, MariaDB, a standalone Spark cluster."""
