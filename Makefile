@@ -17,7 +17,7 @@ RANDOM_KILLS ?= 40
 SEED ?= $(shell date +%s)
 SINKS ?=
 
-.PHONY: help setup demo test soak lint bench wheel clean
+.PHONY: help setup demo test messages soak lint bench wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -32,6 +32,10 @@ demo: ## A real broker, a real stream, faults, an audit and its report
 test: lint ## Lint, then every test on real parts
 	@$(SETUP) java browser databases jars
 	scripts/test.sh $(PYTEST_ARGS)
+
+messages: ## Take over changed messages into tests/golden/messages.json; read the diff
+	@$(SETUP) python
+	$(BIN)/python -m scripts.messages $(PYTEST_ARGS)
 
 soak: ## The crash tests for longer: more kills, and at random moments
 	@$(SETUP) python java databases jars

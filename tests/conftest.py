@@ -32,11 +32,8 @@ _MARKED_FIXTURES = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        marks = (
-            {part for part in item.path.relative_to(_HERE).parts[:-1] if part in _MARKED_FOLDERS}
-            if item.path.is_relative_to(_HERE)
-            else set()
-        )
+        folder = item.path.relative_to(_HERE).parts[0] if item.path.is_relative_to(_HERE) else ""
+        marks = {folder} & _MARKED_FOLDERS
         marks |= {_MARKED_FIXTURES[f] for f in getattr(item, "fixturenames", ()) if f in _MARKED_FIXTURES}
         for mark in sorted(marks):
             item.add_marker(mark)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import sample_run
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 from recon.reports import compliance, html
+from tests.support import sample_run
 
 pytestmark = pytest.mark.browser
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import yaml
 
-from helpers import recon
 from recon.ledger import Ledger, open_ledger
 from recon.local.kafka import LocalKafka
 from recon.local.process import ChildProcess, tail
@@ -29,6 +28,7 @@ from recon.model import LedgerEntry, Level
 from recon.project import load
 from tests.crash.plan import POINTS, Plan
 from tests.crash.sinks import Adapter, Where, World, expected, record
+from tests.support.processes import recon
 
 ROOT = Path(__file__).parents[2]
 # Starting fast is what makes many rounds cheap; none of this changes what a crash leaves.

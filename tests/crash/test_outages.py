@@ -18,12 +18,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from helpers import until
 from recon.ledger import open_ledger
 from recon.local.kafka import LocalKafka
 from recon.model import Level
 from recon.recovery.starting_offsets import starting_offsets
 from tests.cases.lake import Lake, failing, statuses
+from tests.support.processes import until
 
 # `make soak` has the broker away for the 30 s that a restart of a real one takes.
 AWAY_S = float(os.environ.get("RECON_CRASH_AWAY", "6"))

@@ -7,11 +7,11 @@ import math
 from decimal import Decimal
 
 import pytest
-from data_checks import bound, counted_jobs, one, run
 
 from recon.checks.registry import build, check_class
 from recon.errors import ConfigError
 from recon.project import CheckSpec
+from tests.support.data_checks import bound, counted_jobs, one, run
 
 UTC = dt.UTC
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=UTC)

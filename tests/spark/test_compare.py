@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from decimal import Decimal
 
 import pytest
-from data_checks import counted_jobs
 
 from recon import ConfigError, EvidenceError, compare
 from recon.cli import main
+from tests.support.data_checks import counted_jobs
 
 # --- against a reference ------------------------------------------------------------------------------------
 

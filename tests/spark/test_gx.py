@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from data_checks import bound, run
 
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import run_table
@@ -16,6 +15,7 @@ from recon.checks.registry import build_all
 from recon.convert.gx import suite_of
 from recon.model import CheckResult
 from recon.project import CheckConfig, CheckSpec
+from tests.support.data_checks import bound, run
 
 pytest.importorskip("great_expectations")
 

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from data_checks import bound, counted_jobs
 from pyspark.sql import functions as F
 
 from recon import incremental
@@ -29,6 +28,7 @@ from recon.model import CheckResult, LedgerEntry, ReconStamp, Verdict, offsets_t
 from recon.model.offsets import OffsetSpan
 from recon.project import CheckConfig, DeltaSink, LedgerConfig, Pipeline, Project
 from recon.sinks.delta.append import DeltaAppend
+from tests.support.data_checks import bound, counted_jobs
 
 SCHEMA = (
     "id long, a string, b string, status string, amount double, price decimal(38,2), day date, at timestamp, ok boolean"

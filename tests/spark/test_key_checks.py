@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from data_checks import bound, one, run
+
+from tests.support.data_checks import bound, one, run
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from data_checks import bound, counted_jobs, local_table, one, run
 
 from recon.errors import ConfigError
+from tests.support.data_checks import bound, counted_jobs, local_table, one, run
 
 MIDNIGHT = datetime(2026, 1, 1)
 

@@ -6,11 +6,11 @@ import datetime as dt
 from decimal import Decimal
 
 import pytest
-from data_checks import bound, counted_jobs, run
 
 from recon.checks.registry import build
 from recon.errors import ConfigError
 from recon.project import CheckSpec
+from tests.support.data_checks import bound, counted_jobs, run
 
 UTC = dt.UTC
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=UTC)

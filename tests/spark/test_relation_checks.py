@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from data_checks import bound, counted_jobs, local_table
 
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.runner import run_table
 from recon.errors import ConfigError
 from recon.sinks.catalog import ProjectTables
+from tests.support.data_checks import bound, counted_jobs, local_table
 
 
 class Others:

@@ -6,7 +6,8 @@ import datetime as dt
 from decimal import Decimal
 
 import pytest
-from data_checks import one
+
+from tests.support.data_checks import one
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
-from data_checks import bound, counted_jobs, run
 
 from recon.checks.base import RowCheck
+from tests.support.data_checks import bound, counted_jobs, run
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from data_checks import bound, counted_jobs, one, run
 
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.runner import run_table
 from recon.checks.registry import build
 from recon.errors import ConfigError
 from recon.project import CheckSpec
+from tests.support.data_checks import bound, counted_jobs, one, run
 
 
 @pytest.fixture(scope="module")

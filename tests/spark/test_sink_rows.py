@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from data_checks import counted_jobs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recon.errors import EvidenceError
 from recon.evidence.sink_rows import read
 from recon.model.offsets import Spans
+from tests.support.data_checks import counted_jobs
 
 SCHEMA = "_batch_id bigint, _source_topic string, _source_partition int, _source_offset bigint, payload string"
 

@@ -11,7 +11,7 @@ import pytest
 from recon.errors import LedgerError
 from recon.ledger import open_ledger
 from recon.project import Project
-from tests.unit.ledger_entries import AT, entry, project
+from tests.support.ledger_entries import AT, entry, project
 
 
 @pytest.fixture(params=["table", "path"])

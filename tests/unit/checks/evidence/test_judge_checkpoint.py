@@ -1,0 +1,313 @@
+"""checkpoint_commits: cases 7, 21-23, 27, 29-33."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recon.checks.evidence.checkpoint_commits import CheckpointCommits
+from recon.checks.evidence.findings import Period
+from recon.model import CheckpointBatch, Code, DeltaWitness, LedgerSlice, SinkCommit, SinkLog, Unavailable, Verdict
+from tests.support.messages import same_message
+from tests.support.witnesses import (
+    NOW,
+    SINK,
+    START,
+    Entry,
+    checkpoint,
+    codes,
+    commit,
+    delta,
+    gone,
+    kafka,
+    ledger,
+    planned,
+    span,
+    told,
+    witnesses,
+)
+
+ENTRIES = [Entry(i, (10 * i, 10 * i + 10)) for i in range(4)]
+LEDGER = ledger(*ENTRIES)
+LOG = delta(*(commit(i, entry) for i, entry in enumerate(ENTRIES)))
+PLANS = [planned(i, (10 * i, 10 * i + 10)) for i in range(4)]
+SOON = NOW - timedelta(minutes=1)
+
+
+def judged(
+    *plans: CheckpointBatch,
+    slice_: LedgerSlice | None = LEDGER,
+    log: DeltaWitness = LOG,
+    query_id: str = "q-1",
+    check: CheckpointCommits | None = None,
+    **fields: Any,
+) -> Verdict:
+    found = witnesses(slice_, delta=log, checkpoint=checkpoint(*plans, query_id=query_id), **fields)
+    return (check or CheckpointCommits()).judge(found)
+
+
+def fixed(log: DeltaWitness) -> DeltaWitness:
+    """The same commits, written under a fixed app id."""
+    commits = [replace(c, txn={"mine": c.stamp.batch_id}) for c in log.commits.values() if c.stamp is not None]
+    return delta(*commits)
+
+
+def record(*entries: Entry) -> SinkLog:
+    """What another kind of sink remembers of the same writes."""
+    made = [commit(i, entry) for i, entry in enumerate(entries)]
+    commits = (SinkCommit(version=None, stamp=c.stamp, rows=10, at=c.timestamp) for c in made if c.stamp is not None)
+    return SinkLog(location="orders", exists=True, commits=tuple(commits))
+
+
+def test_a_sink_that_is_no_delta_table_is_judged_by_its_own_record() -> None:
+    def by_record(slice_: LedgerSlice, log: SinkLog | Unavailable) -> Verdict:
+        logs = log if isinstance(log, Unavailable) else {SINK: log}
+        plans = checkpoint(*PLANS, query_id="q-1")
+        return CheckpointCommits().judge(witnesses(slice_, checkpoint=plans, sink_logs=logs))
+
+    assert codes(by_record(LEDGER, record(*ENTRIES))) == []
+    without_last = ledger(*ENTRIES[:3])
+    verdict = by_record(without_last, record(*ENTRIES))
+    assert codes(verdict) == [Code.LEDGER_MISSING] and same_message(verdict.findings[0].message)
+    assert codes(by_record(without_last, record(*ENTRIES[:3]))) == [Code.GAP]
+    assert by_record(LEDGER, gone("sink_logs")).unproved
+
+
+# -- what agrees ------------------------------------------------------------------------------------------------
+
+
+def test_all_agree() -> None:
+    verdict = judged(*PLANS)
+    assert (verdict.failures, verdict.warnings, verdict.unproved, verdict.findings) == (0, 0, None, ())
+    assert same_message(verdict.message)
+    assert verdict.evidence == {"query_id": "q-1", "batches": 4, "recorded": 4, "not_judged": 0}
+
+
+def test_a_partition_that_was_new_needs_no_start() -> None:
+    entry = Entry(4, span(40, 50), span(3, 7, 1))
+    plan = planned(4, (40, 50), new_partitions=((0, "orders", 1, 7),))
+    assert judged(*PLANS, plan, slice_=ledger(*ENTRIES, entry)).findings == ()
+
+
+def test_the_oldest_plan_of_a_purged_checkpoint() -> None:
+    assert judged(planned(1, starts_known=False), *PLANS[2:]).findings == ()
+
+
+def test_what_trimming_dropped_is_held_by_earlier_entries() -> None:
+    rest = Entry(0, (40, 60), epoch=1, query_id="q-2")
+    whole = Entry(1, (60, 60), epoch=1, query_id="q-2")
+    plans = [planned(0, (20, 60)), planned(1, (60, 60))]
+    assert judged(*plans, slice_=ledger(*ENTRIES, rest, whole), query_id="q-2").findings == ()
+
+
+# -- planned and not finished (21-23) ------------------------------------------------------------------------------
+
+
+def test_planned_a_moment_ago() -> None:
+    verdict = judged(*PLANS, planned(4, (40, 50), committed=False, at=SOON))
+    assert codes(verdict) == [Code.INFLIGHT]
+    assert verdict.failures == 0
+    assert verdict.findings[0].batch_id == 4
+
+
+def test_planned_long_ago() -> None:
+    old = planned(4, (40, 50), committed=False, at=NOW - timedelta(minutes=61))
+    assert codes(judged(*PLANS, old)) == [Code.STALLED]
+    assert codes(judged(*PLANS, old, check=CheckpointCommits(stalled_after=Period(2, "hour")))) == [Code.INFLIGHT]
+
+
+def test_planned_and_expired() -> None:
+    plan = planned(4, (40, 50), committed=False, at=SOON)
+    verdict = judged(*PLANS, plan, kafka=kafka(44, 60))
+    assert told(verdict) == [("LOSS_RETENTION", 0, 40, 44)]
+    assert Code.INFLIGHT in codes(verdict)
+    assert told(judged(*PLANS, plan, kafka=kafka(70, 90))) == [("LOSS_RETENTION", 0, 40, 50)]
+    assert told(judged(*PLANS, plan, kafka=kafka(40, 90))) == []
+
+
+def test_a_plan_without_a_time_is_not_decided() -> None:
+    plan = replace(planned(4, (40, 50), committed=False), planned_at=None)
+    assert judged(*PLANS, plan).unproved is not None
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_in_the_sink_and_not_in_the_ledger(committed: bool) -> None:
+    verdict = judged(
+        *PLANS,
+        planned(4, (40, 50), committed=committed, at=SOON),
+        log=delta(*LOG.commits.values(), commit(4, Entry(4, (40, 50)))),
+    )
+    assert codes(verdict) == [Code.LEDGER_MISSING]
+    assert (verdict.failures, verdict.warnings) == (0, 1)
+    assert verdict.findings[0].batch_id == 4
+
+
+def test_the_very_first_entry_is_missing() -> None:
+    verdict = judged(planned(0, (0, 10), committed=False), slice_=None, log=delta(commit(0, ENTRIES[0])))
+    assert codes(verdict) == [Code.LEDGER_MISSING]
+
+
+def test_in_sink_and_ledger_and_not_finished() -> None:
+    verdict = judged(*PLANS[:3], replace(PLANS[3], committed=False))
+    assert codes(verdict) == [Code.INFLIGHT]
+    assert same_message(verdict.findings[0].message)
+
+
+def test_after_the_replay() -> None:
+    replay = Entry(3, (30, 40), attempt=2, status="already_committed", sink_version=3)
+    verdict = judged(*PLANS, slice_=ledger(*ENTRIES, replay))
+    assert codes(verdict) == [Code.REPLAYED]
+
+
+# -- swallowed (27) and empty (7) -----------------------------------------------------------------------------------
+
+
+def test_a_swallowed_write() -> None:
+    verdict = judged(*PLANS, planned(4, (40, 50)), planned(5, (50, 50)), kafka=kafka(0, 50))
+    assert told(verdict, info=True) == [("EMPTY", None, None, None), ("GAP", 0, 40, 50)]
+    assert verdict.failures == 1
+    assert same_message(verdict.message)
+
+
+def test_a_swallowed_write_that_expired_since() -> None:
+    assert told(judged(*PLANS, planned(4, (40, 50)), kafka=kafka(60, 70))) == [("LOSS_RETENTION", 0, 40, 50)]
+
+
+def test_a_swallowed_write_in_the_middle() -> None:
+    kept = [entry for entry in ENTRIES if entry.batch_id != 2]
+    log = delta(*(commit(i, entry) for i, entry in enumerate(kept)))
+    assert told(judged(*PLANS, slice_=ledger(*kept), log=log)) == [("GAP", 0, 20, 30)]
+
+
+def test_a_later_plan_says_that_the_earlier_one_finished() -> None:
+    plans = [planned(4, (40, 50), committed=False), planned(5, (50, 60), committed=False, at=SOON)]
+    verdict = judged(*PLANS, *plans)
+    assert told(verdict) == [("GAP", 0, 40, 50)]
+    assert Code.INFLIGHT in codes(verdict)
+
+
+def test_a_swallowed_write_that_was_read_again() -> None:
+    again = Entry(0, (40, 50), epoch=1, query_id="backfill")
+    assert told(judged(*PLANS, planned(4, (40, 50)), slice_=ledger(*ENTRIES, again))) == []
+
+
+def test_a_finished_batch_of_unknown_start_is_not_decided() -> None:
+    verdict = judged(planned(9, starts_known=False, at=SOON))
+    assert verdict.unproved is not None
+    assert verdict.failures == 0
+
+
+# -- new lives (29-33) -----------------------------------------------------------------------------------------------
+
+
+def test_a_new_checkpoint_from_earliest() -> None:
+    verdict = judged(planned(0, (0, 50), committed=False, at=SOON), query_id="q-2")
+    assert told(verdict) == [("OVERLAP", 0, 0, 40)]
+    assert codes(verdict) == [Code.INFLIGHT, Code.NEW_EPOCH, Code.OVERLAP]
+    epoch = next(f for f in verdict.findings if f.code is Code.NEW_EPOCH)
+    assert (epoch.batch_id, epoch.epoch) == (0, 1)
+
+
+def test_a_new_checkpoint_at_latest() -> None:
+    verdict = judged(planned(0, (60, 60), committed=False, at=SOON), query_id="q-2", kafka=kafka(0, 60))
+    assert told(verdict) == [("GAP", 0, 40, 60)]
+    assert Code.NEW_EPOCH in codes(verdict)
+    assert same_message(verdict.message)
+
+
+def test_a_new_checkpoint_that_continues() -> None:
+    verdict = judged(planned(0, (40, 50), committed=False, at=SOON), query_id="q-2")
+    assert codes(verdict) == [Code.INFLIGHT, Code.NEW_EPOCH]
+
+
+def test_a_new_epoch_in_the_sink_and_not_in_the_ledger() -> None:
+    entry = Entry(0, (30, 50), epoch=1, query_id="q-2")
+    verdict = judged(planned(0, (30, 50), at=SOON), query_id="q-2", log=delta(*LOG.commits.values(), commit(4, entry)))
+    assert codes(verdict) == [Code.LEDGER_MISSING, Code.NEW_EPOCH, Code.OVERLAP]
+    assert told(verdict)[1] == ("OVERLAP", 0, 30, 40)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_fixed_app_id_swallows_the_new_checkpoint(committed: bool) -> None:
+    verdict = judged(planned(0, (0, 50), committed=committed, at=SOON), query_id="q-2", log=fixed(LOG))
+    assert told(verdict) == [("SKIPPED", 0, 0, 50)]
+    assert codes(verdict) == [Code.NEW_EPOCH, Code.SKIPPED]
+    assert verdict.findings[0].batch_id == 0
+    assert same_message(verdict.message)
+
+
+def test_the_tables_checksum_knows_the_app_id_of_old_commits() -> None:
+    plan = planned(8, (0, 50), at=SOON)
+    assert Code.SKIPPED not in codes(judged(plan, query_id="q-2", log=fixed(LOG)))
+    known = replace(fixed(LOG), txns={"mine": 9})
+    assert Code.SKIPPED in codes(judged(plan, query_id="q-2", log=known))
+
+
+def test_recons_own_app_id_cannot_swallow_a_new_epoch() -> None:
+    verdict = judged(planned(0, (0, 50), at=SOON), query_id="q-2")
+    assert Code.SKIPPED not in codes(verdict)
+    assert told(verdict) == [("GAP", 0, 40, 50)]  # the new life wrote nothing, and [0, 40) was there before
+
+
+def test_offsets_deleted_and_metadata_kept() -> None:
+    verdict = judged(planned(0, (0, 35), committed=False, at=SOON), log=fixed(LOG))
+    assert told(verdict) == [("SKIPPED", 0, 0, 35)]
+    assert codes(verdict) == [Code.NEW_EPOCH, Code.SKIPPED]
+    epoch = next(f for f in verdict.findings if f.code is Code.NEW_EPOCH)
+    assert same_message(epoch.message)
+
+
+def test_a_new_epoch_that_the_ledger_knows_is_no_news() -> None:
+    known = Entry(0, (40, 60), epoch=1)
+    log = delta(*LOG.commits.values(), commit(4, known))
+    assert judged(planned(0, (40, 60), at=SOON), slice_=ledger(*ENTRIES, known), log=log).findings == ()
+
+
+def test_settings_leaked_into_another_write() -> None:
+    thief = commit(4, txn={f"recon:orders:{SINK}:0": 4})
+    log = delta(*LOG.commits.values(), thief)
+    verdict = judged(*PLANS, planned(4, (40, 50), committed=False, at=SOON), log=log)
+    assert told(verdict) == [("SKIPPED", 0, 40, 50)]
+
+
+def test_an_old_checkpoint_put_back() -> None:
+    verdict = judged(*PLANS, slice_=ledger(*ENTRIES, Entry(0, (40, 50), epoch=1, query_id="q-2")))
+    assert codes(verdict) == [Code.NEW_EPOCH]
+    assert same_message(verdict.findings[0].message)
+
+
+# -- what is not judged, and what proves nothing ---------------------------------------------------------------------
+
+
+def test_plans_older_than_the_ledger_are_not_judged() -> None:
+    young = ledger(Entry(7, (70, 80)), Entry(8, (80, 90)))
+    before = [planned(i, (10 * i, 10 * i + 10), at=START - timedelta(minutes=10 - i)) for i in range(7)]
+    plans = [*before, planned(7, (70, 80)), planned(8, (80, 90))]
+    log = delta(*(commit(i, Entry(i + 7, (10 * i + 70, 10 * i + 80))) for i in range(2)))
+    verdict = judged(*plans, slice_=young, log=log)
+    assert verdict.findings == ()
+    assert same_message(verdict.message)
+
+
+def test_plans_after_the_period_are_not_judged() -> None:
+    later = planned(4, (40, 50), at=NOW + timedelta(seconds=1))
+    assert judged(*PLANS, later).findings == ()
+    past = judged(*PLANS, planned(4, (40, 50), at=START + timedelta(minutes=4)), period_to=START + timedelta(minutes=4))
+    assert past.findings == ()
+
+
+def test_a_checkpoint_without_offsets_is_not_decided() -> None:
+    verdict = judged()
+    assert verdict.unproved is not None
+    assert "its offsets were deleted" in verdict.unproved
+
+
+def test_missing_witnesses() -> None:
+    none = CheckpointCommits().judge(witnesses(LEDGER, delta=LOG))
+    assert none.unproved == "checkpoint did not answer"
+    none = CheckpointCommits().judge(witnesses(LEDGER, checkpoint=checkpoint(*PLANS), delta=gone("delta")))
+    assert none.unproved == "delta did not answer"
+    assert judged(*PLANS, slice_=None, log=delta()).unproved is not None

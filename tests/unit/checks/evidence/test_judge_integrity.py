@@ -1,0 +1,122 @@
+"""ledger_integrity: case 40."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from recon.checks.evidence.ledger_integrity import LedgerIntegrity
+from recon.model import Code, LedgerSlice, PreviousAudit, Verdict
+from tests.support.messages import same_message
+from tests.support.witnesses import NOW, SINK, START, Entry, codes, ledger, range_table, witnesses
+
+CHAIN = ledger(Entry(0, (0, 10)), Entry(1, (10, 20)), Entry(2, (20, 30)), Entry(3, (30, 40)))
+
+
+def judged(slice_: LedgerSlice | None, **fields: object) -> Verdict:
+    return LedgerIntegrity().judge(witnesses(slice_, **fields))
+
+
+def without(slice_: LedgerSlice, *lost: int, **changes: object) -> LedgerSlice:
+    heads = [head for i, head in enumerate(slice_.heads) if i not in lost]
+    return replace(slice_, heads=heads, ranges=range_table([[]] * len(heads)), offsets_texts=(), **changes)
+
+
+def previous(head: str, at: datetime = NOW) -> PreviousAudit:
+    return PreviousAudit(generated_at=at, chain_heads={SINK: head})
+
+
+def test_a_whole_chain_passes() -> None:
+    verdict = judged(CHAIN, previous=previous("hash-1"))
+    assert (verdict.failures, verdict.warnings, verdict.unproved, verdict.findings) == (0, 0, None, ())
+    assert same_message(verdict.message)
+    assert verdict.evidence == {"entries": 4, "chain_head": "hash-3", "ledger_version": None}
+
+
+def test_an_edited_entry() -> None:
+    verdict = judged(replace(CHAIN, broken=[2]))
+    assert codes(verdict) == [Code.TAMPERED]
+    assert verdict.failures == 1
+    assert verdict.findings[0].batch_id == 2
+    assert same_message(verdict.message)
+
+
+def test_anchors_are_verified_too() -> None:
+    assert judged(replace(CHAIN, anchors=3, broken=[0], complete=False)).failures == 1
+
+
+def test_a_removed_entry() -> None:
+    verdict = judged(without(CHAIN, 1))
+    assert codes(verdict) == [Code.TAMPERED]
+    assert verdict.findings[0].batch_id == 2
+    assert same_message(verdict.message)
+
+
+def test_the_first_entries_are_gone() -> None:
+    assert codes(judged(without(CHAIN, 0))) == [Code.TAMPERED]
+    assert codes(judged(without(CHAIN, 0, complete=False, anchors=1))) == []
+
+
+def test_the_last_entry_is_gone_and_the_previous_audit_knew_it() -> None:
+    shorter = without(CHAIN, 3)
+    assert codes(judged(shorter)) == []
+    assert codes(judged(shorter, previous=previous("hash-3"))) == [Code.TAMPERED]
+    assert codes(judged(None, previous=previous("hash-3"))) == [Code.TAMPERED]
+
+
+def test_a_slice_that_does_not_reach_back_to_the_previous_audit() -> None:
+    later = without(CHAIN, 0, 1, complete=False, anchors=1)
+    before = START + timedelta(seconds=30)
+    assert codes(judged(later, previous=previous("hash-0", before))) == []
+    assert codes(judged(later, previous=previous("hash-1", START + timedelta(minutes=1.5)))) == []
+    # An audit of a time before the previous audit cannot know its head.
+    assert codes(judged(without(CHAIN, 3), previous=previous("hash-3"), period_to=NOW - timedelta(hours=1))) == []
+
+
+def test_two_writers_warn() -> None:
+    forked = ledger(Entry(0), Entry(1), Entry(1, epoch=1, prev_hash="hash-0"), Entry(2))
+    verdict = judged(forked)
+    assert codes(verdict) == [Code.UNUSUAL]
+    assert (verdict.failures, verdict.warnings) == (0, 1)
+    assert same_message(verdict.message)
+
+
+def test_an_entry_stored_twice_warns() -> None:
+    twice = ledger(Entry(0), Entry(1), Entry(1, prev_hash="hash-0", entry_hash="hash-1"), Entry(2, prev_hash="hash-1"))
+    verdict = judged(twice)
+    assert codes(verdict) == [Code.UNUSUAL]
+    assert same_message(verdict.message)
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "UPDATE", "MERGE", "RESTORE", "WRITE Overwrite", "TRUNCATE", "FSCK"])
+def test_operations_that_no_ledger_needs(operation: str) -> None:
+    verdict = judged(replace(CHAIN, operations=[(0, "CREATE TABLE"), (1, "WRITE"), (2, operation)]))
+    assert codes(verdict) == [Code.TAMPERED]
+    assert same_message(verdict.message)
+
+
+def test_operations_that_keep_house() -> None:
+    lawful = ["CREATE TABLE", "WRITE", "WRITE Append", "OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES"]
+    assert codes(judged(replace(CHAIN, operations=list(enumerate(lawful))))) == []
+
+
+def test_the_next_audit_learns_how_far_the_operations_were_judged() -> None:
+    known = replace(previous("hash-1"), ledger_version=7)
+    assert judged(CHAIN, previous=known).evidence["ledger_version"] == 7
+    appended = replace(CHAIN, operations=[(8, "WRITE"), (9, "WRITE")])
+    assert judged(appended, previous=known).evidence["ledger_version"] == 9
+
+
+def test_rebuilt_entries_are_named() -> None:
+    verdict = judged(ledger(Entry(0), Entry(1, status="rebuilt"), Entry(2, status="rebuilt")))
+    assert codes(verdict) == [Code.REBUILT]
+    assert verdict.findings[0].message.startswith("2 entries restored from the Delta log: micro-batch 1 (epoch 0)")
+
+
+def test_a_quiet_period_and_an_empty_ledger() -> None:
+    quiet = judged(replace(CHAIN, anchors=4, complete=False))
+    assert quiet.unproved is None
+    assert same_message(quiet.message)
+    assert judged(None).unproved is not None

@@ -1,0 +1,210 @@
+"""kafka_end_offsets: cases 3, 5, 6, 12, 17, 18, 19 and 36."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from recon.checks.evidence.findings import Period
+from recon.checks.evidence.kafka_end_offsets import KafkaEndOffsets
+from recon.model import Code, KafkaPartition, KafkaWitness, PreviousAudit, Unavailable, Verdict
+from tests.support.messages import same_message
+from tests.support.witnesses import NOW, TOPIC, Entry, codes, gone, kafka, ledger, span, told, witnesses
+
+READ_TO_100 = ledger(Entry(0, (0, 60)), Entry(1, (60, 100)))
+NO_IDS = ledger(Entry(0, span(0, 100, topic_id=None)))
+
+
+def judged(witness: KafkaWitness | Unavailable, slice_: object = READ_TO_100, **fields: object) -> Verdict:
+    limits = {name: fields.pop(name) for name in ("warn_after", "error_after") if name in fields}
+    return KafkaEndOffsets(**limits).judge(witnesses(slice_, kafka=witness, **fields))  # type: ignore[arg-type]
+
+
+def previous(end: int, partition: int = 0) -> PreviousAudit:
+    return PreviousAudit(generated_at=NOW, log_ends={(TOPIC, partition): end})
+
+
+def partition(number: int, start: int, end: int, **fields: object) -> KafkaPartition:
+    made = {"high_watermark": end, "last_stable": end, **fields}
+    return KafkaPartition(partition=number, log_start=start, log_end=end, **made)  # type: ignore[arg-type]
+
+
+def test_read_to_the_end() -> None:
+    verdict = judged(kafka(0, 100))
+    assert (verdict.failures, verdict.warnings, verdict.unproved, verdict.findings) == (0, 0, None, ())
+    assert same_message(verdict.message)
+    assert verdict.evidence == {
+        "partitions": [{"topic": "orders", "partition": 0, "log_start": 0, "log_end": 100, "committed": 100, "lag": 0}],
+        "log_ends": [["orders", 0, 100]],
+        "lag": 0,
+    }
+
+
+def test_lag_is_in_flight_and_counted_in_offsets() -> None:
+    verdict = judged(kafka(0, 130))
+    assert told(verdict, info=True) == [("INFLIGHT", 0, 100, 130)]
+    assert verdict.failures == 0
+    assert same_message(verdict.findings[0].message)
+    assert verdict.evidence["lag"] == 30
+
+
+def test_lag_is_folded_per_topic() -> None:
+    slice_ = ledger(Entry(0, span(0, 100, 0), span(0, 50, 1)))
+    verdict = judged(kafka(0, 130, more=[partition(1, 0, 70)]), slice_)
+    assert told(verdict, info=True) == [("INFLIGHT", None, None, None)]
+    assert same_message(verdict.findings[0].message)
+
+
+def test_records_deleted_before_they_were_read() -> None:
+    verdict = judged(kafka(110, 130))
+    assert told(verdict, info=True) == [("INFLIGHT", 0, 110, 130), ("LOSS_RETENTION", 0, 100, 110)]
+    assert verdict.failures == 1
+    assert verdict.evidence["partitions"][0]["lag"] == 20
+
+
+def test_an_open_transaction_is_in_flight() -> None:
+    verdict = judged(kafka(0, 100, high_watermark=104, last_stable=100))
+    assert told(verdict, info=True) == [("INFLIGHT", 0, 100, 104)]
+    assert same_message(verdict.findings[0].message)
+
+
+# -- age of what is unread ------------------------------------------------------------------------------------
+
+FIVE, HOUR = Period(5, "minute"), Period(1, "hour")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "expected"),
+    [(4, []), (6, [Code.LAG]), (61, [Code.STALLED])],
+)
+def test_the_age_of_unread_records(minutes: int, expected: list[Code]) -> None:
+    old = kafka(0, 130, unread_since=NOW - timedelta(minutes=minutes))
+    verdict = judged(old, warn_after=FIVE, error_after=HOUR)
+    assert codes(verdict) == sorted([Code.INFLIGHT, *expected])
+    assert verdict.failures == (Code.STALLED in expected)
+    assert verdict.warnings == (Code.LAG in expected)
+
+
+def test_an_unknown_age_is_no_pass_when_a_limit_is_set() -> None:
+    assert judged(kafka(0, 130)).unproved is None
+    verdict = judged(kafka(0, 130), warn_after=FIVE)
+    assert verdict.unproved is not None
+    assert "the age of the unread offsets of orders-0 is not known" in verdict.unproved
+    assert judged(kafka(0, 100), warn_after=FIVE).unproved is None
+
+
+def test_one_limit_alone() -> None:
+    old = kafka(0, 130, unread_since=NOW - timedelta(hours=2))
+    assert judged(old, error_after=HOUR).failures == 1
+    assert judged(old, warn_after=HOUR).warnings == 1
+
+
+# -- re-created topics ----------------------------------------------------------------------------------------
+
+
+def test_recreated_and_shorter() -> None:
+    verdict = judged(kafka(0, 30, topic_id="id-2"))
+    assert told(verdict) == [("RECREATED", 0, None, None)]
+    assert same_message(verdict.message)
+
+
+def test_recreated_and_refilled_past_what_was_read() -> None:
+    verdict = judged(kafka(0, 130, topic_id="id-2"))
+    assert told(verdict) == [("GAP", 0, 0, 100), ("RECREATED", 0, None, None)]
+    assert verdict.failures == 2
+
+
+def test_recreated_refilled_and_partly_expired() -> None:
+    assert told(judged(kafka(40, 130, topic_id="id-2"))) == [
+        ("GAP", 0, 40, 100),
+        ("LOSS_RETENTION", 0, 0, 40),
+        ("RECREATED", 0, None, None),
+    ]
+
+
+def test_recreated_without_ids_is_seen_by_its_end() -> None:
+    assert told(judged(kafka(0, 30), NO_IDS)) == [("RECREATED", 0, None, None)]
+
+
+def test_unknown_ids_warn() -> None:
+    verdict = judged(kafka(0, 100), NO_IDS)
+    assert codes(verdict) == [Code.TOPIC_ID_UNKNOWN]
+    assert (verdict.failures, verdict.warnings) == (0, 1)
+
+
+def test_the_log_of_the_same_topic_was_cut_off() -> None:
+    verdict = judged(kafka(0, 80, leader_epoch=3))
+    assert verdict.failures == 0
+    assert verdict.unproved is not None
+    assert "leader epoch 3" in verdict.unproved
+
+
+def test_an_open_transaction_below_the_end_is_no_cut_off() -> None:
+    """The stream reads uncommitted records, recon.yml says read_committed: no reason to cry wolf."""
+    assert judged(kafka(0, 80, high_watermark=100, last_stable=80)).unproved is None
+
+
+# -- deleted topics and partitions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (100, [("CLOSED", 0, None, None)]),
+        (120, [("LOSS", 0, 100, 120)]),
+        (90, [("INCONCLUSIVE", 0, None, None)]),
+        (None, [("INCONCLUSIVE", 0, None, None)]),
+    ],
+)
+def test_a_deleted_topic(seen: int | None, expected: list[object]) -> None:
+    verdict = judged(kafka(exists=False), previous=previous(seen) if seen is not None else None)
+    assert told(verdict, info=True) == expected
+    assert (verdict.unproved is not None) == (expected[0][0] == "INCONCLUSIVE")  # type: ignore[index]
+    assert verdict.failures == (expected[0][0] == "LOSS")  # type: ignore[index]
+
+
+def test_a_partition_that_is_gone() -> None:
+    slice_ = ledger(Entry(0, span(0, 100, 0), span(0, 50, 1)))
+    assert told(judged(kafka(0, 100), slice_, previous=previous(50, 1)), info=True) == [("CLOSED", 1, None, None)]
+
+
+def test_a_topic_that_kafka_was_not_asked_about() -> None:
+    assert judged(KafkaWitness(bootstrap_servers="b", isolation_level="x", read_at=NOW, topics={})).unproved is not None
+
+
+# -- partitions the ledger has never seen -----------------------------------------------------------------------
+
+
+def test_a_partition_nobody_read_yet() -> None:
+    verdict = judged(kafka(0, 100, more=[partition(1, 0, 7)]))
+    assert told(verdict, info=True) == [("INFLIGHT", 1, 0, 7)]
+    assert verdict.evidence["partitions"][1]["committed"] is None
+
+
+def test_a_partition_that_expired_before_anybody_read_it() -> None:
+    verdict = judged(kafka(0, 100, more=[partition(1, 5, 7)]))
+    assert told(verdict, info=True) == [("INFLIGHT", 1, 5, 7), ("LOSS_RETENTION", 1, 0, 5)]
+
+
+def test_an_empty_new_partition_is_nothing() -> None:
+    assert judged(kafka(0, 100, more=[partition(1, 0, 0)])).findings == ()
+
+
+# -- no proof -----------------------------------------------------------------------------------------------------
+
+
+def test_no_broker_and_no_ledger_prove_nothing() -> None:
+    assert judged(gone("kafka")).unproved == "kafka did not answer"
+    assert judged(kafka(), None).unproved is not None
+
+
+def test_anchors_count_as_read() -> None:
+    quiet = ledger(Entry(0, (0, 100)), anchors=1, complete=False)
+    assert told(judged(kafka(0, 130), quiet), info=True) == [("INFLIGHT", 0, 100, 130)]
+
+
+def test_a_gap_inside_does_not_move_the_end() -> None:
+    """What a new checkpoint reads again from 0 is not unread."""
+    again = ledger(Entry(0, (0, 100)), Entry(0, (0, 20), epoch=1))
+    assert judged(kafka(0, 100), again).findings == ()

@@ -1,0 +1,445 @@
+"""source_rows: cases 1, 4, 8-11, 13, 15, 16, 20, 24, 29 and 38, counts first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recon.checks.evidence.source_rows.check import SourceRows
+from recon.model import Code, LedgerSlice, RowsWitness, Unavailable, Verdict, Witnesses
+from recon.model.offsets import Spans
+from tests.support.messages import same_message
+from tests.support.witnesses import (
+    NOW,
+    Entry,
+    codes,
+    commit,
+    delta,
+    gone,
+    group,
+    kafka,
+    ledger,
+    probe,
+    rows,
+    span,
+    told,
+    witnesses,
+)
+
+CHECK = SourceRows()
+
+
+def entry(batch_id: int, start: int, end: int, written: int | None = None, **head: Any) -> Entry:
+    """An entry of a stream without a transform: what was written is what was read."""
+    made = end - start if written is None else written
+    return Entry(batch_id, (start, end), **{"rows_written": made, "rows_read": made, **head})
+
+
+FULL = ledger(entry(0, 0, 10), entry(1, 10, 20))
+SHORT = ledger(entry(0, 0, 10), entry(1, 10, 20, 8))  # two offsets of micro-batch 1 have no row
+HOLES = rows(group(0, (0, 10)), group(1, (10, 14), (15, 19)))  # 14 and 19
+
+
+def judged(slice_: LedgerSlice | None, found: RowsWitness | Unavailable | None = None, **fields: Any) -> Verdict:
+    if found is not None:
+        fields["rows"] = found
+    return CHECK.judge(witnesses(slice_, **fields))
+
+
+def asked(slice_: LedgerSlice, found: RowsWitness, **fields: Any) -> dict[tuple[str, int], Spans]:
+    return dict(CHECK.questions(witnesses(slice_, rows=found, **fields)))
+
+
+def wants(slice_: LedgerSlice, **fields: Any) -> bool:
+    return CHECK.wants_rows(witnesses(slice_, **fields))
+
+
+def passed(verdict: Verdict) -> bool:
+    return verdict.failures == 0 and verdict.warnings == 0 and verdict.unproved is None and verdict.skipped is None
+
+
+# -- counts alone ------------------------------------------------------------
+
+
+def test_as_many_rows_as_offsets_need_no_rows() -> None:
+    assert not wants(FULL)
+    verdict = judged(FULL)
+    assert passed(verdict)
+    assert verdict.findings == ()
+    assert same_message(verdict.message)
+    assert verdict.evidence["proved_by_counts"] == 2
+
+
+def test_filtered_and_quarantined_rows_count() -> None:
+    slice_ = ledger(Entry(0, (0, 10), rows_read=10, rows_written=7, rows_filtered=2, rows_quarantined=1))
+    assert not wants(slice_)
+    assert passed(judged(slice_))
+
+
+def test_a_deficit_needs_the_rows() -> None:
+    assert wants(SHORT)
+    verdict = judged(SHORT)
+    assert verdict.failures == 0
+    assert verdict.unproved == (
+        "1 of 2 micro-batches are proved by counts; 1 micro-batch (micro-batch 1 (epoch 0)) with 2 offsets without a "
+        "counted row: the sink's rows are needed and rows did not answer"
+    )
+
+
+def test_a_deficit_without_spark_is_skipped() -> None:
+    verdict = judged(SHORT, gone("rows", skipped=True))
+    assert verdict.skipped is not None
+    assert verdict.unproved is None
+    assert "rows did not answer" in verdict.skipped
+
+
+def test_a_deficit_in_a_table_without_source_columns() -> None:
+    verdict = judged(SHORT, rows(has_source_columns=False))
+    assert verdict.unproved is not None
+    assert "stamp_source_offsets" in verdict.unproved
+    assert passed(judged(FULL, rows(has_source_columns=False)))
+
+
+def test_unknown_counts_need_the_rows() -> None:
+    assert wants(ledger(Entry(0, (0, 10), rows_written=None)))
+
+
+def test_anchors_are_not_counted() -> None:
+    slice_ = ledger(entry(0, 0, 10, 3), entry(1, 10, 20), anchors=1, complete=False)
+    assert not wants(slice_)
+    assert passed(judged(slice_))
+    quiet = judged(replace(slice_, anchors=2))
+    assert passed(quiet)
+    assert same_message(quiet.message)
+
+
+def test_a_replay_is_counted_once() -> None:
+    replay = entry(1, 10, 20, attempt=2, status="already_committed", sink_version=1)
+    verdict = judged(ledger(entry(0, 0, 10), entry(1, 10, 20), replay))
+    assert passed(verdict)
+    assert verdict.evidence["batches"] == 2
+
+
+def test_a_ledger_without_entries_proves_nothing() -> None:
+    assert judged(None).unproved is not None
+
+
+def test_more_rows_than_offsets_fail_without_rows() -> None:
+    verdict = judged(ledger(entry(0, 0, 10, 12)))
+    assert codes(verdict) == [Code.DUPLICATE]
+    assert verdict.failures == 1
+    assert same_message(verdict.message)
+
+
+def test_rows_that_a_transform_makes_are_lawful() -> None:
+    made = ledger(Entry(0, (0, 10), rows_read=10, rows_written=30, rows_filtered=None))
+    assert wants(made)
+    assert judged(made).unproved is not None
+    assert passed(judged(made, rows(group(0, (0, 10), rows=30))))
+
+
+def test_a_transform_may_make_fewer_rows_than_there_are_offsets() -> None:
+    made = ledger(Entry(0, (0, 10), rows_read=4, rows_written=8, rows_filtered=None))
+    assert wants(made)
+    holes = rows(group(0, (0, 4), rows=8))
+    assert passed(judged(made, holes, probes=probe([(4, 10)])))
+
+
+def test_trimmed_rows_are_not_taken_for_filtered_ones() -> None:
+    """[0, 100) was read again, [0, 60) was dropped as already there."""
+    trimmed = Entry(0, (60, 100), epoch=1, rows_read=100, rows_written=40, rows_filtered=60)
+    assert not wants(ledger(entry(0, 0, 60), trimmed))
+    short = Entry(0, (60, 100), epoch=1, rows_read=100, rows_written=39, rows_filtered=61)
+    slice_ = ledger(entry(0, 0, 60), short)
+    assert wants(slice_)
+    found = rows(group(0, (0, 60)), group(0, (60, 99)))
+    verdict = judged(slice_, found, probes=probe([(99, 100)], [(99, 100)], [(99, 100)]))
+    assert told(verdict) == [("GAP", 0, 99, 100)]
+
+
+# -- offsets without a row ------------------------------------------------------------
+
+
+def test_every_offset_without_a_row_is_asked_about() -> None:
+    assert asked(SHORT, HOLES) == {("orders", 0): Spans.of([(14, 15), (19, 20)])}
+    assert asked(FULL, rows(group(0, (0, 20)))) == {}
+    assert CHECK.questions(witnesses(SHORT)) == {}
+
+
+def test_control_records() -> None:
+    verdict = judged(SHORT, HOLES, probes=probe([(14, 15), (19, 20)]))
+    assert passed(verdict)
+    assert codes(verdict) == [Code.EXPLAINED]
+    assert same_message(verdict.findings[0].message)
+    assert same_message(verdict.message)
+    assert verdict.evidence["explained"] == {"control": 2}
+
+
+def test_a_batch_of_markers_alone() -> None:
+    markers = ledger(entry(0, 0, 10), entry(1, 10, 12, 0))
+    verdict = judged(markers, rows(group(0, (0, 10))), probes=probe([(10, 12)]))
+    assert passed(verdict)
+    assert codes(verdict) == [Code.EXPLAINED]
+
+
+def test_aborted_records() -> None:
+    verdict = judged(SHORT, HOLES, probes=probe([(14, 15), (19, 20)], uncommitted=[(14, 15)]))
+    assert passed(verdict)
+    assert same_message(verdict.findings[0].message)
+
+
+def test_compacted_records() -> None:
+    verdict = judged(SHORT, HOLES, probes=probe([(14, 15), (19, 20)]), kafka=kafka(0, 20, policy="compact,delete"))
+    assert passed(verdict)
+    assert same_message(verdict.findings[0].message)
+
+
+def test_lost_records() -> None:
+    verdict = judged(SHORT, HOLES, probes=probe([(14, 15), (19, 20)], [(14, 15)], [(14, 15)]))
+    assert told(verdict) == [("GAP", 0, 14, 15)]
+    gap = next(f for f in verdict.findings if f.code is Code.GAP)
+    assert (gap.batch_id, gap.epoch) == (1, 0)
+    assert "1 control" in next(f.message for f in verdict.findings if f.code is Code.EXPLAINED)
+
+
+def test_a_lost_range_over_several_batches_is_one_finding() -> None:
+    slice_ = ledger(*(entry(i, 10 * i, 10 * i + 10) for i in range(5)))
+    found = rows(group(0, (0, 10)), group(1, (10, 15)), group(4, (42, 50)))
+    verdict = judged(slice_, found, probes=probe([(15, 42)], [(15, 42)], [(15, 42)]))
+    assert told(verdict) == [("GAP", 0, 15, 42)]
+    assert same_message(verdict.message)
+
+
+def test_records_that_expired_while_they_were_read() -> None:
+    slice_ = ledger(entry(0, 0, 10), entry(1, 10, 20, 3))
+    found = rows(group(0, (0, 10)), group(1, (16, 19)))
+    verdict = judged(slice_, found, probes=probe([(10, 16), (19, 20)], log_start=16))
+    assert told(verdict) == [("LOSS_RETENTION", 0, 10, 16)]
+    assert verdict.failures == 1
+    gone_whole = judged(slice_, rows(group(0, (0, 10))), probes=probe([(10, 20)], log_start=30))
+    assert told(gone_whole) == [("LOSS_RETENTION", 0, 10, 20)]
+
+
+def test_holes_that_retention_has_passed_since_are_not_decided() -> None:
+    """Offset 10 has a row, so the log reached below 14 when the micro-batch was read."""
+    verdict = judged(SHORT, HOLES, probes=probe([(14, 15), (19, 20)], log_start=100))
+    assert verdict.failures == 0
+    assert verdict.unproved is not None
+    assert told(verdict) == [("INCONCLUSIVE", 0, 14, 15), ("INCONCLUSIVE", 0, 19, 20)]
+
+
+def test_filtered_records_that_were_recorded() -> None:
+    slice_ = ledger(
+        entry(0, 0, 10), Entry(1, (10, 20), rows_read=10, rows_written=8, rows_filtered=2), entry(2, 20, 30, 9)
+    )
+    found = rows(group(0, (0, 10)), group(1, (10, 14), (15, 19)), group(2, (20, 29)))
+    assert asked(slice_, found) == {("orders", 0): Spans.of([(29, 30)])}
+    verdict = judged(slice_, found, probes=probe([(29, 30)]))
+    assert passed(verdict)
+    assert same_message(verdict.findings[0].message)
+
+
+def test_filtered_records_beside_markers() -> None:
+    slice_ = ledger(Entry(0, (0, 10), rows_read=9, rows_written=8, rows_filtered=1))
+    found = rows(group(0, (0, 4), (5, 9)))
+    verdict = judged(slice_, found, probes=probe([(4, 5), (9, 10)], [(4, 5)], [(4, 5)]))
+    assert passed(verdict)
+    assert same_message(verdict.findings[0].message)
+
+
+def test_more_lost_than_filtered() -> None:
+    slice_ = ledger(Entry(0, (0, 10), rows_read=9, rows_written=7, rows_filtered=1))
+    found = rows(group(0, (0, 4), (6, 9)))
+    both = [(4, 6)]
+    verdict = judged(slice_, found, probes=probe([(4, 6), (9, 10)], both, both))
+    assert told(verdict) == [("GAP", 0, 4, 6)]
+
+
+def test_an_entry_that_does_not_say_what_it_filtered() -> None:
+    """An entry rebuilt from the Delta log, in a stream whose other entries show a filter."""
+    unknown = {"rows_read": None, "rows_filtered": None, "rows_quarantined": None, "status": "rebuilt"}
+    filtering = Entry(0, (0, 10), rows_read=10, rows_written=9, rows_filtered=1)
+    found = rows(group(0, (0, 9)), group(1, (10, 18)))
+    probes = probe([(18, 20)], [(18, 19)], [(18, 19)])
+    verdict = judged(ledger(filtering, Entry(1, (10, 20), rows_written=8, **unknown)), found, probes=probes)
+    assert verdict.failures == 0
+    assert told(verdict) == [("INCONCLUSIVE", 0, 18, 19)]
+    assert "does not say how many it filtered" in (verdict.unproved or "")
+    plain = rows(group(0, (0, 10)), group(1, (10, 18)))
+    verdict = judged(ledger(entry(0, 0, 10), Entry(1, (10, 20), rows_written=8, **unknown)), plain, probes=probes)
+    assert told(verdict) == [("GAP", 0, 18, 19)]
+
+
+def test_kafka_that_gave_no_answer() -> None:
+    verdict = judged(SHORT, HOLES)
+    assert told(verdict) == [("INCONCLUSIVE", 0, 14, 15), ("INCONCLUSIVE", 0, 19, 20)]
+    assert verdict.unproved is not None
+
+
+def test_a_probe_cut_short_explains_nothing_it_did_not_see() -> None:
+    cut = probe([(14, 15), (19, 20)], [(14, 15)], [(14, 15)], truncated="it took too long")
+    verdict = judged(SHORT, HOLES, probes=cut)
+    assert told(verdict) == [("GAP", 0, 14, 15), ("INCONCLUSIVE", 0, 19, 20)]
+    doubtful = judged(SHORT, HOLES, probes=probe([(14, 15), (19, 20)], [(14, 15)], truncated="it took too long"))
+    assert doubtful.failures == 0
+    assert "it took too long" in (doubtful.unproved or "")
+
+
+def test_a_probe_that_was_asked_something_else() -> None:
+    assert told(judged(SHORT, HOLES, probes=probe([(14, 15)]))) == [("INCONCLUSIVE", 0, 19, 20)]
+
+
+def test_rows_deleted_from_the_sink_are_missed() -> None:
+    log = delta(
+        commit(0, entry(0, 0, 10)),
+        commit(1, entry(1, 10, 20)),
+        commit(2, operation="DELETE", operation_metrics={"numDeletedRows": "3"}, files_removed=1),
+    )
+    assert wants(FULL, delta=log)
+    assert not wants(FULL, delta=delta(*(log.commits[i] for i in (0, 1))))
+    assert judged(FULL, gone("rows", skipped=True), delta=log).skipped is not None
+    found = rows(group(0, (0, 10)), group(1, (10, 17)))
+    verdict = judged(FULL, found, delta=log, probes=probe([(17, 20)], [(17, 20)], [(17, 20)]))
+    assert told(verdict) == [("GAP", 0, 17, 20)]
+
+
+# -- phantoms ------------------------------------------------------------
+
+
+def test_phantom_rows_of_an_uncommitted_stream() -> None:
+    found = rows(group(0, (0, 10)), group(1, (10, 19)))
+    slice_ = ledger(entry(0, 0, 10), entry(1, 10, 20, 9))
+    uncommitted = {"isolation_level": "read_uncommitted"}
+    assert asked(slice_, found, **uncommitted) == {("orders", 0): Spans.of([(0, 20)])}
+    seen = probe([(0, 20)], [(0, 19)], [(0, 12), (15, 19)])
+    verdict = judged(slice_, found, probes=seen, **uncommitted)
+    assert told(verdict) == [("PHANTOM_ROWS", 0, 12, 15)]
+    assert "1 control" in next(f.message for f in verdict.findings if f.code is Code.EXPLAINED)
+    fine = judged(slice_, found, probes=probe([(0, 20)], [(0, 19)], [(0, 19)]), **uncommitted)
+    assert passed(fine)
+
+
+def test_rows_of_an_open_transaction_are_no_phantoms_yet() -> None:
+    found = rows(group(0, (0, 10)), group(1, (10, 19)))
+    seen = probe([(0, 20)], [(0, 19)], [(0, 12)], last_stable=12)
+    verdict = judged(ledger(entry(0, 0, 10), entry(1, 10, 20, 9)), found, probes=seen)
+    assert told(verdict) == [("INCONCLUSIVE", 0, 19, 20)]
+
+
+# -- duplicates ------------------------------------------------------------
+
+
+def test_offsets_read_twice_need_the_rows() -> None:
+    twice = ledger(entry(0, 0, 10), entry(1, 5, 20))
+    assert wants(twice)
+    assert "5 offsets were read twice" in (judged(twice).unproved or "")
+    verdict = judged(twice, rows(group(0, (0, 10)), group(1, (5, 20))))
+    assert told(verdict) == [("DUPLICATE", 0, 5, 10)]
+    assert passed(judged(twice, rows(group(0, (0, 10)), group(1, (10, 20)))))
+
+
+def test_a_new_checkpoint_from_earliest_doubles_rows() -> None:
+    """Both epochs have a micro-batch 0, so their rows fall into one group."""
+    again = ledger(entry(0, 0, 10), entry(0, 0, 6, epoch=1))
+    verdict = judged(again, rows(group(0, (0, 10), rows=16)))
+    assert told(verdict) == [("DUPLICATE", 0, 0, 6)]
+
+
+def test_one_batch_written_twice() -> None:
+    verdict = judged(SHORT, rows(group(0, (0, 10)), group(1, (10, 18), rows=11)), probes=probe([(18, 20)]))
+    assert told(verdict) == [("DUPLICATE", 0, 10, 18)]
+    assert same_message(verdict.message)
+
+
+def test_duplicates_of_earlier_periods_are_not_judged_again() -> None:
+    slice_ = ledger(entry(0, 0, 10), entry(1, 10, 20, 9), anchors=1, complete=False)
+    found = rows(group(0, (0, 10), rows=12), group(1, (10, 19)))
+    assert passed(judged(slice_, found, probes=probe([(19, 20)])))
+
+
+def test_rows_of_a_recreated_topic_share_offsets_lawfully() -> None:
+    slice_ = ledger(Entry(0, (0, 10)), Entry(1, span(0, 6, topic_id="id-2"), rows_written=5, rows_read=5))
+    assert passed(judged(slice_, rows(group(0, (0, 10)), group(1, (0, 5))), probes=probe([(5, 6)])))
+    thrice = rows(group(0, (0, 10)), group(1, (0, 5)), group(7, (2, 3)))
+    assert told(judged(slice_, thrice, probes=probe([(5, 6)]))) == [("DUPLICATE", 0, 2, 3)]
+    beyond = rows(group(0, (0, 10)), group(1, (0, 5)), group(7, (3, 8)))
+    assert ("DUPLICATE", 0, 3, 5) in told(judged(slice_, beyond, probes=probe([(5, 6)])))
+
+
+# -- rows nobody accounts for ------------------------------------------------------------
+
+
+def test_rows_beyond_the_ledger() -> None:
+    log = delta(commit(0, entry(0, 0, 10)), commit(1, entry(1, 10, 20, 8)))
+    found = rows(group(0, (0, 10)), group(1, (10, 14), (15, 19)), group(9, (50, 55)), version=1)
+    probes = probe([(14, 15), (19, 20)])
+    verdict = judged(SHORT, found, probes=probes, delta=log)
+    assert told(verdict) == [("UNSTAMPED", 0, 50, 55)]
+    assert (verdict.failures, verdict.warnings) == (0, 1)
+    # A micro-batch that landed after the log was read, or that lacks only its entry, is no stranger.
+    assert told(judged(SHORT, replace(found, version=2), probes=probes, delta=log)) == []
+    late = delta(*log.commits.values(), commit(2, entry(9, 50, 55)))
+    assert told(judged(SHORT, replace(found, version=2), probes=probes, delta=late)) == []
+    past = {"period_to": NOW.replace(hour=1)}
+    assert told(judged(SHORT, found, probes=probes, delta=log, **past)) == []
+    assert told(judged(replace(SHORT, complete=False), found, probes=probes, delta=log)) == []
+
+
+def test_rows_without_a_batch_id() -> None:
+    verdict = judged(SHORT, replace(HOLES, unstamped_rows=4), probes=probe([(14, 15), (19, 20)]))
+    assert told(verdict) == [("UNSTAMPED", None, None, None)]
+
+
+# -- properties ------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    st.sets(st.integers(0, 53), max_size=12),
+    st.sets(st.integers(0, 53), max_size=12),
+)
+def test_exactly_what_kafka_has_and_no_row_carries_is_lost(sizes: list[int], without: set[int], lost: set[int]) -> None:
+    """Any split into batches, any holes: both readers see `lost`, nobody sees the others."""
+    cuts = [0]
+    for size in sizes:
+        cuts.append(cuts[-1] + size)
+    missing = {x for x in without | lost if x < cuts[-1]}
+    there = Spans.of_offsets(set(range(cuts[-1])) - missing)
+    entries, groups = [], []
+    for batch, (start, end) in enumerate(pairwise(cuts)):
+        mine = there.intersect(Spans.of([(start, end)]))
+        entries.append(entry(batch, start, end, mine.size))
+        if mine:
+            groups.append(group(batch, *mine))
+    found: Witnesses = witnesses(ledger(*entries), rows=rows(*groups))
+    holes = Spans.of_offsets(missing)
+    assert dict(CHECK.questions(found)) == ({("orders", 0): holes} if holes else {})
+    gone_for_good = Spans.of_offsets(x for x in lost if x < cuts[-1])
+    probes = probe([(0, cuts[-1])], list(gone_for_good), list(gone_for_good))
+    verdict = CHECK.judge(replace(found, probes=probes))
+    assert [(f.start_offset, f.end_offset) for f in verdict.findings if f.code is Code.GAP] == list(gone_for_good)
+    assert verdict.unproved is None
+    assert sum(verdict.evidence["explained"].values()) == len(missing) - gone_for_good.size
+
+
+# -- rows that were there and are gone ---------------------------------------------
+
+
+def test_a_row_that_the_commit_counted_and_nobody_finds_is_a_gap_without_asking_kafka() -> None:
+    found = witnesses(ledger(entry(0, 0, 10, 10)), rows=rows(group(0, (0, 4), (6, 10))))
+    assert dict(CHECK.questions(found)) == {}
+    verdict = CHECK.judge(found)
+    assert [(f.code, f.start_offset, f.end_offset) for f in verdict.findings] == [(Code.GAP, 4, 6)]
+    assert same_message(verdict.findings[0].message)
+
+
+def test_what_a_restored_entry_does_not_know_its_replay_tells() -> None:
+    restored = entry(1, 10, 20, 6, status="rebuilt", rows_read=None, rows_filtered=None)
+    assert wants(ledger(entry(0, 0, 10, 7, rows_read=10, rows_filtered=3), restored))
+    replay = entry(1, 10, 20, 6, status="already_committed", attempt=2, sink_version=1, rows_read=10, rows_filtered=4)
+    slice_ = ledger(entry(0, 0, 10, 7, rows_read=10, rows_filtered=3), restored, replay)
+    assert not wants(slice_) and passed(judged(slice_))

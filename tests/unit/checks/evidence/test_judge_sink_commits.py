@@ -1,0 +1,112 @@
+"""sink_commits: the ledger against what a sink that is no Delta table remembers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from recon.checks.evidence.sink_commits import SinkCommits
+from recon.model import Code, LedgerSlice, ReconStamp, SinkCommit, SinkLog, Unavailable, Verdict, offsets_text
+from tests.support.messages import same_message
+from tests.support.witnesses import PIPELINE, SINK, START, Entry, codes, ledger, span, witnesses
+
+ENTRIES = [Entry(i, (10 * i, 10 * i + 10), sink_version=None) for i in range(3)]
+LEDGER = ledger(*ENTRIES)
+
+
+def record(entry: Entry, *, epoch: int = 0, minutes: int = 0, **fields: Any) -> SinkCommit:
+    stamp = ReconStamp(
+        pipeline=PIPELINE, sink=SINK, epoch=epoch, batch_id=entry.batch_id, query_id="q-1", run_id=None, prev_hash="",
+        offsets_text=offsets_text(entry.ranges),
+    )  # fmt: skip
+    at = START + timedelta(minutes=minutes or entry.batch_id)
+    return SinkCommit(**{"version": None, "stamp": stamp, "rows": entry.width, "at": at, **fields})
+
+
+RECORDS = [record(entry) for entry in ENTRIES]
+
+
+def judged(
+    *commits: SinkCommit,
+    slice_: LedgerSlice | None = LEDGER,
+    recorded: bool = True,
+    exists: bool = True,
+    guarantee: str = "exactly-once",
+    **fields: Any,
+) -> Verdict:
+    log = SinkLog(location="public.recon_ledger", exists=exists, commits=commits, recorded=recorded)
+    return SinkCommits().judge(witnesses(slice_, sink_logs={SINK: log}, guarantees={SINK: guarantee}, **fields))
+
+
+def test_ledger_and_record_agree() -> None:
+    verdict = judged(*RECORDS)
+    assert (verdict.failures, verdict.warnings, verdict.unproved, verdict.findings) == (0, 0, None, ())
+    assert same_message(verdict.message)
+    assert verdict.evidence == {"entries": 3, "commits": 3, "guarantee": "exactly-once"}
+
+
+def test_an_entry_without_a_record_with_other_ranges_or_rows() -> None:
+    other = record(Entry(1, (10, 19)), rows=10)
+    for commits in ([RECORDS[0], RECORDS[2]], [RECORDS[0], other, RECORDS[2]],
+                    [RECORDS[0], record(ENTRIES[1], rows=9), RECORDS[2]]):  # fmt: skip
+        verdict = judged(*commits)
+        assert set(codes(verdict)) == {Code.LEDGER_ORPHAN}
+        assert (verdict.failures, verdict.findings[0].batch_id) == (1, 1)
+
+
+def test_unknown_counts_are_not_compared_and_unknown_topic_ids_do_not_differ() -> None:
+    nameless = record(Entry(1, span(10, 20, topic_id=None)))
+    assert judged(RECORDS[0], nameless, record(ENTRIES[2], rows=None)).findings == ()
+
+
+def test_a_write_without_an_entry_is_a_warning() -> None:
+    verdict = judged(*RECORDS, record(Entry(3, (30, 40))))
+    assert (verdict.failures, verdict.warnings, set(codes(verdict))) == (0, 1, {Code.LEDGER_MISSING})
+    assert judged(RECORDS[0], slice_=None).warnings == 1
+
+
+def test_what_lies_outside_the_period_is_not_this_audits() -> None:
+    early, late = record(Entry(9, (90, 99)), minutes=-60), record(Entry(3, (30, 40)), minutes=120)
+    period = {"period_from": START, "period_to": START + timedelta(minutes=120)}
+    assert judged(early, *RECORDS, late, **period).findings == ()
+
+
+def test_one_range_twice_refutes_exactly_once_and_not_at_least_once() -> None:
+    again = record(Entry(7, (10, 20)))
+    with_entry = ledger(*ENTRIES, Entry(7, (10, 20), sink_version=None))
+    verdict = judged(*RECORDS, again, slice_=with_entry)
+    assert (verdict.failures, set(codes(verdict))) == (1, {Code.DUPLICATE})
+    assert same_message(verdict.message)
+    weaker = judged(*RECORDS, again, slice_=with_entry, guarantee="at-least-once")
+    assert (weaker.failures, weaker.warnings, set(codes(weaker))) == (0, 1, {Code.REPEATED})
+
+
+def test_one_micro_batch_twice() -> None:
+    verdict = judged(*RECORDS, RECORDS[1])
+    assert set(codes(verdict)) == {Code.DUPLICATE}
+    assert same_message(verdict.message)
+
+
+def test_a_sink_without_a_record_is_attested_by_the_ledger_alone() -> None:
+    verdict = judged(recorded=False, guarantee="at-least-once")
+    assert (verdict.failures, verdict.warnings, set(codes(verdict))) == (0, 1, {Code.ATTESTED_ONLY})
+
+
+def test_a_record_that_is_gone() -> None:
+    verdict = judged(exists=False)
+    assert (verdict.failures, set(codes(verdict))) == (3, {Code.LEDGER_ORPHAN})
+    assert same_message(verdict.message)
+
+
+def test_empty_micro_batches_need_no_record() -> None:
+    verdict = judged(*RECORDS, slice_=ledger(*ENTRIES, Entry(3, rows_written=0, sink_version=None)))
+    assert (verdict.failures, set(codes(verdict))) == (0, {Code.EMPTY})
+
+
+def test_what_cannot_be_asked_proves_nothing() -> None:
+    gone = Unavailable("sink_logs", "no route to the database")
+    assert SinkCommits().judge(witnesses(LEDGER, sink_logs=gone)).unproved == "no route to the database"
+    said = SinkCommits().judge(witnesses(LEDGER, sink_logs={})).unproved
+    assert said is not None and "delta_history" in said
+    nothing = judged(slice_=None)
+    assert nothing.unproved is not None

@@ -1,0 +1,35 @@
+"""The public API: what is exported exists, and the page says so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import recon
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_every_exported_name_exists_and_has_a_docstring() -> None:
+    for name in recon.__all__:
+        assert getattr(recon, name) is not None
+        if name != "__version__":
+            assert getattr(recon, name).__doc__
+
+
+def test_the_page_documents_exactly_what_is_exported() -> None:
+    rows = re.findall(r"^\| `(\w+)", (DOCS / "api.md").read_text(), flags=re.MULTILINE)
+    assert sorted(rows) == sorted(recon.__all__)
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'foreach_bach'"):
+        recon.foreach_bach  # noqa: B018
+
+
+def test_the_version_is_the_distributions() -> None:
+    from importlib.metadata import version
+
+    assert recon.__version__ == version("spark-recon")

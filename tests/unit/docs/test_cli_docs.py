@@ -1,0 +1,76 @@
+"""docs/cli.md tells every command and every option of the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from recon.cli.app import app
+
+PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+SHARED = {"--project-dir", "--vars", "--debug", "--no-color", "--help", "--version"}
+
+
+def _commands(group: Any, path: str = "recon") -> Iterator[tuple[str, Any]]:
+    for name, found in group.commands.items():
+        if hasattr(found, "commands"):
+            yield from _commands(found, f"{path} {name}")
+        else:
+            yield f"{path} {name}", found
+
+
+COMMANDS = dict(_commands(typer.main.get_command(app)))
+
+
+def _section(command: str) -> str:
+    found = re.search(rf"^## {re.escape(command)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+def test_there_are_the_commands_we_promise() -> None:
+    alone = [
+        "audit",
+        "retry",
+        "failures show",
+        "list",
+        "report",
+        "compliance",
+        "compare",
+        "offsets",
+        "init",
+        "debug",
+        "advise",
+    ]
+    alone += ["explain", "sinks"]
+    ledger = [f"ledger {c}" for c in ("show", "verify", "rebuild", "compact")]
+    local = [f"local kafka {c}" for c in ("start", "stop")]
+    aside = [f"quarantine {c}" for c in ("show", "release")]
+    others = ["import dbt", "export gx"]
+    assert sorted(COMMANDS) == sorted(f"recon {c}" for c in (*alone, "demo", *ledger, *local, *aside, *others))
+
+
+def test_every_command_and_option_is_documented() -> None:
+    missing = []
+    for command, found in COMMANDS.items():
+        section = _section(command)
+        if not section:
+            missing.append(command)
+        options = {o for p in found.params for o in p.opts if o.startswith("-")}
+        assert SHARED - {"--version", "--help"} <= options
+        missing += [f"{command} {o}" for o in sorted(options - SHARED) if not re.search(rf"{o}\b", section)]
+    missing += [o for o in SHARED if f"`{o}`" not in PAGE and f"`recon {o}`" not in PAGE]
+    assert missing == []
+
+
+def test_nothing_is_documented_that_does_not_exist() -> None:
+    told = re.findall(r"^## (recon .*)$", PAGE, re.MULTILINE)
+    assert sorted(told) == sorted(COMMANDS)
+    for command in told:
+        options = {o for p in COMMANDS[command].params for o in p.opts}
+        usage = re.search(r"```\n(.*?)```", _section(command), re.DOTALL)
+        assert usage is not None
+        assert set(re.findall(r"--[a-z-]+", usage[1])) <= options

@@ -1,0 +1,292 @@
+"""The ledger on a real Delta table by deltalake: append, order, seal, read by time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recon.errors import LedgerError
+from recon.ledger import columns, coverage, open_ledger
+from recon.ledger.chain import link
+from recon.ledger.ledger import integrity
+from recon.model import RangeTable, offsets_text, parse_offsets
+from recon.model.offsets import OffsetSpan, Spans
+from tests.support.ledger_entries import AT, entry, project
+from tests.support.messages import raises
+
+
+def test_entries_come_back_whole_and_chained(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(3)]
+    assert written[0].prev_hash == ""
+    assert [e.prev_hash for e in written[1:]] == [e.entry_hash for e in written[:-1]]
+    assert open_ledger(project(tmp_path)).entries() == written
+
+
+def test_nothing_is_created_by_reading(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    assert ledger.entries() == [] and ledger.tail("orders", "orders") is None and not ledger.exists()
+    assert ledger.slice("orders", "orders").heads == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_time_never_runs_backwards_in_the_chain(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    first = ledger.append(entry(0, at=AT))
+    second = ledger.append(entry(1, at=AT - timedelta(hours=1)))
+    assert second.committed_at > first.committed_at
+
+
+def test_a_slice_carries_the_entry_before_the_period_as_anchor(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(6):
+        ledger.append(entry(n, at=AT + timedelta(days=n)))
+    cut = ledger.slice("orders", "orders", AT + timedelta(days=3), AT + timedelta(days=5))
+    assert [h.batch_id for h in cut.heads] == [2, 3, 4] and cut.anchors == 1 and not cut.complete
+    whole = ledger.slice("orders", "orders")
+    assert [h.batch_id for h in whole.heads] == list(range(6)) and whole.anchors == 0 and whole.complete
+    assert whole.broken == []
+
+
+def test_chains_of_two_sinks_are_apart(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    ledger.append(entry(0))
+    other = ledger.append(entry(0, sink="copy"))
+    assert other.prev_hash == ""
+    assert [h.sink for h in ledger.slice("orders", "copy").heads] == ["copy"]
+
+
+def _rewrite(path: Path, **changes: object) -> None:
+    """What someone with write access to the folder can do: read all rows, change some, overwrite."""
+    table = columns.to_table([])
+    import pyarrow as pa
+
+    rows = pa.table(DeltaTable(str(path)).scan()).to_pylist()
+    for row in rows:
+        if row["batch_id"] == 1:
+            row.update(changes)
+    write_deltalake(str(path), pa.Table.from_pylist(rows, schema=table.schema), mode="overwrite")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"rows_written": 21}, {"committed_at": AT + timedelta(seconds=1, microseconds=1)}, {"status": "rebuilt"}],
+)
+def test_an_edited_entry_breaks_its_seal(tmp_path: Path, changes: dict[str, object]) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(3):
+        ledger.append(entry(n, at=AT + timedelta(seconds=n)))
+    _rewrite(tmp_path / "_recon/ledger", **changes)
+    cut = open_ledger(project(tmp_path)).slice("orders", "orders")
+    assert [cut.heads[i].batch_id for i in cut.broken] == [1]
+    assert "WRITE overwrite" in [operation for _, operation in cut.operations]
+
+
+def test_edited_ranges_break_the_seal(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(3):
+        ledger.append(entry(n, at=AT + timedelta(seconds=n)))
+    spans = [s._replace(end_offset=s.end_offset + 1)._asdict() for s in entry(1).offsets]
+    _rewrite(tmp_path / "_recon/ledger", offsets=spans)
+    assert len(open_ledger(project(tmp_path)).slice("orders", "orders").broken) == 1
+
+
+def test_compaction_changes_no_entry(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(12)]
+    metrics = ledger.compact()["ledger"]
+    assert metrics["numFilesRemoved"] == 12 and metrics["numFilesAdded"] == 1
+    again = open_ledger(project(tmp_path))
+    assert again.entries() == written
+    assert again.append(entry(12, at=AT + timedelta(minutes=1))).prev_hash == written[-1].entry_hash
+
+
+def test_two_processes_lose_no_entry_and_fork_no_chain(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import sys
+        from datetime import UTC, datetime
+        from pathlib import Path
+        from recon.ledger import open_ledger
+        from tests.support.ledger_entries import entry, project
+        ledger = open_ledger(project(Path(sys.argv[1])))
+        for n in range(15):
+            ledger.append(entry(n, at=datetime.now(UTC), query_id=sys.argv[2]))
+        """
+    )
+    root = Path(__file__).parents[3]
+    children = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path), name], cwd=root) for name in ("q-a", "q-b")
+    ]
+    assert [child.wait(timeout=120) for child in children] == [0, 0]
+    entries = open_ledger(project(tmp_path)).entries()
+    assert sorted((e.query_id, e.batch_id) for e in entries) == [(q, n) for q in ("q-a", "q-b") for n in range(15)]
+    assert [e.prev_hash for e in entries] == ["", *[e.entry_hash for e in entries[:-1]]]
+
+
+def test_a_newer_schema_version_is_refused(tmp_path: Path) -> None:
+    DeltaTable.create(
+        str(tmp_path / "_recon/ledger"), schema=columns.schema(), description="recon ledger, schema version 2"
+    )
+    with raises(LedgerError):
+        open_ledger(project(tmp_path)).entries()
+
+
+def test_a_foreign_table_is_refused(tmp_path: Path) -> None:
+    DeltaTable.create(str(tmp_path / "_recon/ledger"), schema=columns.schema())
+    with raises(LedgerError):
+        open_ledger(project(tmp_path)).append(entry())
+
+
+def test_a_torn_log_is_one_sentence(tmp_path: Path) -> None:
+    open_ledger(project(tmp_path)).append(entry())
+    log = tmp_path / "_recon/ledger/_delta_log"
+    for file in log.glob("*.json"):
+        file.write_text('{"commitInfo": {')
+    with raises(LedgerError) as caught:
+        open_ledger(project(tmp_path)).entries()
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unwritable_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "_recon").write_text("a file stands where the folder should be")
+    with raises(LedgerError):
+        open_ledger(project(tmp_path)).append(entry())
+
+
+_spans = st.lists(
+    st.builds(
+        OffsetSpan,
+        st.sampled_from(["orders", 'pay"ments', "заказы"]),
+        st.sampled_from([None, "id-1", "id-2"]),
+        st.integers(0, 300),
+        st.integers(0, 10**12),
+        st.integers(0, 10**12),
+        st.integers(0, 2),
+    ),
+    unique_by=lambda s: (s.source, s.topic, s.topic_id, s.partition),
+    max_size=12,
+)
+
+
+@given(st.lists(_spans, min_size=1, max_size=5))
+def test_the_columns_spell_the_same_text_as_the_entry(ranges: list[list[OffsetSpan]]) -> None:
+    entries = [link(entry(n, offsets=tuple(spans)), "") for n, spans in enumerate(ranges)]
+    table = columns.to_table(entries)
+    assert columns.texts(columns.ranges(table), len(entries)) == [offsets_text(e.offsets) for e in entries]
+    cut = columns.to_slice(table, pipeline="orders", sink="orders", anchors=0, complete=True, operations=())
+    assert cut.broken == []
+
+
+@given(_spans)
+def test_the_text_of_ranges_can_be_read_back(spans: list[OffsetSpan]) -> None:
+    assert sorted(parse_offsets(offsets_text(spans)), key=str) == sorted(spans, key=str)
+
+
+def test_an_empty_ledger_has_an_empty_range_table() -> None:
+    found = columns.ranges(columns.to_table([]))
+    assert isinstance(found, RangeTable) and len(found) == 0
+    assert columns.texts(found, 0) == []
+    assert columns.texts(columns.ranges(columns.to_table([replace(entry(), offsets=())])), 1) == ["[]"]
+
+
+def test_the_anchors_hold_the_furthest_batch_though_an_older_one_was_restored_later(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    ledger.append(entry(3, at=AT, epoch=0))
+    ledger.append(entry(0, at=AT + timedelta(minutes=1), epoch=1))
+    ledger.append(entry(1, at=AT + timedelta(minutes=2), epoch=1))
+    ledger.append(entry(0, at=AT + timedelta(minutes=3), epoch=1, attempt=2))
+    ledger.append(entry(2, at=AT + timedelta(days=1), epoch=1))
+    cut = ledger.slice("orders", "orders", AT + timedelta(hours=12))
+    assert [(h.epoch, h.batch_id) for h in cut.heads] == [(0, 3), (1, 1), (1, 0), (1, 2)] and cut.anchors == 3
+
+
+def test_a_shared_ledger_gives_each_sink_its_own_ranges(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(130):
+        ledger.append(entry(n, at=AT + timedelta(seconds=n), sink=("orders", "copy", "orders")[n % 3]))
+    ledger.compact()
+    cut = open_ledger(project(tmp_path)).slice("orders", "copy", AT + timedelta(seconds=60))
+    mine = [n for n in range(130) if n % 3 == 1]
+    assert [h.batch_id for h in cut.heads] == [n for n in mine if n >= 58] and cut.anchors == 1
+    assert cut.ranges.end.tolist() == [n * 10 + 10 for n in mine if n >= 58 for _ in range(2)]
+    assert cut.broken == []
+
+
+def test_rows_are_read_from_a_folder_with_blanks(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path / "a lake"))
+    written = [ledger.append(entry(n, at=AT + timedelta(hours=9 * n))) for n in range(5)]
+    assert open_ledger(project(tmp_path / "a lake")).entries() == written
+
+
+def test_the_ledger_keeps_little_of_its_own_log(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    ledger.append(entry())
+    properties = DeltaTable(str(tmp_path / "_recon/ledger")).metadata().configuration
+    assert properties["delta.logRetentionDuration"] == "interval 2 days"
+
+
+def test_housekeeping_merges_a_days_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recon.ledger.ledger._MANY_FILES", 5)
+    ledger = open_ledger(project(tmp_path))
+    written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(12)]
+    assert ledger.store.small_files() == 3, "the hook merged after the fifth and the tenth"
+    for n in range(12, 14):
+        written.append(ledger.append(entry(n, at=AT + timedelta(seconds=n))))
+    monkeypatch.setattr("recon.ledger.ledger._MANY_FILES", 2)
+    ledger.tidy()
+    assert open_ledger(project(tmp_path)).store.small_files() == 1
+    assert open_ledger(project(tmp_path)).entries() == written
+
+
+def test_an_earlier_epochs_end_is_an_anchor_however_long_ago(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(3):
+        ledger.append(entry(n, at=AT + timedelta(seconds=n)))
+    for n in range(5):
+        ledger.append(entry(n, at=AT + timedelta(days=n + 1), epoch=1, query_id="q-2"))
+    cut = ledger.slice("orders", "orders", AT + timedelta(days=4, hours=12))
+    assert [(h.epoch, h.batch_id) for h in cut.heads] == [(0, 2), (1, 3), (1, 4)] and cut.anchors == 2
+    assert integrity(cut) == [], "anchors of two epochs need not follow each other"
+
+
+def test_a_day_of_restored_entries_is_no_anchor_alone(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in (0, 1, 3, 4):
+        ledger.append(entry(n, at=AT + timedelta(seconds=n)))
+    ledger.append(entry(2, at=AT + timedelta(days=1), status="rebuilt"))
+    ledger.append(entry(5, at=AT + timedelta(days=2)))
+    cut = ledger.slice("orders", "orders", AT + timedelta(days=1, hours=12))
+    assert [h.batch_id for h in cut.heads] == [4, 2, 5] and cut.anchors == 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(0, 20)), max_size=20))
+def test_coverage_in_columns_is_the_union(parts: list[tuple[int, int, int]]) -> None:
+    entries = [
+        link(entry(n, offsets=(OffsetSpan("orders", "id", p, a, a + size),)), "")
+        for n, (p, a, size) in enumerate(parts)
+    ]
+    found = coverage.of(columns.ranges(columns.to_table(entries)))
+    for partition in range(3):
+        expected = Spans.of((a, a + size) for p, a, size in parts if p == partition)
+        assert found.get(("orders", "id", partition), Spans()) == expected
+
+
+def test_a_day_that_somebody_rewrote_is_read_beside_the_others(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for n in range(4):
+        ledger.append(entry(n, at=AT + timedelta(hours=20 * n)))
+    DeltaTable(str(tmp_path / "_recon/ledger")).update({"rows_written": "19"}, predicate="batch_id = 1")
+    for start in (None, AT + timedelta(hours=30)):
+        cut = open_ledger(project(tmp_path)).slice("orders", "orders", start)
+        assert [cut.heads[i].batch_id for i in cut.broken] == [1]
+        assert cut.ranges.end.tolist() == [h.batch_id * 10 + 10 for h in cut.heads for _ in range(2)]

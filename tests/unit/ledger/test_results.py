@@ -1,0 +1,115 @@
+"""What one audit leaves for the next: where to go on, and what to compare with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from recon.ledger import open_ledger
+from recon.ledger.results import append_run, previous_audit
+from recon.ledger.store import Store
+from recon.model import CheckResult, PreviousAudit, RunResult, Status
+from recon.model.result import PipelineFacts
+from tests.support.ledger_entries import project
+
+NOW = datetime(2026, 11, 20, 6, tzinfo=UTC)
+
+
+def run(at: datetime, **statuses: Status) -> RunResult:
+    results = tuple(
+        CheckResult(
+            unique_id=f"test.lake.{check}",
+            name=check,
+            check=check,
+            kind="evidence",
+            status=status,
+            failures=0,
+            message="",
+            pipeline="orders",
+            sink="orders",
+            evidence={"chain_head": f"head-{at:%d}", "ledger_version": at.day} if check == "ledger_integrity" else {},
+        )
+        for check, status in statuses.items()
+    )
+    facts = PipelineFacts(
+        name="orders", answer="complete", because="", query_id=None, checkpoint="", topics=(), isolation_level=""
+    )
+    return RunResult(
+        invocation_id=f"run-{at:%d-%H}",
+        project="lake",
+        recon_version="0.1.0",
+        generated_at=at,
+        period_from=None,
+        period_to=at,
+        elapsed_time=0,
+        results=results,
+        pipelines=(replace(facts, period_from=at - timedelta(days=1)),),
+    )
+
+
+PROOF = (("ledger_integrity",), ("source_rows",))
+BACK = NOW - timedelta(days=30)
+
+
+def left(store: Store, pipeline: str = "orders") -> PreviousAudit | None:
+    return previous_audit(store, pipeline, BACK, PROOF)
+
+
+def audited_to(store: Store) -> datetime | None:
+    found = left(store)
+    assert found is not None
+    return found.audited_to
+
+
+def ago(days: float) -> datetime:
+    return NOW - timedelta(days=days)
+
+
+def whole(at: datetime, **changes: Status) -> RunResult:
+    return run(at, **{"ledger_integrity": "pass", "source_rows": "fail", **changes})
+
+
+def test_nothing_was_audited(tmp_path: Path) -> None:
+    assert left(open_ledger(project(tmp_path)).results) is None
+
+
+def test_an_audit_that_left_a_question_open_is_not_gone_on_from(tmp_path: Path) -> None:
+    store = open_ledger(project(tmp_path)).results
+    append_run(store, replace_period(whole(ago(3)), None))
+    append_run(store, whole(ago(2), source_rows="error"))
+    append_run(store, whole(ago(1), source_rows="skipped"))
+    append_run(store, run(NOW, ledger_integrity="pass"))
+    assert audited_to(store) == ago(3), "errors, skips and selections leave questions open"
+    assert left(store, "payments") is None
+
+
+def test_a_narrow_audit_moves_nothing(tmp_path: Path) -> None:
+    store = open_ledger(project(tmp_path)).results
+    append_run(store, replace_period(whole(ago(3)), None))
+    append_run(store, replace_period(whole(ago(1)), ago(1.1)))
+    assert audited_to(store) == ago(3), "what lies between the two was never judged"
+    append_run(store, replace_period(whole(NOW), ago(3)))
+    assert audited_to(store) == NOW
+
+
+def test_daily_audits_reach_as_far_as_they_join(tmp_path: Path) -> None:
+    store = open_ledger(project(tmp_path)).results
+    for days in range(33, -1, -1):
+        append_run(store, whole(ago(days)))
+    assert audited_to(store) == NOW
+
+
+def test_an_audit_of_one_check_or_of_the_past_takes_no_memory_away(tmp_path: Path) -> None:
+    store = open_ledger(project(tmp_path)).results
+    append_run(store, whole(ago(1)))
+    append_run(store, run(NOW, source_rows="pass"))
+    late = whole(ago(5))
+    append_run(store, replace(late, invocation_id="late", generated_at=NOW))
+    found = left(store)
+    assert found is not None and found.chain_heads == {"orders": "head-19"} and found.ledger_version == 19
+    assert found.generated_at == ago(1)
+
+
+def replace_period(of: RunResult, begin: datetime | None) -> RunResult:
+    return replace(of, pipelines=(replace(of.pipelines[0], period_from=begin),))

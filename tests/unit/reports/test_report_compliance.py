@@ -1,0 +1,173 @@
+"""The compliance report: three-valued answers, one document in three formats."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+import sys
+from datetime import date
+
+import pytest
+
+from recon.errors import ConfigError
+from recon.model import Code, Finding
+from recon.reports import compliance
+from tests.support import sample_run
+
+BAD = "<script>alert('x')</script>|a`b\n# c"
+
+
+@pytest.fixture
+def report():
+    return sample_run.sample_compliance()
+
+
+def only(report, name, **changes):
+    """A report of one sink alone, changed."""
+    (sink,) = [s for s in report.sinks if s.sink == name]
+    changed = dataclasses.replace(sink, **changes)
+    return dataclasses.replace(report, sinks=(changed,), exceptions=())
+
+
+def test_each_sinks_answer(report):
+    assert [report.answer_of(s) for s in report.sinks] == ["complete", "not complete", "could not be proved"]
+    assert report.answer == "not complete"
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        ({}, "complete"),
+        ({"batches_unproved": 1}, "could not be proved"),
+        ({"ranges_unproved": 1}, "could not be proved"),
+        ({"batches_refuted": 1, "batches_unproved": 1}, "not complete"),
+        ({"ranges_refuted": 1}, "not complete"),
+    ],
+)
+def test_the_figures_decide(report, changes, answer):
+    one = only(report, "orders", **changes)
+    assert one.answer == answer
+
+
+@pytest.mark.parametrize(("verified", "answer"), [(False, "not complete"), (None, "could not be proved")])
+def test_a_chain_that_does_not_hold_or_was_not_checked_is_no_proof(report, verified, answer):
+    chain = dataclasses.replace(report.sinks[0].chain, verified=verified, reason="entry 7 was edited")
+    one = only(report, "orders", chain=chain)
+    assert one.answer == answer
+    assert "entry 7 was edited" in compliance.render_markdown(one)
+
+
+def test_without_an_audit_nothing_is_proved(report):
+    one = dataclasses.replace(only(report, "orders"), audits=())
+    assert one.answer == "could not be proved"
+    assert "No audit ran in the period." in compliance.render_markdown(one)
+    assert dataclasses.replace(report, sinks=()).answer == "could not be proved"
+
+
+@pytest.mark.parametrize(
+    ("code", "still_open", "answer"),
+    [
+        (Code.GAP, True, "not complete"),
+        (Code.GAP, False, "complete"),
+        (Code.INCONCLUSIVE, True, "could not be proved"),
+        (Code.LAG, True, "complete"),
+    ],
+)
+def test_open_exceptions_weigh_by_their_level(report, code, still_open, answer):
+    exception = dataclasses.replace(
+        report.exceptions[0], finding=Finding(code=code, message="m", pipeline="orders"), open=still_open
+    )
+    one = dataclasses.replace(only(report, "orders"), exceptions=(exception,))
+    assert one.answer == answer
+
+
+def test_exceptions_of_another_sink_do_not_count(report):
+    orders, payments, clicks = report.sinks
+    assert report.exceptions_of(orders) == ()
+    assert [e.finding.code for e in report.exceptions_of(payments)] == [Code.LOSS_RETENTION, Code.GAP]
+    assert [e.finding.code for e in report.exceptions_of(clicks)] == [Code.INCONCLUSIVE]
+
+
+@pytest.mark.parametrize("render", [compliance.render_html, compliance.render_markdown])
+def test_the_document_holds_everything_an_auditor_asks_for(report, render):
+    text = re.sub(r"\\([_\[\]|`*~])", r"\1", re.sub(r"<[^>]+>", "", render(report)))
+    for part in (
+        "2026-03-01 00:00:00 UTC up to, and not including, 2026-04-01 00:00:00 UTC",
+        "3 pipelines, 3 sinks, 29 audits",
+        "Of 11,628 micro-batches of 3 sinks, 11,522 were proved, 15 refuted and 91 could not be proved.",
+        "15 micro-batches and 14 ranges were refuted.",
+        "90 micro-batches and 270 ranges could not be proved.",
+        "2026-03-22 to 2026-03-23",
+        "LOSS_RETENTION",
+        "[26658, 27000)",
+        "not verified",
+        report.sinks[0].chain.first,
+        report.sinks[1].chain.last,
+        report.audits[0].invocation_id,
+        "Prepared by",
+        "Reviewed by",
+        "Could not be proved: a trace that is needed was missing",
+        "never counted as proved",
+    ):
+        assert part.lower() in text.lower(), part
+    assert text.lower().index("not complete") < text.index("Results") < text.index("Method")
+
+
+def test_a_complete_period_says_so_plainly(report):
+    text = compliance.render_markdown(dataclasses.replace(only(report, "orders"), days_without_audit=()))
+    assert "**Conclusion: complete.** All 4,464 micro-batches of 1 sink were proved" in text
+    assert "None: no audit of the period reported a finding" in text
+    assert "Every day of the period was audited." in text
+
+
+@pytest.fixture
+def hostile(report):
+    sinks = tuple(dataclasses.replace(s, target=BAD, topics=(BAD,), guarantee=BAD) for s in report.sinks)
+    exceptions = tuple(
+        dataclasses.replace(e, finding=dataclasses.replace(e.finding, message=BAD, topic=BAD))
+        for e in report.exceptions
+    )
+    return dataclasses.replace(report, project=BAD, sinks=sinks, exceptions=exceptions)
+
+
+def test_data_is_escaped_in_html(hostile):
+    page = compliance.render_html(hostile)
+    assert "<script>alert" not in page
+    assert page.count("<script>") == 1
+    assert "&lt;script&gt;alert" in page
+
+
+def test_data_is_inert_in_markdown(hostile):
+    text = compliance.render_markdown(hostile)
+    assert "<script>" not in text
+    assert not re.search(r"^# c", text, re.MULTILINE)
+    rows = [line for line in text.splitlines() if line.startswith("| LOSS")]
+    assert len(rows) == 1
+    assert len(re.findall(r"(?<!\\)\|", rows[0])) == 8
+
+
+def test_days_are_told_as_ranges():
+    days = [date(2026, 2, 28), date(2026, 3, 1), date(2026, 3, 5)]
+    assert compliance.day_ranges(days) == [
+        (date(2026, 2, 28), date(2026, 3, 1)),
+        (date(2026, 3, 5), date(2026, 3, 5)),
+    ]
+
+
+def test_pdf(report, tmp_path, capfd):
+    pytest.importorskip("weasyprint", exc_type=ImportError)
+    path = compliance.write_pdf(report, tmp_path / "compliance.pdf")
+    content = path.read_bytes()
+    assert content.startswith(b"%PDF-")
+    assert content.rstrip().endswith(b"%%EOF")
+    assert len(content) > 20_000
+    assert capfd.readouterr().err == ""
+    assert logging.getLogger("weasyprint").level != logging.ERROR
+
+
+def test_pdf_without_weasyprint_names_the_extra(report, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "weasyprint", None)
+    with pytest.raises(ConfigError, match=re.escape("pip install 'spark-recon[pdf]'")):
+        compliance.write_pdf(report, tmp_path / "compliance.pdf")
+    assert list(tmp_path.iterdir()) == []

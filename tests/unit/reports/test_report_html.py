@@ -1,0 +1,329 @@
+"""The HTML report: the answer first, everything escaped, nothing fetched, small with many partitions."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recon.model import BatchPoint, Code, CoverageCell, PipelineFacts
+from recon.reports import html, picture
+from recon.reports.codes import MEANINGS
+from tests.support import sample_run
+
+
+class Page(HTMLParser):
+    """Tags, references and text of a page, as a browser would see them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.scripts: list[str] = []
+        self._inside: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag):
+        if self._inside and self._inside[-1] == tag:
+            self._inside.pop()
+
+    def handle_data(self, data):
+        if self._inside:
+            if self._inside[-1] == "script":
+                self.scripts.append(data)
+        else:
+            self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def sample() -> str:
+    return html.render(sample_run.sample_run())
+
+
+def test_the_answer_comes_first(sample):
+    text = " ".join(Page(sample).text)
+    places = [
+        text.index(part)
+        for part in (
+            "1 of 3 pipelines is not complete, 1 could not be proved",
+            "Kafka deleted 4,102 records",
+            "What the checks found",
+            "Which offsets were delivered",
+            "What the commits say was written",
+            "Every check with its evidence",
+            "What was audited",
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_every_finding_and_check_is_in_the_page(sample):
+    run = sample_run.sample_run()
+    text = " ".join(Page(sample).text)
+    for result in run.results:
+        assert result.name in text
+        for finding in result.findings:
+            assert finding.message in text
+    assert "P-1006" in text  # a sample
+    assert run.pipelines[0].sinks[0].chain_head in text
+
+
+def test_answers_have_a_shape_and_a_word_besides_the_colour(sample):
+    for answer in ("complete", "not-complete", "could-not-be-proved"):
+        assert f'<div class="says"><svg class="icon" aria-hidden="true"><use href="#i-{answer}"/></svg>' in sample
+        assert f'<symbol id="i-{answer}"' in sample
+
+
+def test_nothing_is_fetched(sample):
+    for tag, attributes in Page(sample).tags:
+        for name in ("src", "href", "action", "data", "srcset", "poster"):
+            value = attributes.get(name) or "#"
+            assert value.startswith("#") or value == "data:,", (tag, name, value)
+    assert not re.search(r"@import|url\((?!#)", sample)
+
+
+def test_only_our_own_script_may_run(sample):
+    page = Page(sample)
+    (script,) = page.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = [a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+
+
+def test_data_is_escaped_wherever_it_stands():
+    hostile = html.render(sample_run.hostile_run())
+    assert "<script>alert" not in hostile
+    assert "&lt;script&gt;alert" in hostile
+    assert "\x1b" not in hostile
+    page = Page(hostile)
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert len(page.scripts) == 1
+    assert "alert" not in page.scripts[0]
+    assert "<script>alert('x')</script>\"&\\x1b[31m" in "".join(page.text)
+
+
+def test_a_direction_mark_cannot_reorder_the_text():
+    run = dataclasses.replace(sample_run.sample_run(), notes=("sre\u202etnuoc",))
+    assert "\u202e" not in html.render(run)
+
+
+def test_many_partitions_stay_small_and_problems_come_first():
+    page = html.render(sample_run.big_run(200, 144))
+    assert len(page.encode()) < 600_000
+    first = picture.coverage(sample_run.big_run(200, 144).pipelines[0].sinks[0])
+    assert [row.name for row in first.first] == ["payments-63", "payments-7", "payments-150"]
+    assert len(first.every) == 200
+    assert "Show all 200 partitions" in page
+
+
+def test_even_cells_that_cannot_be_folded_stay_small():
+    run = sample_run.big_run(200, 10)
+    sink = run.pipelines[0].sinks[0]
+    states = ("covered", "in flight", "gap", "covered", "overlap")
+    partitions = tuple(
+        dataclasses.replace(
+            p,
+            cells=tuple(
+                dataclasses.replace(c, state=states[(n + p.partition) % 5])
+                for n, c in enumerate(sample_run._cells(300, 50))
+            ),
+        )
+        for p in sink.partitions
+    )
+    sink = dataclasses.replace(sink, partitions=partitions)
+    run = dataclasses.replace(run, pipelines=(dataclasses.replace(run.pipelines[0], sinks=(sink,)),))
+    assert len(html.render(run).encode()) < 2_000_000
+
+
+def test_a_run_of_nothing_is_a_page():
+    run = dataclasses.replace(sample_run.sample_run(), results=(), pipelines=(), args={}, versions={}, notes=())
+    text = " ".join(Page(html.render(run)).text)
+    assert "No pipeline was audited" in text
+    assert "No check reported a finding" in text
+
+
+def test_more_findings_than_a_page_holds_are_counted(monkeypatch):
+    monkeypatch.setattr(html, "MAX_FINDINGS", 5)
+    page = html.render(sample_run.sample_run())
+    assert page.count("<tr data-level=") == 5
+    assert "The first 5 of 23 are shown; run_results.json holds all." in page
+
+
+@pytest.mark.parametrize(
+    ("answers", "told", "worst"),
+    [
+        (("complete",), "p0 is complete", "complete"),
+        (("not complete",), "p0 is not complete", "not complete"),
+        (("could not be proved",), "p0 could not be proved", "could not be proved"),
+        (("complete", "complete"), "All 2 pipelines are complete", "complete"),
+        (("complete", "could not be proved"), "1 of 2 pipelines could not be proved", "could not be proved"),
+        (
+            ("not complete", "not complete", "could not be proved"),
+            "2 of 3 pipelines are not complete, 1 could not be proved",
+            "not complete",
+        ),
+        ((), "No pipeline was audited", "could not be proved"),
+    ],
+)
+def test_the_headline(answers, told, worst):
+    pipelines = tuple(
+        PipelineFacts(
+            name=f"p{n}",
+            answer=answer,
+            because="",
+            query_id=None,
+            checkpoint="c",
+            topics=(),
+            isolation_level="read_committed",
+        )
+        for n, answer in enumerate(answers)
+    )
+    run = dataclasses.replace(sample_run.sample_run(), pipelines=pipelines)
+    assert html.headline(run) == told
+    assert html.worst_answer(list(answers)) == worst
+
+
+def test_every_code_has_a_meaning():
+    assert set(MEANINGS) == set(Code)
+    assert all(text.endswith(".") for text in MEANINGS.values())
+
+
+def test_an_unknown_count_is_unknown_and_not_zero(sample):
+    clicks = sample[sample.index("<h3>clicks</h3>") :]
+    assert '<dt>Rows written</dt><dd class="num">unknown</dd>' in clicks[: clicks.index("</article>")]
+
+
+# The pictures' geometry.
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+@st.composite
+def rows_of_cells(draw) -> list[CoverageCell]:
+    cells, at, offset = [], T0, 0
+    for _ in range(draw(st.integers(0, 30))):
+        at += draw(st.sampled_from([0, 0, 0, 1, 50])) * MINUTE
+        offset += draw(st.sampled_from([0, 0, 0, 5]))
+        size = draw(st.integers(0, 9))
+        state = draw(st.sampled_from(["covered", "covered", "covered", "gap", "lost"]))
+        cells.append(
+            CoverageCell(from_time=at, to_time=at + MINUTE, start_offset=offset, end_offset=offset + size, state=state)
+        )
+        at, offset = at + MINUTE, offset + size
+    return cells
+
+
+@given(rows_of_cells())
+def test_folding_keeps_every_offset_in_its_state(cells):
+    folded = picture.fold(cells, 2 * MINUTE)
+
+    def offsets(found):
+        return {(o, c.state) for c in found for o in range(c.start_offset, c.end_offset)}
+
+    assert offsets(folded) == offsets(cells)
+    assert len(folded) <= len(cells)
+    assert all(a.to_time <= b.from_time for a, b in pairwise(folded))
+    for a, b in pairwise(folded):
+        joined = a.state == b.state and a.end_offset == b.start_offset
+        assert not (joined and b.from_time - a.to_time <= 2 * MINUTE)
+
+
+def test_a_short_loss_in_a_long_period_can_still_be_seen():
+    sink = sample_run.sample_run().pipelines[1].sinks[0]
+    cells = (
+        CoverageCell(from_time=T0, to_time=T0 + 500_000 * MINUTE, start_offset=0, end_offset=9, state="covered"),
+        CoverageCell(
+            from_time=T0 + 500_000 * MINUTE, to_time=T0 + 500_001 * MINUTE, start_offset=9, end_offset=10, state="lost"
+        ),
+    )
+    partition = dataclasses.replace(sink.partitions[0], cells=cells)
+    (row,) = picture.coverage(dataclasses.replace(sink, partitions=(partition,))).first
+    assert row.worst == "lost"
+    lost = row.blocks[-1]
+    assert (lost.state, lost.width) == ("lost", 0.5)
+    assert lost.x + lost.width <= 100
+
+
+def points(*minutes: float, epoch: int = 0) -> tuple[BatchPoint, ...]:
+    return tuple(
+        BatchPoint(
+            at=T0 + m * MINUTE, epoch=epoch, first_batch_id=n, last_batch_id=n, batches=1, offsets=10, rows_written=n
+        )
+        for n, m in enumerate(minutes)
+    )
+
+
+def bars_of(*found: BatchPoint) -> picture.Bars:
+    sink = sample_run.sample_run().pipelines[1].sinks[0]
+    return picture.bars(dataclasses.replace(sink, points=found))
+
+
+def test_batches_in_bursts_stand_in_order():
+    assert not bars_of(*points(*range(20))).in_order
+    burst = bars_of(*points(*(day * 1440 + n * 0.01 for day in range(5) for n in range(10))))
+    assert burst.in_order
+    assert len({bar.x for bar in burst.bars}) == 50
+
+
+def test_many_points_are_folded_without_losing_a_row():
+    many = bars_of(*points(*range(5000)))
+    assert len(many.bars) <= picture.MAX_BARS + 1
+    folded = picture._fold_points(points(*range(5000)))
+    assert sum(p.rows_written for p in folded) == sum(range(5000))
+    assert sum(p.batches for p in folded) == 5000
+    assert (folded[0].first_batch_id, folded[-1].last_batch_id) == (0, 4999)
+
+
+def test_an_unknown_count_makes_the_folded_one_unknown():
+    found = [*points(*range(600))]
+    found[3] = dataclasses.replace(found[3], rows_written=None)
+    folded = picture._fold_points(found)
+    assert [p.rows_written is None for p in folded].count(True) == 1
+    assert folded[1].rows_written is None
+
+
+def test_a_new_epoch_is_marked_and_never_folded_into_the_old():
+    chart = bars_of(*points(*range(10)), *points(*range(10, 20), epoch=1))
+    assert [epoch for _, epoch in chart.epochs] == [1]
+    assert [bar.epoch for bar in chart.bars] == [0] * 10 + [1] * 10
+
+
+bars_of(*points(0))  # the first call imports; Hypothesis times each example
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=40))
+def test_bars_and_ticks_stay_inside_the_plot(minutes):
+    chart = bars_of(*(dataclasses.replace(p, offsets=10**12) for p in points(*sorted(minutes))))
+    assert all(bar.x >= 0 and bar.x + bar.width <= 100.01 for bar in chart.bars)
+    assert all(0 <= bar.offsets <= 100 and 0 <= bar.rows <= 100 for bar in chart.bars)
+    assert all(0 <= tick.x <= 100 for tick in chart.ticks)
+    assert len(chart.ticks) <= 8
+
+
+def test_lag_has_the_unknown_first_then_the_largest():
+    sink = sample_run.sample_run().pipelines[1].sinks[0]
+    partitions = tuple(dataclasses.replace(sink.partitions[n], lag=lag) for n, lag in enumerate((0, None, 5, 40_000)))
+    found = picture.lags(dataclasses.replace(sink, partitions=partitions))
+    assert [(x.name, x.lag) for x in found] == [
+        ("payments-1", None),
+        ("payments-3", 40_000),
+        ("payments-2", 5),
+        ("payments-0", 0),
+    ]
+    assert found[2].share > 0  # a small lag beside a large one can still be seen

@@ -1,0 +1,277 @@
+"""What recon.yml may say of a database, how its URL is read, and what errors mean; no server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recon.errors import ConfigError
+from recon.evidence.database import Database, trouble
+from recon.project import load
+from recon.project.jdbc import parse_url
+from recon.project.messages import Problem
+from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
+from recon.sinks import open_sink
+from tests.support.messages import raises
+
+FILE = """\
+name: shop
+ledger: ledger
+pipelines:
+  - name: orders
+    checkpoint: checkpoint
+    sinks:
+      - name: orders
+        kind: jdbc_upsert
+        target: shop.orders
+        connection:
+          url: "{{ env_var('DB_URL') }}"
+          user: "{{ env_var('DB_USER', 'recon') }}"
+          password: "{{ env_var('DB_PASSWORD') }}"
+        keys: [order_id]
+"""
+PASSWORD = "s3cret-words"
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    monkeypatch.setenv("DB_URL", "jdbc:postgresql://db.example:5433/shop")
+    monkeypatch.setenv("DB_PASSWORD", PASSWORD)
+
+    def write(old: str = "", new: str = "") -> Path:
+        assert old in FILE
+        (tmp_path / "recon.yml").write_text(FILE.replace(old, new, 1) if old else FILE)
+        return tmp_path
+
+    return write
+
+
+def test_a_sink_of_recon_yml(written: Callable[..., Path]) -> None:
+    project = load(written())
+    sink = project.pipelines[0].sinks[0]
+    assert isinstance(sink, JdbcUpsertSink) and sink.rewrites and sink.guarantee == "exactly-once"
+    assert (sink.retry.attempts, sink.stage_with, sink.update, project.location(sink)) == (
+        6,
+        "jdbc",
+        None,
+        "shop.orders",
+    )
+    assert PASSWORD not in repr(project) and "db.example" not in repr(sink)
+    assert project.mask(f"cannot log in with {PASSWORD}") == "cannot log in with ***"
+    writer = open_sink(project, "orders", sink)  # connects to nothing
+    assert PASSWORD not in repr(vars(writer))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("\"{{ env_var('DB_PASSWORD') }}\"", PASSWORD, "password of sink 'orders' stands in the file itself"),
+        ("\"{{ env_var('DB_PASSWORD') }}\"", f"\"{{{{ env_var('NO', '{PASSWORD}') }}}}\"", "stands in the file itself"),
+        (
+            "        keys:",
+            "        options: {sslPassword: in-the-file}\n        keys:",
+            "sslPassword of sink 'orders' stands",
+        ),
+        ("\"{{ env_var('DB_URL') }}\"", f"jdbc:postgresql://h/d?password={PASSWORD}", "must not hold a password"),
+        ("\"{{ env_var('DB_URL') }}\"", f"jdbc:mysql://me:{PASSWORD}@h/d", "must not hold a password"),
+        (
+            "\"{{ env_var('DB_URL') }}\"",
+            f"jdbc:sqlserver://h:1;databaseName=d;Password={PASSWORD}",
+            "must not hold a password",
+        ),
+        ("\"{{ env_var('DB_URL') }}\"", "postgresql://h/d", "must be the JDBC URL of PostgreSQL, MariaDB, MySQL or"),
+        ("\"{{ env_var('DB_URL') }}\"", "jdbc:oracle:thin:@h:1521/d", "must be the JDBC URL of"),
+        ("          user:", "          usr: x\n          user:", "has no key 'usr'; did you mean 'user'?"),
+        (
+            "        keys:",
+            "        options: {dbtable: x}\n        keys:",
+            "'dbtable' in options of sink 'orders' belongs in connection",
+        ),
+        ("        keys: [order_id]\n", "        keys: []\n", "keys"),
+        ("        keys:", "        update: [order_id]\n        keys:", "names 'order_id', which is one of the keys"),
+        (
+            "        keys:",
+            "        newer_wins: order_id\n        keys:",
+            "one of the keys; it has to tell rows of a key apart",
+        ),
+        ("        keys:", "        retry: {attempts: 0}\n        keys:", "attempts"),
+        ("        keys:", "        retry: {tries: 3}\n        keys:", "unknown key 'tries'"),
+    ],
+)
+def test_one_sentence_and_no_password(written: Callable[..., Path], old: str, new: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(written(old, new))
+    assert said in str(caught.value) and PASSWORD not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_copy_is_postgresqls(written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written("        keys:", "        stage_with: copy\n        keys:")
+    assert load(folder).pipelines[0].sinks[0].stage_with == "copy"  # type: ignore[union-attr]
+    monkeypatch.setenv("DB_URL", "jdbc:mariadb://db/shop")
+    with raises(ConfigError):
+        load(folder)
+
+
+def test_an_append_says_what_guards_it() -> None:
+    given: dict[str, Any] = {
+        "name": "s",
+        "kind": "jdbc_append",
+        "target": "t",
+        "connection": {"url": "jdbc:mysql://h/d"},
+    }
+    assert JdbcAppendSink.model_validate(given).guarantee == "exactly-once"
+    assert JdbcAppendSink.model_validate({**given, "guard": False}).guarantee == "at-least-once"
+    assert not JdbcAppendSink.rewrites
+
+
+@pytest.mark.parametrize(
+    ("url", "product", "hosts", "database"),
+    [
+        ("jdbc:postgresql://a:1,b/shop?sslmode=require", "postgresql", (("a", 1), ("b", 5432)), "shop"),
+        ("jdbc:mariadb://a/shop", "mariadb", (("a", 3306),), "shop"),
+        ("jdbc:mysql://a", "mysql", (("a", 3306),), ""),
+        ("jdbc:sqlserver://a;databaseName=shop;encrypt=true", "sqlserver", (("a", 1433),), "shop"),
+    ],
+)
+def test_urls(url: str, product: str, hosts: object, database: str) -> None:
+    found = parse_url(url)
+    assert (found.product, found.hosts, found.database) == (product, hosts, database)
+
+
+@pytest.mark.parametrize("url", ["jdbc:postgresql://a:port/d", "jdbc:h2:mem:x", "", "jdbc:postgresql://u:p@h/d"])
+def test_urls_that_are_refused(url: str) -> None:
+    with pytest.raises(Problem):
+        parse_url(url)
+
+
+def _database(url: str, **more: str) -> Database:
+    return Database.of({"url": url, "user": "me", "password": PASSWORD, **more})
+
+
+def test_what_pythons_driver_is_called_with() -> None:
+    found = _database(
+        "jdbc:postgresql://a:1,b/shop?sslmode=verify-full&currentSchema=s&targetServerType=primary"
+    ).arguments()
+    assert found == {
+        "host": "a,b",
+        "port": "1,5432",
+        "dbname": "shop",
+        "user": "me",
+        "password": PASSWORD,
+        "connect_timeout": 10,
+        "sslmode": "verify-full",
+        "options": "-csearch_path=s",
+        "target_session_attrs": "read-write",
+    }
+    found = _database("jdbc:mysql://a/shop").arguments()
+    assert (found["host"], found["port"], found["database"], "ssl" in found) == ("a", 3306, "shop", False)
+    found = _database("jdbc:mariadb://a/shop?sslMode=verify-full&serverSslCert=/ca.pem").arguments()
+    assert (found["ssl_ca"], found["ssl_verify_cert"], found["ssl_verify_identity"]) == ("/ca.pem", True, True)
+    found = _database("jdbc:sqlserver://a:1434;databaseName=shop").arguments()
+    assert (found["server"], found["port"], found["encryption"]) == ("a", "1434", "require")
+    own = Database.of({"url": "jdbc:mysql://a/shop"}, {"connect_timeout": 3}).arguments()
+    assert own["connect_timeout"] == 3 and "user" not in own
+
+
+@pytest.mark.parametrize("url", ["jdbc:postgresql://127.0.0.1:1/d", "jdbc:mysql://127.0.0.1:1/d"])
+def test_an_engine_connects_when_it_is_asked_and_not_before(url: str) -> None:
+    from sqlalchemy.exc import OperationalError
+
+    database = _database(url)
+    engine = database.engine()
+    with pytest.raises(OperationalError) as caught:
+        engine.connect()
+    assert trouble(caught.value, database.kind) == "connection" and PASSWORD not in database.reason(caught.value)
+
+
+def test_sql_server_is_reached_by_pymssql() -> None:
+    engine = _database("jdbc:sqlserver://127.0.0.1:1;databaseName=d").engine()
+    assert (engine.dialect.name, engine.dialect.driver) == ("mssql", "pymssql")
+
+
+def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pymysql", None)
+    with raises(ConfigError):
+        _database("jdbc:mariadb://a/shop").engine()
+    monkeypatch.setitem(__import__("sys").modules, "sqlalchemy", None)
+    with raises(ConfigError):
+        _database("jdbc:postgresql://a/shop").engine()
+
+
+class StateError(Exception):
+    def __init__(self, state: str) -> None:
+        super().__init__("said")
+        self.sqlstate = state
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "meaning"),
+    [
+        ("postgresql", StateError("40P01"), "again"),
+        ("postgresql", StateError("08006"), "connection"),
+        ("postgresql", StateError("57P01"), "connection"),
+        ("postgresql", StateError("42501"), "denied"),
+        ("postgresql", StateError("22001"), "value"),
+        ("postgresql", StateError("23505"), "unique"),
+        ("postgresql", StateError("42601"), "other"),
+        ("mysql", Exception(1213, "Deadlock found"), "again"),
+        ("mysql", Exception(2013, "Lost connection"), "connection"),
+        ("mysql", Exception(1142, "INSERT command denied"), "denied"),
+        ("mysql", Exception(1045, "Access denied"), "login"),
+        ("mysql", Exception(1406, "Data too long"), "value"),
+        ("mysql", Exception(1064, "syntax"), "other"),
+        ("mssql", Exception(1205, b"deadlock victim"), "again"),
+        ("mssql", Exception((20003, b"timed out")), "connection"),
+        ("mssql", Exception(40613, b"Database is not currently available"), "connection"),
+        ("mssql", Exception(229, b"The INSERT permission was denied"), "denied"),
+        ("mssql", Exception(2627, b"Violation of PRIMARY KEY"), "unique"),
+    ],
+)
+def test_what_an_error_of_a_driver_means(kind: Any, error: Exception, meaning: str) -> None:
+    from sqlalchemy.exc import OperationalError
+
+    assert trouble(OperationalError("INSERT", {}, error), kind) == meaning
+
+
+_JOB = "An error occurred while calling o9.save.\n: org.apache.spark.SparkException: Job aborted due to stage failure: "
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning", "reason"),
+    [
+        (
+            f"{_JOB}Lost task 0.0: java.sql.BatchUpdateException: Batch entry 0 INSERT INTO s VALUES ('connection "
+            "closed') was aborted: ERROR: value too long for type character varying(5)  Call getNextException to see "
+            "other errors in the batch.\n\tat org.postgresql.Driver.x(Driver.java:1)",
+            "value",
+            "ERROR: value too long for type character varying(5)",
+        ),
+        (
+            f"{_JOB}Lost: org.postgresql.util.PSQLException: Connection to 127.0.0.1:5 refused. Check the name\n",
+            "connection",
+            "PSQLException: Connection to 127.0.0.1:5 refused. Check the name",
+        ),
+        (
+            f"{_JOB}x: java.sql.BatchUpdateException: (conn=7) Data too long for column 'a' at row 1\n\tat x",
+            "value",
+            None,
+        ),
+        (f"{_JOB}org.postgresql.util.PSQLException: FATAL: terminating connection due to crash\n", "connection", None),
+        ("An error\n: java.lang.ClassNotFoundException: org.postgresql.Driver\n\tat", "jar", None),
+        (f"{_JOB}PythonException: x\nModuleNotFoundError: No module named 'psycopg'\n", "python", None),
+        (f"{_JOB}psycopg.errors.StringDataRightTruncation: value too long\nCONTEXT: COPY s\n", "value", None),
+        (f"{_JOB}java.lang.ArithmeticException: divide by zero\n\tat Connection.closed(x)", "other", None),
+    ],
+)
+def test_what_an_error_of_a_spark_job_means(text: str, meaning: str, reason: str | None) -> None:
+    assert trouble(Exception(text), "postgresql") == meaning
+    found = _database("jdbc:postgresql://a/shop").reason(Exception(text))
+    assert "\n" not in found and (reason is None or found == reason)
+
+
+def test_no_reason_shows_a_password_or_a_url() -> None:
+    told = Exception(f"ERROR: no {PASSWORD} at jdbc:postgresql://a/shop?x=1 today")
+    assert _database("jdbc:postgresql://a/shop").reason(told) == "ERROR: no *** at jdbc:*** today"
