@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from recon._version import __version__
 from recon.audit import summary
 from recon.errors import ConfigError, LedgerError
+from recon.lazy import np
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import integrity, utc_now
 from recon.ledger.results import findings_of
@@ -186,8 +187,6 @@ def _looked_again(later: _Audit, earlier: _Audit, finding: Finding, since: datet
 def _sink(
     project: Project, pipeline: Pipeline, sink: Sink, ledger: LedgerSlice, audits: Sequence[_Audit]
 ) -> SinkCompliance:
-    import numpy as np
-
     judged = [i for i in range(ledger.anchors, len(ledger.heads)) if not ledger.heads[i].is_release]
     findings = [
         f

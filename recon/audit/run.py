@@ -28,6 +28,7 @@ from recon.checks.select import LastRun, unmatched
 from recon.checks.select import select as select_bounds
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import checkpoint, delta_log
+from recon.lazy import np
 from recon.ledger import Ledger, open_ledger, quarantined
 from recon.ledger.failures import FailingRows, append_failures, open_failures
 from recon.ledger.ledger import utc_now
@@ -584,8 +585,6 @@ class _Gathered:
 
 def _positions(slices: Iterable[LedgerSlice]) -> dict[tuple[str, int], int]:
     """How far the slowest sink has come, per topic partition."""
-    import numpy as np
-
     ends: dict[tuple[str, int], int] = {}
     for of_sink in slices:
         ranges = of_sink.ranges

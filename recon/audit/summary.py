@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from recon.lazy import np
 from recon.model import (
     RUNNING,
     Answer,
@@ -24,7 +25,6 @@ from recon.model import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 # Without one of each, "complete" would be a guess: seals hold, ranges join, commits exist, rows add up. Where the sink
@@ -166,8 +166,6 @@ def evaluated(status: str, evidence: Mapping[str, Any]) -> bool:
 
 def touched_ranges(ledger: LedgerSlice, findings: Sequence[Finding], level: Level) -> npt.NDArray[np.bool_]:
     """Which of the slice's ranges findings of a level speak of: by their offsets, else by their micro-batch."""
-    import numpy as np
-
     ranges, heads = ledger.ranges, ledger.heads
     mask = np.zeros(len(ranges), dtype=bool)
     for finding in findings:
@@ -201,8 +199,6 @@ def doubted_batches(ledger: LedgerSlice, findings: Sequence[Finding]) -> set[tup
 
 
 def _touched_batches(ledger: LedgerSlice, findings: Sequence[Finding], level: Level) -> set[tuple[int, int]]:
-    import numpy as np
-
     found = {
         (f.epoch, f.batch_id) for f in findings if f.level is level and f.epoch is not None and f.batch_id is not None
     }
@@ -212,15 +208,11 @@ def _touched_batches(ledger: LedgerSlice, findings: Sequence[Finding], level: Le
 
 
 def _of_topic(ledger: LedgerSlice, topic: str) -> npt.NDArray[np.bool_]:
-    import numpy as np
-
     codes = [code for code, (_, name, _) in enumerate(ledger.ranges.topics) if name == topic]
     return np.isin(ledger.ranges.topic, codes)
 
 
 def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
-    import numpy as np
-
     judged = range(ledger.anchors, len(ledger.heads))
     low = np.searchsorted(ledger.ranges.entry, np.arange(len(ledger.heads) + 1))
     sums = np.concatenate(([0], np.cumsum(ledger.ranges.end - ledger.ranges.start)))
@@ -247,8 +239,6 @@ def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
 def _partitions(
     ledger: LedgerSlice, kafka: KafkaWitness | Unavailable, findings: Sequence[Finding], now: datetime
 ) -> Iterable[PartitionFacts]:
-    import numpy as np
-
     ranges = ledger.ranges
     first = int(np.searchsorted(ranges.entry, ledger.anchors))  # of the judged ones: entries ascend
     # One code per (topic name, partition): topic ids and epochs fold into one row of the picture.

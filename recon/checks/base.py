@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from recon.model import Verdict, Witnesses
 from recon.model.offsets import Spans
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -187,8 +188,6 @@ class Measure:
 
     def over(self, where: Column | None) -> Column:
         """The aggregate over the rows that meet `where`, over all rows when it is None."""
-        from pyspark.sql import functions as F
-
         return self.aggregate(self.of if where is None else F.when(where, self.of))
 
 
@@ -212,29 +211,21 @@ def _greater(a: Any, b: Any) -> Any:
 
 def count_if(condition: Column) -> Measure:
     """The number of rows that meet `condition`; NULL is not met."""
-    from pyspark.sql import functions as F
-
     return Measure(condition, F.count_if, _ADD)
 
 
 def total(of: Column) -> Measure:
     """The sum of the values that are not NULL; None when all are."""
-    from pyspark.sql import functions as F
-
     return Measure(of, F.sum, _ADD)
 
 
 def least(of: Column) -> Measure:
     """The smallest value that is not NULL; None when all are."""
-    from pyspark.sql import functions as F
-
     return Measure(of, F.min, _known(_lesser))
 
 
 def greatest(of: Column) -> Measure:
     """The greatest value that is not NULL; None when all are."""
-    from pyspark.sql import functions as F
-
     return Measure(of, F.max, _known(_greater))
 
 

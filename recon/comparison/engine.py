@@ -22,6 +22,7 @@ from recon.comparison.tolerance import Tolerance
 from recon.comparison.values import allowed, distance, hashable, shown, tolerated
 from recon.errors import ConfigError, EvidenceError
 from recon.spark.errors import spark_error
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -148,8 +149,6 @@ def _tolerances(given: Mapping[str, Any], alignment: Alignment, names: tuple[str
 
 def _side(table: DataFrame, alignment: Alignment, where: str | None, name: str, renamed: bool = False) -> DataFrame:
     """The key as k0, k1, … and the compared columns as v0, v1, …, in their common types."""
-    from pyspark.sql import functions as F
-
     if renamed:
         table = table.select(*(F.col(_quoted(theirs)).alias(ours) for ours, theirs in alignment.names))
     if where is not None:
@@ -197,8 +196,6 @@ class _Swept:
 
 def _sweep(sides: tuple[DataFrame, DataFrame], alignment: Alignment) -> _Swept:
     """The rows of both sides, and the buckets in which they differ. One Spark query, one row to the driver."""
-    from pyspark.sql import functions as F
-
     sums = [f"s{i}" for i in range(4)]
     differs = reduce(
         lambda a, b: a | b, (F.col(name) != F.lit(0) for name in sums), F.col("left_rows") != F.col("right_rows")
@@ -223,8 +220,6 @@ def _hashed(rows: DataFrame, alignment: Alignment, sign: int) -> DataFrame:
 
     A sum of 64-bit hashes would overflow, which is an error in ANSI mode; halves do not in two billion rows.
     """
-    from pyspark.sql import functions as F
-
     inputs = hashable(
         [(F.col(f"k{i}"), p.type) for i, p in enumerate(alignment.key)]
         + [(F.col(f"v{i}"), p.type) for i, p in enumerate(alignment.columns)]
@@ -250,8 +245,6 @@ def _hashed(rows: DataFrame, alignment: Alignment, sign: int) -> DataFrame:
 
 
 def _bucket(alignment: Alignment) -> Column:
-    from pyspark.sql import functions as F
-
     key = hashable([(F.col(f"k{i}"), p.type) for i, p in enumerate(alignment.key)])
     return F.xxhash64(*key).bitwiseAND(F.lit(BUCKETS - 1)).cast("int")
 
@@ -283,8 +276,6 @@ def _judge(
     samples: int,
 ) -> _Found:
     """Counts and examples in one Spark query: both branches stand on the same shuffle, which Spark runs once."""
-    from pyspark.sql import functions as F
-
     pairs = _paired((_within(sides[0], alignment, buckets), _within(sides[1], alignment, buckets)), alignment, bounds)
     judged = _judged(pairs, alignment, bounds)
     told = _totals(judged, alignment).select(F.lit("totals").alias("what"), F.to_json("totals").alias("body"))
@@ -316,8 +307,6 @@ def _judge(
 
 def _within(rows: DataFrame, alignment: Alignment, buckets: Sequence[int]) -> DataFrame:
     """The rows of these buckets. One bit per bucket says whether it is among them: a list would fill the plan."""
-    from pyspark.sql import functions as F
-
     words = [0] * (BUCKETS // _WORD)
     for bucket in buckets:
         words[bucket // _WORD] |= 1 << bucket % _WORD
@@ -335,7 +324,6 @@ def _paired(sides: tuple[DataFrame, DataFrame], alignment: Alignment, bounds: Ma
     has no row left), and `left_rows` and `right_rows`, how many rows of the key each side has in all.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     keys, values = _keys(alignment), _values(alignment)
     both = (
@@ -372,8 +360,6 @@ def _paired(sides: tuple[DataFrame, DataFrame], alignment: Alignment, bounds: Ma
 
 def _judged(pairs: DataFrame, alignment: Alignment, bounds: Mapping[str, Tolerance]) -> DataFrame:
     """With `kind`, and for changed rows each column's `c<i>` (whether it differs) and `d<i>` (by how much)."""
-    from pyspark.sql import functions as F
-
     both = F.col("left").isNotNull() & F.col("right").isNotNull()
     differs: dict[str, Column] = {}
     distances: dict[str, Column] = {}
@@ -396,8 +382,6 @@ def _judged(pairs: DataFrame, alignment: Alignment, bounds: Mapping[str, Toleran
 
 def _totals(judged: DataFrame, alignment: Alignment) -> DataFrame:
     """One row, one struct: the counts. Keys are counted by grouping once more in the same partitions."""
-    from pyspark.sql import functions as F
-
     columns = range(len(alignment.columns))
     kinds = (*_KINDS, "tolerated")
     of_key = [
@@ -423,7 +407,6 @@ def _totals(judged: DataFrame, alignment: Alignment) -> DataFrame:
 def _examples(judged: DataFrame, alignment: Alignment, samples: int) -> DataFrame:
     """The first rows, by key, of each kind and of each column that differs."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     keys = _keys(alignment)
     columns = [F.when(F.col(f"c{i}"), F.lit(f"v{i}")) for i in range(len(alignment.columns))]

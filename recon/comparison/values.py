@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from recon.spark.lazy import F
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
@@ -27,8 +29,6 @@ def hashable(columns: Sequence[tuple[Column, DataType]]) -> list[Column]:
 
 
 def _nulls(columns: Sequence[Column]) -> Column:
-    from pyspark.sql import functions as F
-
     bits = F.lit(0).cast("bigint")
     for i, column in enumerate(columns):
         bits = bits.bitwiseOR(F.when(column.isNull(), F.lit(1 << i).cast("bigint")).otherwise(F.lit(0).cast("bigint")))
@@ -36,7 +36,6 @@ def _nulls(columns: Sequence[Column]) -> Column:
 
 
 def _content(column: Column, type_: DataType) -> list[Column]:
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     if isinstance(type_, T.StructType):
@@ -66,7 +65,6 @@ def allowed(pair: Pair, tolerance: Tolerance) -> str | None:
 
 def distance(left: Column, right: Column, pair: Pair) -> Column | None:
     """The absolute difference, of times in seconds; None for a type without one, NULL where it cannot be told."""
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     if isinstance(pair.type, T.IntegralType):  # decimals: the difference of two longs may be none
@@ -91,7 +89,6 @@ def tolerated(left: Column, right: Column, apart: Column | None, pair: Pair, tol
 
     Infinity is within no tolerance of anything else.
     """
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     assert apart is not None  # `allowed` has seen to it
@@ -112,7 +109,6 @@ def tolerated(left: Column, right: Column, apart: Column | None, pair: Pair, tol
 
 def shown(column: Column, type_: DataType) -> Column:
     """The value as JSON can hold it without losing digits: decimals, times and the like become text."""
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     if isinstance(type_, T.BinaryType):

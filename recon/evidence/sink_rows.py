@@ -14,6 +14,7 @@ from recon.errors import EvidenceError
 from recon.model import RowGroup, RowsWitness
 from recon.model.offsets import Spans
 from recon.spark.errors import spark_error
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,8 +93,6 @@ def _restrict(
     """Rows of the micro-batches asked for, and rows of none."""
     from functools import reduce
 
-    from pyspark.sql import functions as F
-
     if BATCH not in columns or (batches is None and first_batch is None and last_batch is None):
         return rows
     batch = F.col(BATCH)
@@ -114,8 +113,6 @@ def _words(rows: DataFrame) -> DataFrame:
     A word is 64 neighbouring offsets as bits, a block 64 neighbouring words. Rows that lack a stamped value have
     no block.
     """
-    from pyspark.sql import functions as F
-
     group = ["batch", "topic", "partition"]
     topic, partition, offset = SOURCE
     placed = f"{BATCH} IS NOT NULL AND {topic} IS NOT NULL AND {partition} IS NOT NULL"
@@ -181,8 +178,6 @@ def _decode(found: pa.Table, name: str, version: int | None) -> RowsWitness:
 
 def _count(rows: DataFrame, columns: Collection[str], name: str, version: int | None) -> RowsWitness:
     """What a table without source columns can tell."""
-    from pyspark.sql import functions as F
-
     unstamped = F.count_if(F.col(BATCH).isNull()) if BATCH in columns else F.count(F.lit(1))
     counted = rows.agg(F.count(F.lit(1)).alias("rows"), unstamped.alias("unstamped")).collect()[0]
     return RowsWitness(

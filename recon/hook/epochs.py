@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from recon.errors import NewEpochError, SinkError
+from recon.lazy import np
 from recon.ledger import Ledger, coverage
 from recon.model import LedgerEntry, RangeTable, offsets_text
 from recon.model.offsets import OffsetSpan, Spans
@@ -36,7 +37,7 @@ class Batch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Life:
+class BatchPlacement:
     """Where a micro-batch stands in the ledger: its epoch, and the entry it replays, if it does."""
 
     epoch: int
@@ -67,7 +68,7 @@ class Epochs:
         self.front = further(self.front, entry)
         self._recent.append(entry)
 
-    def settle(self, batch: Batch) -> Life:
+    def settle(self, batch: Batch) -> BatchPlacement:
         """Where a micro-batch stands.
 
         Raises:
@@ -76,15 +77,15 @@ class Epochs:
         """
         front = self.front
         if front is None:
-            return Life(epoch=0)
+            return BatchPlacement(epoch=0)
         if front.query_id == batch.query_id:
             if batch.batch_id > front.batch_id:
-                return Life(epoch=front.epoch)
+                return BatchPlacement(epoch=front.epoch)
             known = self._known(front.epoch, batch)
             if known is not None:
-                return Life(epoch=front.epoch, replays=known)
+                return BatchPlacement(epoch=front.epoch, replays=known)
         self._require_continuity(front, batch)
-        return Life(epoch=front.epoch + 1)
+        return BatchPlacement(epoch=front.epoch + 1)
 
     def _covered(self) -> dict[coverage.Key, Spans]:
         """What the ledger covers, read once: only a new epoch needs to know it all."""
@@ -172,8 +173,6 @@ def _starting_as(entry: LedgerEntry, batch: Batch) -> list[OffsetSpan]:
 
 
 def _without_entries(table: RangeTable, left_out: Sequence[bool]) -> RangeTable:
-    import numpy as np
-
     kept = ~np.array(left_out, dtype=bool)[table.entry]
     return RangeTable(
         entry=table.entry[kept],

@@ -22,6 +22,7 @@ from recon.hook.writer import SOURCE_COLUMNS, Done, ForeachBatch, Transform, cal
 from recon.model import ReconStamp
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Routes, Sink
+from recon.spark.lazy import F
 from recon.spark.observation import observed
 
 if TYPE_CHECKING:
@@ -165,8 +166,6 @@ class Split:
 
     def part(self, sink: str) -> DataFrame:
         """The rows of one route."""
-        from pyspark.sql import functions as F
-
         return self._split().filter(F.col(ROUTE) == sink).drop(ROUTE)
 
     def share(self, sink: str) -> Share:
@@ -183,7 +182,6 @@ class Split:
     def _split(self) -> DataFrame:
         if self._rows is None:
             from pyspark.sql import Observation
-            from pyspark.sql import functions as F
 
             require_free(self._frame, self._pipeline.name)
             frame, reading = self._frame, None
@@ -201,8 +199,6 @@ class Split:
 
     def _routed(self, rows: DataFrame) -> DataFrame:
         """The rows with their route; NULL where they have none."""
-        from pyspark.sql import functions as F
-
         if ROUTE in rows.columns:
             raise SinkError(f"{self._said} has a column {ROUTE}, which recon writes itself; rename it in the transform")
         value = self._value()
@@ -219,14 +215,10 @@ class Split:
             ) from error
 
     def _value(self) -> Column:
-        from pyspark.sql import functions as F
-
         return F.expr(self._routes.by).cast("string")
 
     def _count(self, rows: DataFrame, reading: Any) -> None:
         """The shares of all routes; refuses rows without one."""
-        from pyspark.sql import functions as F
-
         found = {row[ROUTE]: int(row["count"]) for row in rows.groupBy(ROUTE).count().collect()}
         if None in found:
             raise SinkError(self._unrouted(rows, found[None]))
@@ -254,8 +246,6 @@ class Split:
 
     def _unrouted(self, rows: DataFrame, count: int) -> str:
         """The sentence about rows without a route."""
-        from pyspark.sql import functions as F
-
         missing = rows.filter(F.col(ROUTE).isNull()).withColumn("value", self._value())
         of_value = missing.groupBy("value")
         placed = set(SOURCE_COLUMNS) <= set(rows.columns)

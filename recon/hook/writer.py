@@ -31,6 +31,7 @@ from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import FAILING, ROWS, Asked, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
 from recon.sinks import BatchSink, Landed, open_sink
+from recon.spark.lazy import F
 from recon.spark.observation import observed, rows_of
 from recon.storage import Storage
 
@@ -394,7 +395,6 @@ class ForeachBatch:
     ) -> tuple[DataFrame, Observation | None]:
         """The rows to write, stamped; and a counter of the rows read, where they may differ from those written."""
         from pyspark.sql import Observation
-        from pyspark.sql import functions as F
 
         require_free(frame, self.pipeline.name)
         trimming = tuple(ranges) != tuple(batch.ranges)
@@ -412,8 +412,6 @@ class ForeachBatch:
 
     def _stamped(self, out: DataFrame, batch: Batch) -> DataFrame:
         """The rows with `_batch_id`, and with the source's coordinates where the sink wants them."""
-        from pyspark.sql import functions as F
-
         missing = [c for c in SOURCE_COLUMNS if c not in out.columns]
         if self.sink.stamp_source_offsets and missing:
             raise SinkError(
@@ -428,8 +426,6 @@ class ForeachBatch:
 
     def _trimmed(self, frame: DataFrame, ranges: Sequence[OffsetSpan]) -> DataFrame:
         """Only the rows whose offsets lie in `ranges`."""
-        from pyspark.sql import functions as F
-
         if "_source_offset" not in frame.columns:
             raise SinkError(
                 f"pipeline {self.pipeline.name}: trim_replayed_offsets needs the Kafka columns topic, partition and "
@@ -544,8 +540,6 @@ def require_free(frame: DataFrame, pipeline: str) -> None:
 
 def with_source(frame: DataFrame) -> DataFrame:
     """The rows with the source's coordinates, where Kafka's own columns are there to take them from."""
-    from pyspark.sql import functions as F
-
     have = set(frame.columns)
     if not have.issuperset(SOURCE_COLUMNS.values()):
         return frame

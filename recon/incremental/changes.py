@@ -22,7 +22,7 @@ _HARMLESS = ("OPTIMIZE", "VACUUM START", "VACUUM END")
 Batches = Mapping[str, Mapping[int, Spans]]
 
 
-class Distrust(EvidenceError):
+class StaleState(EvidenceError):
     """A kept state does not hold for the table as it is now; the message says why."""
 
 
@@ -87,10 +87,10 @@ def position_at(version: int, log: DeltaWitness, landed: Iterable[tuple[str, int
         landed: (writer, epoch, batch id) of every ledger entry whose rows are in that version.
 
     Raises:
-        Distrust: the log does not hold the version.
+        StaleState: the log does not hold the version.
     """
     if version not in log.commits:
-        raise Distrust(f"the log does not hold version {version}")
+        raise StaleState(f"the log does not hold version {version}")
     ids: dict[str, dict[int, set[int]]] = {}
     for writer, epoch, batch_id in landed:
         ids.setdefault(writer, {}).setdefault(epoch, set()).add(batch_id)
@@ -106,7 +106,7 @@ def since(position: Position, log: DeltaWitness) -> News:
         log: the table's log from that version on.
 
     Raises:
-        Distrust: something else changed the table, or the log does not tell.
+        StaleState: something else changed the table, or the log does not tell.
     """
     _require_same(position, log)
     assert log.last is not None
@@ -116,7 +116,7 @@ def since(position: Position, log: DeltaWitness) -> News:
     for version in range(position.version + 1, log.last + 1):
         commit = log.commits.get(version)
         if commit is None:
-            raise Distrust(f"the log lacks version {version}")
+            raise StaleState(f"the log lacks version {version}")
         stamp = _appended(commit)
         if stamp is None:
             continue
@@ -124,7 +124,7 @@ def since(position: Position, log: DeltaWitness) -> News:
         epochs = covered.setdefault(writer, {})
         known = epochs.get(stamp.epoch, Spans())
         if stamp.batch_id in known:
-            raise Distrust(f"version {version} wrote micro-batch {stamp.batch_id} (epoch {stamp.epoch}) again")
+            raise StaleState(f"version {version} wrote micro-batch {stamp.batch_id} (epoch {stamp.epoch}) again")
         epochs[stamp.epoch] = known.union(Spans.of_offsets([stamp.batch_id]))
         batches += 1
         if commit.data_change:
@@ -144,36 +144,36 @@ def require_partitions(file: str, partitions: Iterable[str], types: Mapping[str,
         types: Spark's name of each column's type.
 
     Raises:
-        Distrust: a column has no folder, or its values are written otherwise in folders than in the log.
+        StaleState: a column has no folder, or its values are written otherwise in folders than in the log.
     """
     for column in partitions:
         kind = types.get(column, "")
         if kind.startswith("timestamp") or kind == "binary":
-            raise Distrust(f"partition column {column} is a {kind}, which folders do not tell exactly")
+            raise StaleState(f"partition column {column} is a {kind}, which folders do not tell exactly")
         if f"/{column}=" not in file:
-            raise Distrust(f"{file} lies in no folder of partition column {column}")
+            raise StaleState(f"{file} lies in no folder of partition column {column}")
 
 
 def _require_same(position: Position, log: DeltaWitness) -> None:
     if not log.exists or log.last is None:
-        raise Distrust("the table has no log")
+        raise StaleState("the table has no log")
     if log.last < position.version:
-        raise Distrust(
+        raise StaleState(
             f"the table is at version {log.last}, before the version {position.version} that was measured: it was "
             "replaced"
         )
     commit = log.commits.get(position.version)
     if commit is None:
-        raise Distrust(f"the log no longer holds version {position.version}, the last that was measured")
+        raise StaleState(f"the log no longer holds version {position.version}, the last that was measured")
     if identity(commit) != position.commit:
-        raise Distrust(f"version {position.version} is not the commit that was measured: the table was replaced")
+        raise StaleState(f"version {position.version} is not the commit that was measured: the table was replaced")
 
 
 def _appended(commit: DeltaCommit) -> ReconStamp | None:
     """The stamp of a micro-batch's append; None for a commit that leaves the rows as they are.
 
     Raises:
-        Distrust: it is neither.
+        StaleState: it is neither.
     """
     if commit.stamp is not None and not commit.files_removed:
         return commit.stamp
@@ -181,8 +181,8 @@ def _appended(commit: DeltaCommit) -> ReconStamp | None:
         return None
     operation = commit.operation or "commit of unknown kind"
     if commit.data_change and not commit.files_removed:
-        raise Distrust(f"version {commit.version} is a {operation} that recon did not make")
-    raise Distrust(f"version {commit.version} is a {operation}")
+        raise StaleState(f"version {commit.version} is a {operation} that recon did not make")
+    raise StaleState(f"version {commit.version} is a {operation}")
 
 
-__all__ = ["Batches", "Distrust", "News", "Position", "identity", "position_at", "require_partitions", "since"]
+__all__ = ["Batches", "News", "Position", "StaleState", "identity", "position_at", "require_partitions", "since"]

@@ -14,12 +14,14 @@ from recon.checks.base import KeyCheck, Measure, RowCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.groupings import count_keys
 from recon.errors import LedgerError
-from recon.incremental.changes import Distrust, News, Position
+from recon.incremental.changes import News, Position, StaleState
 from recon.incremental.merge import Merge, folded, grown
 from recon.incremental.values import packed, unpacked
+from recon.lazy import np
 from recon.ledger.key_index import KeyIndex, Parts
 from recon.model import Verdict
 from recon.project import CheckConfig
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -193,7 +195,7 @@ class Growing:
     def _require_all(self, read: int | None) -> None:
         if read is None or read != self._news.rows:
             found = "an unknown number of" if read is None else read
-            raise Distrust(f"{found} rows of new micro-batches were read, and the log tells of {self._news.rows}")
+            raise StaleState(f"{found} rows of new micro-batches were read, and the log tells of {self._news.rows}")
 
     def _of(self, bound: Bound) -> tuple[Plan, CheckState, News]:
         plan = self._plans[bound.unique_id]
@@ -203,7 +205,6 @@ class Growing:
     def _counted(self, bound: Bound, check: KeyCheck, rows: DataFrame, suspects: Any) -> DataFrame:
         """The suspected keys that have new rows: k0, k1, …, n rows in all, of which `fresh` new."""
         import pyarrow as pa
-        from pyspark.sql import functions as F
 
         from recon.ledger import arrow
 
@@ -227,8 +228,6 @@ class Growing:
 
 def _touched(counted: DataFrame) -> list[tuple[int, int, int]]:
     """How many keys have so many rows known and so many new ones."""
-    from pyspark.sql import functions as F
-
     kinds = counted.groupBy("n", "fresh").agg(F.count(F.lit(1)).alias("keys")).collect()
     if any(row["fresh"] > row["n"] for row in kinds):
         raise LedgerError("rows of new micro-batches are not in the table: it was changed while it was read")
@@ -241,7 +240,6 @@ def _hashes(check: KeyCheck, rows: DataFrame, where: str | None) -> tuple[Any, i
     Only the last counts rows that do not meet `where`.
     """
     import pyarrow.compute as pc
-    from pyspark.sql import functions as F
 
     from recon.ledger import arrow
 
@@ -259,15 +257,12 @@ def _hashes(check: KeyCheck, rows: DataFrame, where: str | None) -> tuple[Any, i
 
 def _distinct(hashes: Any) -> tuple[Any, Any]:
     """The distinct hashes, sorted, and which of them occur more than once."""
-    import numpy as np
-
     distinct, counts = np.unique(hashes, return_counts=True)
     return distinct, counts > 1
 
 
 def _hash(check: KeyCheck, rows: DataFrame) -> Column:
     """64 bits that equal keys share; in GROUP BY -0.0 equals 0.0, which adding 0.0 makes of it."""
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     key = [F.col(name) for name in check.key()]
@@ -281,8 +276,6 @@ def _hash(check: KeyCheck, rows: DataFrame) -> Column:
 
 
 def _holds_null(check: KeyCheck) -> Column:
-    from pyspark.sql import functions as F
-
     return reduce(lambda a, b: a | b, (F.col(name).isNull() for name in check.key()))
 
 

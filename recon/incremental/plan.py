@@ -15,6 +15,7 @@ from recon.checks.bound import Bound
 from recon.checks.engine.scan import fitted
 from recon.incremental.memory import Plan
 from recon.incremental.merge import Merge
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -135,8 +136,6 @@ def _require_binary(check: DataCheck, table: DataFrame) -> None:
 
 def _require_hashable(check: KeyCheck, table: DataFrame) -> None:
     """Equal keys must share a hash; -0.0 and 0.0 inside of a struct or array do not."""
-    from pyspark.sql import functions as F
-
     for field in table.select(*(F.col(name) for name in check.key())).schema:
         kind = field.dataType.simpleString()
         if "<" in kind and ("double" in kind or "float" in kind):

@@ -17,7 +17,7 @@ from recon.checks.engine.executor import reason_of
 from recon.checks.engine.scan import TableMeasurement
 from recon.errors import LedgerError, ReconError
 from recon.evidence import delta_log
-from recon.incremental.changes import Distrust, News, Position, position_at, require_partitions, since
+from recon.incremental.changes import News, Position, StaleState, position_at, require_partitions, since
 from recon.incremental.memory import Beginning, CheckState, Growing, Plan
 from recon.incremental.plan import WholeTable, plan_for
 from recon.ledger import arrow, open_ledger
@@ -221,7 +221,7 @@ class _Run:
             return plan
         try:
             news = since(known.position, self._log)
-        except Distrust as error:
+        except StaleState as error:
             self._because[name] = str(error)
             return plan
         if news.rows is None:
@@ -252,9 +252,9 @@ class _Run:
 
     def _position(self) -> Position:
         if self._log is None or self._log.last is None:
-            raise Distrust(self._trouble or "the table's log cannot be read")
+            raise StaleState(self._trouble or "the table's log cannot be read")
         if delta_log.properties(self._storage).get("delta.columnMapping.mode", "none") != "none":
-            raise Distrust("the table's files name its columns otherwise (delta.columnMapping.mode)")
+            raise StaleState("the table's files name its columns otherwise (delta.columnMapping.mode)")
         return position_at(self._log.last, self._log, self._landed(self._log.last))
 
     def _landed(self, version: int) -> Iterator[tuple[str, int, int]]:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from recon.lazy import np
+
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
@@ -20,8 +21,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """A column of integers or instants (as microseconds) without nulls, as NumPy; one chunk is not copied."""
-    import numpy as np
-
     chunks = getattr(column, "chunks", [column])
     width = column.type.bit_width
     views = [np.frombuffer(c.buffers()[1], f"i{width // 8}", len(c), c.offset * width // 8) for c in chunks if len(c)]
@@ -32,7 +31,6 @@ def numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 def array(values: npt.NDArray[np.integer[Any]]) -> pa.Array:
     """Integers as an Arrow array; nothing is copied."""
-    import numpy as np
     import pyarrow as pa
 
     whole = np.ascontiguousarray(values)
@@ -41,7 +39,6 @@ def array(values: npt.NDArray[np.integer[Any]]) -> pa.Array:
 
 def text(value: str) -> pa.Scalar:
     """A text as an Arrow scalar."""
-    import numpy as np
     import pyarrow as pa
 
     content = value.encode()
@@ -51,7 +48,6 @@ def text(value: str) -> pa.Scalar:
 
 def instant(value: datetime) -> pa.Scalar:
     """An instant as an Arrow scalar of microseconds in UTC."""
-    import numpy as np
     import pyarrow as pa
 
     return array(np.array([_micros(value)])).cast(pa.timestamp("us", tz="UTC"))[0]
@@ -59,7 +55,6 @@ def instant(value: datetime) -> pa.Scalar:
 
 def days(day: date, count: int) -> pa.Array:
     """One day, many times."""
-    import numpy as np
     import pyarrow as pa
 
     return array(np.full(count, (day - _EPOCH.date()).days, np.int32)).cast(pa.date32())
@@ -101,7 +96,6 @@ def table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
 
 
 def _column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    import numpy as np
     import pyarrow as pa
 
     there = pa.py_buffer(np.packbits(np.array([cell is not None for cell in cells], bool), bitorder="little"))

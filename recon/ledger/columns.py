@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from recon.lazy import np
 from recon.ledger import arrow
 from recon.ledger.chain import seal
 from recon.model import EntryHead, LedgerEntry, LedgerSlice, RangeTable, sort_key
 from recon.model.offsets import OffsetSpan
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
@@ -103,7 +103,6 @@ def entries(table: pa.Table) -> list[LedgerEntry]:
 
 def ranges(table: pa.Table) -> RangeTable:
     """All offset ranges of the table in NumPy columns."""
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -139,7 +138,6 @@ def ranges(table: pa.Table) -> RangeTable:
 
 def _coded(values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[Any]]:
     """Texts as numbers (one, if all are the same), and what each number stands for; the last one is None."""
-    import numpy as np
     import pyarrow as pa
 
     coded = values.unify_dictionaries() if pa.types.is_dictionary(values.type) else values.dictionary_encode()
@@ -164,8 +162,6 @@ def texts(table: RangeTable, count: int) -> list[str]:
 
     `count` is the number of entries; one without ranges gets `[]`.
     """
-    import numpy as np
-
     parts: list[list[str]] = [[] for _ in range(count)]
     if len(table):
         changes = (np.diff(table.entry) != 0) | (np.diff(table.topic) != 0)
@@ -188,8 +184,6 @@ def _joined_columns(table: RangeTable, bounds: npt.NDArray[np.int64]) -> tuple[l
     A micro-batch mostly has the partitions of the one before it and starts where that one ended: such text is made
     once.
     """
-    import numpy as np
-
     widths = np.diff(bounds)
     if (widths != widths[0]).any():
         partitions, begins, ends = (_joined(values, bounds) for values in (table.partition, table.start, table.end))
@@ -204,13 +198,10 @@ def _joined_columns(table: RangeTable, bounds: npt.NDArray[np.int64]) -> tuple[l
 
 
 def _joined_rows(rows: npt.NDArray[np.int64]) -> list[str]:
-    import numpy as np
-
     return _joined(rows.ravel(), np.arange(len(rows) + 1) * rows.shape[1])
 
 
 def _joined(values: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> list[str]:
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from recon.lazy import np
 from recon.model import RangeTable
 from recon.model.offsets import OffsetSpan, Spans
 
@@ -20,8 +21,6 @@ def key_of(span: OffsetSpan) -> Key:
 
 def of(table: RangeTable) -> dict[Key, Spans]:
     """What the entries cover; joined in columns, since a day has 1.7 million ranges."""
-    import numpy as np
-
     full = np.flatnonzero(table.end > table.start)
     if not len(full):
         return {}

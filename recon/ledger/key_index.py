@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from recon.errors import LedgerError
+from recon.lazy import np
 from recon.ledger import arrow
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame
@@ -46,15 +47,11 @@ class KeyIndex:
             hashes: one column `h` of 64-bit hashes; equal ones are no harm.
             rows: about how many; more than the driver should hold are sorted and written by Spark.
         """
-        import numpy as np
-
         if rows > _IN_DRIVER:
             return self._begin_in_spark(hashes)
         return self._write(np.sort(arrow.numbers(hashes.toArrow()["h"])), mode="overwrite")
 
     def _begin_in_spark(self, hashes: DataFrame) -> Parts:
-        from pyspark.sql import functions as F
-
         part = uuid4().hex
         # Ranges of hashes are sorted apart, so that a file is no larger than a task can sort.
         ranges = hashes.repartition(F.shiftright("h", 56)).sortWithinPartitions("h")
@@ -75,8 +72,6 @@ class KeyIndex:
         Raises:
             LedgerError: the index does not hold these parts as they were written.
         """
-        import numpy as np
-
         there = np.zeros(len(hashes), bool)
         if not parts:
             return there
@@ -101,8 +96,6 @@ class KeyIndex:
 
     def add(self, parts: Parts, hashes: Hashes) -> Parts:
         """Adds sorted hashes as a further part; returns all parts. The smallest are merged when there are many."""
-        import numpy as np
-
         if not len(hashes):
             return parts
         joined = _to_merge(parts, len(hashes))
@@ -200,8 +193,6 @@ def _to_merge(parts: Parts, fresh: int) -> dict[str, int]:
 
 def _mark(there: npt.NDArray[np.bool_], wanted: Hashes, known: Hashes) -> None:
     """Sets `there` where a wanted hash is among the known ones; both are sorted."""
-    import numpy as np
-
     if np.any(known[1:] < known[:-1]):  # somebody else's file
         known = np.sort(known)
     low, high = np.searchsorted(wanted, known[0]), np.searchsorted(wanted, known[-1], "right")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import LedgerError
+from recon.lazy import np
 from recon.ledger import arrow, columns, coverage
 from recon.ledger.chain import GENESIS, link
 from recon.ledger.results import RESULTS_TIME, results_schema
@@ -301,7 +302,6 @@ def _furthest(table: pa.Table) -> dict[int, int]:
 
 def _in_order(table: pa.Table) -> pa.Table:
     """Rows in the order of the chain."""
-    import numpy as np
     import pyarrow.compute as pc
 
     keys = table.select(["committed_at", "attempt"])

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Literal
 
+from recon.lazy import np
 from recon.model.offsets import OffsetSpan
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 EntryStatus = Literal["committed", "already_committed", "rebuilt", "released"]

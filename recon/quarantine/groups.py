@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from recon.evidence import sink_rows
 from recon.quarantine.table import EPOCH, RELEASE
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,6 @@ def read(spark: SparkSession, target: str, *, first_batch: int | None = None) ->
         EvidenceError: the table cannot be read.
     """
     from pyspark.errors import PySparkException
-    from pyspark.sql import functions as F
 
     from recon.errors import EvidenceError
 

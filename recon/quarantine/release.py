@@ -32,6 +32,7 @@ from recon.quarantine.rows import Asked, RowChecks
 from recon.quarantine.table import ID, OWN, REASONS, RELEASE, QuarantineTable, open_quarantine
 from recon.sinks import BatchSink, Landed, app_id, find_sink, open_sink
 from recon.spark.errors import spark_error
+from recon.spark.lazy import F
 from recon.spark.session import session
 from recon.storage import Storage
 
@@ -105,7 +106,7 @@ def release(
             "stream's own source"
         )
     found = spark or session(project)
-    return _Desk(project, pipe, out, found, open_ledger(project, found)).release(repair, where, force)
+    return _ReleaseRun(project, pipe, out, found, open_ledger(project, found)).release(repair, where, force)
 
 
 _SAID = ("token", "expressions", "function", "force")  # what a claim's commit says of it
@@ -124,7 +125,7 @@ class _Claim:
 
 
 @dataclass
-class _Desk:
+class _ReleaseRun:
     """Releases of one sink."""
 
     project: Project
@@ -155,8 +156,6 @@ class _Desk:
     # -- which rows ----------------------------------------------------------------------------------
 
     def _waiting(self, where: str | None) -> DataFrame:
-        from pyspark.sql import functions as F
-
         rows = self.table.rows(self.spark)
         waiting = rows.filter(F.col(RELEASE).isNull())
         if where is None:
@@ -172,8 +171,6 @@ class _Desk:
 
     def _repaired(self, rows: DataFrame, repair: Repair | None) -> DataFrame:
         """The rows after the repair, with `_recon_id`."""
-        from pyspark.sql import functions as F
-
         offered = rows.drop(*(name for name in OWN if name not in (ID, REASONS)))
         if repair is None:
             return offered
@@ -220,16 +217,12 @@ class _Desk:
 
     def _judged(self, rows: DataFrame, force: bool) -> DataFrame:
         """Each row's id and whether it is `refused`. A row that a repair made several of goes whole or not at all."""
-        from pyspark.sql import functions as F
-
         condition = None if force else self._refused(rows)
         refused = F.lit(False) if condition is None else condition
         return rows.groupBy(ID).agg(F.bool_or(refused).alias("refused"))
 
     def _counted(self, judged: DataFrame) -> tuple[int, int]:
         """How many may go, and how many may not."""
-        from pyspark.sql import functions as F
-
         try:
             counted = judged.agg(F.count_if(~F.col("refused")), F.count_if("refused")).collect()[0]
         except Exception as error:
@@ -267,7 +260,6 @@ class _Desk:
     def _claim(self, passing: DataFrame, repair: Repair | None, force: bool) -> _Claim:
         """Writes the next free number to the rows; of two releases at once, each gets a number of its own."""
         from delta.tables import DeltaTable
-        from pyspark.sql import functions as F
 
         number = self._next()
         claim = _Claim(
@@ -331,8 +323,6 @@ class _Desk:
         )
 
     def _write(self, claim: _Claim, repair: Repair | None, started: datetime) -> LedgerEntry:
-        from pyspark.sql import functions as F
-
         claimed = self.table.rows(self.spark).filter(F.col(RELEASE) == claim.number)
         rows = self._repaired(claimed, repair)
         stamp = self._stamp(claim)
@@ -368,7 +358,6 @@ class _Desk:
         An empty commit takes the release's txn first: from then on Delta skips a write of it that still runs somewhere.
         """
         from delta.tables import DeltaTable
-        from pyspark.sql import functions as F
 
         if delta_log.latest_version(self._storage) is not None:
             target = self.project.location(self.sink)
@@ -454,8 +443,6 @@ class _Desk:
 
     def _finish(self, claim: _Claim, repair: Repair | None) -> int:
         """Writes a claimed release that was interrupted, unless its rows are in the sink already; enters it."""
-        from pyspark.sql import functions as F
-
         started = utc_now()
         name = f"release {claim.number} of pipeline {self.pipeline.name}, sink {self.sink.name}"
         commit = self._commit(claim)

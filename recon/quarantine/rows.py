@@ -19,6 +19,7 @@ from recon.checks.engine.executor import reason_of
 from recon.checks.threshold import settle
 from recon.errors import ConfigError
 from recon.model import CheckResult, Verdict
+from recon.spark.lazy import F
 from recon.spark.observation import ROWS
 
 if TYPE_CHECKING:
@@ -100,8 +101,6 @@ class Asked:
 
     def aggregates(self) -> list[Column]:
         """Everything to count, under unique names."""
-        from pyspark.sql import functions as F
-
         counted = [F.count(F.lit(1)).alias(ROWS)]
         if (bad := self.bad()) is not None:
             counted.append(F.count_if(bad).alias(FAILING))
@@ -123,21 +122,19 @@ class Asked:
 
     def reasons(self) -> Column:
         """The names of the checks that put a row aside."""
-        from pyspark.sql import functions as F
-
         named = [F.when(c.failing, F.lit(c.bound.name)) for c in self.checks if c.puts_aside and c.failing is not None]
         return F.array_compact(F.array(*named))
 
     def judge(self, counted: Mapping[str, Any], at: datetime, name: str) -> list[CheckResult]:
         """A result per check from its counts, `if_empty` and thresholds applied."""
         from recon.checks.engine.context import ScanContext
-        from recon.checks.engine.executor import Slot, judged
+        from recon.checks.engine.executor import ScheduledCheck, judged
 
         found = []
         for i, check in enumerate(self.checks):
             values = {n: counted[f"c{i}.{n}"] for n in check.counts}
-            slot = Slot(i, check.bound, check.check, None)
-            verdict = judged(slot, {ROWS: counted[ROWS], **values}, ScanContext())
+            scheduled = ScheduledCheck(i, check.bound, check.check, None)
+            verdict = judged(scheduled, {ROWS: counted[ROWS], **values}, ScanContext())
             found.append(settle(check.bound, verdict, at, at, name))
         return found
 
@@ -199,8 +196,6 @@ def _analysed(whole: Asked, frame: DataFrame) -> Asked:
 
 
 def _fitted(bound: Bound, frame: DataFrame, name: str) -> _Fitted:
-    from pyspark.sql import functions as F
-
     from recon.checks.engine.scan import fitted
 
     found, where = fitted(bound, frame, name)

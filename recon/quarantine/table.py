@@ -18,6 +18,7 @@ from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import Asked
 from recon.sinks import DeltaAppend, app_id
 from recon.spark.errors import spark_error
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -55,8 +56,6 @@ class QuarantineTable(DeltaAppend):
         Raises:
             SinkError: they could not be written; the next start of the query tries again.
         """
-        from pyspark.sql import functions as F
-
         taken = [name for name in OWN if name in frame.columns]
         bad = asked.bad()
         assert bad is not None
@@ -83,8 +82,6 @@ class QuarantineTable(DeltaAppend):
 
     def found(self, stamp: ReconStamp, spark: SparkSession) -> int | None:
         """How many rows an earlier attempt of the same micro-batch put aside; None when it did not come to that."""
-        from pyspark.sql import functions as F
-
         if not self.exists():
             return None
         for commit in delta_log.read(self.storage).commits.values():

@@ -17,6 +17,7 @@ from recon.model import ReconStamp, SinkLog, parse_offsets
 from recon.model.offsets import OffsetSpan
 from recon.project import CustomSink, Project, Sink
 from recon.sinks.base import BatchSink, Landed
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,8 +122,6 @@ class CustomWriter(BatchSink):
 
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """The rows of this batch id in what `read` gives."""
-        from pyspark.sql import functions as F
-
         rows = self.table(spark)
         if "_batch_id" not in rows.columns:
             raise SinkError(f"{self._name}: what `read` gives has no column _batch_id; keep it for post-batch checks")

@@ -27,6 +27,7 @@ from recon.project import FileSink, Project, Sink
 from recon.sinks.base import BatchSink, Landed
 from recon.spark.columns import quoted
 from recon.spark.errors import spark_error
+from recon.spark.lazy import F
 from recon.spark.observation import Counter
 from recon.storage import Storage
 
@@ -295,8 +296,6 @@ class FileAppend(_Folder):
 
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """The rows of this batch id within the micro-batch's offsets; those of a failed attempt among them."""
-        from pyspark.sql import functions as F
-
         rows = self.table(spark).filter(F.col(BATCH) == stamp.batch_id)
         source = ("_source_topic", "_source_partition", "_source_offset")
         if not set(source) <= set(rows.columns):

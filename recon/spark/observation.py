@@ -6,6 +6,8 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from recon.spark.lazy import F
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
 
@@ -19,7 +21,6 @@ class Counter:
     def __init__(self, frame: DataFrame) -> None:
         """Write `self.frame` instead of the frame that was given."""
         from pyspark.sql import Observation
-        from pyspark.sql import functions as F
 
         self._observation = Observation()
         self.frame = frame.observe(self._observation, F.count(F.lit(1)).alias(ROWS))

@@ -18,7 +18,7 @@ from recon.hook import ForeachBatch
 from recon.ledger.ledger import utc_now
 from recon.ledger.quarantined import rows_by_batch
 from recon.project import CheckConfig, CheckSpec, QuarantineConfig
-from recon.quarantine.release import _Desk, release
+from recon.quarantine.release import _ReleaseRun, release
 from recon.quarantine.show import summaries
 from recon.quarantine.table import QuarantineTable
 from recon.recovery.rebuild import rebuild
@@ -265,14 +265,14 @@ def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake, mo
         raise RuntimeError("died here")
 
     with monkeypatch.context() as patched:  # claimed, not written
-        patched.setattr(_Desk, "_writer", die)
+        patched.setattr(_ReleaseRun, "_writer", die)
         with pytest.raises(RuntimeError):
             release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
     claimed = lake.audit()  # nobody knows yet what becomes of the row
     assert [(f.start_offset, f.end_offset) for f in findings(claimed, "INCONCLUSIVE")] == [(1, 2)]
     assert claimed.pipelines[0].answer != "complete" and failing(claimed) == set()
     with monkeypatch.context() as patched:  # finishes 0; claims and writes 1, and does not enter it
-        patched.setattr(_Desk, "_before_ledger", lambda desk: die() if len(desk._recorded()) else None)
+        patched.setattr(_ReleaseRun, "_before_ledger", lambda desk: die() if len(desk._recorded()) else None)
         with pytest.raises(RuntimeError):
             release(lake.project, "p", repair={"k": "'y'"}, where="n = 3", spark=lake.spark)
     run = lake.audit()
@@ -286,7 +286,7 @@ def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake, mo
     produce(lake, (None, "5"))
     lake.run(hook(lake))
     with monkeypatch.context() as patched:
-        patched.setattr(_Desk, "_writer", die)
+        patched.setattr(_ReleaseRun, "_writer", die)
         with pytest.raises(RuntimeError):
             release(lake.project, "p", repair=lambda f: f.withColumn("k", f["n"].cast("string")), spark=lake.spark)
     with pytest.raises(ConfigError, match="its repair was a function"):
@@ -319,11 +319,11 @@ def test_two_releases_at_once_are_both_written(make_lake: MakeLake, monkeypatch:
         raise RuntimeError("died here")
 
     with monkeypatch.context() as patched:  # A claims 0, and gets no further for now
-        patched.setattr(_Desk, "_writer", die)
+        patched.setattr(_ReleaseRun, "_writer", die)
         with pytest.raises(RuntimeError):
             release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
     with monkeypatch.context() as patched:  # B looked before A claimed, and writes 1 before A writes 0
-        patched.setattr(_Desk, "_unfinished", lambda _: [])
+        patched.setattr(_ReleaseRun, "_unfinished", lambda _: [])
         done = release(lake.project, "p", repair={"k": "'y'"}, where="n = 3", spark=lake.spark)
     assert (done.number, done.rows) == (1, 1) and offsets(lake) == [0, 2]
     done = release(lake.project, "p", spark=lake.spark)
@@ -349,12 +349,12 @@ def test_a_release_that_the_sink_refuses_waits_again(make_lake: MakeLake, monkey
     # B finds a release of A unfinished, closes it and takes its rows; then A goes on
     stopped: list[Any] = []
 
-    def stop(desk: _Desk, claim: Any, *_: Any) -> None:
+    def stop(desk: _ReleaseRun, claim: Any, *_: Any) -> None:
         stopped.append((desk, claim))
         raise RuntimeError("stopped here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(_Desk, "_write", stop)
+        patched.setattr(_ReleaseRun, "_write", stop)
         with pytest.raises(RuntimeError):
             release(lake.project, "p", repair={"k": "'y'", "n": "1"}, spark=lake.spark)
     ((desk, claim),) = stopped

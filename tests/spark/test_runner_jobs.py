@@ -175,14 +175,14 @@ def test_a_job_starts_only_when_its_result_is_asked_for(spark, orders):
 
 
 def test_equal_expressions_are_computed_once_and_columns_pruned(orders):
-    from recon.checks.engine.aggregates import Folded
+    from recon.checks.engine.aggregates import AggregateExecutor
     from recon.checks.engine.context import ScanContext
-    from recon.checks.engine.executor import Slot
+    from recon.checks.engine.executor import ScheduledCheck
 
-    folded = Folded(orders, "t", ScanContext())
+    folded = AggregateExecutor(orders, "t", ScanContext())
     columns = []
     for at, twice in enumerate([bound("not_null", column_name="status"), bound("not_null", column_name="status")]):
-        slot = Slot(at, twice, twice.check, None)
+        slot = ScheduledCheck(at, twice, twice.check, None)
         folded.admit(slot)
         columns += [c.alias(f"{at}{n}") for n, c in folded._wanted(slot).items()]
     plan = orders.agg(*columns)._jdf.queryExecution().executedPlan().toString()

@@ -17,6 +17,7 @@ from recon.checks.data.statistics import mean_of, moments, stddev_of, sum_of
 from recon.checks.evidence.findings import Period
 from recon.errors import ConfigError
 from recon.model import Verdict
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -180,8 +181,6 @@ class VolumeAnomaly(Anomaly):
 
     def measures(self) -> Mapping[str, Measure]:
         """The rows of the last complete period, where there are periods."""
-        from pyspark.sql import functions as F
-
         if self.timestamp_column is None or self.period is None:
             return {}
         time, length = F.col(self.timestamp_column), int(self.period.length.total_seconds()) * 1_000_000
@@ -270,8 +269,6 @@ class MetricAnomaly(Anomaly):
 
     def measures(self) -> Mapping[str, Measure]:
         """What the metric is made of."""
-        from pyspark.sql import functions as F
-
         if self.column_name is None:
             return {}
         column = F.col(self.column_name)
@@ -298,8 +295,6 @@ class MetricAnomaly(Anomaly):
 
 
 def _distinct(column: Column) -> Measure:
-    from pyspark.sql import functions as F
-
     return Measure(column, F.approx_count_distinct)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon.checks.base import DataCheck
 from recon.errors import ConfigError
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -153,7 +154,6 @@ def _date_of(text: str) -> Any:
 
 def as_column(bound: Any, type_: DataType) -> Column:
     """A settled bound as a column that compares exactly with one of this type."""
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     if isinstance(bound, str):
@@ -197,7 +197,6 @@ def _as_float32(value: float) -> float:
 
 def comparable(value: Column, type_: DataType) -> Column:
     """A date or time as microseconds since 1970 in UTC, whatever this process takes for its zone; others as is."""
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     if isinstance(type_, T.DateType):

@@ -14,6 +14,7 @@ from recon.checks.data.grouped import GroupableCheck
 from recon.checks.evidence.findings import Period
 from recon.errors import ConfigError
 from recon.model import Verdict
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -52,22 +53,17 @@ class OfTime(DataCheck):
 
     def time(self) -> Column:
         """The date or timestamp of a row."""
-        from pyspark.sql import functions as F
-
         name = self.time_field()
         return F.col(name) if _COLUMN.fullmatch(name) else F.expr(name).cast("timestamp")
 
 
 def now() -> Column:
     """Spark's clock, in microseconds since 1970; one and the same throughout a job."""
-    from pyspark.sql import functions as F
-
     return F.unix_micros(F.current_timestamp())
 
 
 def moment(micros: Column, type_: DataType) -> Column:
     """Microseconds since 1970 in UTC as a value of a date's or timestamp's type."""
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     if isinstance(type_, T.DateType):
@@ -80,8 +76,6 @@ def moment(micros: Column, type_: DataType) -> Column:
 
 def measured_at() -> Measure:
     """The clock as a measure; it needs no rows."""
-    from pyspark.sql import functions as F
-
     return Measure(F.lit(None), lambda _: now())
 
 
@@ -90,8 +84,6 @@ def newest(time: Column, type_: DataType) -> Mapping[str, Measure]:
 
     Neither can be merged: what was the future in an earlier run no longer is.
     """
-    from pyspark.sql import functions as F
-
     limit = moment(now() + F.lit(_SKEW), type_)
     return {
         "newest": Measure(F.when(time <= limit, time), lambda c: comparable(F.max(c), type_)),
@@ -144,8 +136,6 @@ class Freshness(OfTime, RowCheck):
 
     def measures(self) -> Mapping[str, Measure]:
         """The newest time, those in the future, the rows looked at, and the clock."""
-        from pyspark.sql import functions as F
-
         kept = F.lit(True) if self.filter is None else F.expr(self.filter)
         time = self.time() if self.filter is None else F.when(kept, self.time())
         return {**newest(time, self.time_type), "kept": count_if(kept), "now": measured_at()}
@@ -219,8 +209,6 @@ class Recency(OfTime, GroupableCheck):
 
     def measures(self) -> Mapping[str, Measure]:
         """The newest time, those in the future, and the time it is compared with."""
-        from pyspark.sql import functions as F
-
         oldest = F.expr(f"unix_micros(timestampadd({self.datepart.upper()}, {-self.interval}, current_timestamp()))")
         return {
             **newest(self.time(), self.time_type),
@@ -242,8 +230,6 @@ class Recency(OfTime, GroupableCheck):
 
     def group_fails(self, measured: Mapping[str, Column]) -> Column:
         """There is no time, or an old one."""
-        from pyspark.sql import functions as F
-
         found, threshold = measured["newest"], measured["threshold"]
         if self.ignore_time_component:
             found, threshold = F.floor(found / F.lit(DAY)), F.floor(threshold / F.lit(DAY))
@@ -251,8 +237,6 @@ class Recency(OfTime, GroupableCheck):
 
     def group_shows(self, measured: Mapping[str, Column]) -> Mapping[str, Column]:
         """Both times."""
-        from pyspark.sql import functions as F
-
         return {
             "most_recent": F.timestamp_micros(measured["newest"]),
             "threshold": F.timestamp_micros(measured["threshold"]),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from recon.checks.base import QueryCheck, RowCheck, Tables, TableScan
 from recon.model import Verdict
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -56,8 +57,6 @@ class _ByGroup(QueryCheck):
 
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
         """A row per failing group: its key, its number of rows, and what was measured."""
-        from pyspark.sql import functions as F
-
         measured = self._measured()
         return (
             self._groups(rows)
@@ -89,16 +88,12 @@ class _ByGroup(QueryCheck):
         return Verdict(failures=groups, message=self.of.group_said(groups) if groups else "", evidence=evidence)
 
     def _groups(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         key = [F.col(name).alias(f"k{i}") for i, name in enumerate(self.of.group_by_columns)]
         measures = {name: measure.over(None) for name, measure in self.of.measures().items()}
         measures["rows"] = F.count(F.lit(1))
         return rows.groupBy(*key).agg(*(column.alias(f"m_{name}") for name, column in measures.items()))
 
     def _measured(self) -> dict[str, Column]:
-        from pyspark.sql import functions as F
-
         return {name: F.col(f"m_{name}") for name in (*self.of.measures(), "rows")}
 
 

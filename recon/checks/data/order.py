@@ -12,6 +12,7 @@ from recon.comparison.align import common_type
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.errors import spark_error
+from recon.spark.lazy import F
 from recon.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -76,8 +77,6 @@ class SequentialValues(QueryCheck):
 
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
         """The rows: their group, value, and the value before it."""
-        from pyspark.sql import functions as F
-
         placed, step = self._in_stretches(rows)
         groups = [F.col(g).alias(name) for g, name in zip(self._groups(), self.group_by_columns, strict=True)]
         shown = [*groups, F.col("v").alias(self.column_name), F.col("previous")]
@@ -113,7 +112,6 @@ class SequentialValues(QueryCheck):
     def _in_stretches(self, rows: DataFrame) -> tuple[DataFrame, Column]:
         """Each row's value `v`, the value before it in its stretch `b`, and the value that was to follow `previous`."""
         from pyspark.sql import Window
-        from pyspark.sql import functions as F
 
         value, step, stretch = self._step(rows)
         groups = [F.col(name).alias(g) for g, name in zip(self._groups(), self.group_by_columns, strict=True)]
@@ -123,7 +121,6 @@ class SequentialValues(QueryCheck):
 
     def _stretches(self, placed: DataFrame, step: Column) -> DataFrame:
         from pyspark.sql import Window
-        from pyspark.sql import functions as F
 
         stretches = placed.groupBy(*self._groups(), "b").agg(
             F.min("v").alias("first"),
@@ -138,7 +135,6 @@ class SequentialValues(QueryCheck):
 
     def _step(self, rows: DataFrame) -> tuple[Column, Column, Column]:
         """The value, what `previous` says it should be, and its stretch; that rises with the value."""
-        from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
         type_ = rows.select(F.col(self.column_name)).schema[0].dataType
@@ -209,7 +205,6 @@ class MutuallyExclusiveRanges(QueryCheck):
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
         """Every row with its bounds, the next lower bound, and what is wrong with it."""
         from pyspark.sql import Window
-        from pyspark.sql import functions as F
 
         lower, upper = (_expression(rows, name) for name in (self.lower_bound_column, self.upper_bound_column))
         bounds = rows.select(lower.alias("lower"), upper.alias("upper")).schema
@@ -275,16 +270,12 @@ class MutuallyExclusiveRanges(QueryCheck):
 
 def _breaks(step: Column) -> Column:
     """Whether `v` has a `previous` and is not what follows it."""
-    from pyspark.sql import functions as F
-
     v = F.col("v")
     return v.isNotNull() & F.col("previous").isNotNull() & ~F.coalesce(v == step, F.lit(False))
 
 
 def _expression(rows: DataFrame, text: str) -> Column:
     """A column by its name, or what an SQL expression gives."""
-    from pyspark.sql import functions as F
-
     if text in rows.columns:
         return F.col(f"`{text.replace('`', '``')}`")
     try:

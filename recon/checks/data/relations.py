@@ -16,6 +16,7 @@ from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.model.wire.columns import STAMPED_COLUMNS
 from recon.spark.errors import spark_error
+from recon.spark.lazy import F
 from recon.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -81,8 +82,6 @@ class Relationships(AgainstColumn):
 
     def measures(self) -> Mapping[str, Measure]:
         """The rows that are judged."""
-        from pyspark.sql import functions as F
-
         judged = F.col(self.column_name).isNotNull()
         return {"judged": count_if(judged & F.expr(self.from_condition) if self.from_condition else judged)}
 
@@ -91,16 +90,12 @@ class Relationships(AgainstColumn):
 
         Where the other table is small enough to broadcast, Spark itself moves the join below the grouping.
         """
-        from pyspark.sql import functions as F
-
         children, parents, (key, field) = self._sides(rows, tables)
         values = children.groupBy(key.alias(_KEY)).agg(F.count(F.lit(1)).alias("n"))
         return values.join(parents.select(field.alias(_FIELD)), F.col(_KEY) == F.col(_FIELD), "left_anti")
 
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
         """The rows themselves: the column, and which record it is."""
-        from pyspark.sql import functions as F
-
         children, parents, (key, field) = self._sides(rows, tables)
         origin = [name for name in STAMPED_COLUMNS if name in rows.columns]
         shown = children.select(
@@ -135,8 +130,6 @@ class Relationships(AgainstColumn):
 
     def _sides(self, rows: DataFrame, tables: Tables) -> tuple[DataFrame, DataFrame, Pair]:
         """The rows that have a value on either side, and the two columns in a common type."""
-        from pyspark.sql import functions as F
-
         there = tables.open(self.to)
         ours, theirs = _pair(rows, self.column_name, there, self.field, self.to)
         children = met(rows, self.from_condition, "from_condition", "the table")
@@ -471,8 +464,6 @@ def _side_by_side(here: DataFrame, there: DataFrame, pairs: Sequence[Pair]) -> D
     A union that is grouped, rather than a join: NULL equals NULL, a side that lacks a combination has 0, and both
     tables are aggregated before anything is shuffled.
     """
-    from pyspark.sql import functions as F
-
     names = [f"k{i}" for i in range(len(pairs))]
     ours = [ours.alias(name) for name, (ours, _) in zip(names, pairs, strict=True)]
     theirs = [theirs.alias(name) for name, (_, theirs) in zip(names, pairs, strict=True)]
@@ -490,8 +481,6 @@ def _apart(
     order: str = "-abs(here - there)",
 ) -> DataFrame:
     """The combinations that fail, worst first, under the columns' own names."""
-    from pyspark.sql import functions as F
-
     keys = [f"k{i}" for i in range(len(names))]
     shown = [F.col(key).alias(name) for key, name in zip(keys, names, strict=True)]
     failing = counted.filter(fails).orderBy(F.expr(order), *keys)
@@ -504,8 +493,6 @@ def met(table: DataFrame, condition: str | None, argument: str, name: str) -> Da
     Raises:
         ConfigError: it is no condition on this table.
     """
-    from pyspark.sql import functions as F
-
     if condition is None:
         return table
     try:
@@ -520,7 +507,6 @@ def _pair(
     here: DataFrame, name: str, there: DataFrame, other: str, reference: str, precision: int | None = None
 ) -> Pair:
     """A column of each side in a type that both can be compared in."""
-    from pyspark.sql import functions as F
     from pyspark.sql.types import DecimalType, DoubleType, FloatType
 
     ours, theirs = _type(here, name, "the table"), _type(there, other, reference)
@@ -538,7 +524,6 @@ def _pair(
 
 def _type(table: DataFrame, name: str, reference: str) -> DataType:
     from pyspark.errors import AnalysisException, ParseException
-    from pyspark.sql import functions as F
 
     try:
         return table.select(F.col(name)).schema[0].dataType

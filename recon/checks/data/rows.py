@@ -12,6 +12,7 @@ from recon.checks.base import EachRow
 from recon.checks.data.bounds import Bounded, OfColumn, as_column, settled
 from recon.errors import ConfigError
 from recon.spark.errors import spark_error
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -38,8 +39,6 @@ class NotNull(OfColumn, EachRow):
 
     def failing(self) -> Column:
         """The column is NULL."""
-        from pyspark.sql import functions as F
-
         return F.col(self.column_name).isNull()
 
     def said(self, failures: int, rows: int) -> str:
@@ -92,8 +91,6 @@ class AcceptedValues(OfColumn, EachRow):
 
     def failing(self) -> Column:
         """The column is neither NULL nor one of the values."""
-        from pyspark.sql import functions as F
-
         column = F.col(self.column_name)
         # A NULL in the list (a value that is none of this type) would make IN answer NULL and hide a failure.
         accepted = F.coalesce(column.isin(*(self._literal(v) for v in self.values)), F.lit(False))
@@ -104,8 +101,6 @@ class AcceptedValues(OfColumn, EachRow):
         return f"{self.column_name} is none of the {len(self.values)} accepted values in {failures} of {rows} rows"
 
     def _literal(self, value: Any) -> Column:
-        from pyspark.sql import functions as F
-
         if isinstance(value, str) and not self.quote:
             return F.expr(value)
         text = _text(value)
@@ -158,7 +153,6 @@ class AcceptedRange(OfColumn, Bounded, EachRow):
         """The column is below, above, or NaN."""
         from functools import reduce
 
-        from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
         column, outside = F.col(self.column_name), []
@@ -220,8 +214,6 @@ class ExpressionIsTrue(EachRow):
 
     def failing(self) -> Column:
         """The expression is false."""
-        from pyspark.sql import functions as F
-
         return ~F.expr(self._whole())
 
     def said(self, failures: int, rows: int) -> str:
@@ -266,7 +258,6 @@ class MatchesRegex(OfColumn, EachRow):
     def fit(self, types: Mapping[str, DataType]) -> Self:
         """Itself, once Java has taken the expression."""
         from pyspark.sql import SparkSession
-        from pyspark.sql import functions as F
 
         _want_text(self, types)
         try:
@@ -278,8 +269,6 @@ class MatchesRegex(OfColumn, EachRow):
 
     def failing(self) -> Column:
         """The text is not matched, or matched when it should not be."""
-        from pyspark.sql import functions as F
-
         matched = F.col(self.column_name).rlike(self._pattern())
         return matched if self.negate else ~matched
 
@@ -315,8 +304,6 @@ class NotEmptyString(OfColumn, EachRow):
 
     def failing(self) -> Column:
         """The text is empty."""
-        from pyspark.sql import functions as F
-
         text = F.col(self.column_name)
         return (F.trim(text, F.lit(_WHITESPACE)) if self.trim_whitespace else text) == F.lit("")
 

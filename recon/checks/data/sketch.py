@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from recon.checks.base import Measure
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -29,8 +30,6 @@ Buckets = Sequence[Sequence[float]]
 
 def histogram(of: Column) -> Measure:
     """How many values of a numeric column are in each bucket, as pairs (bucket, count); None without values."""
-    from pyspark.sql import functions as F
-
     value = of.cast("double")
     size = F.ceil(F.log(F.abs(value)) / math.log(_GAMMA)) + _SHIFT
     bucket = (

@@ -24,6 +24,7 @@ from recon.checks.data.bounds import (
 from recon.checks.data.grouped import GroupableCheck
 from recon.errors import ConfigError
 from recon.model import Verdict
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -178,8 +179,6 @@ class NotConstant(OfColumn, GroupableCheck):
 
     def measures(self) -> Mapping[str, Measure]:
         """The least and the greatest value."""
-        from pyspark.sql import functions as F
-
         value = comparable(F.col(self.column_name), self.column_type)
         return {"least": least(value), "greatest": greatest(value)}
 
@@ -292,8 +291,6 @@ class Statistic(OfColumn, Bounded, RowCheck):
 
     def measures(self) -> Mapping[str, Measure]:
         """The parts; and for bounds that only Spark can tell, whether they are broken."""
-        from pyspark.sql import functions as F
-
         column, asked = F.col(self.column_name), dict(self.parts())
         if isinstance(low := self.min_value, str):
             asked["breaks_min"] = Measure(column, lambda c: self._less(self.in_spark(c), F.expr(low)))
@@ -371,8 +368,6 @@ class ColumnMean(Statistic):
 
     def parts(self) -> Mapping[str, Measure]:
         """Sum and number of values."""
-        from pyspark.sql import functions as F
-
         return {
             "sum": sum_of(F.col(self.column_name), self.column_type),
             "count": count_if(_has_value(self.column_name)),
@@ -384,8 +379,6 @@ class ColumnMean(Statistic):
 
     def in_spark(self, column: Column) -> Column:
         """Spark's own."""
-        from pyspark.sql import functions as F
-
         return F.avg(column)
 
 
@@ -416,8 +409,6 @@ class ColumnSum(Statistic):
 
     def parts(self) -> Mapping[str, Measure]:
         """The sum."""
-        from pyspark.sql import functions as F
-
         return {"sum": sum_of(F.col(self.column_name), self.column_type)}
 
     def value(self, measured: Mapping[str, Any]) -> Any:
@@ -426,8 +417,6 @@ class ColumnSum(Statistic):
 
     def in_spark(self, column: Column) -> Column:
         """Spark's own."""
-        from pyspark.sql import functions as F
-
         return F.sum(_wide(column, self.column_type))
 
 
@@ -450,8 +439,6 @@ class Extreme(Statistic):
 
     def parts(self) -> Mapping[str, Measure]:
         """The value; dates and times as microseconds since 1970."""
-        from pyspark.sql import functions as F
-
         type_, found = self.column_type, self.extreme(F.col(self.column_name))
         return {"value": replace(found, aggregate=lambda c: comparable(found.aggregate(c), type_))}
 
@@ -553,8 +540,6 @@ class ColumnStddev(Statistic):
 
     def parts(self) -> Mapping[str, Measure]:
         """Number, mean and sum of squared differences from the mean, which stay stable when they are merged."""
-        from pyspark.sql import functions as F
-
         return {"moments": moments(F.col(self.column_name))}
 
     def value(self, measured: Mapping[str, Any]) -> Any:
@@ -563,8 +548,6 @@ class ColumnStddev(Statistic):
 
     def in_spark(self, column: Column) -> Column:
         """Spark's own."""
-        from pyspark.sql import functions as F
-
         return F.stddev_samp(column)
 
 
@@ -615,8 +598,6 @@ class ColumnQuantile(Statistic):
 
     def parts(self) -> Mapping[str, Measure]:
         """The quantile, or the sketch that tells it and that new micro-batches can be added to."""
-        from pyspark.sql import functions as F
-
         column = F.col(self.column_name)
         return {"sketch": sketch.histogram(column)} if self._sketched else {"value": Measure(column, self.in_spark)}
 
@@ -631,8 +612,6 @@ class ColumnQuantile(Statistic):
 
     def in_spark(self, column: Column) -> Column:
         """Spark's own."""
-        from pyspark.sql import functions as F
-
         return (
             F.approx_percentile(column, self.quantile) if self.approx else F.percentile(column, self.quantile)
         ).cast("double")
@@ -663,7 +642,6 @@ def mean_of(sum_: Any, count: int) -> Any:
 
 def moments(column: Column) -> Measure:
     """Number, mean and sum of squared differences from the mean of a numeric column."""
-    from pyspark.sql import functions as F
 
     def of(c: Column) -> Column:
         count = F.count(c)
@@ -724,8 +702,6 @@ def _orderable(check: OfColumn, type_: DataType) -> DataType:
 
 
 def _has_value(column_name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(column_name).isNotNull()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Slot:
+class ScheduledCheck:
     """A check that waits to be measured: its place among the scan's checks, and its `where`."""
 
     at: int
@@ -28,40 +28,40 @@ class Slot:
     where: Column | None
 
 
-class Part(Protocol):
+class Executor(Protocol):
     """One way of measuring."""
 
-    def admit(self, slot: Slot) -> None:
+    def admit(self, scheduled: ScheduledCheck) -> None:
         """Takes a check; raises when it cannot be measured."""
 
-    def measure(self, slot: Slot) -> Mapping[int, Verdict]:
+    def measure(self, scheduled: ScheduledCheck) -> Mapping[int, Verdict]:
         """Verdicts by place: this check's, and those of all that the same job measured."""
 
-    def failing(self, slot: Slot, limit: int) -> DataFrame | None:
+    def failing(self, scheduled: ScheduledCheck, limit: int) -> DataFrame | None:
         """At most `limit` failing rows of a failed check; None where no row alone fails."""
 
 
-def judged(slot: Slot, values: Mapping[str, Any], context: ScanContext) -> Verdict:
+def judged(scheduled: ScheduledCheck, values: Mapping[str, Any], context: ScanContext) -> Verdict:
     """The check's verdict on measured values, or what zero rows give."""
-    check = cast("RowCheck | KeyCheck | QueryCheck", slot.check)
+    check = cast("RowCheck | KeyCheck | QueryCheck", scheduled.check)
     if not values["rows"] and not check.judges_empty:
-        return empty(slot)
+        return empty(scheduled)
     try:
         if check.remembers is not None:
-            values = {**values, "history": context.history(slot.bound, check.remembers)}
+            values = {**values, "history": context.history(scheduled.bound, check.remembers)}
             verdict = check.judge(values)
-            return replace(verdict, evidence={**verdict.evidence, "asked": slot.bound.asked})
+            return replace(verdict, evidence={**verdict.evidence, "asked": scheduled.bound.asked})
         verdict = check.judge(values)
     except Exception as error:
         return Verdict(unproved=reason_of(error))
     # There were rows, and none to judge: all NULL, or left out by a condition of the check's own.
-    nothing = verdict.skipped is not None and slot.bound.config.if_empty != "skip"
-    return empty(slot, verdict.skipped) if nothing else verdict
+    nothing = verdict.skipped is not None and scheduled.bound.config.if_empty != "skip"
+    return empty(scheduled, verdict.skipped) if nothing else verdict
 
 
-def empty(slot: Slot, said: str | None = None) -> Verdict:
+def empty(scheduled: ScheduledCheck, said: str | None = None) -> Verdict:
     """What a check gives that was put to no rows, as `if_empty` says."""
-    where, allowed = slot.bound.config.where, slot.bound.config.if_empty
+    where, allowed = scheduled.bound.config.where, scheduled.bound.config.if_empty
     if said is None:
         said = f"0 rows where {where}" if where else "0 rows"
     if allowed == "skip":

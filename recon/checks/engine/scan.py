@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from recon.checks.base import DataCheck, JointCheck, KeyCheck, QueryCheck, RowCheck, SchemaCheck, WholeCheck
 from recon.checks.bound import Bound
-from recon.checks.engine.aggregates import Folded
+from recon.checks.engine.aggregates import AggregateExecutor
 from recon.checks.engine.context import ScanContext
-from recon.checks.engine.executor import Part, Slot, reason_of
-from recon.checks.engine.external import Alone, Joint
-from recon.checks.engine.groupings import Grouped
-from recon.checks.engine.queries import Queried
+from recon.checks.engine.executor import Executor, ScheduledCheck, reason_of
+from recon.checks.engine.external import JointExecutor, SingleExecutor
+from recon.checks.engine.groupings import GroupingExecutor
+from recon.checks.engine.queries import QueryExecutor
 from recon.checks.threshold import settle
 from recon.errors import ConfigError
 from recon.model import CheckResult, Verdict
 from recon.spark.columns import distinct
 from recon.spark.errors import spark_error
+from recon.spark.lazy import F
 from recon.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -55,13 +56,13 @@ class TableMeasurement:
         self._context = context or ScanContext()
         self._wheres: dict[str, Column] = {}
         self._verdicts: dict[int, tuple[Verdict, datetime, datetime]] = {}
-        self._unsampled: dict[int, Slot] = {}
-        self._parts: dict[int, tuple[Part, Slot]] = {}
-        self._folded = Folded(table, relation_name, self._context)
-        self._grouped = Grouped(table, relation_name, self._context, self._folded)
-        self._queried = Queried(table, relation_name, self._context, self._folded)
-        self._joint = Joint(table, relation_name, self._folded)
-        self._alone = Alone(table, relation_name, self._context, self._limit)
+        self._unsampled: dict[int, ScheduledCheck] = {}
+        self._executors: dict[int, tuple[Executor, ScheduledCheck]] = {}
+        self._folded = AggregateExecutor(table, relation_name, self._context)
+        self._grouped = GroupingExecutor(table, relation_name, self._context, self._folded)
+        self._queried = QueryExecutor(table, relation_name, self._context, self._folded)
+        self._joint = JointExecutor(table, relation_name, self._folded)
+        self._alone = SingleExecutor(table, relation_name, self._context, self._limit)
         for at, bound in enumerate(bounds):
             self._admit(at, bound)
 
@@ -106,11 +107,11 @@ class TableMeasurement:
         if verdict.samples:
             self._keep(at, verdict.samples)
 
-    def _join(self, part: Part, at: int, check: DataCheck) -> None:
+    def _join(self, executor: Executor, at: int, check: DataCheck) -> None:
         bound = self._bounds[at]
-        slot = Slot(at, bound, check, where_of(bound, self._table, self._name, self._wheres))
-        part.admit(slot)
-        self._parts[at] = (part, slot)
+        scheduled = ScheduledCheck(at, bound, check, where_of(bound, self._table, self._name, self._wheres))
+        executor.admit(scheduled)
+        self._executors[at] = (executor, scheduled)
 
     def _admit(self, at: int, bound: Bound) -> None:
         started = self._clock()
@@ -124,29 +125,27 @@ class TableMeasurement:
     def _measure(self, at: int) -> None:
         if at in self._verdicts:
             return
-        part, slot = self._parts[at]
+        executor, scheduled = self._executors[at]
         started = self._clock()
-        verdicts = part.measure(slot)
+        verdicts = executor.measure(scheduled)
         ended = self._clock()
         for other, verdict in verdicts.items():
             self._verdicts[other] = (verdict, started, ended)
             if verdict.samples:
                 self._keep(other, verdict.samples)
             elif verdict.failures:
-                self._unsampled[other] = self._parts[other][1]
+                self._unsampled[other] = self._executors[other][1]
 
     def _sample(self) -> None:
         """Failing rows of every failed check that was not sampled yet, in one job; none where Spark has none.
 
         If the job breaks, each check is sampled on its own, so that only the culprit goes without, and says why.
         """
-        from pyspark.sql import functions as F
-
         waiting, self._unsampled = self._unsampled, {}
         parts: dict[int, DataFrame] = {}
-        for at, slot in waiting.items():
+        for at, scheduled in waiting.items():
             try:
-                rows = self._failing(at, slot)
+                rows = self._failing(at, scheduled)
             except Exception as error:
                 self._unread(at, error)
                 continue
@@ -185,16 +184,16 @@ class TableMeasurement:
         if bound.config.store_failures and self._context.keep_failures is not None:
             self._context.keep_failures(bound, samples)
 
-    def _failing(self, at: int, slot: Slot) -> DataFrame | None:
+    def _failing(self, at: int, scheduled: ScheduledCheck) -> DataFrame | None:
         """At most as many failing rows as are shown or stored, as JSON text."""
-        rows = self._parts[at][0].failing(slot, self._limit(slot))
+        rows = self._executors[at][0].failing(scheduled, self._limit(scheduled))
         if rows is None:
             return None
         named = rows.toDF(*distinct(rows.columns))  # a column of the table may be called as one that tells more
         return named.select(_as_json(named.columns).alias("row"))
 
-    def _limit(self, slot: Slot) -> int:
-        config = slot.bound.config
+    def _limit(self, scheduled: ScheduledCheck) -> int:
+        config = scheduled.bound.config
         storing = config.store_failures and self._context.keep_failures is not None
         return config.limit or (STORED_LIMIT if storing else DEFAULT_LIMIT)
 
@@ -216,7 +215,6 @@ def fitted_check(bound: Bound, table: DataFrame, name: str) -> DataCheck:
 
 def _type_of(column: str, table: DataFrame, name: str) -> DataType:
     from pyspark.errors import AnalysisException, ParseException
-    from pyspark.sql import functions as F
 
     fields = {field.name: field.dataType for field in table.schema}
     # A plain name is looked up in the schema; only a path or a name in backticks is put to Spark.
@@ -234,8 +232,6 @@ def _type_of(column: str, table: DataFrame, name: str) -> DataType:
 
 def where_of(bound: Bound, table: DataFrame, name: str, known: dict[str, Column]) -> Column | None:
     """The check's `where`, if Spark accepts it as a condition on this table; `known` spares asking twice."""
-    from pyspark.sql import functions as F
-
     where = bound.config.where
     if where is None:
         return None
@@ -251,8 +247,6 @@ def where_of(bound: Bound, table: DataFrame, name: str, known: dict[str, Column]
 
 def _as_json(columns: Sequence[str]) -> Column:
     """A row as JSON text, NULLs kept."""
-    from pyspark.sql import functions as F
-
     return F.to_json(F.struct(*(F.col(f"`{c.replace('`', '``')}`") for c in columns)), {"ignoreNullFields": "false"})
 
 

@@ -65,7 +65,7 @@ class Atomicity(EvidenceCheck):
                 unproved=f"the ledger holds no entry of any sink of pipeline {witnesses.pipeline}, so nothing can be "
                 "proved; let the query write one micro-batch through the hook"
             )
-        trial = _Trial(witnesses, sinks)
+        trial = _Evaluation(witnesses, sinks)
         trial.judge()
         return trial.verdict()
 
@@ -160,7 +160,7 @@ class _Sink:
 
 
 @dataclass
-class _Trial:
+class _Evaluation:
     """The sinks of one pipeline against each other."""
 
     witnesses: Witnesses

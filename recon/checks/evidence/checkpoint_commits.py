@@ -9,9 +9,19 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Coverage, Key, Life, Ranges, coverage, missed, partition_of, ranges_of_each
+from recon.checks.evidence.coverage import (
+    Coverage,
+    Key,
+    Ranges,
+    TopicIncarnation,
+    coverage,
+    missed,
+    partition_of,
+    ranges_of_each,
+)
 from recon.checks.evidence.findings import Findings, Period, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.table_history import judged_since
+from recon.lazy import np
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -72,7 +82,7 @@ class CheckpointCommits(EvidenceCheck):
             return Verdict(unproved=checkpoint.reason)
         if isinstance(log, Unavailable):
             return Verdict(unproved=log.reason)
-        trial = _Trial(witnesses, checkpoint, log, ledger_of(witnesses), self.stalled_after)
+        trial = _Evaluation(witnesses, checkpoint, log, ledger_of(witnesses), self.stalled_after)
         if trial.ledger is None and not trial.stamped:
             return no_entries(witnesses)
         return trial.verdict()
@@ -122,7 +132,7 @@ class _Planned(NamedTuple):
 
 
 @dataclass
-class _Trial:
+class _Evaluation:
     """One checkpoint against one sink."""
 
     witnesses: Witnesses
@@ -254,8 +264,6 @@ class _Trial:
 
     def _held_before(self, entry: int, key: Key, rest: Spans) -> bool:
         """Whether entries read before this one hold the offsets that it left out."""
-        import numpy as np
-
         assert self.ledger is not None and self.covered is not None
         order, table = self.covered.order, self.ledger.ranges
         before = order[: order.index(entry)]
@@ -272,7 +280,7 @@ class _Trial:
         life = self._life(key)
         return life.walk().covered if life is not None else Spans()
 
-    def _life(self, key: Key) -> Life | None:
+    def _life(self, key: Key) -> TopicIncarnation | None:
         lives = self.covered.lives.get(key) if self.covered is not None else None
         return lives[-1] if lives else None
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recon.lazy import np
 from recon.model import Code, KafkaTopic, KafkaWitness, LedgerSlice, Unavailable
 from recon.model.offsets import Span, Spans
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Ints = npt.NDArray[np.integer[Any]]
@@ -53,7 +53,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass
-class Life:
+class TopicIncarnation:
     """One topic partition under one topic id, stretches in reading order.
 
     `since_start` says that everything below the first stretch counts as covered: the slice begins somewhere
@@ -118,7 +118,7 @@ class Hole(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """What `Life.walk` found; `frontier` is the position reading has come to."""
+    """What `TopicIncarnation.walk` found; `frontier` is the position reading has come to."""
 
     holes: list[Hole]
     overlaps: list[tuple[Stretch, Spans]]
@@ -142,7 +142,7 @@ class Coverage:
     slice: LedgerSlice
     order: Sequence[int]
     replays: Mapping[int, int]
-    lives: Mapping[Key, Sequence[Life]]
+    lives: Mapping[Key, Sequence[TopicIncarnation]]
     ends: Ints
     entries: Ints
 
@@ -165,8 +165,6 @@ class Coverage:
 
     def entry_at(self, stretch: Stretch, offset: int) -> int:
         """The entry of a stretch whose range holds the offset."""
-        import numpy as np
-
         low, high = stretch.rows
         row = low + int(np.searchsorted(self.ends[low:high], offset, side="right"))
         return int(self.entries[min(row, high - 1)])
@@ -185,8 +183,6 @@ def coverage(slice_: LedgerSlice) -> Coverage:
 
 
 def _walk(slice_: LedgerSlice) -> Coverage:
-    import numpy as np
-
     heads = slice_.heads
     # What was released from quarantine belongs to no micro-batch: offsets were accounted for when it was put aside.
     read = [i for i, head in enumerate(heads) if not head.is_release]
@@ -239,8 +235,6 @@ class _Rows(NamedTuple):
 
     def changes(self, anchors: int) -> Bools:
         """Where another topic partition, another topic id or the audited period begins."""
-        import numpy as np
-
         found = np.ones(len(self.code), np.bool_)
         judged = self.entry >= anchors
         found[1:] = _differ(self.code) | _differ(self.topic) | _differ(judged)
@@ -263,8 +257,8 @@ def _differ(column: Ints | Bools) -> Bools:
 
 def _lives(
     slice_: LedgerSlice, names: Sequence[tuple[int, str]], width: int, rows: Iterator[tuple[int, ...]]
-) -> dict[Key, list[Life]]:
-    lives: dict[Key, list[Life]] = {}
+) -> dict[Key, list[TopicIncarnation]]:
+    lives: dict[Key, list[TopicIncarnation]] = {}
     for low, high, code, topic, start, end, first, last in rows:
         key = Key(*names[code // width], code % width)
         topic_id = slice_.ranges.topics[topic][2]
@@ -272,7 +266,9 @@ def _lives(
         if mine and (mine[-1].topic_id == topic_id or None in (mine[-1].topic_id, topic_id)):
             mine[-1].topic_id = mine[-1].topic_id or topic_id
         else:
-            mine.append(Life(topic_id, since_start=not mine and not slice_.complete and first < slice_.anchors))
+            mine.append(
+                TopicIncarnation(topic_id, since_start=not mine and not slice_.complete and first < slice_.anchors)
+            )
         mine[-1].stretches.append(Stretch(start, end, first, last, (low, high)))
     return lives
 
@@ -295,8 +291,6 @@ def _replays(slice_: LedgerSlice, ranked: Sequence[int]) -> dict[int, int]:
 
 def ranges_of(slice_: LedgerSlice, entry: int) -> Ranges:
     """An entry's ranges without topic ids (a replay may meet a broker that the first attempt did not)."""
-    import numpy as np
-
     table = slice_.ranges
     rows = np.flatnonzero(table.entry == entry)
     columns = (table.topic[rows], table.partition[rows], table.start[rows], table.end[rows])
@@ -310,8 +304,6 @@ def ranges_of(slice_: LedgerSlice, entry: int) -> Ranges:
 
 def ranges_of_each(slice_: LedgerSlice, entries: Sequence[int]) -> Mapping[int, Ranges]:
     """`ranges_of` of many entries, in one pass over the table."""
-    import numpy as np
-
     found: dict[int, list[tuple[int, str, int, int, int]]] = {entry: [] for entry in entries}
     table = slice_.ranges
     rows = np.flatnonzero(np.isin(table.entry, np.array(list(found), np.int64)))
@@ -323,8 +315,6 @@ def ranges_of_each(slice_: LedgerSlice, entries: Sequence[int]) -> Mapping[int, 
 
 def widths(slice_: LedgerSlice) -> list[int]:
     """How many offsets each entry's ranges hold."""
-    import numpy as np
-
     table = slice_.ranges
     found = np.zeros(len(slice_.heads), np.int64)
     if len(table):

@@ -21,6 +21,7 @@ from recon.checks.evidence.table_history import (
     rows_lost,
     wipes,
 )
+from recon.lazy import np
 from recon.model import (
     RELEASES,
     Code,
@@ -110,8 +111,6 @@ class DeltaHistory(EvidenceCheck):
         )
 
     def _tell_unusual(self, ledger: LedgerSlice, findings: Findings) -> None:
-        import numpy as np
-
         seen = [
             (i, head.rows_written)
             for i, head in enumerate(ledger.heads)
@@ -428,8 +427,6 @@ def _tell_gone(ledger: LedgerSlice, gone: set[int], findings: Findings) -> None:
 
 def _only(ledger: LedgerSlice, entries: Iterable[int]) -> LedgerSlice:
     """The slice with the ranges of some entries."""
-    import numpy as np
-
     table = ledger.ranges
     mine = np.isin(table.entry, np.array(sorted(entries), np.int64))
     ranges = RangeTable(
@@ -439,8 +436,6 @@ def _only(ledger: LedgerSlice, entries: Iterable[int]) -> LedgerSlice:
 
 
 def _no_ranges() -> RangeTable:
-    import numpy as np
-
     none = np.zeros(0, np.int64)
     return RangeTable(none, none.astype(np.int32), none, none, none, ())
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Key, Life, coverage, missed
+from recon.checks.evidence.coverage import Key, TopicIncarnation, coverage, missed
 from recon.checks.evidence.findings import Findings, Period, ledger_of, no_entries, offsets
 from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Unavailable, Verdict, Witnesses
 from recon.text import plural, some
@@ -59,7 +59,7 @@ class KafkaEndOffsets(EvidenceCheck):
         if ledger is None:
             return no_entries(witnesses)
         findings = Findings.of(witnesses)
-        topics: dict[str, dict[Key, Life]] = {name: {} for name in kafka.topics}
+        topics: dict[str, dict[Key, TopicIncarnation]] = {name: {} for name in kafka.topics}
         for key, lives in coverage(ledger).lives.items():
             topics.setdefault(key.topic, {})[key] = lives[-1]
         told: list[dict[str, Any]] = []
@@ -82,7 +82,7 @@ class KafkaEndOffsets(EvidenceCheck):
     def _judge_topic(
         self,
         topic: KafkaTopic,
-        lives: Mapping[Key, Life],
+        lives: Mapping[Key, TopicIncarnation],
         kafka: KafkaWitness,
         witnesses: Witnesses,
         findings: Findings,

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Coverage, Hole, Key, Life, coverage, missed, widths
+from recon.checks.evidence.coverage import Coverage, Hole, Key, TopicIncarnation, coverage, missed, widths
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets, quiet
 from recon.model import Code, EntryHead, Verdict, Witnesses
 from recon.text import plural, some
@@ -70,7 +70,9 @@ class OffsetContinuity(EvidenceCheck):
         )
 
 
-def _judge_life(covered: Coverage, key: Key, life: Life, number: int, witnesses: Witnesses, findings: Findings) -> None:
+def _judge_life(
+    covered: Coverage, key: Key, life: TopicIncarnation, number: int, witnesses: Witnesses, findings: Findings
+) -> None:
     heads, first = covered.slice.heads, life.stretches[0]
     if covered.judged(first.first):
         below = min(first.start, first.end)
@@ -151,7 +153,7 @@ def _said(covered: Coverage, hole: Hole) -> str:
 
 def _tell_missed(
     key: Key,
-    life: Life,
+    life: TopicIncarnation,
     start: int,
     end: int,
     head: EntryHead,
@@ -180,7 +182,12 @@ def _held(next_step: str) -> bool:
 
 
 def _tell_recreated(
-    covered: Coverage, key: Key, old: Life, new: Life, told: set[tuple[str, int]], findings: Findings
+    covered: Coverage,
+    key: Key,
+    old: TopicIncarnation,
+    new: TopicIncarnation,
+    told: set[tuple[str, int]],
+    findings: Findings,
 ) -> None:
     first = new.stretches[0].first
     if not covered.judged(first) or (key.topic, first) in told:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from recon.checks.evidence.coverage import Coverage, Key, Stretch, coverage, widths
 from recon.checks.evidence.stateful_operators import Operators
+from recon.lazy import np
 from recon.model import EntryHead, LedgerSlice
 from recon.model.offsets import Spans
 
@@ -99,8 +100,6 @@ class Account:
 
     def pieces(self, stretches: Sequence[tuple[Key, Stretch]], wanted: Spans) -> Iterator[Piece]:
         """`wanted` cut up by the entries that read it; offsets that two entries read go to the first."""
-        import numpy as np
-
         left = wanted
         for key, stretch in stretches:
             if not left:

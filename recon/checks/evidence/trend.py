@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from recon.lazy import np
+
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 _POINTS = 300  # pairs grow with the square
@@ -57,8 +58,6 @@ def theil_sen(x: Sequence[float], y: Sequence[float], most: int = _POINTS) -> Li
         y: of the same length.
         most: of more points, so many evenly chosen by x are used.
     """
-    import numpy as np
-
     xs, ys = np.asarray(x, float), np.asarray(y, float)
     order = np.argsort(xs, kind="stable")
     if len(order) > most:
@@ -79,8 +78,6 @@ def trend(seconds: Sequence[float], values: Sequence[float], points: int = 60) -
     Neighbours are folded into `points` medians first: micro-batches that follow each other are no independent
     witnesses, and would make chance look sure.
     """
-    import numpy as np
-
     x, y = _folded(np.asarray(seconds, float), np.asarray(values, float), points)
     line = theil_sen(x.tolist(), y.tolist())
     if len(x) < 3 or line is None:
@@ -97,8 +94,6 @@ def trend(seconds: Sequence[float], values: Sequence[float], points: int = 60) -
 def _folded(
     x: npt.NDArray[np.floating[Any]], y: npt.NDArray[np.floating[Any]], points: int
 ) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.floating[Any]]]:
-    import numpy as np
-
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
     if len(x) <= points:
@@ -109,8 +104,6 @@ def _folded(
 
 def quantile(values: Sequence[float], q: float) -> float:
     """A quantile of what was measured, linear between neighbours."""
-    import numpy as np
-
     return float(np.quantile(np.asarray(values, float), q))
 
 

@@ -25,6 +25,7 @@ from recon.sinks.base import Landed
 from recon.sinks.delta.append import DeltaAppend, refusing_other_writers
 from recon.spark.columns import quoted
 from recon.spark.errors import refusal, without_sqlstate
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -146,8 +147,6 @@ class DeltaMerge(DeltaAppend):
 
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """The rows of this micro-batch in the files that the commit added; what it copied from others is left out."""
-        from pyspark.sql import functions as F
-
         if landed.version is None:
             raise SinkError(f"{self.target}: no Delta version is known for this micro-batch; nothing to check")
         table = spark.read.format("delta").option("versionAsOf", landed.version).load(self.target)
@@ -215,8 +214,6 @@ class _Source:
         """No NULL in a key: it matches nothing, so that each such row would be inserted once more."""
         from functools import reduce
 
-        from pyspark.sql import functions as F
-
         null = {column: count for column, count in counts.nulls.items() if count}
         if not null:
             return
@@ -276,7 +273,6 @@ class _Source:
         that any two attempts choose the same one, whatever order Spark reads in. NULL ranks lowest.
         """
         from pyspark.errors import AnalysisException
-        from pyspark.sql import functions as F
 
         ranks = [F.col(quoted(self._columns[self._fold(self.sink.newer_wins)]))] if self.sink.newer_wins else []
         ranks += [F.expr(expression) for expression in self.sink.order_by]
@@ -303,16 +299,12 @@ class _Source:
             ) from error
 
     def _gone(self) -> Column:
-        from pyspark.sql import functions as F
-
         if self.sink.delete_when is None:
             return F.lit(False)
         return F.coalesce(F.expr(self.sink.delete_when), F.lit(False))
 
     def counted(self, reduced: DataFrame) -> _Counts:
         """The one look at the reduced rows before the MERGE."""
-        from pyspark.sql import functions as F
-
         given = F.coalesce(F.sum(_ROWS), F.lit(0))
         asked = [given.alias("given"), F.count(F.lit(1)).alias("rows")]
         for i, column in enumerate(self.grain):
@@ -333,8 +325,6 @@ class _Source:
 
     def empty(self) -> DataFrame:
         """The table to be, without rows."""
-        from pyspark.sql import functions as F
-
         scd2, made = self.sink.scd2, self.frame.limit(0)
         if scd2 is None:
             return made
@@ -351,8 +341,6 @@ class _Source:
 
     def newest(self, table: Any, reduced: DataFrame, counts: _Counts) -> Any:
         """The MERGE that keeps one row per key."""
-        from pyspark.sql import functions as F
-
         sink = self.sink
         gone, newer = _of("s", _GONE), F.lit(True)
         if sink.newer_wins is not None:
@@ -376,7 +364,6 @@ class _Source:
         until the next begins. Only what is new or ends otherwise than before is merged.
         """
         from pyspark.sql import Window
-        from pyspark.sql import functions as F
 
         scd2 = self.sink.scd2
         assert scd2 is not None
@@ -442,8 +429,6 @@ class _Source:
         A NULL there (a tombstone may carry nothing but its key) says nothing of the old row: then that column does not
         prune.
         """
-        from pyspark.sql import functions as F
-
         if self._condition is not None:
             return self._condition
         condition = F.lit(True)
@@ -480,8 +465,6 @@ def _as_commit(spark: SparkSession, app: str, version: int, metadata: str) -> It
 
 def _within(stamp: ReconStamp) -> Column:
     """Rows whose source coordinates lie in the stamp's ranges."""
-    from pyspark.sql import functions as F
-
     found = F.lit(False)
     spans: dict[tuple[str, int], Spans] = {}
     for span in parse_offsets(stamp.offsets_text):
@@ -495,8 +478,6 @@ def _within(stamp: ReconStamp) -> Column:
 
 
 def _of(side: str, column: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(f"{side}.{quoted(column)}")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon.evidence.database import Kind
 from recon.spark.columns import quoted
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,8 +20,6 @@ NESTED = {"array", "map", "struct", "variant"}
 
 def instant(column: Column, data_type: DataType, to: TypeEngine[Any], kind: Kind) -> Column:
     """A timestamp as its column means it: an instant, or the wall clock of the session's time zone."""
-    from pyspark.sql import functions as F
-
     if data_type.typeName() != "timestamp":
         return column
     visit = str(getattr(to, "__visit_name__", "")).upper()
@@ -36,8 +35,6 @@ def instant(column: Column, data_type: DataType, to: TypeEngine[Any], kind: Kind
 
 def as_texts(frame: DataFrame) -> DataFrame:
     """Columns as PostgreSQL reads them from CSV; numbers and booleans are read as they are."""
-    from pyspark.sql import functions as F
-
     out = []
     for field in frame.schema.fields:
         column, kind = F.col(quoted(field.name)), field.dataType.typeName()

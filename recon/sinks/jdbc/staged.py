@@ -33,6 +33,7 @@ from recon.sinks.jdbc.dialects import TableName
 from recon.sinks.jdbc.rows import NESTED, as_texts, copier, instant
 from recon.sinks.jdbc.table import AGAIN, JdbcSink, Tries, of_database
 from recon.spark.columns import quoted
+from recon.spark.lazy import F
 from recon.spark.observation import Counter
 
 if TYPE_CHECKING:
@@ -431,8 +432,6 @@ class StagedSink(JdbcSink):
         self, frame: DataFrame, columns: Mapping[str, TargetColumn], stamp: ReconStamp
     ) -> tuple[DataFrame, list[str]]:
         """The rows under the target's names and with instants as its columns tell them."""
-        from pyspark.sql import functions as F
-
         folded: dict[str, list[str]] = {}
         for name in columns:
             folded.setdefault(name.lower(), []).append(name)

@@ -13,6 +13,7 @@ from recon.model import ReconStamp, parse_offsets
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink, Retry
 from recon.sinks.base import BatchSink, Landed
 from recon.sinks.jdbc.dialects import Dialect, TableName, dialect_of
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,8 +84,6 @@ class JdbcSink(BatchSink):
 
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """Rows with this batch_id whose offsets lie in the micro-batch's ranges."""
-        from pyspark.sql import functions as F
-
         rows = self.table(spark).filter(F.col(BATCH_ID) == stamp.batch_id)
         if not set(SOURCE) <= set(rows.columns):
             return rows

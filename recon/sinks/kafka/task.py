@@ -18,6 +18,7 @@ from recon.errors import SinkError
 from recon.evidence import kafka_markers
 from recon.evidence.kafka import KafkaAdmin
 from recon.evidence.kafka_markers import Markers, Owner, SourceRange, TaskMarker, plan_key, task_key
+from recon.lazy import np
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -261,7 +262,6 @@ class _Writer:
         return found
 
     def _count(self, batch: pa.RecordBatch) -> None:
-        import numpy as np
         import pyarrow as pa
 
         self.rows += batch.num_rows
@@ -488,8 +488,6 @@ def _safe(conf: Mapping[str, str], text: str) -> str:
 
 def _wrap(total: int, column: pa.Array) -> int:
     """A sum of 64-bit hashes, as 64 bits."""
-    import numpy as np
-
     whole = (total + int(np.asarray(column).sum(dtype=np.int64))) & (1 << 64) - 1
     return whole - (1 << 64) if whole >> 63 else whole
 

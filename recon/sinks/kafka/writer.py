@@ -55,6 +55,7 @@ from recon.sinks.base import BatchSink, Landed
 from recon.sinks.kafka import task as kafka_task
 from recon.sinks.kafka.task import Job
 from recon.spark.columns import quoted
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -194,8 +195,6 @@ class KafkaWriter(BatchSink):
 
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """The records that carry this micro-batch's stamp, from where the topic ended before it."""
-        from pyspark.sql import functions as F
-
         starts: Mapping[int, int] | None = self._starts
         if self.sink.transactional:
             found = self._marked(stamp)
@@ -207,8 +206,6 @@ class KafkaWriter(BatchSink):
         return rows.filter((F.col("_batch_id") == stamp.batch_id) & (F.col("_epoch") == stamp.epoch))
 
     def _read_back(self, spark: SparkSession, schema: StructType | None, starts: Mapping[int, int] | None) -> DataFrame:
-        from pyspark.sql import functions as F
-
         topic = self.sink.target
         begin = "earliest" if not starts else json.dumps({topic: {str(p): at for p, at in starts.items()}})
         options = {
@@ -520,8 +517,6 @@ class KafkaWriter(BatchSink):
 
     def _columns(self, frame: DataFrame, stamp: ReconStamp) -> list[Column]:
         """Key, value, headers, partition and source coordinates as the tasks read them."""
-        from pyspark.sql import functions as F
-
         have = dict(frame.dtypes)
         key = self.sink.key or "key"
         if self.sink.key is not None and key not in have:
@@ -576,8 +571,6 @@ class KafkaWriter(BatchSink):
 
     def _dealt(self, frame: DataFrame, tasks: int) -> DataFrame:
         """Every row to its task, by its source partition; neighbouring partitions to different tasks."""
-        from pyspark.sql import functions as F
-
         # Spark deals rows by the hash of a column: numbers whose hashes are 0, 1, 2, … put each where we want it.
         lots = F.array(*(F.lit(lot) for lot in lots_of(tasks)))
         topic = F.coalesce(F.crc32(F.col(kafka_task.TOPIC).cast("binary")), F.lit(0))
@@ -659,7 +652,6 @@ def spark_options(conf: Mapping[str, str]) -> dict[str, str]:
 
 def _inferred(rows: DataFrame) -> StructType:
     """The columns of JSON values, from a sample of them."""
-    from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, StructType
 
     sample = rows.select(F.col("value").cast("string").alias("value")).limit(_SAMPLE).collect()
@@ -678,8 +670,6 @@ def _same_batch(plan: Plan, stamp: ReconStamp) -> bool:
 
 
 def _bytes(name: str, kind: str) -> Column:
-    from pyspark.sql import functions as F
-
     column = F.col(quoted(name))
     # Numbers as text, as Spark's own sink would have it cast by hand; a number's raw bytes help nobody.
     return column if kind == "binary" else column.cast("string").cast("binary")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from recon.checks.base import Measure, greatest, least, total
 from recon.errors import LedgerError
-from recon.incremental.changes import Distrust, Position, identity, position_at, require_partitions, since
+from recon.incremental.changes import Position, StaleState, identity, position_at, require_partitions, since
 from recon.incremental.memory import CheckState
 from recon.incremental.merge import folded, grown
 from recon.incremental.plan import volatile
@@ -233,15 +233,15 @@ def test_appends_of_ours_are_new_batches():
     ],
 )
 def test_anything_else_makes_the_table_be_read_again(commits, why):
-    with pytest.raises(Distrust, match=why):
+    with pytest.raises(StaleState, match=why):
         since(KNOWN, log(*commits))
 
 
 def test_a_table_without_a_log_is_no_news():
     nothing = DeltaWitness(location="t", exists=False, first_retained=None, last=None, commits={})
-    with raises(Distrust):
+    with raises(StaleState):
         since(KNOWN, nothing)
-    with raises(Distrust):
+    with raises(StaleState):
         position_at(7, log(*HERE), [])
 
 
@@ -251,10 +251,10 @@ def test_partitions_that_folders_do_not_tell_are_not_read_alone():
     require_partitions("/lake/t/day=2026-01-01/kind=a/part-0.parquet", ["day", "kind"], types)
     # As with random prefixes of files, or with column mapping.
     for file in ("/lake/t/Xy/part-0.parquet", "/lake/t/day=2026-01-01/part-0.parquet", "/lake/t/akind=1/kind.parquet"):
-        with raises(Distrust):
+        with raises(StaleState):
             require_partitions(file, ["kind"], types)
     for column in ("at", "local", "raw"):
-        with raises(Distrust):
+        with raises(StaleState):
             require_partitions(f"/lake/t/{column}=1/part-0.parquet", [column], types)
 
 

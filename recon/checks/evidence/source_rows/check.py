@@ -100,7 +100,7 @@ class SourceRows(EvidenceCheck):
             return rewriting.questions(_account_of(ledger, witnesses))
         if ledger is None or isinstance(rows, Unavailable) or not rows.has_source_columns:
             return {}
-        trial = _Trial(witnesses, ledger, _account_of(ledger, witnesses), rows)
+        trial = _Evaluation(witnesses, ledger, _account_of(ledger, witnesses), rows)
         asked = {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in trial.unexplained.items()}
         if witnesses.isolation_level == "read_uncommitted":
             return {where: trial.ranges[where] for where in asked}
@@ -118,7 +118,7 @@ class SourceRows(EvidenceCheck):
         rows = witnesses.rows
         readable = isinstance(rows, RowsWitness) and rows.has_source_columns
         if isinstance(rows, RowsWitness) and readable:
-            trial = _Trial(witnesses, ledger, counts, rows)
+            trial = _Evaluation(witnesses, ledger, counts, rows)
             trial.judge()
             findings, explained, missing = trial.findings, dict(trial.explained), trial.missing
         else:
@@ -184,7 +184,7 @@ def _judge_rewriting(ledger: LedgerSlice, counts: Account, witnesses: Witnesses)
         findings.add(Code.INCONCLUSIVE, f"{reason}: which micro-batches' rows are gone no count can tell")
     readable = isinstance(rows, RowsWitness) and rows.has_source_columns
     if isinstance(rows, RowsWitness) and readable:
-        trial = _Trial(witnesses, ledger, counts, rows, findings)
+        trial = _Evaluation(witnesses, ledger, counts, rows, findings)
         trial.judge_present()
     elif _doubled(witnesses) not in findings:
         _tell_surplus(ledger, counts, findings, _doubled(witnesses))
@@ -372,7 +372,7 @@ class _Depth(NamedTuple):
 
 
 @dataclass
-class _Trial:
+class _Evaluation:
     """The rows of one sink against the ledger's ranges."""
 
     witnesses: Witnesses

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
+from recon.lazy import np
 from recon.model import Code, EntryHead, Unavailable, Witnesses
 from recon.model.offsets import Spans
 from recon.text import plural
@@ -157,8 +158,6 @@ def _only_rebuilt(counts: Account) -> bool:
 
 
 def _ranges(counts: Account, entry: int) -> Iterator[_Range]:
-    import numpy as np
-
     table = counts.covered.slice.ranges
     low, high = np.searchsorted(table.entry, (entry, entry + 1)).tolist()  # entries ascend
     for i in range(low, high):
