@@ -15,7 +15,7 @@ from recon.ledger import quarantined
 from recon.ledger.ledger import Ledger, utc_now
 from recon.ledger.store import Filter
 from recon.model import LedgerEntry, ReconStamp, SinkCommit, parse_offsets
-from recon.project import KINDS, Project, Sink
+from recon.project import Project, Sink, sink_class
 from recon.storage import Storage
 
 
@@ -36,7 +36,7 @@ def entry_of(
     """
     stamp = commit.stamp
     # What the sink itself left out, because a later row has the same key; what the transform left out nobody knows.
-    reduces = kind in KINDS and KINDS[kind].rewrites and stamp.given is not None and commit.rows is not None
+    reduces = sink_class(kind).rewrites and stamp.given is not None and commit.rows is not None
     return LedgerEntry(
         pipeline=stamp.pipeline,
         sink=stamp.sink,

@@ -10,8 +10,6 @@ from recon.project.checks import CheckConfig, CheckSpec, Column, config_of
 from recon.project.load import FILE_NAME, as_project, find, load
 from recon.project.model import LedgerConfig, Pipeline, Project, Routes, Source, SparkConfig, Table
 from recon.project.sinks import (
-    KINDS,
-    AnySink,
     CustomSink,
     DeltaMergeSink,
     DeltaSink,
@@ -22,12 +20,12 @@ from recon.project.sinks import (
     KafkaSink,
     QuarantineConfig,
     Sink,
+    sink_class,
+    sink_kinds,
 )
 
 __all__ = [
     "FILE_NAME",
-    "KINDS",
-    "AnySink",
     "CheckConfig",
     "CheckSpec",
     "Column",
@@ -52,4 +50,6 @@ __all__ = [
     "config_of",
     "find",
     "load",
+    "sink_class",
+    "sink_kinds",
 ]

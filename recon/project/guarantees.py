@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from recon.project.sinks import KINDS, Guarantee
+from recon.errors import ConfigError
+from recon.project.messages import Problem
+from recon.project.sinks import Guarantee, Sink, sink_class, sink_kinds
 
-# A kind's name as recon.yml has it, and the keys that change what it promises.
-_VARIANTS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("delta", {}),
-    ("delta", {"txn_app_id": "own"}),
-    ("delta_merge", {}),
-    ("jdbc_upsert", {}),
-    ("jdbc_append", {}),
-    ("jdbc_append", {"guard": False}),
-    ("kafka", {}),
-    ("kafka", {"mode": "at_least_once"}),
-    ("parquet", {}),
-    ("parquet", {"mode": "append"}),
-    ("custom", {}),
+_ROUTES = Guarantee(
+    label="of each route",
+    how="every route is a sink with a ledger, an epoch and a commit of its own; a retry skips what has it",
+    needs="a route for every value, or `otherwise`",
 )
 
 
 def guarantees() -> Iterator[tuple[str, Guarantee]]:
-    """(kind and the keys that matter, what it promises) of every sink there is."""
-    for kind, keys in _VARIANTS:
-        # The promise rests on these keys alone; what else a sink needs to be valid does not matter here.
-        sink = KINDS[kind].model_construct(kind=kind, name=kind, target="t", **keys)
-        alike = [other for other, found in KINDS.items() if found is KINDS[kind]]
-        told = ", ".join(f"{key}: {str(value).lower()}" for key, value in keys.items())
-        yield f"{', '.join(alike)}{f' ({told})' if told else ''}", sink.promise
-    yield (
-        "routes",
-        Guarantee(
-            label="of each route",
-            how="every route is a sink with a ledger, an epoch and a commit of its own; a retry skips what has it",
-            needs="a route for every value, or `otherwise`",
-        ),
-    )
+    """Every kind of sink, with the keys that change its promise, and the promise.
 
-
-__all__ = ["guarantees"]
+    Raises:
+        ConfigError: the installed package that offers a kind is broken.
+    """
+    kinds_of: dict[type[Sink], list[str]] = {}
+    try:
+        for kind in sink_kinds():
+            kinds_of.setdefault(sink_class(kind), []).append(kind)
+    except Problem as problem:
+        raise ConfigError(f"the kind of a sink {problem}") from problem
+    for config, kinds in kinds_of.items():
+        for keys in config.variants:
+            # The promise depends on these keys alone, so the keys that a valid sink also needs are left out.
+            sink = config.model_construct(kind=kinds[0], name=kinds[0], target="t", **keys)
+            settings = ", ".join(f"{key}: {str(value).lower()}" for key, value in keys.items())
+            yield ", ".join(kinds) + (f" ({settings})" if settings else ""), sink.promise
+    yield "routes", _ROUTES

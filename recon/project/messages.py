@@ -58,7 +58,7 @@ def complaint(error: ValidationError, root: type[BaseModel], document: Document)
     items = error.errors(include_url=False)
     unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]
     # A misspelt key is reported once, not also as the missing one it stands for.
-    misspelt = {(*loc[:-1], *nearest(str(loc[-1]), _keys(root, loc[:-1]))) for loc in unknown}
+    misspelt = {(*loc[:-1], *nearest(str(loc[-1]), _keys(root, document, loc[:-1]))) for loc in unknown}
     found = []
     for item in items:
         if item["type"] == "missing" and item["loc"] in misspelt:
@@ -67,7 +67,7 @@ def complaint(error: ValidationError, root: type[BaseModel], document: Document)
             continue  # pydantic counts a list's valid items only; the invalid ones speak for themselves
         cause = item.get("ctx", {}).get("error")
         path = (*item["loc"], *cause.path) if isinstance(cause, Problem) else item["loc"]
-        line = _line(document.root, _in_file(root, path))
+        line = _line(document.root, path)
         found.append((line, item["type"] == "missing", _sentence(root, item, path, cause, line, document)))
     line, _, sentence = min(found)  # on one line, what is there is told before what is missing
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -79,7 +79,7 @@ def complaint_of_arguments(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     cause = first.get("ctx", {}).get("error")
     loc = (*first["loc"], *(cause.path if isinstance(cause, Problem) else ()))
-    where = ".".join(str(part) for part in loc if not str(part).endswith("Sink"))
+    where = ".".join(str(part) for part in loc)
     said = str(cause) if isinstance(cause, Problem) else first["msg"].lower()
     plain = isinstance(first["input"], (str, int, float)) and not _SECRETIVE.intersection(map(str, loc))
     return f"{where}: {said}" + (f" (got {first['input']!r})" if plain else "")
@@ -97,12 +97,12 @@ def _sentence(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: in
     if kind == "extra_forbidden":
         return _unknown(root, document, path, line)
     if kind == "missing":
-        return f"missing key '{path[-1]}' in {_place(document, _in_file(root, path[:-1]))}"
-    subject = _place(document, _in_file(root, path))
+        return f"missing key '{path[-1]}' in {_place(document, path[:-1])}"
+    subject = _place(document, path)
     # What stands there may be a URL with a password, written where its mapping should be.
     shown = HIDDEN if "connection" in path else document.shown(value, line)
     if kind == "literal_error":
-        choices = get_args(_annotation(root, path))
+        choices = get_args(_annotation(root, document, path))
         allowed = [str(choice) for choice in choices]
         listed = " or ".join(f"'{c}'" if isinstance(c, str) else str(c) for c in choices)
         # The nearest choice would give away what a masked value looks like.
@@ -119,28 +119,28 @@ def _sentence(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: in
     if isinstance(cause, Problem):
         message = hide(str(cause), document.secrets, shortest=3)
         ending = f", found {shown}" if cause.found else ""
-        of = _place(document, _in_file(root, item["loc"])) if cause.owner else subject
+        of = _place(document, item["loc"]) if cause.owner else subject
         return message if cause.whole else f"{of} {message}{ending}"
     return f"{subject}: {hide(item['msg'], document.secrets)}"
 
 
 def unknown_key(root: type[BaseModel], document: Document, path: _Loc) -> str:
     """The sentence for a key that `root` does not know, with its place."""
-    line = _line(document.root, _in_file(root, path))
+    line = _line(document.root, path)
     return f"{document.name}:{line}: {_unknown(root, document, path, line)}"
 
 
 def _unknown(root: type[BaseModel], document: Document, path: _Loc, line: int) -> str:
     key = str(path[-1])
-    known = _keys(root, path[:-1])
-    where = _place(document, _in_file(root, path[:-1]))
+    known = _keys(root, document, path[:-1])
+    where = _place(document, path[:-1])
     shown = document.shown(key, line)
     return f"unknown key {shown} in {where}{did_you_mean(key, known, 'known keys:') if HIDDEN not in shown else ''}"
 
 
-def _keys(root: type[BaseModel], path: _Loc) -> list[str]:
+def _keys(root: type[BaseModel], document: Document, path: _Loc) -> list[str]:
     """The keys that the mapping at `path` may have in the file."""
-    model = _model(root, path)
+    model = _model(root, document, path)
     return [k for k in model.model_fields if k not in _FILLED_IN.get(model.__name__, ())]
 
 
@@ -195,33 +195,21 @@ def _test_name(item: Any, position: int) -> str:
     return name if isinstance(name, str) else f"test number {position + 1}"
 
 
-def _annotation(root: type[BaseModel], path: _Loc) -> Any:
-    return _model(root, path[:-1]).model_fields[str(path[-1])].annotation
+def _annotation(root: type[BaseModel], document: Document, path: _Loc) -> Any:
+    return _model(root, document, path[:-1]).model_fields[str(path[-1])].annotation
 
 
-def _model(root: type[BaseModel], path: _Loc) -> type[BaseModel]:
-    """The model that a validated path leads to."""
-    return _walk(root, path)[0]
-
-
-def _in_file(root: type[BaseModel], path: _Loc) -> _Loc:
-    """A validated path as the file has it: without the names of the classes that were chosen on the way."""
-    return _walk(root, path)[1]
-
-
-def _walk(root: type[BaseModel], path: _Loc) -> tuple[type[BaseModel], _Loc]:
-    model, kept, choices = root, [], dict[str, type[BaseModel]]()
+def _model(root: type[BaseModel], document: Document, path: _Loc) -> type[BaseModel]:
+    """The model that a validated path leads to; a sink's is chosen by its kind in the file."""
+    model, node = root, document.root
     for part in path:
-        if part in choices:
-            model, choices = choices[str(part)], {}
-            continue
-        kept.append(part)
-        if isinstance(part, int) or part not in model.model_fields:
-            continue
-        found = list(_models(model.model_fields[part].annotation))
-        model = found[0] if found else model
-        choices = {one.__name__: one for one in found[1:] and found}
-    return model, tuple(kept)
+        node = _child(node, part) or Located(None, node.line)
+        if isinstance(part, str) and part in model.model_fields:
+            model = next(_models(model.model_fields[part].annotation), model)
+        chosen = getattr(model, "class_for", None)
+        if isinstance(part, int) and chosen is not None:
+            model = chosen(node.value)
+    return model
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -12,7 +12,7 @@ from recon.errors import ConfigError
 from recon.project.checks import CheckConfig, Tested, config_of, over, tests_over
 from recon.project.fields import Name, Strict, Texts, refuse_doubles
 from recon.project.messages import Problem
-from recon.project.sinks import AnySink, Sink, refuse_unknown_kinds
+from recon.project.sinks import Sink
 from recon.project.sql_tests import SqlTests
 from recon.project.yaml import hide
 from recon.text import did_you_mean
@@ -79,10 +79,8 @@ class Pipeline(Tested):
     description: str | None = None
     source: Source = Source()
     defaults: CheckConfig = CheckConfig()
-    sinks: tuple[AnySink, ...] = Field(min_length=1)
+    sinks: tuple[Sink, ...] = Field(min_length=1)
     routes: Routes | None = None
-
-    _known_kinds = field_validator("sinks", mode="before")(refuse_unknown_kinds)
 
     @model_validator(mode="after")
     def _sinks_differ(self) -> Pipeline:

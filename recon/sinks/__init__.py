@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
 
 from recon.errors import ConfigError
@@ -12,19 +11,6 @@ from recon.sinks.delta.append import DeltaAppend, app_id
 
 __all__ = ["BatchSink", "DeltaAppend", "Landed", "app_id", "find_pipeline", "find_sink", "open_sink"]
 
-# The writer of each kind: module and class, which has a class method `of(project, pipeline, sink)`.
-_WRITERS: Mapping[str, str] = {
-    "delta": "recon.sinks.delta.append:DeltaAppend",
-    "delta_merge": "recon.sinks.delta.merge:DeltaMerge",
-    "jdbc_upsert": "recon.sinks.jdbc.writers:JdbcUpsert",
-    "jdbc_append": "recon.sinks.jdbc.writers:JdbcAppend",
-    "kafka": "recon.sinks.kafka.writer:KafkaWriter",
-    "parquet": "recon.sinks.files:FileReplace",
-    "json": "recon.sinks.files:FileReplace",
-    "csv": "recon.sinks.files:FileReplace",
-    "custom": "recon.sinks.custom:CustomWriter",
-}
-
 
 def open_sink(project: Project, pipeline: str, sink: Sink) -> BatchSink:
     """The writer for a sink of recon.yml.
@@ -32,7 +18,7 @@ def open_sink(project: Project, pipeline: str, sink: Sink) -> BatchSink:
     Raises:
         ConfigError: what the sink needs (a driver, a variable) is not there.
     """
-    module, _, name = _WRITERS[sink.kind].partition(":")
+    module, _, name = sink.writer.partition(":")
     writer: BatchSink = getattr(import_module(module), name).of(project, pipeline, sink)
     return writer
 

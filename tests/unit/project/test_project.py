@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from recon.checks.registry import bind
 from recon.errors import ConfigError
-from recon.project import KINDS, CheckSpec, Project, find, load
+from recon.project import CheckSpec, Project, find, load, sink_class, sink_kinds
 from tests.support.messages import raises
 
 BASE = """\
@@ -609,7 +609,9 @@ def _models(model: type[BaseModel], seen: dict[str, type[BaseModel]]) -> dict[st
 def test_every_key_is_documented() -> None:
     page = (Path(__file__).parents[3] / "docs" / "recon_yml.md").read_text()
     models = _models(Project, {})
-    assert {found.__name__ for found in KINDS.values()} | {"Project", "Pipeline", "CheckConfig"} <= set(models)
+    for kind in sink_kinds():
+        _models(sink_class(kind), models)
+    assert {"Project", "Pipeline", "CheckConfig", "JdbcUpsertSink"} <= set(models)
     filled_in = {("Project", "project_dir"), ("CheckSpec", "test"), ("CheckSpec", "column"), ("CheckSpec", "line")}
     keys = {(name, key) for name, model in models.items() for key in model.model_fields} - filled_in
     assert [pair for pair in sorted(keys) if f"`{pair[1]}`" not in page] == []

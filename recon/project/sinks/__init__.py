@@ -1,0 +1,30 @@
+"""The sinks of recon.yml: one config class per kind, with its keys, its promise and its writer."""
+
+from __future__ import annotations
+
+from recon.project.sinks.base import Guarantee, QuarantineConfig, Sink, sink_class
+from recon.project.sinks.custom import CustomSink
+from recon.project.sinks.delta import DeltaMergeSink, DeltaSink, History, PruneBy
+from recon.project.sinks.files import FileSink
+from recon.project.sinks.jdbc import JdbcAppendSink, JdbcSink, JdbcUpsertSink, Retry
+from recon.project.sinks.kafka import KafkaSink
+from recon.project.sinks.kinds import names as sink_kinds
+
+__all__ = [
+    "CustomSink",
+    "DeltaMergeSink",
+    "DeltaSink",
+    "FileSink",
+    "Guarantee",
+    "History",
+    "JdbcAppendSink",
+    "JdbcSink",
+    "JdbcUpsertSink",
+    "KafkaSink",
+    "PruneBy",
+    "QuarantineConfig",
+    "Retry",
+    "Sink",
+    "sink_class",
+    "sink_kinds",
+]

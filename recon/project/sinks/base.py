@@ -1,0 +1,152 @@
+"""What every sink of recon.yml has: its keys, its promise, and the class that writes it.
+
+A micro-batch is retried after a crash, and what a retry does depends on the sink. Each sink's class declares it in
+`promise`, from its keys alone; the ledger records the label with every write, and audits hold the sink to it.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+from pydantic import ModelWrapValidatorHandler, field_validator, model_validator
+
+from recon.project.checks import CheckConfig, CheckSpec, Column, Tested
+from recon.project.fields import Name, Strict, refuse_doubles
+from recon.project.messages import Problem
+from recon.project.sinks import kinds
+from recon.text import did_you_mean
+
+Label = Literal["exactly-once", "exactly-once within one checkpoint", "at-least-once", "at-most-once", "of each route"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What a retried micro-batch does in a sink: the label, the mechanism behind it, and what that needs."""
+
+    label: Label
+    how: str
+    needs: str
+
+
+class QuarantineConfig(Strict):
+    """Where rows are written that fail a post-batch check with `on_failure: quarantine`, and how many may fail.
+
+    `target`: the Delta table; by default one per sink in the ledger's folder. `stop_above`: the share of a
+    micro-batch's rows, 0 to 1 or such as `1%`, above which nothing of it is written and the query stops.
+    """
+
+    target: str | None = None
+    stop_above: float | None = None
+
+    @field_validator("stop_above", mode="before")
+    @classmethod
+    def _percent(cls, value: Any) -> Any:
+        percent = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+        share = float(percent[1]) / 100 if percent else value
+        valid = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1
+        if value is not None and not valid:
+            raise Problem("must be a share of the rows, from 0 to 1 or such as 1%", found=True)
+        return share
+
+
+class Sink(Tested):
+    """The keys that every sink has; `kind` says which subclass a sink of recon.yml is.
+
+    `stamp_source_offsets`: also stamp `_source_topic`, `_source_partition`, `_source_offset`.
+    `on_new_epoch`: what a checkpoint that starts over does when its ranges overlap or miss the ledger's end.
+    `trim_replayed_offsets`: drop rows whose (topic, partition, offset) the ledger already holds.
+    """
+
+    # The class that writes the sink, as `module:Class`: a BatchSink with a class method `of(project, pipeline, sink)`.
+    writer: ClassVar[str]
+    # Keys that change the promise, one mapping for each line of `recon sinks --kinds`.
+    variants: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
+    # Whether later micro-batches may replace the rows of earlier ones.
+    rewrites: ClassVar[bool] = False
+    # Whether `target` is a path or URI, relative to recon.yml.
+    in_files: ClassVar[bool] = True
+    # Whether the sink is a Delta table, whose log is a witness of its own.
+    is_delta: ClassVar[bool] = False
+    # Whether the passwords in `settings` must come from environment variables.
+    secrets_from_environment: ClassVar[bool] = False
+
+    kind: str
+    name: Name
+    target: str
+    description: str | None = None
+    stamp_source_offsets: bool = True
+    on_new_epoch: Literal["stop", "warn"] = "stop"
+    trim_replayed_offsets: bool = False
+    quarantine: QuarantineConfig = QuarantineConfig()
+    defaults: CheckConfig = CheckConfig()
+    columns: tuple[Column, ...] = ()
+    post_batch: tuple[CheckSpec, ...] = ()
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Sink:
+        refuse_doubles("columns", f" of sink '{self.name}'", (c.name for c in self.columns))
+        return self
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_kind(cls, value: Any, validate: ModelWrapValidatorHandler[Sink]) -> Sink:
+        return cls.class_for(value).model_validate(value) if cls is Sink else validate(value)
+
+    @classmethod
+    def class_for(cls, value: Any) -> type[Sink]:
+        """The subclass that a sink of recon.yml is validated by.
+
+        Raises:
+            Problem: there is no such kind, or the installed package that offers it is broken.
+        """
+        if isinstance(value, Sink):
+            return type(value)
+        return sink_class(value.get("kind", "delta") if isinstance(value, Mapping) else "delta")
+
+    @property
+    @abstractmethod
+    def promise(self) -> Guarantee:
+        """What a retried micro-batch does in this sink."""
+
+    @property
+    def guarantee(self) -> Label:
+        """The promise's label, which the ledger records with every entry."""
+        return self.promise.label
+
+    def settings(self) -> Iterable[Mapping[str, str]]:
+        """Mappings of the sink that may hold secrets."""
+        return ()
+
+
+def sink_class(kind: Any) -> type[Sink]:
+    """The config class of a kind of sink.
+
+    Raises:
+        Problem: there is no such kind, or the installed package that offers it is broken.
+    """
+    try:
+        offer = kinds.offered(kind) if isinstance(kind, str) else None
+    except Exception as error:  # importing runs the package's module
+        raise Problem(
+            f"is {kind!r}, which an installed package offers and which cannot be loaded ({type(error).__name__}: "
+            f"{error}); repair or reinstall that package",
+            "kind",
+        ) from error
+    if offer is None:
+        known = kinds.names()
+        listed = " or ".join(f"'{name}'" for name in known)
+        raise Problem(f"must be {listed}, found {kind!r}{did_you_mean(str(kind), known, '')}", "kind")
+    location, found = offer
+    if not (isinstance(found, type) and issubclass(found, Sink) and hasattr(found, "writer")):
+        raise Problem(
+            f"is {kind!r}, and {location} is no config class of a sink; derive it from recon.Sink and give it "
+            "`writer = 'module:Class'`",
+            "kind",
+        )
+    if kind not in get_args(found.model_fields["kind"].annotation):
+        raise Problem(f"is {kind!r}, which {location} does not accept; declare `kind: Literal[{kind!r}]` there", "kind")
+    return found

@@ -1,0 +1,158 @@
+"""The sinks of kind `delta` and `delta_merge`: a Delta table that is appended to, or merged into by keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import override
+
+from recon.project.fields import Strict, Texts, one_tag, refuse_doubles
+from recon.project.messages import Problem
+from recon.project.sinks.base import Guarantee, Sink
+
+
+class DeltaSink(Sink):
+    """Appends to the Delta table at `target` (a path or URI).
+
+    `txn_app_id`: a fixed Delta application id, for tables that already have one; recon's own is safer.
+    `partition_by`, `options`: passed to Spark's writer.
+    """
+
+    writer = "recon.sinks.delta.append:DeltaAppend"
+    variants = ({}, {"txn_app_id": "own"})
+    is_delta = True
+
+    kind: Literal["delta"] = "delta"
+    txn_app_id: str | None = None
+    partition_by: tuple[str, ...] = ()
+    options: Texts = Field(default_factory=dict)
+
+    @property
+    @override
+    def promise(self) -> Guarantee:
+        # A fixed app id cannot tell a new checkpoint's batch 0 from the old one's.
+        return Guarantee(
+            label="exactly-once" if self.txn_app_id is None else "exactly-once within one checkpoint",
+            how="the commit carries a txn, so Delta drops a second write of the micro-batch",
+            needs="a Delta table that only recon's app id writes with txn",
+        )
+
+    @override
+    def settings(self) -> Iterable[Mapping[str, str]]:
+        return (self.options,)
+
+
+class PruneBy(Strict):
+    """A column of the target whose values in a micro-batch tell a MERGE which files it may leave alone.
+
+    `immutable`: every row of a key has the same value there, for ever; needed where the column is none of the keys.
+    """
+
+    column: str
+    immutable: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"column": value} if isinstance(value, str) else value
+
+
+class History(Strict):
+    """Keeps every version of a key (slowly changing dimension, type 2) instead of the newest alone.
+
+    `effective`: the source column that says since when a version holds. `valid_from`, `valid_to`, `is_current`: the
+    names of the target's columns; `valid_to` is NULL for the version that holds now.
+    """
+
+    effective: str
+    valid_from: str = "valid_from"
+    valid_to: str = "valid_to"
+    is_current: str = "is_current"
+
+
+class DeltaMergeSink(Sink):
+    """Merges into the Delta table at `target`: one row per key, or with `scd2` one per version of a key.
+
+    `keys`: the columns that tell rows apart; a NULL in one of them stops the micro-batch.
+    `newer_wins`: a column by which a row replaces only an older one. `order_by`: SQL expressions that rank the rows of
+    one key within a micro-batch after `newer_wins` and before the source offset; the greatest wins.
+    `update_when`, `insert_when`: SQL conditions on the source row `s` and, for an update, the target row `t`.
+    `delete_when`: an SQL condition on the source row that makes it a tombstone of its key.
+    `scd2`: keep history, see History. `evolve_schema`: add columns that the table lacks.
+    `prune_by`: columns by which the MERGE leaves out files, see PruneBy.
+    `partition_by`, `options`: for the table that the first micro-batch makes, passed to Spark's writer.
+    """
+
+    writer = "recon.sinks.delta.merge:DeltaMerge"
+    rewrites = True
+    is_delta = True
+
+    kind: Literal["delta_merge"]
+    keys: tuple[str, ...] = Field(min_length=1)
+    newer_wins: str | None = None
+    order_by: tuple[str, ...] = ()
+    update_when: str | None = None
+    insert_when: str | None = None
+    delete_when: str | None = None
+    scd2: History | None = None
+    evolve_schema: bool = False
+    prune_by: tuple[PruneBy, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    options: Texts = Field(default_factory=dict)
+
+    _one_column = field_validator("keys", "order_by", "prune_by", "partition_by", mode="before")(one_tag)
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> DeltaMergeSink:
+        refuse_doubles("keys", f" of sink '{self.name}'", self.keys)
+        if self.newer_wins in self.keys:
+            raise Problem(f"is '{self.newer_wins}', one of the keys; it has to tell rows of a key apart", "newer_wins")
+        for n, prune in enumerate(self.prune_by):
+            if prune.column not in self.keys and not prune.immutable:
+                raise Problem(
+                    f"names '{prune.column}', which is none of the keys: where a key's value changes there, its old "
+                    "row would not be found and stay beside the new one; make it a key, or declare that it never "
+                    "changes: "
+                    f"{{column: {prune.column}, immutable: true}}",
+                    "prune_by",
+                    n,
+                )
+        if not self.stamp_source_offsets and not (self.newer_wins or self.order_by):
+            raise Problem(
+                f"sink '{self.name}' needs newer_wins or order_by: without source offsets nothing says which of two "
+                "rows of a key is the latest",
+                "stamp_source_offsets",
+                whole=True,
+            )
+        for key in ("newer_wins", "update_when", "insert_when"):
+            if self.scd2 is not None and getattr(self, key) is not None:
+                raise Problem(
+                    f"cannot be combined with scd2, which keeps every version by its instant in {self.scd2.effective}; "
+                    "filter rows in the transform",
+                    key,
+                )
+        if self.scd2 is not None and self.scd2.effective in self.keys:
+            raise Problem(f"is '{self.scd2.effective}', one of the keys; leave it out of them", "scd2", "effective")
+        if self.scd2 is not None:
+            made = (self.scd2.valid_from, self.scd2.valid_to, self.scd2.is_current)
+            for n, name in enumerate(("valid_from", "valid_to", "is_current")):
+                if made[n].lower() in {column.lower() for column in (*self.keys, *made[:n])}:
+                    raise Problem(
+                        f"is '{made[n]}', which is another column of the sink; name it otherwise", "scd2", name
+                    )
+        return self
+
+    @property
+    @override
+    def promise(self) -> Guarantee:
+        return Guarantee(
+            label="exactly-once",
+            how="the MERGE's commit carries a txn, so Delta drops a second one of the micro-batch",
+            needs="a Delta table that only this sink writes, and keys that are never NULL",
+        )
+
+    @override
+    def settings(self) -> Iterable[Mapping[str, str]]:
+        return (self.options,)

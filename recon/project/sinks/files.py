@@ -1,0 +1,57 @@
+"""The sinks of kind `parquet`, `json` and `csv`: a folder of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from pydantic import Field, model_validator
+from typing_extensions import override
+
+from recon.project.fields import Texts
+from recon.project.messages import Problem
+from recon.project.sinks.base import Guarantee, Sink
+
+
+class FileSink(Sink):
+    """Writes Parquet, JSON or CSV files below `target`.
+
+    `mode`: `replace` gives each micro-batch a folder of its own and a manifest, which is written last; `append` is
+    Spark's append. `partition_by`, `options`: passed to Spark's writer.
+    """
+
+    writer = "recon.sinks.files:FileReplace"
+    variants = ({}, {"mode": "append"})
+
+    kind: Literal["parquet", "json", "csv"]
+    mode: Literal["replace", "append"] = "replace"
+    partition_by: tuple[str, ...] = ()
+    options: Texts = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _columns_of_recon(self) -> FileSink:
+        for column in self.partition_by:
+            if column in ("_batch_id", "_recon_epoch"):
+                raise Problem(
+                    f"names {column}, by which the sink's folders are divided anyway; remove it", "partition_by"
+                )
+        return self
+
+    @property
+    @override
+    def promise(self) -> Guarantee:
+        if self.mode == "append":
+            return Guarantee(
+                label="at-least-once",
+                how="Spark's append; a retry adds files beside those of the failed attempt",
+                needs="nothing but the folder",
+            )
+        return Guarantee(
+            label="exactly-once",
+            how="a retry replaces the micro-batch's folder; its manifest is written last",
+            needs="readers that honour manifests (recon.read_batches)",
+        )
+
+    @override
+    def settings(self) -> Iterable[Mapping[str, str]]:
+        return (self.options,)

@@ -1,0 +1,147 @@
+"""The sinks of kind `jdbc_upsert` and `jdbc_append`: a table of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import override
+
+from recon.project.fields import Strict, Texts, one_tag
+from recon.project.jdbc import parse_url
+from recon.project.messages import Problem
+from recon.project.sinks.base import Guarantee, Sink
+from recon.text import did_you_mean
+
+
+class Retry(Strict):
+    """How often a database is tried again when it cannot be reached, or gave way to another transaction.
+
+    `attempts` in all, with a pause of `pause` seconds that doubles each time, and not longer than `within` seconds.
+    """
+
+    attempts: int = Field(default=6, ge=1)
+    pause: float = Field(default=0.5, ge=0)
+    within: float = Field(default=120, ge=0)
+
+
+class JdbcSink(Sink):
+    """A table of a database: `target` is its name, `connection` how to reach it.
+
+    `connection`: `url` (JDBC), `user`, `password`, and `driver`, the Java class, where it is not the usual one.
+    `options`: options of Spark's JDBC writer and properties of the JDBC driver. `driver_options`: arguments for the
+    Python driver (psycopg, PyMySQL, pymssql). `create_table`: make the target if it is missing. `work_schema`: where
+    recon_ledger and the staging tables are, by default beside the target. `stage_with`: `jdbc`, or `copy` for
+    PostgreSQL's COPY by psycopg on the executors. `retry`: see Retry.
+    """
+
+    in_files = False
+    secrets_from_environment = True
+
+    connection: Texts = Field(repr=False)
+    options: Texts = Field(default_factory=dict, repr=False)
+    driver_options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    create_table: bool = False
+    work_schema: str | None = None
+    stage_with: Literal["jdbc", "copy"] = "jdbc"
+    retry: Retry = Retry()
+
+    @model_validator(mode="after")
+    def _reachable(self) -> JdbcSink:
+        known = ("url", "user", "password", "driver")
+        for key in self.connection:
+            if key not in known:
+                raise Problem(
+                    f"connection of sink '{self.name}' has no key '{key}'"
+                    f"{did_you_mean(key, known, 'known keys:')}; properties of the driver "
+                    "belong in options",
+                    "connection",
+                    key,
+                    whole=True,
+                )
+        if "url" not in self.connection:
+            raise Problem(f"connection of sink '{self.name}' needs a url", "connection", whole=True)
+        try:
+            url = parse_url(self.connection["url"])
+        except Problem as problem:
+            raise Problem(f"connection's url of sink '{self.name}' {problem}", "connection", whole=True) from None
+        for key in self.options:
+            if key.lower() in (*known, "dbtable", "query"):
+                raise Problem(
+                    f"'{key}' in options of sink '{self.name}' belongs in connection; the table is target",
+                    "options",
+                    key,
+                    whole=True,
+                )
+        if self.stage_with == "copy" and url.product != "postgresql":
+            raise Problem(f"is copy, which PostgreSQL has and {url.product} has not; use jdbc", "stage_with")
+        return self
+
+    @override
+    def settings(self) -> Iterable[Mapping[str, str]]:
+        python = {key: value for key, value in self.driver_options.items() if isinstance(value, str)}
+        return (self.connection, self.options, python)
+
+
+class JdbcUpsertSink(JdbcSink):
+    """Inserts new keys into a database table and updates those it has.
+
+    `keys`: columns with a unique key. `update`: columns that an update takes over, by default all but the keys.
+    `newer_wins`: a column by which a row replaces only one that is not newer. `order_by`: columns that tell the latest
+    of several rows of one key within a micro-batch, before the source offset does.
+    """
+
+    writer = "recon.sinks.jdbc.writers:JdbcUpsert"
+    rewrites = True
+
+    kind: Literal["jdbc_upsert"]
+    keys: tuple[str, ...] = Field(min_length=1)
+    update: tuple[str, ...] | None = Field(default=None, min_length=1)
+    newer_wins: str | None = None
+    order_by: tuple[str, ...] = ()
+
+    _one_column = field_validator("keys", "update", "order_by", mode="before")(one_tag)
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> JdbcUpsertSink:
+        for key in self.keys:
+            if self.update and key in self.update:
+                raise Problem(f"names '{key}', which is one of the keys; a key is never updated", "update")
+        if self.newer_wins in self.keys:
+            raise Problem(f"is '{self.newer_wins}', one of the keys; it has to tell rows of a key apart", "newer_wins")
+        return self
+
+    @property
+    @override
+    def promise(self) -> Guarantee:
+        return Guarantee(
+            label="exactly-once",
+            how="the upsert and a row of recon_ledger, whose key is the micro-batch, are one transaction",
+            needs="a unique key on the table, and the right to create tables beside it",
+        )
+
+
+class JdbcAppendSink(JdbcSink):
+    """Appends to a database table; with `guard`, in one transaction with an entry that a replay meets."""
+
+    writer = "recon.sinks.jdbc.writers:JdbcAppend"
+    variants = ({}, {"guard": False})
+
+    kind: Literal["jdbc_append"]
+    guard: bool = True
+
+    @property
+    @override
+    def promise(self) -> Guarantee:
+        if not self.guard:
+            return Guarantee(
+                label="at-least-once",
+                how="Spark's JDBC append; tasks commit one by one, and a retry writes their rows again",
+                needs="nothing but the table",
+            )
+        return Guarantee(
+            label="exactly-once",
+            how="the insert and a row of recon_ledger, whose key is the micro-batch, are one transaction",
+            needs="the right to create tables beside the target",
+        )
