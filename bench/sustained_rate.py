@@ -147,7 +147,7 @@ def _hook(name: str, folder: Path, server: Any, bootstrap: str, times: Times) ->
         target=options.pop("target"),
         **options,
     )
-    writer, append = hook._writer, Ledger.append
+    writer, append = hook.writer, Ledger.append
     writer.write = times.around("write", writer.write)
     writer.confirm = times.around("confirm", writer.confirm)
     Ledger.append = times.around("ledger", append)  # type: ignore[method-assign]

@@ -12,9 +12,11 @@ import os
 import runpy
 import signal
 import sys
+from functools import partial
 
-from recon.hook import ForeachBatch
-from recon.model import LedgerEntry
+import recon
+from recon.model import ReconStamp
+from recon.sinks.failpoints import BEFORE_LEDGER
 
 
 def run(script: str, batch_id: int) -> None:
@@ -26,11 +28,11 @@ def run(script: str, batch_id: int) -> None:
     if os.getpgrp() != os.getpid():
         raise RuntimeError("demo_crash must lead its own process group: start it in a new session")
 
-    def crash(hook: ForeachBatch, entry: LedgerEntry) -> None:
-        if entry.batch_id == batch_id:
+    def crash(point: str, stamp: ReconStamp) -> None:
+        if point == BEFORE_LEDGER and stamp.batch_id == batch_id:
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
-    ForeachBatch._before_ledger = crash  # type: ignore[method-assign, assignment]
+    recon.foreach_batch = partial(recon.foreach_batch, failpoint=crash)  # what the script calls
     runpy.run_path(script, run_name="__main__")
 
 

@@ -13,6 +13,7 @@ from recon.project import CustomSink, LedgerConfig, Pipeline, Project, Sink, Sou
 from recon.project.messages import complaint_of_arguments
 from recon.sinks import find_pipeline, find_sink
 from recon.sinks.custom import CustomWriter
+from recon.sinks.failpoints import Failpoint, no_failpoint
 
 
 def foreach_batch(
@@ -29,6 +30,7 @@ def foreach_batch(
     write: Callable[..., Any] | None = None,
     confirm: Callable[..., Any] | None = None,
     read: Callable[..., Any] | None = None,
+    failpoint: Failpoint = no_failpoint,
     **sink_options: Any,
 ) -> ForeachBatch | RoutedForeachBatch:
     """The callable for `writeStream.foreachBatch` that writes, proves and records each micro-batch.
@@ -51,6 +53,7 @@ def foreach_batch(
         write: the function of a sink of kind custom, called as `write(frame, batch)`.
         confirm: its function that tells what landed, called as `confirm(batch)`.
         read: its function that gives the sink's rows, called as `read(spark)`.
+        failpoint: for tests: called at each moment of a micro-batch that recon.sinks.failpoints names.
         sink_options: further keys of a sink in recon.yml, such as `on_new_epoch="warn"`.
 
     Raises:
@@ -72,12 +75,12 @@ def foreach_batch(
     if routed.routes is not None and sink is None:
         for each in routed.sinks:
             _require_functions(project, pipeline, each, functions)
-        return RoutedForeachBatch(project, routed, routed.routes, transform)
+        return RoutedForeachBatch(project, routed, routed.routes, transform, failpoint=failpoint)
     pipe, out = find_sink(project, pipeline, sink)
     if functions and isinstance(out, CustomSink):
         out = out.model_copy(update=functions)
     _require_functions(project, pipeline, out, functions)
-    return ForeachBatch(project, pipe, out, transform)
+    return ForeachBatch(project, pipe, out, transform, failpoint=failpoint)
 
 
 def _require_functions(project: Project, pipeline: str, sink: Sink, functions: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from recon.hook.writer import SOURCE_COLUMNS, Done, ForeachBatch, Transform, cal
 from recon.model import ReconStamp
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Routes, Sink
+from recon.sinks.failpoints import Failpoint, no_failpoint
 from recon.spark.lazy import F
 from recon.spark.observation import observed
 
@@ -48,7 +49,13 @@ class RoutedForeachBatch:
     """One pipeline's writer into the sinks of its routes; call it as `foreachBatch` does."""
 
     def __init__(
-        self, project: Project, pipeline: Pipeline, routes: Routes, transform: Transform | None = None
+        self,
+        project: Project,
+        pipeline: Pipeline,
+        routes: Routes,
+        transform: Transform | None = None,
+        *,
+        failpoint: Failpoint = no_failpoint,
     ) -> None:
         """Nothing is read or written before the first micro-batch.
 
@@ -57,7 +64,8 @@ class RoutedForeachBatch:
         """
         self.project, self.pipeline, self.routes = project, pipeline, routes
         self._transform = transform
-        self._parts = [Route(project, pipeline, sink) for sink in pipeline.sinks if sink.name in routes.sinks]
+        sinks = [sink for sink in pipeline.sinks if sink.name in routes.sinks]
+        self.parts = [Route(project, pipeline, sink, failpoint) for sink in sinks]
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, route by route, and enter each in the ledger.
@@ -70,10 +78,10 @@ class RoutedForeachBatch:
         """
         split = Split(frame, batch_id, self.pipeline, self.routes, self._transform)
         try:
-            for part in self._parts:
+            for part in self.parts:
                 part.write(split, frame, batch_id)
         except BaseException:
-            for part in self._parts:
+            for part in self.parts:
                 part.forget()
             raise
         finally:
@@ -83,9 +91,9 @@ class RoutedForeachBatch:
 class Route(ForeachBatch):
     """The writer of one route: a `ForeachBatch` that is given a part of what was read, and knows which."""
 
-    def __init__(self, project: Project, pipeline: Pipeline, sink: Sink) -> None:
+    def __init__(self, project: Project, pipeline: Pipeline, sink: Sink, failpoint: Failpoint) -> None:
         """The sink is one of the pipeline's; the transform was done before rows came here."""
-        super().__init__(project, pipeline, sink)
+        super().__init__(project, pipeline, sink, failpoint=failpoint)
         self._split: Split | None = None
 
     def write(self, split: Split, frame: DataFrame, batch_id: int) -> None:

@@ -30,7 +30,7 @@ from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import FAILING, ROWS, Asked, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
-from recon.sinks import BatchSink, Landed, open_sink
+from recon.sinks import BatchSink, Failpoint, Landed, failpoints, open_sink
 from recon.spark.lazy import F
 from recon.spark.observation import observed, rows_of
 from recon.storage import Storage
@@ -62,8 +62,23 @@ class Done:
 class ForeachBatch:
     """One pipeline's writer into one sink; call it as `foreachBatch` does, with (DataFrame, batch_id)."""
 
-    def __init__(self, project: Project, pipeline: Pipeline, sink: Sink, transform: Transform | None = None) -> None:
+    def __init__(
+        self,
+        project: Project,
+        pipeline: Pipeline,
+        sink: Sink,
+        transform: Transform | None = None,
+        *,
+        failpoint: Failpoint = failpoints.no_failpoint,
+    ) -> None:
         """Nothing is read or written before the first micro-batch.
+
+        Args:
+            project: a loaded recon.yml.
+            pipeline: one of its pipelines.
+            sink: one of the pipeline's sinks.
+            transform: the user's function, called with the micro-batch (and its batch_id).
+            failpoint: called at the moments of recon.sinks.failpoints; a crash test's ends the process there.
 
         Raises:
             ConfigError: a post-batch check cannot be bound, or cannot do what its `on_failure` asks.
@@ -71,9 +86,9 @@ class ForeachBatch:
         from recon.checks import registry
 
         self.project, self.pipeline, self.sink = project, pipeline, sink
-        self._transform = transform
+        self._transform, self._failpoint = transform, failpoint
         self._checkpoint = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
-        self._writer: BatchSink = open_sink(project, pipeline.name, sink)
+        self.writer: BatchSink = self._open_sink()
         self._broker = Broker(project.kafka)
         self._ledger: Ledger | None = None
         self._epochs: Epochs | None = None
@@ -82,6 +97,9 @@ class ForeachBatch:
         self._aside = self._open_aside()
         self._observes = True  # until Spark once does not report what it observed
         self._broke = False  # a check broke on a value, so a job was run again without it
+
+    def _open_sink(self) -> BatchSink:
+        return open_sink(self.project, self.pipeline.name, self.sink, self._failpoint)
 
     def _open_aside(self) -> QuarantineTable | None:
         return open_quarantine(self.project, self.pipeline, self.sink) if self._checks.puts_aside else None
@@ -104,7 +122,7 @@ class ForeachBatch:
     def forget(self) -> None:
         """The same object may be started again: then it must look at table and ledger anew, as a new one would."""
         self._ledger = self._epochs = None
-        self._writer, self._aside = open_sink(self.project, self.pipeline.name, self.sink), self._open_aside()
+        self.writer, self._aside = self._open_sink(), self._open_aside()
         self._checks.forget()
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
@@ -122,7 +140,7 @@ class ForeachBatch:
         known = life.replays
         ranges = known.offsets if known else epochs.effective(batch, life.epoch)
         stamp = self._stamp(ledger, batch, life.epoch, ranges)
-        landed = self._writer.landed(stamp, known.sink_version) if known else None
+        landed = self.writer.landed(stamp, known.sink_version) if known else None
         if known and landed:
             status = "already_committed"
             aside = known.rows_quarantined
@@ -162,17 +180,14 @@ class ForeachBatch:
             prev_hash="",
             entry_hash="",
         )
-        self._before_ledger(entry)
+        self._failpoint(failpoints.BEFORE_LEDGER, stamp)
         epochs.entered(ledger.append(entry))
-        self._writer.reached("after_ledger")
+        self._failpoint(failpoints.AFTER_LEDGER, stamp)
         self._gate(frame, landed, stamp)
 
     def _recounted(self, done: Done, batch: Batch, ranges: Sequence[OffsetSpan]) -> Done:
         """A replayed write as the first attempt's entry tells it; a route counts what a restored entry lacks."""
         return done
-
-    def _before_ledger(self, entry: LedgerEntry) -> None:
-        """Nothing; the crash tests and the demo stop the process here, between data commit and ledger."""
 
     # -- open and repair ---------------------------------------------------------------------------
 
@@ -186,7 +201,7 @@ class ForeachBatch:
             of_batches = [entry for entry in recent if not entry.is_release]
             versions = [entry.sink_version for entry in of_batches if entry.sink_version is not None]
             since = max((entry.committed_at for entry in of_batches), default=None)
-            remembered = self._writer.log(
+            remembered = self.writer.log(
                 after=max(versions, default=None), since=None if since is None else since - CLOCKS_APART
             )
             known = {(entry.epoch, entry.batch_id) for entry in recent}
@@ -297,7 +312,7 @@ class ForeachBatch:
         if read is None:
             rows_read = handed if given is None else given
         else:  # a job that failed has told its own count, and no later one is heard
-            rows_read = None if self._broke or self._writer.ran_again else rows_of(observed(read))
+            rows_read = None if self._broke or self.writer.ran_again else rows_of(observed(read))
         # What the sink itself left out, because a later row has the same key, is not in it.
         put = kept if landed.given is not None or given is None else given
         return Done(
@@ -305,10 +320,10 @@ class ForeachBatch:
         )
 
     def _written_whole(self, out: DataFrame, stamp: ReconStamp) -> Landed:
-        self._writer.reached("before_write")
-        self._writer.write(out, stamp)
-        landed = self._writer.confirm(stamp)
-        self._writer.reached("after_write")
+        self._failpoint(failpoints.BEFORE_WRITE, stamp)
+        self.writer.write(out, stamp)
+        landed = self.writer.confirm(stamp)
+        self._failpoint(failpoints.AFTER_WRITE, stamp)
         return landed
 
     def _written(self, out: DataFrame, stamp: ReconStamp) -> tuple[Landed, Asked, Mapping[str, Any] | None]:
@@ -334,11 +349,11 @@ class ForeachBatch:
                     raise
                 self._judge(fewer.refusals(utc_now(), self._target), stamp)
                 asked, self._broke = fewer, True
-        landed = self._writer.confirm(stamp)
-        self._writer.reached("after_write")
+        landed = self.writer.confirm(stamp)
+        self._failpoint(failpoints.AFTER_WRITE, stamp)
         if observation is not None:
             # What was observed of a write that ran twice may be the first run's: then a job counts.
-            counted = asked.measure(out) if self._writer.ran_again else observed(observation)
+            counted = asked.measure(out) if self.writer.ran_again else observed(observation)
             if counted is not None:
                 self._judge(asked.judge(counted, utc_now(), self._target), stamp, written=True)
             else:
@@ -356,8 +371,8 @@ class ForeachBatch:
         if observation is not None:
             out = out.observe(observation, *asked.aggregates())
         bad = asked.bad()
-        self._writer.reached("before_write")
-        self._writer.write(out if bad is None else out.filter(~bad), stamp)
+        self._failpoint(failpoints.BEFORE_WRITE, stamp)
+        self.writer.write(out if bad is None else out.filter(~bad), stamp)
         return observation
 
     def _put_aside_again(
@@ -501,7 +516,7 @@ class ForeachBatch:
         from recon.checks.engine.context import ScanContext
         from recon.sinks.catalog import ProjectTables
 
-        rows = self._writer.rows_of(frame.sparkSession, landed, stamp)
+        rows = self.writer.rows_of(frame.sparkSession, landed, stamp)
         context = ScanContext(tables=ProjectTables(self.project, frame.sparkSession))
         for bound, result in zip(bounds, runner.run_table(bounds, rows, self._target, utc_now, context), strict=True):
             if result.status in ("pass", "skipped"):

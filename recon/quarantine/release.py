@@ -31,6 +31,7 @@ from recon.project import DeltaSink, Pipeline, Project, Sink, load
 from recon.quarantine.rows import Asked, RowChecks
 from recon.quarantine.table import ID, OWN, REASONS, RELEASE, QuarantineTable, open_quarantine
 from recon.sinks import BatchSink, Landed, app_id, find_sink, open_sink
+from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 from recon.spark.session import session
@@ -74,6 +75,7 @@ def release(
     where: str | None = None,
     force: bool = False,
     spark: SparkSession | None = None,
+    failpoint: Failpoint = no_failpoint,
 ) -> Released:
     """Write rows that wait in quarantine into their sink, with a ledger entry of their own.
 
@@ -90,6 +92,7 @@ def release(
         where: SQL on the waiting rows; the others are not looked at.
         force: write rows that still fail, too.
         spark: the session; the active one, or one built from `spark:`, by default.
+        failpoint: for tests: called before the rows are written to the sink, and before the ledger entry.
 
     Raises:
         ConfigError: unknown names, a `where` or `repair` that Spark does not accept.
@@ -106,7 +109,7 @@ def release(
             "stream's own source"
         )
     found = spark or session(project)
-    return _ReleaseRun(project, pipe, out, found, open_ledger(project, found)).release(repair, where, force)
+    return _ReleaseRun(project, pipe, out, found, open_ledger(project, found), failpoint).release(repair, where, force)
 
 
 _SAID = ("token", "expressions", "function", "force")  # what a claim's commit says of it
@@ -133,6 +136,7 @@ class _ReleaseRun:
     sink: Sink
     spark: SparkSession
     ledger: Ledger
+    failpoint: Failpoint
     table: QuarantineTable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -326,8 +330,9 @@ class _ReleaseRun:
         claimed = self.table.rows(self.spark).filter(F.col(RELEASE) == claim.number)
         rows = self._repaired(claimed, repair)
         stamp = self._stamp(claim)
+        self.failpoint(BEFORE_WRITE, stamp)
         landed = self._landed(self._writer(claim), rows.drop(*OWN), stamp, claim)
-        self._before_ledger()
+        self.failpoint(BEFORE_LEDGER, stamp)
         read = claimed.count() if claim.rows is None else claim.rows
         return self._enter(claim, read, landed.rows, landed.version, started)
 
@@ -388,9 +393,6 @@ class _ReleaseRun:
         return open_sink(
             self.project, self.pipeline.name, self.sink.model_copy(update={"txn_app_id": self._app(claim.number)})
         )
-
-    def _before_ledger(self) -> None:
-        """Nothing; the crash tests stop here, between data commit and ledger."""
 
     def _enter(
         self, claim: _Claim, read: int, written: int | None, version: int | None, started: datetime

@@ -8,18 +8,26 @@ from recon.errors import ConfigError
 from recon.project import Pipeline, Project, Sink
 from recon.sinks.base import BatchSink, Landed
 from recon.sinks.delta.append import DeltaAppend, app_id
+from recon.sinks.failpoints import Failpoint, no_failpoint
 
-__all__ = ["BatchSink", "DeltaAppend", "Landed", "app_id", "find_pipeline", "find_sink", "open_sink"]
+__all__ = ["BatchSink", "DeltaAppend", "Failpoint", "Landed", "app_id", "find_pipeline", "find_sink", "open_sink"]
 
 
-def open_sink(project: Project, pipeline: str, sink: Sink) -> BatchSink:
+def open_sink(project: Project, pipeline: str, sink: Sink, failpoint: Failpoint = no_failpoint) -> BatchSink:
     """The writer for a sink of recon.yml.
+
+    Args:
+        project: a loaded recon.yml.
+        pipeline: the pipeline's name.
+        sink: one of its sinks.
+        failpoint: called at the sink's own moments of a write; see recon.sinks.failpoints.
 
     Raises:
         ConfigError: what the sink needs (a driver, a variable) is not there.
     """
     module, _, name = sink.writer.partition(":")
     writer: BatchSink = getattr(import_module(module), name).of(project, pipeline, sink)
+    writer.failpoint = failpoint
     return writer
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from recon.model import ReconStamp, SinkLog
+from recon.sinks.failpoints import Failpoint, no_failpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,9 @@ class BatchSink(ABC):
     The hook asks `log` once when it starts, and `landed` for a micro-batch that the ledger knows; else it calls `write`
     and then `confirm`. What a retried `write` does is the sink's guarantee, told by its class in recon.project.
     """
+
+    # Called at the sink's own moments of a write (recon.sinks.failpoints); a crash test's ends the process there.
+    failpoint: Failpoint = staticmethod(no_failpoint)
 
     # Whether the last write ran the rows through more than one job: what Spark counted on the way is then not to be
     # believed, since an Observation reports the first job that ends, failed or not.
@@ -82,9 +86,3 @@ class BatchSink(ABC):
     @abstractmethod
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """Exactly the rows that one write left, for post-batch checks."""
-
-    def reached(self, point: str) -> None:  # noqa: B027 - meant to be empty
-        """Nothing; crash tests end the process here.
-
-        The hook names `before_write`, `after_write` (confirmed) and `after_ledger`; a sink the seams of its own.
-        """

@@ -24,6 +24,7 @@ from recon.evidence.manifests import BATCH, EPOCH, DataFile, Layout, Manifest
 from recon.model import ReconStamp, SinkLog, parse_offsets
 from recon.model.wire.stamp import offsets_text
 from recon.project import FileSink, Project, Sink
+from recon.sinks import failpoints
 from recon.sinks.base import BatchSink, Landed
 from recon.spark.columns import quoted
 from recon.spark.errors import spark_error
@@ -119,7 +120,7 @@ class FileReplace(_Folder):
                 "write this target at once; stop the other one, then restart this one, which writes the micro-batch "
                 "again"
             ) from error
-        self.reached("files_written")
+        self.failpoint(failpoints.FILES_WRITTEN, stamp)
         files = self._files(folder)
         self._require_one_writer(files, folder, stamp)
         layout = self._layout(out.schema)
@@ -130,7 +131,7 @@ class FileReplace(_Folder):
             manifest = replace(manifest, rows=rows)
         self._ours(stamp)  # somebody else's manifest that appeared meanwhile is not overwritten
         self._put(manifests.name_of(stamp.epoch, stamp.batch_id), manifests.dump(manifest).encode())
-        self.reached("manifest_written")
+        self.failpoint(failpoints.MANIFEST_WRITTEN, stamp)
         self._merge(stamp)
 
     def confirm(self, stamp: ReconStamp) -> Landed:
@@ -265,7 +266,7 @@ class FileAppend(_Folder):
         if self._partition_by:
             writer = writer.partitionBy(*self._partition_by)
         writer.save(self.target)
-        self.reached("files_written")
+        self.failpoint(failpoints.FILES_WRITTEN, stamp)
         self._written = counter.rows()
 
     def confirm(self, stamp: ReconStamp) -> Landed:

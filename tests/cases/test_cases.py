@@ -18,8 +18,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from recon.hook import ForeachBatch
-from recon.model import LedgerEntry
+from recon.sinks.failpoints import BEFORE_LEDGER
 from tests.cases.lake import Lake, failing, findings, ranges, statuses
+from tests.support.failpoints import dies_at
 
 MakeLake = Callable[..., Lake]
 WARN = {"on_new_epoch": "warn"}
@@ -220,16 +221,9 @@ def test_18_a_topic_made_anew_and_read_on_as_if_nothing_happened(make_lake: Make
     assert failing(run) == {"RECREATED", "GAP"} and ranges(findings(run, "GAP")) == {(0, 0, 50)}
 
 
-class DiesBeforeLedger(ForeachBatch):
+def _dying(lake: Lake) -> ForeachBatch:
     """Fails between the data commit and the ledger entry."""
-
-    def _before_ledger(self, entry: LedgerEntry) -> None:
-        raise RuntimeError("died here")
-
-
-def _dying(lake: Lake) -> DiesBeforeLedger:
-    whole = lake.hook()
-    return DiesBeforeLedger(whole.project, whole.pipeline, whole.sink)
+    return lake.hook(failpoint=dies_at(BEFORE_LEDGER))
 
 
 def test_22_a_commit_the_ledger_does_not_know_is_found_and_repaired(make_lake: MakeLake) -> None:

@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from recon.local.kafka import LocalKafka
-from recon.model import LedgerEntry
 from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Source
+from recon.sinks.failpoints import BEFORE_LEDGER
 from tests.cases.lake import Lake, failing, findings, statuses
+from tests.support.failpoints import dies_at
 
 CHECKS = ("offset_continuity", "kafka_end_offsets", "checkpoint_commits", "sink_commits", "source_rows")
 
@@ -68,14 +69,8 @@ def test_a_stream_into_a_database(
     lake.run(per_trigger=20, transform=keyed)
     lake.produce(8, partition=1)  # the same keys again
 
-    hook = lake.hook(transform=keyed)
-
-    def crash(entry: LedgerEntry) -> None:
-        raise RuntimeError("the process ends here")
-
-    hook._before_ledger = crash  # type: ignore[method-assign]
-    with pytest.raises(StreamingQueryException, match="the process ends here"):
-        lake.run(hook)
+    with pytest.raises(StreamingQueryException, match="died"):
+        lake.run(transform=keyed, failpoint=dies_at(BEFORE_LEDGER))
     assert [e.batch_id for e in lake.entries()] == [0, 1]
     lake.run(transform=keyed)
 

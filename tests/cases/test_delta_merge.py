@@ -12,11 +12,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from recon.hook import ForeachBatch
 from recon.local.kafka import LocalKafka
 from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Source
 from recon.recovery.starting_offsets import starting_offsets
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, statuses
+from tests.support.failpoints import dies_at
 
 COUNTS = ("epoch", "batch_id", "status", "rows_read", "rows_written", "rows_filtered")
 Change = tuple[str, int, int, str]  # key, value, instant, "u" or "d"
@@ -66,15 +66,8 @@ class MergedLake(Lake):
 
     def drain_until(self, point: str) -> None:
         """A run that ends at a seam of the hook or the sink, as a killed process would."""
-        hook: ForeachBatch = self.hook(transform=parsed)
-
-        def reached(where: str) -> None:
-            if where == point:
-                raise RuntimeError(f"the process ends at {where}")
-
-        hook._writer.reached = reached  # type: ignore[method-assign]
-        with pytest.raises(StreamingQueryException, match=f"the process ends at {point}"):
-            self.run(hook)
+        with pytest.raises(StreamingQueryException, match=f"died at {point}"):
+            self.run(self.hook(transform=parsed, failpoint=dies_at(point)))
 
     def merged(self, *columns: str) -> list[tuple[Any, ...]]:
         table = self.spark.read.format("delta").load(str(self.table))

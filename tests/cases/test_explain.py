@@ -11,19 +11,13 @@ from pyspark.errors import StreamingQueryException
 from recon import already_processed, explain
 from recon.hook import ForeachBatch
 from tests.cases.lake import Lake
+from tests.support.failpoints import dies_at
 
 MakeLake = Callable[..., Lake]
 
 
 def _dies_at(lake: Lake, point: str) -> ForeachBatch:
-    hook = lake.hook()
-
-    def reached(where: str) -> None:
-        if where == point:
-            raise RuntimeError(f"died {point}")
-
-    hook._writer.reached = reached  # type: ignore[method-assign]
-    return hook
+    return lake.hook(failpoint=dies_at(point))
 
 
 def test_what_the_next_start_does(make_lake: MakeLake) -> None:
@@ -37,7 +31,7 @@ def test_what_the_next_start_does(make_lake: MakeLake) -> None:
 
     # Nothing was written: it says so, and the replay writes.
     lake.produce(10)
-    with pytest.raises(StreamingQueryException, match="died before_write"):
+    with pytest.raises(StreamingQueryException, match="died at before_write"):
         lake.run(_dies_at(lake, "before_write"))
     told = explain(lake.project, "p")
     assert (told.next, told.batch_id, told.sinks[0].does) == ("replay", 3, "write")

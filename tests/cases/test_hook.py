@@ -17,10 +17,12 @@ from recon.audit.run import audit
 from recon.errors import ConfigError
 from recon.hook import ForeachBatch, foreach_batch
 from recon.ledger import open_ledger
-from recon.model import parse_stamp
+from recon.model import ReconStamp, parse_stamp
 from recon.project import CheckConfig, CheckSpec
 from recon.recovery.starting_offsets import starting_offsets
+from recon.sinks.failpoints import BEFORE_LEDGER
 from tests.cases.lake import Lake, failing, findings, ranges, statuses
+from tests.support.failpoints import dies_at
 
 MakeLake = Callable[..., Lake]
 
@@ -213,19 +215,18 @@ def test_a_ledger_that_cannot_be_written_stops_and_the_next_start_repairs(make_l
     lake.produce(10)
     lake.run()
     lake.produce(10)
-    ledger, aside = lake.path / "recon", lake.path / "aside"
-    hook = lake.hook()
+    ledger, moved = lake.path / "recon", lake.path / "moved"
 
-    class Blocked(ForeachBatch):
-        def _before_ledger(self, entry: Any) -> None:
-            ledger.rename(aside)
+    def block(point: str, _: ReconStamp) -> None:
+        if point == BEFORE_LEDGER:
+            ledger.rename(moved)
             ledger.write_text("not a folder")
 
     with pytest.raises(StreamingQueryException) as caught:
-        lake.run(Blocked(hook.project, hook.pipeline, hook.sink))
+        lake.run(failpoint=block)
     assert "cannot be written" in said(caught) and "restores what is missing" in said(caught)
     ledger.unlink()
-    aside.rename(ledger)
+    moved.rename(ledger)
     assert len(lake.rows()) == 20 and len(lake.entries()) == 1
     lake.run()
     assert [e.status for e in lake.entries()] == ["committed", "rebuilt", "already_committed"]
@@ -237,18 +238,8 @@ def test_the_same_object_started_again_repairs_what_it_left(make_lake: MakeLake)
     lake.produce(10)
     lake.run()
     lake.produce(10)
-
-    class Once(ForeachBatch):
-        died = False
-
-        def _before_ledger(self, entry: Any) -> None:
-            if not self.died:
-                self.died = True
-                raise RuntimeError("died here")
-
-    whole = lake.hook()
-    hook = Once(whole.project, whole.pipeline, whole.sink)
-    with pytest.raises(StreamingQueryException, match="died here"):
+    hook = lake.hook(failpoint=dies_at(BEFORE_LEDGER, times=1))
+    with pytest.raises(StreamingQueryException, match="died"):
         lake.run(hook)
     lake.run(hook)
     assert [e.status for e in lake.entries()] == ["committed", "rebuilt", "already_committed"]

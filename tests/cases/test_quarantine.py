@@ -10,21 +10,25 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
 
 from recon.audit.compliance import compliance
 from recon.errors import ConfigError, SinkError
 from recon.hook import ForeachBatch
 from recon.ledger.ledger import utc_now
 from recon.ledger.quarantined import rows_by_batch
+from recon.model import LedgerEntry, ReconStamp
 from recon.project import CheckConfig, CheckSpec, QuarantineConfig
-from recon.quarantine.release import _ReleaseRun, release
+from recon.quarantine.release import release
 from recon.quarantine.show import summaries
 from recon.quarantine.table import QuarantineTable
 from recon.recovery.rebuild import rebuild
+from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from recon.storage import Storage
 from tests.cases.lake import Lake, failing, findings, statuses
 from tests.cases.test_hook import said
+from tests.support.failpoints import dies_at
 
 MakeLake = Callable[..., Lake]
 COLUMNS = "CAST(key AS STRING) AS k", "CAST(CAST(value AS STRING) AS INT) AS n"
@@ -56,9 +60,8 @@ def place(lake: Lake) -> Path:
     return lake.path / "recon" / "quarantine" / "p" / "s"
 
 
-def hook(lake: Lake, kind: type[ForeachBatch] = ForeachBatch) -> ForeachBatch:
-    whole = lake.hook()
-    return kind(whole.project, whole.pipeline, whole.sink, parse)
+def hook(lake: Lake, **options: Any) -> ForeachBatch:
+    return lake.hook(transform=parse, **options)
 
 
 def offsets(lake: Lake) -> list[int]:
@@ -154,32 +157,15 @@ def test_the_split_its_counts_the_audit_and_the_way_back(make_lake: MakeLake, ca
     assert [(f.start_offset, f.end_offset) for f in findings(last, "GAP")] == [(9, 10)]
 
 
-class Dies(ForeachBatch):
-    """Ends between the sink's commit and the quarantine, or between the quarantine and the ledger."""
-
-    at = ""
-
-    def _before_ledger(self, entry: Any) -> None:
-        if self.at == "ledger":
-            raise RuntimeError("died here")
-
-    def _written(self, *arguments: Any) -> Any:
-        done = super()._written(*arguments)
-        if self.at == "quarantine":
-            raise RuntimeError("died here")
-        return done
-
-
-@pytest.mark.parametrize("at", ["quarantine", "ledger"])
+# Between the sink's commit and the quarantine, or between the quarantine and the ledger.
+@pytest.mark.parametrize("at", [AFTER_WRITE, BEFORE_LEDGER])
 def test_a_crash_between_the_writes_is_repaired_by_the_replay(make_lake: MakeLake, at: str) -> None:
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"), (None, "3"))
-    dies = hook(lake, Dies)
-    dies.at = at
-    with pytest.raises(StreamingQueryException, match="died here"):
-        lake.run(dies)
+    with pytest.raises(StreamingQueryException, match=f"died at {at}"):
+        lake.run(hook(lake, failpoint=dies_at(at)))
     assert offsets(lake) == [0] and lake.entries() == []
-    assert place(lake).exists() == (at == "ledger")
+    assert place(lake).exists() == (at == BEFORE_LEDGER)
 
     def ends_after(frame: DataFrame, batch_id: int) -> None:
         whole(frame, batch_id)
@@ -191,7 +177,7 @@ def test_a_crash_between_the_writes_is_repaired_by_the_replay(make_lake: MakeLak
     lake.run(hook(lake))
     assert offsets(lake) == [0] and [row["_source_offset"] for row in aside(lake)] == [1, 2]
     told = [(e.status, e.rows_written, e.rows_quarantined) for e in lake.entries()]
-    restored = None if at == "quarantine" else 2
+    restored = None if at == AFTER_WRITE else 2
     assert told == [("rebuilt", 1, restored), ("already_committed", 1, 2), ("already_committed", 1, 2)]
     run = lake.audit()
     assert run.pipelines[0].answer == "complete" and failing(run) == set()
@@ -256,25 +242,20 @@ def test_a_check_that_cannot_be_put(make_lake: MakeLake, caplog: pytest.LogCaptu
         hook(lake)
 
 
-def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake, monkeypatch: Any) -> None:
+def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"), (None, "3"), (None, "4"))
     lake.run(hook(lake))
 
-    def die(*_: Any) -> None:
-        raise RuntimeError("died here")
-
-    with monkeypatch.context() as patched:  # claimed, not written
-        patched.setattr(_ReleaseRun, "_writer", die)
-        with pytest.raises(RuntimeError):
-            release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
+    interrupted: dict[str, Any] = {"spark": lake.spark, "failpoint": dies_at(BEFORE_WRITE)}  # claimed, not written
+    with pytest.raises(RuntimeError, match="died"):
+        release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", **interrupted)
     claimed = lake.audit()  # nobody knows yet what becomes of the row
     assert [(f.start_offset, f.end_offset) for f in findings(claimed, "INCONCLUSIVE")] == [(1, 2)]
     assert claimed.pipelines[0].answer != "complete" and failing(claimed) == set()
-    with monkeypatch.context() as patched:  # finishes 0; claims and writes 1, and does not enter it
-        patched.setattr(_ReleaseRun, "_before_ledger", lambda desk: die() if len(desk._recorded()) else None)
-        with pytest.raises(RuntimeError):
-            release(lake.project, "p", repair={"k": "'y'"}, where="n = 3", spark=lake.spark)
+    unrecorded = dies_at(BEFORE_LEDGER, batch_id=1)  # finishes 0; claims and writes 1, and does not enter it
+    with pytest.raises(RuntimeError, match="died"):
+        release(lake.project, "p", repair={"k": "'y'"}, where="n = 3", spark=lake.spark, failpoint=unrecorded)
     run = lake.audit()
     assert findings(run, "LEDGER_MISSING") and failing(run) == set()
     done = release(lake.project, "p", repair={"k": "'z'"}, spark=lake.spark)
@@ -285,10 +266,8 @@ def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake, mo
     # the next claim was a function's: only the caller has it
     produce(lake, (None, "5"))
     lake.run(hook(lake))
-    with monkeypatch.context() as patched:
-        patched.setattr(_ReleaseRun, "_writer", die)
-        with pytest.raises(RuntimeError):
-            release(lake.project, "p", repair=lambda f: f.withColumn("k", f["n"].cast("string")), spark=lake.spark)
+    with pytest.raises(RuntimeError, match="died"):
+        release(lake.project, "p", repair=lambda f: f.withColumn("k", f["n"].cast("string")), **interrupted)
     with pytest.raises(ConfigError, match="its repair was a function"):
         release(lake.project, "p", spark=lake.spark)
     with pytest.raises(SinkError, match="now fail the checks"):
@@ -310,21 +289,22 @@ def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake, mo
     assert json.loads((place(lake) / "_delta_log" / f"{0:020d}.json").read_text().splitlines()[0])
 
 
-def test_two_releases_at_once_are_both_written(make_lake: MakeLake, monkeypatch: Any) -> None:
+def test_two_releases_at_once_are_both_written(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"), (None, "3"))
     lake.run(hook(lake))
 
-    def die(*_: Any) -> None:
-        raise RuntimeError("died here")
+    dies, meanwhile = dies_at(BEFORE_WRITE), list[str]()
 
-    with monkeypatch.context() as patched:  # A claims 0, and gets no further for now
-        patched.setattr(_ReleaseRun, "_writer", die)
-        with pytest.raises(RuntimeError):
-            release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
-    with monkeypatch.context() as patched:  # B looked before A claimed, and writes 1 before A writes 0
-        patched.setattr(_ReleaseRun, "_unfinished", lambda _: [])
-        done = release(lake.project, "p", repair={"k": "'y'"}, where="n = 3", spark=lake.spark)
+    def repaired(rows: DataFrame) -> DataFrame:
+        """B's repair: B has looked for unfinished releases already when A claims 0, and A gets no further for now."""
+        if not meanwhile:
+            meanwhile.append("A")
+            with pytest.raises(RuntimeError, match="died"):
+                release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark, failpoint=dies)
+        return rows.withColumn("k", F.lit("y"))
+
+    done = release(lake.project, "p", repair=repaired, where="n = 3", spark=lake.spark)
     assert (done.number, done.rows) == (1, 1) and offsets(lake) == [0, 2]
     done = release(lake.project, "p", spark=lake.spark)
     assert (done.finished, done.number, done.failing) == ((0,), None, 0)
@@ -334,7 +314,7 @@ def test_two_releases_at_once_are_both_written(make_lake: MakeLake, monkeypatch:
     assert run.pipelines[0].answer == "complete" and failing(run) == set() and not findings(run, "LEDGER_MISSING")
 
 
-def test_a_release_that_the_sink_refuses_waits_again(make_lake: MakeLake, monkeypatch: Any) -> None:
+def test_a_release_that_the_sink_refuses_waits_again(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"), (None, "3"))
     lake.run(hook(lake))
@@ -346,32 +326,33 @@ def test_a_release_that_the_sink_refuses_waits_again(make_lake: MakeLake, monkey
     done = release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
     assert (done.finished, done.number, done.rows) == ((), 1, 1)
 
-    # B finds a release of A unfinished, closes it and takes its rows; then A goes on
-    stopped: list[Any] = []
+    # B finds a release of A unfinished and closes it, C takes its rows; then A goes on
+    def closed(point: str, _: ReconStamp) -> None:
+        if point == BEFORE_WRITE:
+            with pytest.raises(SinkError, match=r"release 2 .* now fail the checks"):
+                release(lake.project, "p", repair=lambda rows: rows, spark=lake.spark)
+            done = release(lake.project, "p", repair={"k": "'z'", "n": "0"}, spark=lake.spark)
+            assert (done.finished, done.number, done.rows) == ((), 3, 1)
 
-    def stop(desk: _ReleaseRun, claim: Any, *_: Any) -> None:
-        stopped.append((desk, claim))
-        raise RuntimeError("stopped here")
+    def repaired(rows: DataFrame) -> DataFrame:
+        return rows.withColumns({"k": F.lit("y"), "n": F.lit(1)})
 
-    with monkeypatch.context() as patched:
-        patched.setattr(_ReleaseRun, "_write", stop)
-        with pytest.raises(RuntimeError):
-            release(lake.project, "p", repair={"k": "'y'", "n": "1"}, spark=lake.spark)
-    ((desk, claim),) = stopped
-    assert claim.number == 2 and desk._give_back(claim) is None
-    done = release(lake.project, "p", repair={"k": "'z'", "n": "0"}, spark=lake.spark)
-    assert (done.finished, done.number, done.rows) == ((), 3, 1)
     with pytest.raises(SinkError, match=r"release 2 .* nothing was written"):
-        desk._write(claim, claim.expressions, utc_now())
+        release(lake.project, "p", repair=repaired, spark=lake.spark, failpoint=closed)
     assert {r["_source_offset"]: r["k"] for r in lake.rows()} == {0: "a", 1: "x", 2: "z"}
 
     # A goes on although B wrote and entered its release: one commit, one entry
-    entered = lake.entries()
-    for again in (entered[-1].batch_id, entered[-2].batch_id):
-        (token,) = (e.run_id for e in entered if (e.epoch, e.batch_id) == (-1, again))
-        same = desk._write(type(claim)(again, token=token), None, utc_now())
-        assert (same.batch_id, same.rows_written) == (again, 1)
-    assert lake.entries() == entered and len(lake.rows()) == 3
+    def finished(point: str, _: ReconStamp) -> None:
+        if point == BEFORE_WRITE:
+            assert release(lake.project, "p", spark=lake.spark).finished == (4,)
+            entered.extend(lake.entries())
+
+    entered = list[LedgerEntry]()
+    produce(lake, (None, "0"))
+    lake.run(hook(lake))
+    same = release(lake.project, "p", repair={"k": "'w'"}, spark=lake.spark, failpoint=finished)
+    assert (same.number, same.rows) == (4, 1)
+    assert lake.entries() == entered and offsets(lake) == [0, 1, 2, 3]
     run = lake.audit()
     assert run.pipelines[0].answer == "complete" and failing(run) == set() and not findings(run, "UNSTAMPED")
 
@@ -382,7 +363,7 @@ def test_what_spark_does_not_report_and_rows_that_change_between_the_passes(
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"))
     with monkeypatch.context() as patched:
-        patched.setattr("recon.hook.writer.observed", lambda _: None)
+        patched.setattr(Observation, "get", property(lambda _: {}))
         lake.run(hook(lake))
     assert "did not report what the row checks counted" in caplog.text
     assert [(e.rows_read, e.rows_written, e.rows_quarantined, e.rows_filtered) for e in lake.entries()] == [
@@ -407,8 +388,8 @@ def test_of_a_write_that_ran_twice_a_job_counts(make_lake: MakeLake, monkeypatch
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"))
     again = hook(lake)
-    again._writer.ran_again = True
-    monkeypatch.setattr("recon.hook.writer.observed", lambda _: {"rows": 0, "failing": 0})
+    again.writer.ran_again = True
+    monkeypatch.setattr(Observation, "get", property(lambda _: {"rows": 0, "failing": 0}))
     lake.run(again)
     (entry,) = lake.entries()
     assert (entry.rows_written, entry.rows_quarantined) == (1, 1)

@@ -22,7 +22,9 @@ from recon.ledger import open_ledger
 from recon.local.kafka import LocalKafka
 from recon.model import LedgerEntry, RunResult
 from recon.project import Project
+from recon.sinks.failpoints import BEFORE_LEDGER
 from tests.cases.lake import failing, findings, statuses
+from tests.support.failpoints import dies_at
 
 EVERY = ["offset_continuity", "checkpoint_commits", "source_rows", "kafka_end_offsets"]
 
@@ -141,15 +143,15 @@ def test_a_route_that_fails_is_retried_and_nothing_is_lost_or_doubled(streams: S
     """The second route fails after the first has landed; the query is started again."""
     streams.produce(*["eu", "us"] * 10)
     hook = streams.hook(transform=parsed)
-    us = hook._parts[1]
-    real = us._writer.write
+    us = hook.parts[1]
+    real = us.writer.write
 
     def fail(frame: DataFrame, stamp: Any) -> None:
         real(frame.limit(3), stamp)  # half of it, and no manifest
         raise OSError("the disk of two is gone")
 
-    us._writer._put = lambda *_: None  # type: ignore[attr-defined]
-    us._writer.write = fail  # type: ignore[method-assign]
+    us.writer._put = lambda *_: None  # type: ignore[attr-defined]
+    us.writer.write = fail  # type: ignore[method-assign]
     with pytest.raises(StreamingQueryException, match="the disk of two is gone"):
         streams.run(hook)
     assert [counts(e) for e in streams.entries("eu")] == [("committed", 1, 20, 10, 10)]
@@ -224,10 +226,8 @@ def test_a_value_without_a_route_stops_before_anything_is_written(streams: Strea
 
 def test_a_failed_route_that_is_passed_over_is_partial_and_a_restored_one_is_judged(streams: Streams) -> None:
     streams.produce(*["eu", "us"] * 5)
-    first = streams.hook(transform=parsed)
-
-    # Killed between the first route's commit and its ledger row.
-    first._parts[0]._before_ledger = killed  # type: ignore[method-assign]
+    # Killed between the first route's commit and its ledger entry.
+    first = streams.hook(transform=parsed, failpoint=dies_at(BEFORE_LEDGER, sink="eu"))
     with pytest.raises(StreamingQueryException):
         streams.run(first)
     assert streams.entries("eu") == []
@@ -246,7 +246,7 @@ def test_a_failed_route_that_is_passed_over_is_partial_and_a_restored_one_is_jud
     def refuse(frame: DataFrame, stamp: Any) -> None:
         raise OSError("full")
 
-    third._parts[1]._writer.write = refuse  # type: ignore[method-assign]
+    third.parts[1].writer.write = refuse  # type: ignore[method-assign]
 
     def careless(frame: DataFrame, batch_id: int) -> None:
         with contextlib.suppress(OSError):
@@ -323,13 +323,12 @@ def test_files_and_functions_of_ones_own_through_the_hook(streams: Streams) -> N
     )
     functions: dict[str, dict[str, Any]] = {"mine": {"write": put, "confirm": confirm}, "unconfirmed": {"write": put}}
 
-    def hook(name: str) -> Any:
-        return foreach_batch(project, pipeline=name, **functions.get(name, {}))
+    def hook(name: str, **options: Any) -> Any:
+        return foreach_batch(project, pipeline=name, **functions.get(name, {}), **options)
 
     streams.produce("a", "b", "c")
     for name in kinds:
-        first = hook(name)
-        first._before_ledger = killed
+        first = hook(name, failpoint=dies_at(BEFORE_LEDGER))
         with pytest.raises(StreamingQueryException):
             streams.run(first, name)
         streams.run(hook(name), name)

@@ -18,9 +18,11 @@ from pyspark.sql import functions as F
 
 from recon.ledger.progress import open_progress, read_progress
 from recon.model import RUNNING, ProgressWitness
+from recon.sinks.failpoints import BEFORE_LEDGER
 from recon.streams.advise import advise
 from recon.streams.listener import ProgressListener
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, statuses
+from tests.support.failpoints import dies_at
 
 MakeLake = Callable[..., Lake]
 
@@ -131,15 +133,9 @@ def test_a_crash_after_the_commit_of_a_stateful_query(make_lake: MakeLake) -> No
     lake = make_lake()
     send(lake, lake.topic, range(60))
     send(lake, lake.topic, range(30, 50))
-    hook = lake.hook()
-
-    def dies(entry: Any) -> None:
-        raise RuntimeError("killed")
-
-    hook._before_ledger = dies  # type: ignore[method-assign]
     with listening(lake):
-        with pytest.raises(StreamingQueryException, match="killed"):
-            run(lake, deduplicated(lake), hook)
+        with pytest.raises(StreamingQueryException, match="died"):
+            run(lake, deduplicated(lake), lake.hook(failpoint=dies_at(BEFORE_LEDGER)))
         send(lake, lake.topic, range(40, 80))
         run(lake, deduplicated(lake))
     assert sorted(r["key"].decode() for r in lake.rows()) == sorted(f"k{i}" for i in range(80))

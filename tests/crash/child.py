@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from recon.model import ReconStamp
+
 # A task of this partition stands still when the point is "during": the others finish, and leave what they wrote.
 _HELD_PARTITION = 1
 
@@ -179,11 +181,14 @@ def _start(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> Streamin
         return parsed(frame)
 
     def entered(batch_id: int) -> bool:
-        last = getattr(hook, "_parts", [hook])[-1].sink.name
-        return any(e.batch_id == batch_id for e in recon.open_ledger(hook.project).last(name, last, 5))
+        return any(e.batch_id == batch_id for e in recon.open_ledger(hook.project).last(name, sinks[-1], 5))
 
-    hook = recon.foreach_batch(plan.project, pipeline=name, transform=transform)
-    _seams(hook, lambda point: stops.reached(name, point))
+    def failpoint(point: str, stamp: ReconStamp) -> None:
+        """The points of the last route's sink; those of another route are named after the first."""
+        stops.reached(name, point if stamp.sink == sinks[-1] else f"first_route_{point}")
+
+    hook = recon.foreach_batch(plan.project, pipeline=name, transform=transform, failpoint=failpoint)
+    sinks = [sink.name for sink in hook.pipeline.sinks]
 
     def write(frame: DataFrame, batch_id: int) -> None:
         stops.batch[name] = batch_id
@@ -205,14 +210,6 @@ def _start(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> Streamin
         .option("checkpointLocation", str(Path(plan.project) / plan.checkpoints / name))
     )
     return (writer if plan.stop_at else writer.trigger(availableNow=True)).start()
-
-
-def _seams(hook: Any, reached: Callable[[str], None]) -> None:
-    """Lets the hook's sink tell where it stands; of several routes the last, and the first under names of its own."""
-    parts = getattr(hook, "_parts", [hook])
-    parts[-1]._writer.reached = reached
-    if len(parts) > 1:
-        parts[0]._writer.reached = lambda point: reached(f"first_route_{point}")
 
 
 def _drain(spark: SparkSession, queries: dict[str, StreamingQuery]) -> int:

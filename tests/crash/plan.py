@@ -6,9 +6,11 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_WRITE
+
 # The seams of every sink, in the order a micro-batch passes them. "during" (a task stands still at a row) and
 # "before_spark_commit" (the hook has returned) are the child's own, the others the hook's.
-POINTS = ("before_write", "during", "after_write", "after_ledger", "before_spark_commit")
+POINTS = (BEFORE_WRITE, "during", AFTER_WRITE, AFTER_LEDGER, "before_spark_commit")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from recon.ledger import open_ledger
 from recon.local.kafka import LocalKafka
-from recon.model import Level
+from recon.model import Level, ReconStamp
 from recon.recovery.starting_offsets import starting_offsets
 from tests.cases.lake import Lake, failing, statuses
 from tests.support.processes import until
@@ -198,7 +198,7 @@ class Meeting:
         self._point, self._barrier = point, threading.Barrier(2, timeout=60)
         self.met = 0
 
-    def reached(self, point: str) -> None:
+    def failpoint(self, point: str, _: ReconStamp) -> None:
         if point == self._point and self.met < 2:
             self._barrier.wait()
             self.met += 1
@@ -213,8 +213,7 @@ def test_two_checkpoints_feed_one_sink(lake_on: Lake, per_trigger: tuple[int, in
 
     def drive(name: str, limit: int) -> None:
         driver = Lake(lake.path, lake.kafka, lake.spark, lake.topic, checkpoint_name=name)
-        hook = driver.hook()
-        hook._writer.reached = meeting.reached  # type: ignore[method-assign]
+        hook = driver.hook(failpoint=meeting.failpoint)
         try:
             driver.run(hook, per_trigger=limit)
         except StreamingQueryException as error:

@@ -24,9 +24,11 @@ from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.project import Project
 from recon.sinks import open_sink
+from recon.sinks.failpoints import BEFORE_LEDGER
 from recon.sinks.kafka import task as kafka_task
 from recon.sinks.kafka.task import Job
 from recon.sinks.kafka.writer import KafkaWriter, spark_hash
+from tests.support.failpoints import dies_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -276,16 +278,6 @@ def kafka_offsets(of: ReconStamp) -> tuple[OffsetSpan, ...]:
     return parse_offsets(of.offsets_text)
 
 
-class Stops(KafkaWriter):
-    """Ends where it is told, as a killed driver would."""
-
-    at: str | None = None
-
-    def reached(self, point: str) -> None:
-        if point == self.at:
-            raise RuntimeError(f"killed at {point}")
-
-
 def project(broker: LocalKafka, /, **sink: Any) -> Project:
     keys = {"name": "s", "kind": "kafka", **sink}
     pipeline = {"name": "p", "checkpoint": "c", "sinks": [keys]}
@@ -293,11 +285,11 @@ def project(broker: LocalKafka, /, **sink: Any) -> Project:
     return Project.model_validate({"name": "x", "ledger": "l", "kafka": servers, "pipelines": [pipeline]})
 
 
-def writer(broker: LocalKafka, at: str | None = None, /, **sink: Any) -> Stops:
+def writer(broker: LocalKafka, at: str = "", /, **sink: Any) -> KafkaWriter:
+    """The sink's writer; one that fails `at` a failpoint, as a killed driver would."""
     found = project(broker, **sink)
-    made = Stops.of(found, "p", found.pipelines[0].sinks[0])  # type: ignore[arg-type]
-    assert isinstance(made, Stops)
-    made.at = at
+    made = open_sink(found, "p", found.pipelines[0].sinks[0], dies_at(at))
+    assert isinstance(made, KafkaWriter)
     return made
 
 
@@ -328,18 +320,18 @@ def test_a_micro_batch_lands_once_whatever_seam_it_dies_at(
 
     # The second: killed after its plan; in a task (one record too large, other tasks committed); after its tasks;
     # after its marker. From the third attempt on with another number of tasks in recon.yml.
-    with pytest.raises(RuntimeError, match="killed at planned"):
+    with pytest.raises(RuntimeError, match="died at planned"):
         writer(kafka, "planned", tasks=4, **keys).write(frame(spark, second), second)
     kafka.alter_config(keys["target"], {"max.message.bytes": "3000"})
     heavy = "CASE WHEN id = 66 THEN array_join(transform(sequence(1, 900), x -> hex(xxhash64(x))), '') ELSE 'v' END"
     with pytest.raises(SinkError, match=r"source record orders-2@16\) is larger"):
         writer(kafka, tasks=4, **keys).write(frame(spark, second, value=heavy), second)
     kafka.alter_config(keys["target"], {"max.message.bytes": "1000000"})
-    with pytest.raises(RuntimeError, match="killed at tasks_committed"):
+    with pytest.raises(RuntimeError, match="died at tasks_committed"):
         writer(kafka, "tasks_committed", tasks=1, **keys).write(frame(spark, second, value=heavy), second)
     assert once(kafka, keys["target"]) == {4: 20}
     assert writer(kafka, **keys).landed(second, None) is None, "without its batch marker it is not complete"
-    with pytest.raises(RuntimeError, match="killed at marked"):
+    with pytest.raises(RuntimeError, match="died at marked"):
         writer(kafka, "marked", tasks=1, **keys).write(frame(spark, second, value=heavy), second)
     last = writer(kafka, tasks=1, **keys)
     last.write(frame(spark, second, value=heavy), second)
@@ -532,10 +524,8 @@ def test_a_stream_through_the_hook_is_proved_by_its_audit(
         query.awaitTermination(120)
         assert not query.isActive
 
-    hook = foreach_batch(found, pipeline="p")
-    hook._before_ledger = lambda entry: (_ for _ in ()).throw(RuntimeError("killed"))  # type: ignore[method-assign]
-    with pytest.raises(Exception, match="killed"):
-        drain(hook)
+    with pytest.raises(Exception, match="died"):
+        drain(foreach_batch(found, pipeline="p", failpoint=dies_at(BEFORE_LEDGER)))
     drain(foreach_batch(found, pipeline="p"))
     entries = open_ledger(found).entries("p", "s")
     assert next((e.batch_id, e.status, e.rows_written, e.guarantee) for e in entries) == (

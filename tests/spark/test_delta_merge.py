@@ -209,7 +209,7 @@ def test_what_cannot_be_merged_is_refused_in_a_sentence(merging: Any, spark: Any
 
     # A crash between the new table and its first MERGE leaves an empty table, and the next attempt goes on with it.
     table.restart(delete_when=None)
-    table.writer.reached = stop_at("table_created")
+    table.writer.failpoint = stop_at("table_created")
     with pytest.raises(Stop):
         table.batch(0, row("a", 1))
     assert table.rows() == []
@@ -237,11 +237,11 @@ def test_what_cannot_be_merged_is_refused_in_a_sentence(merging: Any, spark: Any
 
 
 def stop_at(name: str) -> Any:
-    def reached(point: str) -> None:
+    def failpoint(point: str, stamp: ReconStamp) -> None:
         if point == name:
             raise Stop(point)
 
-    return reached
+    return failpoint
 
 
 def test_a_merge_leaves_partitions_alone_that_its_rows_cannot_be_in(

@@ -102,11 +102,11 @@ def test_half_written_folders_are_not_read_and_a_replay_leaves_one_copy(spark: S
         batch = 1 if seam == "files_written" else 2
         start = 5 * batch
 
-        def stop(point: str, seam: str = seam) -> None:
+        def stop(point: str, _: ReconStamp, seam: str = seam) -> None:
             if point == seam:
                 raise Stop
 
-        sink.reached = stop  # type: ignore[method-assign]
+        sink.failpoint = stop
         with pytest.raises(Stop):
             sink.write(frame(spark, batch, start, start + 5), stamp(batch, start, start + 5))
         folder = lake / "files" / "_recon_epoch=0" / f"_batch_id={batch}"

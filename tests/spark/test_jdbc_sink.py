@@ -192,11 +192,11 @@ def test_killed_at_each_seam(desk: Desk, point: str) -> None:
     before = desk.rows()
     sink = desk.sink()
 
-    def reached(name: str) -> None:
+    def failpoint(name: str, stamp: ReconStamp) -> None:
         if name == point:
             raise KilledError
 
-    sink.reached = reached
+    sink.failpoint = failpoint
     batch = desk.frame([(2, "paid", "5", NOON), (7, "new", "7", NOON)], 1, first=10)
     with pytest.raises(KilledError):
         sink.write(batch, desk.stamp(1, 10, 12))
@@ -214,7 +214,7 @@ def test_two_drivers_on_one_micro_batch(desk: Desk) -> None:
     together, failed = threading.Barrier(2), []
 
     def run(sink: Any) -> None:
-        sink.reached = lambda point: together.wait(30) if point == "staged" else None
+        sink.failpoint = lambda point, _: together.wait(30) if point == "staged" else None
         try:
             sink.write(desk.frame([(1, "a", "1", NOON), (2, "b", "2", NOON)], 0), desk.stamp(0))
             failed.extend([] if sink.confirm(desk.stamp(0)).rows == 2 else [sink])
@@ -468,13 +468,15 @@ def test_the_server_restarts_within_the_transaction(
         ):
             sink, seen = desk.sink("jdbc_append"), []
 
-            def reached(name: str, seen: list[str] = seen, point: str = point, fault: str = fault) -> None:
+            def failpoint(
+                name: str, stamp: ReconStamp, seen: list[str] = seen, point: str = point, fault: str = fault
+            ) -> None:
                 seen.append(name)
                 if name == point and seen.count(name) == 1:
                     getattr(own, fault)()
                     own.start()
 
-            sink.reached = reached
+            sink.failpoint = failpoint
             sink.write(desk.frame([(10 * batch, "new", "1", NOON)], batch, batch), desk.stamp(batch, batch, batch + 1))
             assert sink.confirm(desk.stamp(batch, batch, batch + 1)).rows == 1
             # PostgreSQL empties unlogged tables after a crash: the stage was counted, and written again.
@@ -487,7 +489,7 @@ def test_a_stage_with_too_many_rows_is_written_again(desk: Desk) -> None:
     desk.create()
     sink, seen = desk.sink("jdbc_append"), []
 
-    def reached(name: str) -> None:
+    def failpoint(name: str, stamp: ReconStamp) -> None:
         # What a task leaves that Spark ran twice, and that committed twice.
         if name == "staged":
             seen.append(name)
@@ -495,7 +497,7 @@ def test_a_stage_with_too_many_rows_is_written_again(desk: Desk) -> None:
             if len(seen) == 1:
                 desk.server.sql(f"INSERT INTO {stage} SELECT * FROM {stage}")
 
-    sink.reached = reached
+    sink.failpoint = failpoint
     sink.write(desk.frame(FIRST[:2], 0), desk.stamp(0))
     assert len(seen) == 2 and sink.confirm(desk.stamp(0)).rows == 2
     assert [i for i, *_ in desk.rows()] == [1, 2] and desk.entries() == [(0, 0, 2, 2)] and desk.stages() == []
@@ -508,12 +510,12 @@ def test_the_answer_of_a_commit_is_lost(desk: Desk) -> None:
     sink: JdbcUpsert = desk.sink("jdbc_append")
     seen: list[str] = []
 
-    def reached(name: str) -> None:
+    def failpoint(name: str, stamp: ReconStamp) -> None:
         seen.append(name)
         if name == "committed":
             raise sqlalchemy.exc.OperationalError("COMMIT", {}, Exception("server closed the connection unexpectedly"))
 
-    sink.reached = reached  # type: ignore[method-assign]
+    sink.failpoint = failpoint
     sink.write(desk.frame(FIRST[:2], 0), desk.stamp(0))
     assert sink.confirm(desk.stamp(0)).rows == 2 and seen.count("staged") == 1
     assert [i for i, *_ in desk.rows()] == [1, 2] and desk.entries() == [(0, 0, 2, 2)] and desk.stages() == []
@@ -538,7 +540,7 @@ def test_a_deadlock_is_tried_again(
     other.execute(f"UPDATE {desk.table} SET status = 'b' WHERE id = 2")
     waiting = threading.Thread(target=lambda: other.execute(f"UPDATE {desk.table} SET status = 'b' WHERE id = 1"))
 
-    def reached(name: str) -> None:
+    def failpoint(name: str, stamp: ReconStamp) -> None:
         if name == "transaction_open" and not waiting.ident:
             # Ours holds key 1 as soon as the upsert began; theirs asks for it a moment later.
             threading.Timer(0.5, waiting.start).start()
@@ -546,7 +548,7 @@ def test_a_deadlock_is_tried_again(
             waiting.join(10)
             other.execute("COMMIT")
 
-    sink.reached = reached
+    sink.failpoint = failpoint
     sink.write(desk.frame([(1, "c", "1", NOON), (2, "c", "1", NOON)], 1, 2), desk.stamp(1, 2, 4))
     other.close()
     assert [r.message for r in caplog.records if "deadlock detected; trying again" in r.message]

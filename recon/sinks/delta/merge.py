@@ -21,6 +21,7 @@ from recon.evidence import delta_log
 from recon.model import ReconStamp, dump_stamp, parse_offsets
 from recon.model.offsets import Spans
 from recon.project import DeltaMergeSink, Project, Sink
+from recon.sinks import failpoints
 from recon.sinks.base import Landed
 from recon.sinks.delta.append import DeltaAppend, refusing_other_writers
 from recon.spark.columns import quoted
@@ -84,11 +85,11 @@ class DeltaMerge(DeltaAppend):
             counts = rows.counted(reduced)
             rows.require_keys(counts)
             stamp = replace(stamp, given=counts.given, taken=None if self.sink.scd2 is None else counts.rows)
-            self.reached("reduced")
+            self.failpoint(failpoints.REDUCED, stamp)
             if new:
                 with refusing_other_writers(self.target, stamp):
                     self._create(rows)
-                self.reached("table_created")
+                self.failpoint(failpoints.TABLE_CREATED, stamp)
             if counts.rows:
                 self._merge(rows, reduced, counts, stamp)
             else:

@@ -28,6 +28,7 @@ from recon.evidence.database import trouble
 from recon.evidence.jdbc_ledger import JdbcEntry, ledger_table
 from recon.model import ReconStamp, SinkLog, same_ranges
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
+from recon.sinks import failpoints
 from recon.sinks.base import Landed
 from recon.sinks.jdbc.dialects import TableName
 from recon.sinks.jdbc.rows import NESTED, as_texts, copier, instant
@@ -226,7 +227,7 @@ class StagedSink(JdbcSink):
         table = TableName(f"{self._stages}{stamp.epoch}_{stamp.batch_id}_{token}", self._schema)
         with self._engine.begin() as connection:
             connection.exec_driver_sql(self._dialect.create_stage(table, self.target, names))
-        self.reached("stage_created")
+        self.failpoint(failpoints.STAGE_CREATED, stamp)
         try:
             rows = self._copied(out, table, names) if self.sink.stage_with == "copy" else self._jdbc(out, table)
             stage = Stage(table=table, columns=tuple(names), rows=rows)
@@ -234,7 +235,7 @@ class StagedSink(JdbcSink):
         except Exception:
             self._dropped(Stage(table=table, columns=(), rows=0))
             raise
-        self.reached("staged")
+        self.failpoint(failpoints.STAGED, stamp)
         return stage
 
     def _require_usable(self, stage: Stage, stamp: ReconStamp) -> None:
@@ -310,7 +311,7 @@ class StagedSink(JdbcSink):
                 )
             except IntegrityError as error:
                 raise _MetError(self.database.reason(error)) from None
-            self.reached("transaction_open")
+            self.failpoint(failpoints.TRANSACTION_OPEN, stamp)
             there = connection.execute(
                 select(func.count()).select_from(sqlalchemy.table(stage.table.name, schema=stage.table.schema))
             ).scalar_one()
@@ -325,8 +326,8 @@ class StagedSink(JdbcSink):
                 .where(*(ledger.c[key] == value for key, value in keys.items()))
                 .values(rows_written=rows, committed_at=literal_column(self._dialect.utc_now()))
             )
-            self.reached("before_commit")
-        self.reached("committed")
+            self.failpoint(failpoints.BEFORE_COMMIT, stamp)
+        self.failpoint(failpoints.COMMITTED, stamp)
 
     @abstractmethod
     def _moved(self, connection: Connection, stage: Stage) -> int:

@@ -51,6 +51,7 @@ from recon.evidence.kafka import read as read_topics
 from recon.evidence.kafka_markers import BatchMarker, Markers, Owner, Plan, batch_key, plan_key
 from recon.model import ReconStamp, SinkLog, parse_offsets, same_ranges
 from recon.project import KafkaSink, Project
+from recon.sinks import failpoints
 from recon.sinks.base import BatchSink, Landed
 from recon.sinks.kafka import task as kafka_task
 from recon.sinks.kafka.task import Job
@@ -119,7 +120,7 @@ class KafkaWriter(BatchSink):
         position = record.position
         known = {m.task: m for m in record.of(stamp.epoch, stamp.batch_id)}
         plan = self._begin(frame, stamp, tasks, unfinished if ours else None)
-        self.reached("planned")
+        self.failpoint(failpoints.PLANNED, stamp)
         if unfinished is not None and not ours:
             # Whoever still writes for it: from here on it meets our plan, or was fenced, or had committed.
             self._fence(range(unfinished.tasks), stamp)
@@ -137,7 +138,7 @@ class KafkaWriter(BatchSink):
         )
         reports = self._run(self._dealt(frame.select(*columns), tasks), job)
         self._compare(job, reports, stamp, replayed=ours)
-        self.reached("tasks_committed")
+        self.failpoint(failpoints.TASKS_COMMITTED, stamp)
         marker = BatchMarker(
             stamp=stamp,
             tasks=tasks,
@@ -152,7 +153,7 @@ class KafkaWriter(BatchSink):
         record.position = offset + 1
         record.tasks.clear()
         record.batches[stamp.epoch, stamp.batch_id] = self._done = marker
-        self.reached("marked")
+        self.failpoint(failpoints.MARKED, stamp)
 
     def confirm(self, stamp: ReconStamp) -> Landed:
         """The batch marker, which the broker acknowledged as committed; for plain records what was acknowledged."""
