@@ -6,30 +6,18 @@ batch_id) lets a micro-batch be committed once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import EvidenceError
 from recon.evidence.database import Database
 from recon.model import ReconStamp, SinkCommit, SinkLog
+from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, ledger_key, parse_ledger_row
 
 if TYPE_CHECKING:
     from sqlalchemy import Table
-    from sqlalchemy.engine import Connection, Engine, Row
-
-NAME = "recon_ledger"
-
-
-@dataclass(frozen=True, kw_only=True)
-class JdbcEntry:
-    """A micro-batch as the database has it; `given` are the rows that were staged, `rows` those taken in."""
-
-    stamp: ReconStamp
-    target: str
-    given: int
-    rows: int
-    at: datetime
+    from sqlalchemy.engine import Connection, Engine
 
 
 def ledger_table(schema: str | None) -> Table:
@@ -50,7 +38,7 @@ def ledger_table(schema: str | None) -> Table:
     instant = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql").with_variant(mssql.DATETIME2(6), "mssql")
     number = BigInteger()
     return Table(
-        NAME,
+        LEDGER_TABLE,
         MetaData(),
         Column("pipeline", word(200), primary_key=True),
         Column("sink", word(200), primary_key=True),
@@ -75,9 +63,9 @@ def find(connection: Connection, schema: str | None, stamp: ReconStamp) -> JdbcE
     from sqlalchemy import select
 
     table = ledger_table(schema)
-    keys = ("pipeline", "sink", "epoch", "batch_id")
-    row = connection.execute(select(table).where(*(table.c[key] == getattr(stamp, key) for key in keys))).first()
-    return None if row is None else _entry(row)
+    key = ledger_key(stamp)
+    row = connection.execute(select(table).where(*(table.c[name] == value for name, value in key.items()))).first()
+    return None if row is None else parse_ledger_row(row._asdict())
 
 
 def read(
@@ -114,34 +102,17 @@ def read(
         wanted = wanted.where(table.c.committed_at > since.astimezone(UTC).replace(tzinfo=None))
     try:
         with engine.connect() as connection:
-            if not sqlalchemy.inspect(connection).has_table(NAME, schema=schema):
+            if not sqlalchemy.inspect(connection).has_table(LEDGER_TABLE, schema=schema):
                 return SinkLog(location=target, exists=False)
             rows = connection.execute(wanted.order_by(table.c.epoch, table.c.batch_id)).all()
     except SQLAlchemyError as error:
         raise EvidenceError(
-            f"{NAME} of the {database.said} cannot be read: {database.reason(error)}; check the connection and the "
-            f"user's right to read {NAME}"
+            f"{LEDGER_TABLE} of the {database.said} cannot be read: {database.reason(error)}; check the connection and "
+            f"the user's right to read {LEDGER_TABLE}"
         ) from error
-    found = [_entry(row) for row in rows]
+    found = [parse_ledger_row(row._asdict()) for row in rows]
     commits = (
         SinkCommit(version=None, stamp=replace(entry.stamp, given=entry.given), rows=entry.rows, at=entry.at)
         for entry in found
     )
     return SinkLog(location=target, exists=True, commits=tuple(commits))
-
-
-def _entry(row: Row[Any]) -> JdbcEntry:
-    told = row._asdict()
-    stamp = ReconStamp(
-        pipeline=told["pipeline"],
-        sink=told["sink"],
-        epoch=told["epoch"],
-        batch_id=told["batch_id"],
-        query_id=told["query_id"],
-        run_id=told["run_id"],
-        prev_hash=told["prev_hash"],
-        offsets_text=told["offsets"],
-    )
-    at = told["committed_at"].replace(tzinfo=UTC)
-    given, rows = told["rows_given"], told["rows_written"]
-    return JdbcEntry(stamp=stamp, target=told["target"], given=given, rows=rows, at=at)

@@ -1,138 +1,30 @@
-"""The marker topic: what a transactional Kafka sink itself remembers of recon's writes.
-
-Three kinds of records, all in partition 0 of one compacted topic, so that their order is total:
-
-- a *plan* per (pipeline, sink, topic), written by the driver before its tasks start. Only the newest is kept: a task
-  that meets a newer plan than its own belongs to a driver that was replaced.
-- a *task marker* per task number, written in the transaction of that task's rows. The key has no micro-batch in it, so
-  compaction keeps one per task: nobody asks for an older one, since a micro-batch begins after the one before it is
-  complete. What it says of (epoch, batch_id) tells whose rows are there.
-- a *batch marker* per micro-batch, written by the driver when all tasks are done. These stay: they are the sink's log.
+"""Reads the marker topic of a Kafka sink: the sink's own record of recon's writes (recon.model.wire.markers).
 
 Reading ends at the last stable offset (KIP-98), and that may lie before a record that is committed long since: any open
 transaction in the partition, of whatever producer, holds it back. A reader that took "not seen" for "not written" would
-write twice. So whoever decides by what is *not* there looks behind the last stable offset, too, with an uncommitted
-reader, and waits where a record of its own stands there.
+write twice. So a caller that decides by what is *not* there also reads behind the last stable offset, with an
+uncommitted reader, and waits where a record of its own stands there.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from recon.errors import EvidenceError
 from recon.evidence.kafka import KafkaAdmin
-from recon.model import ReconStamp, SinkCommit, dump_stamp, parse_stamp
+from recon.model import SinkCommit
+from recon.model.wire import markers
+from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker
 
 PARTITION = 0
-_PLAN, _TASK, _BATCH = "plan", "task", "batch"
 _POLL_S = 0.05
 _BROKER_S = 60.0  # a broker that restarts is waited for
 # The default of librdkafka's transaction.timeout.ms, and what a broker takes to notice.
 _TRANSACTION_S, _NOTICED_S = 60.0, 30.0
-
-# (topic, partition, first offset, last offset, rows) of the source records that a task wrote.
-SourceRange = tuple[str, int, int, int, int]
-
-
-@dataclass(frozen=True)
-class Owner:
-    """Whose records these are: one sink of one pipeline, and the topic it writes."""
-
-    pipeline: str
-    sink: str
-    target: str
-
-    def key(self, kind: str, *more: int) -> bytes:
-        """The record key of a marker."""
-        return _compact([self.pipeline, self.sink, self.target, kind, *more])
-
-    @property
-    def prefix(self) -> bytes:
-        """How every key of this owner begins."""
-        return _compact([self.pipeline, self.sink, self.target])[:-1] + b","
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What the driver set out to write.
-
-    `tasks` is how many share the rows, `starts` where each partition of the target ended before, `schema` the written
-    columns as Spark's JSON. `offset` is the record's own place in the marker topic: the newest plan has the highest.
-    """
-
-    epoch: int
-    batch_id: int
-    offsets_text: str
-    tasks: int
-    starts: Mapping[int, int] = field(default_factory=dict)
-    schema: str | None = None
-    offset: int = -1
-
-    def dump(self) -> bytes:
-        """The record's value."""
-        return _compact(
-            {
-                "epoch": self.epoch,
-                "batch_id": self.batch_id,
-                "offsets": self.offsets_text,
-                "tasks": self.tasks,
-                "starts": [[p, start] for p, start in sorted(self.starts.items())],
-                "schema": self.schema,
-            }
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskMarker:
-    """What one task wrote, committed together with it.
-
-    `ids` is a sum of hashes over the source coordinates of the rows, `content` one over their keys and values: both
-    are the same whatever the order of the rows.
-    """
-
-    epoch: int
-    batch_id: int
-    task: int
-    tasks: int
-    rows: int
-    ids: int
-    content: int
-    sources: Sequence[SourceRange] = ()
-
-    def dump(self) -> bytes:
-        """The record's value."""
-        return _compact({**self.__dict__, "sources": [list(one) for one in self.sources]})
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchMarker:
-    """A micro-batch that is complete: recon's stamp, and what its tasks wrote together."""
-
-    stamp: ReconStamp
-    tasks: int
-    rows: int
-    ids: int
-    content: int
-    at: datetime
-    starts: Mapping[int, int] = field(default_factory=dict)
-
-    def dump(self) -> bytes:
-        """The record's value."""
-        return _compact(
-            {
-                "stamp": dump_stamp(self.stamp),
-                "tasks": self.tasks,
-                "rows": self.rows,
-                "ids": self.ids,
-                "content": self.content,
-                "starts": [[p, start] for p, start in sorted(self.starts.items())],
-            }
-        )
 
 
 @dataclass
@@ -166,53 +58,25 @@ class Markers:
             EvidenceError: it is not one of recon's.
         """
         try:
-            kind, *numbers = json.loads(key)[3:]
+            kind, numbers = markers.parse_key(key)
             if value is None:  # a tombstone
-                if kind == _TASK:
+                if kind == markers.TASK:
                     self.tasks.pop(numbers[0], None)
-                elif kind == _BATCH:
+                elif kind == markers.BATCH:
                     self.batches.pop((numbers[0], numbers[1]), None)
-                return
-            told = json.loads(value)
-            if kind == _PLAN:
-                self.plan = _plan(told, offset)
-            elif kind == _TASK:
-                told["sources"] = [tuple(one) for one in told["sources"]]
-                marker = TaskMarker(**told)
-                self.tasks[marker.task] = marker
-            elif kind == _BATCH:
-                marked = _batch(told, at)
-                self.batches[marked.stamp.epoch, marked.stamp.batch_id] = marked
+            elif kind == markers.PLAN:
+                self.plan = Plan.parse(value, offset)
+            elif kind == markers.TASK:
+                task = TaskMarker.parse(value)
+                self.tasks[task.task] = task
+            elif kind == markers.BATCH:
+                batch = BatchMarker.parse(value, at)
+                self.batches[batch.stamp.epoch, batch.stamp.batch_id] = batch
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise EvidenceError(
                 f"the marker topic's record at offset {offset} is not one that recon writes ({error!r}): something "
                 "else writes to this topic; give the sink a `marker_topic` of its own"
             ) from error
-
-
-def plan_key(owner: Owner) -> bytes:
-    """The key of an owner's plan."""
-    return owner.key(_PLAN)
-
-
-def task_key(owner: Owner, task: int) -> bytes:
-    """The key of a task's marker."""
-    return owner.key(_TASK, task)
-
-
-def batch_key(owner: Owner, epoch: int, batch_id: int) -> bytes:
-    """The key of a micro-batch's marker."""
-    return owner.key(_BATCH, epoch, batch_id)
-
-
-def is_task(key: bytes) -> bool:
-    """Whether a key is that of a task's marker."""
-    return bool(json.loads(key)[3] == _TASK)
-
-
-def is_batch(key: bytes) -> bool:
-    """Whether a key is that of a micro-batch's marker."""
-    return bool(json.loads(key)[3] == _BATCH)
 
 
 def read(
@@ -273,39 +137,12 @@ def read(
         ends = admin.ends(place, _BROKER_S) or ends
 
 
-def log(markers: Markers, since: datetime | None = None) -> tuple[SinkCommit, ...]:
+def log(record: Markers, since: datetime | None = None) -> tuple[SinkCommit, ...]:
     """The completed micro-batches, oldest first."""
     return tuple(
         SinkCommit(version=None, stamp=marked.stamp, rows=marked.rows, at=marked.at)
-        for marked in sorted(markers.batches.values(), key=lambda marked: marked.at)
+        for marked in sorted(record.batches.values(), key=lambda marked: marked.at)
         if since is None or marked.at >= since
-    )
-
-
-def _plan(told: dict[str, Any], offset: int) -> Plan:
-    return Plan(
-        epoch=told["epoch"],
-        batch_id=told["batch_id"],
-        offsets_text=told["offsets"],
-        tasks=told["tasks"],
-        starts={int(p): int(start) for p, start in told["starts"]},
-        schema=told["schema"],
-        offset=offset,
-    )
-
-
-def _batch(told: dict[str, Any], at: datetime) -> BatchMarker:
-    stamp = parse_stamp(told["stamp"])
-    if stamp is None:
-        raise ValueError("no stamp")
-    return BatchMarker(
-        stamp=stamp,
-        tasks=told["tasks"],
-        rows=told["rows"],
-        ids=told["ids"],
-        content=told["content"],
-        starts={int(p): int(start) for p, start in told["starts"]},
-        at=at,
     )
 
 
@@ -382,7 +219,3 @@ def _first_since(admin: KafkaAdmin, place: tuple[str, int], since: datetime, end
 
 def _patience_s(conf: Mapping[str, str]) -> float:
     return float(conf.get("transaction.timeout.ms", _TRANSACTION_S * 1000)) / 1000 + _NOTICED_S
-
-
-def _compact(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

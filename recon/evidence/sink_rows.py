@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 from recon.errors import EvidenceError
 from recon.model import RowGroup, RowsWitness
 from recon.model.offsets import Spans
+from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
-
-BATCH = "_batch_id"
-SOURCE = ("_source_topic", "_source_partition", "_source_offset")
 
 _FULL = -1  # a word whose 64 offsets are all there, as a signed long
 _WORD = 64
@@ -65,7 +63,7 @@ def read(
         rows = _open(spark, table, version)
         columns = set(rows.columns)
         rows = _restrict(rows, columns, batches, first_batch, last_batch)
-        if BATCH in columns and columns.issuperset(SOURCE):
+        if BATCH_ID in columns and columns.issuperset(SOURCE_COLUMNS):
             return _decode(_words(rows).toArrow(), name, version)
         return _count(rows, columns, name, version)
     except EvidenceError:
@@ -93,9 +91,9 @@ def _restrict(
     """Rows of the micro-batches asked for, and rows of none."""
     from functools import reduce
 
-    if BATCH not in columns or (batches is None and first_batch is None and last_batch is None):
+    if BATCH_ID not in columns or (batches is None and first_batch is None and last_batch is None):
         return rows
-    batch = F.col(BATCH)
+    batch = F.col(BATCH_ID)
     wanted: Column = F.lit(True)
     if first_batch is not None:
         wanted = wanted & (batch >= first_batch)
@@ -114,11 +112,11 @@ def _words(rows: DataFrame) -> DataFrame:
     no block.
     """
     group = ["batch", "topic", "partition"]
-    topic, partition, offset = SOURCE
-    placed = f"{BATCH} IS NOT NULL AND {topic} IS NOT NULL AND {partition} IS NOT NULL"
+    topic, partition, offset = SOURCE_COLUMNS
+    placed = f"{BATCH_ID} IS NOT NULL AND {topic} IS NOT NULL AND {partition} IS NOT NULL"
     words = (
         rows.select(
-            F.col(BATCH).cast("bigint").alias("batch"),
+            F.col(BATCH_ID).cast("bigint").alias("batch"),
             F.col(topic).alias("topic"),
             F.col(partition).cast("bigint").alias("partition"),
             F.expr(f"CASE WHEN {placed} THEN shiftright(CAST({offset} AS BIGINT), 6) END").alias("word"),
@@ -178,7 +176,7 @@ def _decode(found: pa.Table, name: str, version: int | None) -> RowsWitness:
 
 def _count(rows: DataFrame, columns: Collection[str], name: str, version: int | None) -> RowsWitness:
     """What a table without source columns can tell."""
-    unstamped = F.count_if(F.col(BATCH).isNull()) if BATCH in columns else F.count(F.lit(1))
+    unstamped = F.count_if(F.col(BATCH_ID).isNull()) if BATCH_ID in columns else F.count(F.lit(1))
     counted = rows.agg(F.count(F.lit(1)).alias("rows"), unstamped.alias("unstamped")).collect()[0]
     return RowsWitness(
         location=name,

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from recon.errors import SinkError
 from recon.hook.epochs import Batch
-from recon.hook.writer import SOURCE_COLUMNS, Done, ForeachBatch, Transform, call, require_free, with_source
+from recon.hook.writer import Done, ForeachBatch, Transform, call, require_free, with_source
 from recon.model import ReconStamp
 from recon.model.offsets import OffsetSpan
+from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Routes, Sink
 from recon.sinks.failpoints import Failpoint, no_failpoint
 from recon.spark.lazy import F

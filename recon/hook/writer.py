@@ -40,13 +40,19 @@ if TYPE_CHECKING:
 
 from recon.hook.broker import Broker
 from recon.hook.epochs import CLOCKS_APART, RECENT, Batch, Epochs
+from recon.model.wire.columns import (
+    BATCH_ID,
+    KAFKA_COLUMNS,
+    SOURCE_COLUMNS,
+    SOURCE_OFFSET,
+    SOURCE_PARTITION,
+    SOURCE_TOPIC,
+    STAMPED_COLUMNS,
+)
 
 log = logging.getLogger("recon")
 
 Transform = Callable[..., "DataFrame"]
-
-BATCH_ID = "_batch_id"
-SOURCE_COLUMNS = {"_source_topic": "topic", "_source_partition": "partition", "_source_offset": "offset"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,7 +447,7 @@ class ForeachBatch:
 
     def _trimmed(self, frame: DataFrame, ranges: Sequence[OffsetSpan]) -> DataFrame:
         """Only the rows whose offsets lie in `ranges`."""
-        if "_source_offset" not in frame.columns:
+        if SOURCE_OFFSET not in frame.columns:
             raise SinkError(
                 f"pipeline {self.pipeline.name}: trim_replayed_offsets needs the Kafka columns topic, partition and "
                 "offset in the micro-batch; do not drop them before foreachBatch"
@@ -449,10 +455,10 @@ class ForeachBatch:
         kept = [(s.topic, s.partition, s.start_offset, s.end_offset) for s in ranges if s.span.size]
         spans = frame.sparkSession.createDataFrame(kept, "t string, p int, a long, b long")
         inside = (
-            (F.col("_source_topic") == F.col("t"))
-            & (F.col("_source_partition") == F.col("p"))
-            & (F.col("_source_offset") >= F.col("a"))
-            & (F.col("_source_offset") < F.col("b"))
+            (F.col(SOURCE_TOPIC) == F.col("t"))
+            & (F.col(SOURCE_PARTITION) == F.col("p"))
+            & (F.col(SOURCE_OFFSET) >= F.col("a"))
+            & (F.col(SOURCE_OFFSET) < F.col("b"))
         )
         return frame.join(F.broadcast(spans), inside, "left_semi")
 
@@ -545,7 +551,7 @@ def _running_query(frame: DataFrame) -> tuple[str | None, str | None]:
 
 def require_free(frame: DataFrame, pipeline: str) -> None:
     """Raises SinkError where the micro-batch has a column of a name that recon writes."""
-    reserved = [c for c in (BATCH_ID, *SOURCE_COLUMNS) if c in frame.columns]
+    reserved = [c for c in STAMPED_COLUMNS if c in frame.columns]
     if reserved:
         raise SinkError(
             f"pipeline {pipeline}: the micro-batch already has a column {reserved[0]}, which recon "
@@ -556,9 +562,11 @@ def require_free(frame: DataFrame, pipeline: str) -> None:
 def with_source(frame: DataFrame) -> DataFrame:
     """The rows with the source's coordinates, where Kafka's own columns are there to take them from."""
     have = set(frame.columns)
-    if not have.issuperset(SOURCE_COLUMNS.values()):
+    if not have.issuperset(KAFKA_COLUMNS):
         return frame
-    return frame.withColumns({n: F.col(o) for n, o in SOURCE_COLUMNS.items() if n not in have})
+    return frame.withColumns(
+        {ours: F.col(kafka) for ours, kafka in zip(SOURCE_COLUMNS, KAFKA_COLUMNS, strict=True) if ours not in have}
+    )
 
 
 def call(transform: Transform, frame: DataFrame, batch_id: int) -> DataFrame:

@@ -20,6 +20,7 @@ from recon.ledger.results import RESULTS_TIME, results_schema
 from recon.ledger.store import ChainMoved, Filter, Store, open_store
 from recon.model import Finding, LedgerEntry, LedgerSlice, Unavailable, Witnesses
 from recon.model.offsets import Spans
+from recon.model.wire.app_ids import chain_id
 from recon.project import Project, Sink, as_project
 
 if TYPE_CHECKING:
@@ -30,11 +31,6 @@ log = logging.getLogger("recon")
 
 _TRIES = 40
 _MANY_FILES = 100
-
-
-def chain_id(pipeline: str, sink: str) -> str:
-    """The name of one (pipeline, sink)'s chain, as the ledger table's txn app id."""
-    return f"chain:{pipeline}/{sink}"
 
 
 class Ledger:

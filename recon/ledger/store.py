@@ -23,6 +23,7 @@ from urllib.parse import unquote
 
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import arrow, files
+from recon.model.wire.app_ids import parse_chain_id
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -511,7 +512,7 @@ class SparkStore(Store):
 
     def length(self, chain: str) -> int:
         """How many entries the chain has, counted: Spark offers no look-up of a txn version."""
-        pipeline, _, sink = chain.removeprefix("chain:").partition("/")
+        pipeline, sink = parse_chain_id(chain)
         which = Filter(equals=(("pipeline", pipeline), ("sink", sink)))
         return int(self.read(which, ["entry_hash"]).num_rows)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recon.evidence import sink_rows
-from recon.quarantine.table import EPOCH, RELEASE
+from recon.model.wire.columns import BATCH_ID, EPOCH, RELEASE
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ def read(spark: SparkSession, target: str, *, first_batch: int | None = None) ->
     try:
         rows = spark.read.format("delta").load(target)
         if first_batch is not None:
-            rows = rows.filter(F.col(sink_rows.BATCH) >= first_batch)
+            rows = rows.filter(F.col(BATCH_ID) >= first_batch)
         taken = F.col(RELEASE).isNotNull()
-        waits = rows.filter(~taken).withColumn(sink_rows.BATCH, F.col(EPOCH) * _EPOCHS + F.col(sink_rows.BATCH))
-        gone = rows.filter(taken).withColumn(sink_rows.BATCH, F.col(RELEASE))
+        waits = rows.filter(~taken).withColumn(BATCH_ID, F.col(EPOCH) * _EPOCHS + F.col(BATCH_ID))
+        gone = rows.filter(taken).withColumn(BATCH_ID, F.col(RELEASE))
     except PySparkException as error:
         raise EvidenceError(f"the quarantined rows of {target} cannot be read: {str(error)[:300]}") from error
     return [

@@ -8,7 +8,6 @@ sink refuses the rows, the number is closed (an empty commit of the sink takes i
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -27,10 +26,13 @@ from recon.ledger import Ledger, open_ledger, quarantined
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.ledger.rebuild import recorded
 from recon.model import RELEASES, DeltaCommit, LedgerEntry, ReconStamp
+from recon.model.wire.app_ids import claim_app_id, parse_app_id, release_app_id
+from recon.model.wire.columns import QUARANTINE_COLUMNS, REASONS, RELEASE, ROW_ID, STAMPED_COLUMNS
+from recon.model.wire.quarantine import ClaimNote, dump_claim, dump_closed, dump_returned, parse_claim
 from recon.project import DeltaSink, Pipeline, Project, Sink, load
 from recon.quarantine.rows import Asked, RowChecks
-from recon.quarantine.table import ID, OWN, REASONS, RELEASE, QuarantineTable, open_quarantine
-from recon.sinks import BatchSink, Landed, app_id, find_sink, open_sink
+from recon.quarantine.table import QuarantineTable, open_quarantine
+from recon.sinks import BatchSink, Landed, find_sink, open_sink
 from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
@@ -45,7 +47,6 @@ log = logging.getLogger("recon")
 Repair = Callable[["DataFrame"], "DataFrame"] | Mapping[str, str]
 
 QUERY = "release"  # the query_id of entries that no query wrote
-_STAMPED = ("_batch_id", "_source_topic", "_source_partition", "_source_offset")
 _CONF = "spark.databricks.delta"
 
 
@@ -112,18 +113,12 @@ def release(
     return _ReleaseRun(project, pipe, out, found, open_ledger(project, found), failpoint).release(repair, where, force)
 
 
-_SAID = ("token", "expressions", "function", "force")  # what a claim's commit says of it
-
-
 @dataclass
 class _Claim:
-    """A claimed release: its number and what its commit in the quarantine table says; None where the log forgot."""
+    """A claimed release: its number, the note of its commit in the quarantine table, and the rows it claimed."""
 
     number: int
-    token: str | None = None
-    expressions: Mapping[str, str] | None = None
-    function: bool = False
-    force: bool = False
+    note: ClaimNote
     rows: int | None = None
 
 
@@ -153,7 +148,7 @@ class _ReleaseRun:
         done = replace(done, failing=failing)
         if not passing:
             return done
-        claim = self._claim(judged.filter("NOT refused").select(ID), repair, force)
+        claim = self._claim(judged.filter("NOT refused").select(ROW_ID), repair, force)
         entry = self._write(claim, repair, started)
         return replace(done, number=claim.number, rows=entry.rows_written or 0, version=entry.sink_version)
 
@@ -175,24 +170,26 @@ class _ReleaseRun:
 
     def _repaired(self, rows: DataFrame, repair: Repair | None) -> DataFrame:
         """The rows after the repair, with `_recon_id`."""
-        offered = rows.drop(*(name for name in OWN if name not in (ID, REASONS)))
+        offered = rows.drop(*(name for name in QUARANTINE_COLUMNS if name not in (ROW_ID, REASONS)))
         if repair is None:
             return offered
         if callable(repair):
             done = repair(offered)
-            missing = [name for name in (ID, *_STAMPED) if name in offered.columns and name not in done.columns]
+            missing = [
+                name for name in (ROW_ID, *STAMPED_COLUMNS) if name in offered.columns and name not in done.columns
+            ]
             if missing:
                 raise ConfigError(
-                    f"the repair gave rows without {missing[0]}; keep {ID} and the stamped columns in what it returns"
+                    f"the repair returned rows without {missing[0]}; keep {ROW_ID} and the stamped columns in its rows"
                 )
             return done
         for column in repair:
-            if column in (*OWN, *_STAMPED):
+            if column in (*QUARANTINE_COLUMNS, *STAMPED_COLUMNS):
                 raise ConfigError(f"{column} says where a row came from and cannot be set by a repair")
             if column not in offered.columns:
                 raise ConfigError(
                     f"the quarantined rows of {self.table.target} have no column {column!r}; they have "
-                    f"{', '.join(c for c in offered.columns if c not in OWN)}"
+                    f"{', '.join(c for c in offered.columns if c not in QUARANTINE_COLUMNS)}"
                 )
         try:
             done = offered.withColumns({column: F.expr(expression) for column, expression in repair.items()})
@@ -223,7 +220,7 @@ class _ReleaseRun:
         """Each row's id and whether it is `refused`. A row that a repair made several of goes whole or not at all."""
         condition = None if force else self._refused(rows)
         refused = F.lit(False) if condition is None else condition
-        return rows.groupBy(ID).agg(F.bool_or(refused).alias("refused"))
+        return rows.groupBy(ROW_ID).agg(F.bool_or(refused).alias("refused"))
 
     def _counted(self, judged: DataFrame) -> tuple[int, int]:
         """How many may go, and how many may not."""
@@ -239,7 +236,7 @@ class _ReleaseRun:
 
     @property
     def _claims(self) -> str:
-        return f"{app_id(self.pipeline.name, self.sink.name, RELEASES)}:claim"
+        return claim_app_id(self.pipeline.name, self.sink.name)
 
     def _recorded(self) -> set[int]:
         entries = recorded(self.ledger, self.pipeline.name, self.sink.name) if self.ledger.exists() else set()
@@ -256,9 +253,14 @@ class _ReleaseRun:
         """A number that no claim, no entry and, as far as the newest version tells, no commit of the sink has."""
         latest = delta_log.latest_version(self._storage)
         txns = {} if latest is None else delta_log.read(self._storage, from_version=latest).txns
-        numbers = (app.removeprefix(self._app("")) for app in txns if app.startswith(self._app("")))
+        ours = (self.pipeline.name, self.sink.name)
+        apps = [app for app in map(parse_app_id, txns) if app is not None and (app.pipeline, app.sink) == ours]
         taken = delta_log.transaction_version(self.table.storage, self._claims)
-        known = [*self._recorded(), *(int(n) for n in numbers if n.isdecimal()), -1 if taken is None else taken]
+        known = [
+            *self._recorded(),
+            *(app.release for app in apps if app.release is not None),
+            -1 if taken is None else taken,
+        ]
         return max(known) + 1
 
     def _claim(self, passing: DataFrame, repair: Repair | None, force: bool) -> _Claim:
@@ -266,26 +268,26 @@ class _ReleaseRun:
         from delta.tables import DeltaTable
 
         number = self._next()
-        claim = _Claim(
-            number,
+        note = ClaimNote(
             token=str(uuid.uuid4()),
             expressions=dict(repair) if isinstance(repair, Mapping) else None,
             function=callable(repair),
             force=force,
         )
-        said = json.dumps({"recon_claim": 1, **{name: getattr(claim, name) for name in _SAID}})
+        claim = _Claim(number, note)
+        metadata = dump_claim(claim.note)
         before = delta_log.latest_version(self.table.storage)
-        with self._as_commit(said, self._claims, number):
+        with self._as_commit(metadata, self._claims, number):
             (
                 DeltaTable.forPath(self.spark, self.table.target)
                 .alias("t")
-                .merge(passing.alias("s"), f"t.{ID} = s.{ID} AND t.{RELEASE} IS NULL")
+                .merge(passing.alias("s"), f"t.{ROW_ID} = s.{ROW_ID} AND t.{RELEASE} IS NULL")
                 .whenMatchedUpdate(set={RELEASE: F.lit(number).cast("long")})
                 .execute()
             )
         after = -1 if before is None else before
         commit = delta_log.find_stamped(self.table.storage, self._claims, number, after=after)
-        if commit is None or commit.user_metadata != said:
+        if commit is None or commit.user_metadata != metadata:
             raise SinkError(
                 f"another release of pipeline {self.pipeline.name}, sink {self.sink.name} took number {number} at the "
                 "same moment; nothing was claimed here: run it again"
@@ -321,7 +323,7 @@ class _ReleaseRun:
             epoch=RELEASES,
             batch_id=claim.number,
             query_id=QUERY,
-            run_id=claim.token,
+            run_id=claim.note.token,
             prev_hash=self.ledger.head_hash(self.pipeline.name, self.sink.name),
             offsets_text="[]",
         )
@@ -331,7 +333,7 @@ class _ReleaseRun:
         rows = self._repaired(claimed, repair)
         stamp = self._stamp(claim)
         self.failpoint(BEFORE_WRITE, stamp)
-        landed = self._landed(self._writer(claim), rows.drop(*OWN), stamp, claim)
+        landed = self._landed(self._writer(claim), rows.drop(*QUARANTINE_COLUMNS), stamp, claim)
         self.failpoint(BEFORE_LEDGER, stamp)
         read = claimed.count() if claim.rows is None else claim.rows
         return self._enter(claim, read, landed.rows, landed.version, started)
@@ -374,20 +376,19 @@ class _ReleaseRun:
                 .mode("append")
                 .option("txnAppId", self._app(claim.number))
                 .option("txnVersion", claim.number)
-                .option("userMetadata", json.dumps({"recon_closed": claim.number}))
+                .option("userMetadata", dump_closed(claim.number))
                 .save(target)
             )
             commit = self._commit(claim)
             if commit is not None:
                 return commit
         waiting: dict[str, str | Column] = {RELEASE: F.lit(None).cast("long")}
-        with self._as_commit(json.dumps({"recon_given_back": claim.number})):
+        with self._as_commit(dump_returned(claim.number)):
             DeltaTable.forPath(self.spark, self.table.target).update(F.col(RELEASE) == claim.number, waiting)
         return None
 
-    def _app(self, number: int | str) -> str:
-        """The app id of one release: under a shared one, Delta would skip whichever of two is written later."""
-        return f"{app_id(self.pipeline.name, self.sink.name, RELEASES)}:{number}"
+    def _app(self, number: int) -> str:
+        return release_app_id(self.pipeline.name, self.sink.name, number)
 
     def _writer(self, claim: _Claim) -> BatchSink:
         return open_sink(
@@ -408,7 +409,7 @@ class _ReleaseRun:
                 target=self.project.location(self.sink),
                 guarantee="exactly-once",
                 query_id=QUERY,
-                run_id=claim.token,
+                run_id=claim.note.token,
                 epoch=RELEASES,
                 batch_id=claim.number,
                 attempt=1,
@@ -423,7 +424,7 @@ class _ReleaseRun:
                 committed_at=utc_now(),
                 spark_version=self.spark.version,
                 recon_version=__version__,
-                checks_fingerprint=None if claim.force else checks_fingerprint(self.sink),
+                checks_fingerprint=None if claim.note.force else checks_fingerprint(self.sink),
                 prev_hash="",
                 entry_hash="",
             )
@@ -436,12 +437,12 @@ class _ReleaseRun:
         numbers = sorted(self._claimed() - self._recorded())
         if not numbers:
             return []
-        said = {
-            commit.txn[self._claims]: json.loads(commit.user_metadata or "{}")
+        notes = {
+            commit.txn[self._claims]: parse_claim(commit.user_metadata)
             for commit in delta_log.read(self.table.storage).commits.values()
             if self._claims in commit.txn
         }
-        return [_Claim(n, **{key: said[n][key] for key in _SAID if key in said.get(n, {})}) for n in numbers]
+        return [_Claim(number, notes.get(number, ClaimNote())) for number in numbers]
 
     def _finish(self, claim: _Claim, repair: Repair | None) -> int:
         """Writes a claimed release that was interrupted, unless its rows are in the sink already; enters it."""
@@ -453,13 +454,13 @@ class _ReleaseRun:
             self._enter(claim, read, commit.rows_added, commit.version, started)
             log.warning("%s was interrupted after its write; its ledger entry was added", name)
             return claim.number
-        if claim.function and not callable(repair):
+        if claim.note.function and not callable(repair):
             raise ConfigError(
                 f"{name} was interrupted before its write, and its repair was a function: call recon.release with the "
                 "same function, which finishes it"
             )
-        with_ = repair if claim.function else claim.expressions
-        if not claim.force:
+        with_ = repair if claim.note.function else claim.note.expressions
+        if not claim.note.force:
             claimed = self.table.rows(self.spark).filter(F.col(RELEASE) == claim.number)
             _, failing = self._counted(self._judged(self._repaired(claimed, with_), False))
             if failing and self._give_back(claim) is None:
@@ -483,7 +484,7 @@ class _ReleaseRun:
         for commit in delta_log.read(self._storage).commits.values():
             if app in commit.txn and commit.stamp is None:  # closed
                 return None
-            if app in commit.txn and commit.stamp is not None and claim.token in (None, commit.stamp.run_id):
+            if app in commit.txn and commit.stamp is not None and claim.note.token in (None, commit.stamp.run_id):
                 return commit
         raise SinkError(
             f"{self.project.location(self.sink)} knows txn ({app}, {claim.number}), and its log has no commit of "

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from recon.errors import EvidenceError
 from recon.ledger import quarantined
+from recon.model.wire.columns import BATCH_ID, EPOCH, QUARANTINED_AT, REASONS, RELEASE, SOURCE_COLUMNS
 from recon.project import Project
-from recon.quarantine.table import AT, EPOCH, REASONS, RELEASE
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -86,10 +86,12 @@ def _summary(pipeline: str, sink: str, storage: Storage, reason: str | None, lim
             f"(SELECT unnest({REASONS}) AS reason, {RELEASE} {mine}) GROUP BY reason ORDER BY reason"
         )
         batches = ask(
-            f"SELECT {EPOCH} AS epoch, _batch_id AS batch_id, {waits} AS pending, count({RELEASE}) AS released {mine} "
+            f"SELECT {EPOCH} AS epoch, {BATCH_ID} AS batch_id, {waits} AS pending, count({RELEASE}) AS released {mine} "
             f"GROUP BY 1, 2 ORDER BY 1 DESC, 2 DESC LIMIT {limit}"
         )
-        samples = ask(f"SELECT * {mine} AND {RELEASE} IS NULL ORDER BY {AT} DESC, {_order(table)} LIMIT {limit}")
+        samples = ask(
+            f"SELECT * {mine} AND {RELEASE} IS NULL ORDER BY {QUARANTINED_AT} DESC, {_order(table)} LIMIT {limit}"
+        )
     except Exception as error:  # delta-rs and DataFusion raise many kinds
         raise EvidenceError(f"the quarantine table {storage.uri} cannot be read: {str(error)[:300]}") from error
     return Summary(
@@ -110,8 +112,7 @@ def _has(reason: str | None) -> str:
 
 def _order(table: DeltaTable) -> str:
     names = {field.name for field in table.schema().fields}
-    stamped = ("_source_topic", "_source_partition", "_source_offset")
-    return ", ".join([EPOCH, "_batch_id", *(name for name in stamped if name in names)])
+    return ", ".join([EPOCH, BATCH_ID, *(name for name in SOURCE_COLUMNS if name in names)])
 
 
 def _readable(value: Any) -> Any:

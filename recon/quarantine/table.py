@@ -14,9 +14,11 @@ from recon.errors import ConfigError, SinkError
 from recon.evidence import delta_log
 from recon.ledger import quarantined
 from recon.model import ReconStamp
+from recon.model.wire.app_ids import quarantine_app_id
+from recon.model.wire.columns import BATCH_ID, EPOCH, QUARANTINE_COLUMNS, QUARANTINED_AT, REASONS, RELEASE, ROW_ID
 from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import Asked
-from recon.sinks import DeltaAppend, app_id
+from recon.sinks import DeltaAppend
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 
@@ -24,10 +26,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
-
-ID, REASONS, EPOCH = "_recon_id", "_recon_reasons", "_recon_epoch"
-RELEASE, AT = "_recon_release", "_recon_quarantined_at"
-OWN = (ID, REASONS, EPOCH, RELEASE, AT)
 
 # New columns of the sink come by themselves. Rows change only when they are released: deletion vectors would only
 # keep other readers out.
@@ -42,7 +40,7 @@ class QuarantineTable(DeltaAppend):
         super().__init__(target, storage_options=storage_options, options=_OPTIONS)
 
     def _app_id(self, stamp: ReconStamp) -> str:
-        return f"{app_id(stamp.pipeline, stamp.sink, stamp.epoch)}:quarantine"
+        return quarantine_app_id(stamp.pipeline, stamp.sink, stamp.epoch)
 
     def exists(self) -> bool:
         """Whether anything was ever put aside."""
@@ -56,15 +54,15 @@ class QuarantineTable(DeltaAppend):
         Raises:
             SinkError: they could not be written; the next start of the query tries again.
         """
-        taken = [name for name in OWN if name in frame.columns]
+        taken = [name for name in QUARANTINE_COLUMNS if name in frame.columns]
         bad = asked.bad()
         assert bad is not None
         own = {
-            ID: F.expr("uuid()"),
+            ROW_ID: F.expr("uuid()"),
             REASONS: asked.reasons(),
             EPOCH: F.lit(stamp.epoch).cast("long"),
             RELEASE: F.lit(None).cast("long"),
-            AT: F.lit(at),
+            QUARANTINED_AT: F.lit(at),
         }
         try:
             if taken:
@@ -91,7 +89,7 @@ class QuarantineTable(DeltaAppend):
         known = delta_log.transaction_version(self.storage, self._app_id(stamp))
         if known is None or known < stamp.batch_id:
             return None
-        mine = (F.col("_batch_id") == stamp.batch_id) & (F.col(EPOCH) == stamp.epoch)
+        mine = (F.col(BATCH_ID) == stamp.batch_id) & (F.col(EPOCH) == stamp.epoch)
         return self.rows(spark).filter(mine).count()
 
     def rows(self, spark: SparkSession) -> DataFrame:
@@ -124,4 +122,4 @@ def open_quarantine(project: Project, pipeline: Pipeline, sink: Sink) -> Quarant
     return QuarantineTable(place, storage_options=project.storage_options)
 
 
-__all__ = ["AT", "EPOCH", "ID", "OWN", "REASONS", "RELEASE", "QuarantineTable", "open_quarantine"]
+__all__ = ["QuarantineTable", "open_quarantine"]

@@ -7,10 +7,10 @@ from importlib import import_module
 from recon.errors import ConfigError
 from recon.project import Pipeline, Project, Sink
 from recon.sinks.base import BatchSink, Landed
-from recon.sinks.delta.append import DeltaAppend, app_id
+from recon.sinks.delta.append import DeltaAppend
 from recon.sinks.failpoints import Failpoint, no_failpoint
 
-__all__ = ["BatchSink", "DeltaAppend", "Failpoint", "Landed", "app_id", "find_pipeline", "find_sink", "open_sink"]
+__all__ = ["BatchSink", "DeltaAppend", "Failpoint", "Landed", "find_pipeline", "find_sink", "open_sink"]
 
 
 def open_sink(project: Project, pipeline: str, sink: Sink, failpoint: Failpoint = no_failpoint) -> BatchSink:

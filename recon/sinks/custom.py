@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from recon.errors import ConfigError, EvidenceError, SinkError
 from recon.model import ReconStamp, SinkLog, parse_offsets
 from recon.model.offsets import OffsetSpan
+from recon.model.wire.columns import BATCH_ID
 from recon.project import CustomSink, Project, Sink
 from recon.sinks.base import BatchSink, Landed
 from recon.spark.lazy import F
@@ -123,9 +124,9 @@ class CustomWriter(BatchSink):
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """The rows of this batch id in what `read` gives."""
         rows = self.table(spark)
-        if "_batch_id" not in rows.columns:
-            raise SinkError(f"{self._name}: what `read` gives has no column _batch_id; keep it for post-batch checks")
-        return rows.filter(F.col("_batch_id") == stamp.batch_id)
+        if BATCH_ID not in rows.columns:
+            raise SinkError(f"{self._name}: what `read` gives has no column {BATCH_ID}; keep it for post-batch checks")
+        return rows.filter(F.col(BATCH_ID) == stamp.batch_id)
 
     def _batch(self, stamp: ReconStamp) -> Batch:
         return Batch(

@@ -20,8 +20,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 from recon.errors import EvidenceError, SinkError
 from recon.evidence import manifests
-from recon.evidence.manifests import BATCH, EPOCH, DataFile, Layout, Manifest
 from recon.model import ReconStamp, SinkLog, parse_offsets
+from recon.model.wire.columns import BATCH_ID, EPOCH, SOURCE_COLUMNS
+from recon.model.wire.manifests import (
+    FOLDER,
+    PER_GROUP,
+    DataFile,
+    Layout,
+    Manifest,
+    dump_layout,
+    dump_manifest,
+    folder_of,
+    group_of,
+    layout_path,
+    manifest_path,
+    merged_path,
+)
 from recon.model.wire.stamp import offsets_text
 from recon.project import FileSink, Project, Sink
 from recon.sinks import failpoints
@@ -100,12 +114,12 @@ class FileReplace(_Folder):
         if found is not None and self._missing(found) is None:
             log.warning("%s already holds micro-batch %d (epoch %d)", self.target, stamp.batch_id, stamp.epoch)
             return
-        folder = manifests.folder_of(stamp.epoch, stamp.batch_id)
+        folder = folder_of(stamp.epoch, stamp.batch_id)
         if EPOCH in frame.columns:
             raise SinkError(f"{stamp.said} has a column {EPOCH}, which the sink's folders have; rename it in the rows")
         # Parquet's footers count; the rows of other formats are counted while they are written.
-        counter = None if self.kind == "parquet" else Counter(frame.drop(BATCH))
-        out = frame.drop(BATCH) if counter is None else counter.frame
+        counter = None if self.kind == "parquet" else Counter(frame.drop(BATCH_ID))
+        out = frame.drop(BATCH_ID) if counter is None else counter.frame
         writer = out.write.format(self.kind).mode("overwrite").options(**self._options)
         if self._partition_by:
             # Dynamic overwriting would leave partitions that only a failed attempt wrote.
@@ -130,7 +144,7 @@ class FileReplace(_Folder):
             rows = _opened(frame.sparkSession, self.storage, [manifest]).count()
             manifest = replace(manifest, rows=rows)
         self._ours(stamp)  # somebody else's manifest that appeared meanwhile is not overwritten
-        self._put(manifests.name_of(stamp.epoch, stamp.batch_id), manifests.dump(manifest).encode())
+        self._put(manifest_path(stamp.epoch, stamp.batch_id), dump_manifest(manifest).encode())
         self.failpoint(failpoints.MANIFEST_WRITTEN, stamp)
         self._merge(stamp)
 
@@ -221,16 +235,16 @@ class FileReplace(_Folder):
 
     def _layout(self, schema: StructType) -> str:
         """The name of the layout of files with this schema, which is there afterwards."""
-        document = {
-            "format": self.kind,
-            "schema": json.loads(schema.json()),
-            "partition_by": list(self._partition_by),
-            "options": {name: value for name, value in self._options.items() if name.lower() in _SHARED_OPTIONS},
-        }
-        content = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+        layout = Layout(
+            format=self.kind,
+            schema=json.loads(schema.json()),
+            partition_by=tuple(self._partition_by),
+            options={name: value for name, value in self._options.items() if name.lower() in _SHARED_OPTIONS},
+        )
+        content = dump_layout(layout)
         name = hashlib.sha256(content).hexdigest()[:16]
         if name not in self._layouts:
-            self._put(manifests.layout_name(name), content)
+            self._put(layout_path(name), content)
             self._layouts.add(name)
         return name
 
@@ -245,11 +259,11 @@ class FileReplace(_Folder):
 
     def _merge(self, stamp: ReconStamp) -> None:
         """Now and then, the manifests of earlier thousands into one file each; a failure is for the next time."""
-        if self._merged and stamp.batch_id % manifests.TOGETHER:
+        if self._merged and stamp.batch_id % PER_GROUP:
             return
         self._merged = True
         try:
-            merge(self.storage, keep=(stamp.epoch, stamp.batch_id // manifests.TOGETHER))
+            merge(self.storage, keep=(stamp.epoch, group_of(stamp.batch_id)))
         except (OSError, EvidenceError) as error:
             log.warning("manifests of %s could not be merged: %s", self.target, error)
 
@@ -297,11 +311,10 @@ class FileAppend(_Folder):
 
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """The rows of this batch id within the micro-batch's offsets; those of a failed attempt among them."""
-        rows = self.table(spark).filter(F.col(BATCH) == stamp.batch_id)
-        source = ("_source_topic", "_source_partition", "_source_offset")
-        if not set(source) <= set(rows.columns):
+        rows = self.table(spark).filter(F.col(BATCH_ID) == stamp.batch_id)
+        if not set(SOURCE_COLUMNS) <= set(rows.columns):
             return rows
-        topic, partition, offset = (F.col(name) for name in source)
+        topic, partition, offset = (F.col(name) for name in SOURCE_COLUMNS)
         inside = F.lit(False)
         for span in parse_offsets(stamp.offsets_text):
             inside = inside | (
@@ -346,10 +359,8 @@ def read_batches(
 
 def _found(target: Storage, batches: Collection[int] | None, since: datetime | None) -> list[Manifest]:
     found = manifests.read(target, since=since, batches=batches)
-    if not found and manifests.FOLDER not in target.names():
-        raise EvidenceError(
-            f"{target.uri} has no folder {manifests.FOLDER}: no file sink with `mode: replace` has written there"
-        )
+    if not found and FOLDER not in target.names():
+        raise EvidenceError(f"{target.uri} has no folder {FOLDER}: no file sink with `mode: replace` has written there")
     return found
 
 
@@ -378,7 +389,7 @@ def _opened(
     for manifest in found:
         places.setdefault(manifest.layout, []).extend(f"{root}/{path}" for path in manifest.paths)
     if not places:  # nothing is written yet that could be read, but the columns may be known
-        places = {name: [] for name in _layout_names(target)[:1]}
+        places = {name: [] for name in manifests.layout_names(target)[:1]}
     layouts = {name: manifests.layout(target, name) for name in places}
     columns = _columns(target.uri, layouts.values())
     frames = []
@@ -386,27 +397,23 @@ def _opened(
         layout = layouts[name]
         schema = StructType.fromJson(cast(dict[str, Any], layout.schema))
         mine = [column for column in columns if column in schema.names]
-        schema = schema.add(EPOCH, IntegerType()).add(BATCH, LongType())
+        schema = schema.add(EPOCH, IntegerType()).add(BATCH_ID, LongType())
         if not files:
-            frames.append(spark.createDataFrame([], schema).select(*_quoted([*mine, BATCH, EPOCH])))
+            frames.append(spark.createDataFrame([], schema).select(*_quoted([*mine, BATCH_ID, EPOCH])))
             continue
         # A file that is gone or torn is an error here, whatever the session says of such files.
         strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
         reader = spark.read.format(layout.format).options(**{**layout.options, **(options or {}), **strict})
         rows = reader.option("basePath", root).schema(schema).load(files)
-        frames.append(rows.select(*_quoted([*mine, BATCH, EPOCH])))
+        frames.append(rows.select(*_quoted([*mine, BATCH_ID, EPOCH])))
     if not frames:
-        return spark.createDataFrame([], f"{BATCH} long, {EPOCH} int")
+        return spark.createDataFrame([], f"{BATCH_ID} long, {EPOCH} int")
     whole = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
-    return whole.select(*_quoted([*columns, BATCH, EPOCH]))
+    return whole.select(*_quoted([*columns, BATCH_ID, EPOCH]))
 
 
 def _quoted(columns: Iterable[str]) -> list[str]:
     return [quoted(column) for column in columns]
-
-
-def _layout_names(target: Storage) -> list[str]:
-    return sorted(name.removesuffix(".json") for name in target.names(f"{manifests.FOLDER}/layouts"))
 
 
 def _columns(location: str, layouts: Iterable[Layout]) -> list[str]:
@@ -433,10 +440,10 @@ def merge(target: Storage, keep: tuple[int, int]) -> int:
         for group in manifests.loose(target, epoch):
             if (epoch, group) == keep:
                 continue
-            lines = "".join(f"{manifests.dump(manifest)}\n" for manifest in manifests.read_group(target, epoch, group))
+            lines = "".join(f"{dump_manifest(manifest)}\n" for manifest in manifests.read_group(target, epoch, group))
             if lines:
-                target.write(manifests.merged_name(epoch, group), gzip.compress(lines.encode()))
-            target.remove(f"{manifests.FOLDER}/{epoch}/{group}")
+                target.write(merged_path(epoch, group), gzip.compress(lines.encode()))
+            target.remove(f"{FOLDER}/{epoch}/{group}")
             done += 1
     return done
 

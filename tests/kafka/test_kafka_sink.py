@@ -19,9 +19,11 @@ import pytest
 
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence import kafka_markers
-from recon.evidence.kafka_markers import BatchMarker, Markers, Owner, Plan, TaskMarker
+from recon.evidence.kafka_markers import Markers
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
+from recon.model.wire import markers
+from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker
 from recon.project import Project
 from recon.sinks import open_sink
 from recon.sinks.failpoints import BEFORE_LEDGER
@@ -49,7 +51,7 @@ def make_job(kafka: LocalKafka, topic: MakeTopic, **keys: Any) -> Job:
     target = keys.pop("target", None) or topic("out", partitions=2)
     owner = Owner("p", "s", target)
     plan = Plan(epoch=0, batch_id=1, offsets_text="[]", tasks=1)
-    kafka.transaction(marker_topic, [(kafka_markers.plan_key(owner), plan.dump(), 0)])
+    kafka.transaction(marker_topic, [(markers.plan_key(owner), plan.dump(), 0)])
     return Job(
         conf={"bootstrap.servers": kafka.bootstrap_servers, "transaction.timeout.ms": "20000"},
         owner=owner,
@@ -159,7 +161,7 @@ def test_a_zombie_that_writes_is_fenced(kafka: LocalKafka, topic: MakeTopic) -> 
 def test_a_zombie_that_wakes_up_late_meets_the_newer_plan(kafka: LocalKafka, topic: MakeTopic) -> None:
     job = make_job(kafka, topic)
     newer = Plan(epoch=1, batch_id=0, offsets_text="[]", tasks=1)
-    kafka.transaction(job.marker_topic or "", [(kafka_markers.plan_key(job.owner), newer.dump(), 0)])
+    kafka.transaction(job.marker_topic or "", [(markers.plan_key(job.owner), newer.dump(), 0)])
     with pytest.raises(SinkError, match=r"belongs to a driver that was replaced: micro-batch 0 \(epoch 1\)"):
         run(job, rows(10))
     assert sources(kafka, job.owner.target) == []
@@ -227,7 +229,7 @@ def test_compaction_keeps_what_a_replay_needs(kafka: LocalKafka, topic: MakeTopi
     for batch_id in range(1, 4):
         run(Job(**{**job.__dict__, "batch_id": batch_id}), rows(2, first=batch_id * 2))
         marker = BatchMarker(stamp=stamp(batch_id), tasks=1, rows=2, ids=0, content=0, at=None)  # type: ignore[arg-type]
-        kafka.produce(job.marker_topic or "", [(kafka_markers.batch_key(job.owner, 0, batch_id), marker.dump(), 0)])
+        kafka.produce(job.marker_topic or "", [(markers.batch_key(job.owner, 0, batch_id), marker.dump(), 0)])
     kafka.compact(job.marker_topic or "")
     found = kafka_markers.read(job.conf, job.marker_topic or "", job.owner)
     assert found is not None

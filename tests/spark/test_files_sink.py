@@ -17,6 +17,7 @@ from recon.errors import EvidenceError, SinkError
 from recon.evidence import manifests
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
+from recon.model.wire.manifests import DataFile, Manifest, dump_manifest, manifest_path
 from recon.sinks.files import FileAppend, FileReplace, merge
 from recon.storage import Storage
 
@@ -190,16 +191,16 @@ def test_a_year_of_manifests_is_not_read(lake: Path, monkeypatch: pytest.MonkeyP
     start = datetime(2026, 1, 1, tzinfo=UTC)
 
     def put(batch_id: int, epoch: int = 0) -> None:
-        made = manifests.Manifest(
+        made = Manifest(
             stamp=stamp(batch_id, batch_id, batch_id + 1, epoch),
             at=start + timedelta(hours=batch_id + 100 * epoch),
             rows=1,
             layout="x",
-            files=(manifests.DataFile(path="part-0.parquet", size=1, rows=1),),
+            files=(DataFile(path="part-0.parquet", size=1, rows=1),),
         )
-        target.write(manifests.name_of(epoch, batch_id), manifests.dump(made).encode())
+        target.write(manifest_path(epoch, batch_id), dump_manifest(made).encode())
 
-    monkeypatch.setattr(manifests, "TOGETHER", 10)
+    monkeypatch.setattr("recon.model.wire.manifests.PER_GROUP", 10)
     for batch_id in range(35):
         put(batch_id)
     whole = manifests.read(target)
@@ -229,7 +230,7 @@ def test_a_year_of_manifests_is_not_read(lake: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_torn_manifest_is_told(lake: Path) -> None:
     target = Storage(str(lake / "files"))
-    target.write(manifests.name_of(0, 0), json.dumps({"recon_manifest": 2}).encode())
+    target.write(manifest_path(0, 0), json.dumps({"recon_manifest": 2}).encode())
     with pytest.raises(EvidenceError, match=r"0/0/0\.json is no manifest of recon"):
         manifests.read(target)
     assert manifests.log(Storage(str(lake / "else"))).exists is False

@@ -36,6 +36,7 @@ from recon.model import (
     parse_offsets,
 )
 from recon.model.offsets import Span, Spans
+from recon.model.wire.app_ids import parse_app_id
 from recon.text import plural, some
 
 _HOUR = Period(1, "hour")
@@ -486,10 +487,9 @@ class _Evaluation:
         A new life has a fresh app id, unless the sink was given a fixed one. Within a life, another write
         must have used the number (settings leaked into another write's session).
         """
-        own = f"recon:{self.witnesses.pipeline}:{self.witnesses.sink}:"
         used = [app for commits in self.stamped.values() for commit, _ in commits for app in commit.txn]
         if lives_anew:
-            fixed = [app for app in dict.fromkeys(used) if not app.startswith(own)]
+            fixed = [app for app in dict.fromkeys(used) if not self._is_own(app)]
             return next((app for app in fixed if self._txn(app) >= batch.batch_id), None)
         if not used:
             return None
@@ -500,6 +500,11 @@ class _Evaluation:
             if taken or (beyond and self._txn(app) >= batch.batch_id):
                 return app
         return None
+
+    def _is_own(self, app: str) -> bool:
+        """Whether recon made the app id of this sink, one per epoch."""
+        parsed = parse_app_id(app)
+        return parsed is not None and (parsed.pipeline, parsed.sink) == (self.witnesses.pipeline, self.witnesses.sink)
 
     # -- telling -------------------------------------------------------------------------------------------------
 

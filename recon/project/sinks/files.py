@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
+from recon.model.wire.columns import BATCH_ID, EPOCH
 from recon.project.fields import Texts
 from recon.project.messages import Problem
 from recon.project.sinks.base import Guarantee, Sink
@@ -31,7 +32,7 @@ class FileSink(Sink):
     @model_validator(mode="after")
     def _columns_of_recon(self) -> FileSink:
         for column in self.partition_by:
-            if column in ("_batch_id", "_recon_epoch"):
+            if column in (BATCH_ID, EPOCH):
                 raise Problem(
                     f"names {column}, by which the sink's folders are divided anyway; remove it", "partition_by"
                 )

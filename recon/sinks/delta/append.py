@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self, cast
 from recon.errors import EvidenceError, SinkError
 from recon.evidence import delta_log
 from recon.model import DeltaCommit, ReconStamp, SinkLog, dump_stamp
+from recon.model.wire.app_ids import app_id
 from recon.project import DeltaSink, Project, Sink
 from recon.sinks.base import BatchSink, Landed
 from recon.storage import Storage
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
 _OTHER_WRITER = re.compile(
     r"Concurrent(Transaction|Append|DeleteRead|DeleteDelete|Write)Exception|(Protocol|Metadata)ChangedException"
 )
-
-
-def app_id(pipeline: str, sink: str, epoch: int) -> str:
-    """The Delta application id: one per epoch, so that batch ids may start over."""
-    return f"recon:{pipeline}:{sink}:{epoch}"
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from recon.errors import SinkError
 from recon.evidence import delta_log
 from recon.model import ReconStamp, dump_stamp, parse_offsets
 from recon.model.offsets import Spans
+from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.project import DeltaMergeSink, Project, Sink
 from recon.sinks import failpoints
 from recon.sinks.base import Landed
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _CONF = "spark.databricks.delta"
-_SOURCE = ("_source_topic", "_source_partition", "_source_offset")
 # Columns of ours beside the rows' own, between reduction and MERGE.
 _ROWS, _ROW, _GONE, _NEW = "_recon_rows", "_recon_row", "_recon_gone", "_recon_new"
 _AT, _END, _UNTIL, _OLD = "_recon_at", "_recon_end", "_recon_until", "_recon_old"
@@ -154,8 +154,8 @@ class DeltaMerge(DeltaAppend):
         files = [path.rsplit("/", 1)[-1] for path in delta_log.added_files(self.storage, landed.version)]
         if not files:
             return table.limit(0)
-        mine = table.filter((F.col("_batch_id") == stamp.batch_id) & F.col("_metadata.file_name").isin(files))
-        if stamp.epoch == 0 or not set(_SOURCE) <= set(table.columns):
+        mine = table.filter((F.col(BATCH_ID) == stamp.batch_id) & F.col("_metadata.file_name").isin(files))
+        if stamp.epoch == 0 or not set(SOURCE_COLUMNS) <= set(table.columns):
             return mine
         # A batch id starts over with an epoch: of an earlier one's rows with this number other offsets were read.
         return mine.filter(_within(stamp))
@@ -220,8 +220,8 @@ class _Source:
             return
         bad = reduce(lambda a, b: a | b, (F.col(quoted(column)).isNull() for column in null))
         examples = ""
-        if set(_SOURCE) <= set(self.frame.columns):
-            found = self.frame.filter(bad).select(*_SOURCE).limit(_EXAMPLES).collect()
+        if set(SOURCE_COLUMNS) <= set(self.frame.columns):
+            found = self.frame.filter(bad).select(*SOURCE_COLUMNS).limit(_EXAMPLES).collect()
             examples = f" (such as {', '.join(f'{topic}-{p} offset {offset}' for topic, p, offset in found)})"
         told = ", ".join(f"{column} is NULL in {count:,}" for column, count in null.items())
         raise SinkError(
@@ -277,7 +277,7 @@ class _Source:
 
         ranks = [F.col(quoted(self._columns[self._fold(self.sink.newer_wins)]))] if self.sink.newer_wins else []
         ranks += [F.expr(expression) for expression in self.sink.order_by]
-        ranks += [F.col(column) for column in reversed(_SOURCE) if column in self.frame.columns]
+        ranks += [F.col(column) for column in reversed(SOURCE_COLUMNS) if column in self.frame.columns]
         hashed = [c for c, kind in self._types.items() if not any(word in kind for word in _NO_ORDER)]
         ranks.append(F.xxhash64(*(F.col(quoted(column)) for column in hashed)))
         whole = F.struct(*(F.col(quoted(column)) for column in self.frame.columns))
@@ -471,7 +471,7 @@ def _within(stamp: ReconStamp) -> Column:
     for span in parse_offsets(stamp.offsets_text):
         where = (span.topic, span.partition)
         spans[where] = spans.get(where, Spans()).union(Spans.of([(span.start_offset, span.end_offset)]))
-    topic, partition, offset = (F.col(column) for column in _SOURCE)
+    topic, partition, offset = (F.col(column) for column in SOURCE_COLUMNS)
     for (name, number), ranges in spans.items():
         for start, end in ranges:
             found = found | ((topic == name) & (partition == number) & offset.between(start, end - 1))

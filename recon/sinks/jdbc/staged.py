@@ -18,15 +18,16 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence import jdbc_ledger
 from recon.evidence.database import trouble
-from recon.evidence.jdbc_ledger import JdbcEntry, ledger_table
+from recon.evidence.jdbc_ledger import ledger_table
 from recon.model import ReconStamp, SinkLog, same_ranges
+from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, dump_ledger_row, ledger_key
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import failpoints
 from recon.sinks.base import Landed
@@ -100,7 +101,7 @@ class StagedSink(JdbcSink):
                     break
                 except _MetError as met:
                     if not tries.again():
-                        raise self._refused(stamp, str(met), f"look at {jdbc_ledger.NAME}") from None
+                        raise self._refused(stamp, str(met), f"look at {LEDGER_TABLE}") from None
                 except _StageLostError as lost:
                     self._dropped(stage)
                     stage = None
@@ -128,7 +129,7 @@ class StagedSink(JdbcSink):
         entry = self._asked(lambda: self._entry(stamp), stamp)
         if entry is None:
             raise SinkError(
-                f"{stamp.said} left no row in {jdbc_ledger.NAME} of the {self.database.said}, though its "
+                f"{stamp.said} left no row in {LEDGER_TABLE} of the {self.database.said}, though its "
                 "transaction was committed; look for a trigger, a rule or a restored backup, then restart the query"
             )
         return self._as_landed(entry)
@@ -165,20 +166,20 @@ class StagedSink(JdbcSink):
 
         with self._engine.connect() as connection:
             self._prepared = self._prepared or sqlalchemy.inspect(connection).has_table(
-                jdbc_ledger.NAME, schema=self._schema
+                LEDGER_TABLE, schema=self._schema
             )
             if not self._prepared:
                 return None
             entry = jdbc_ledger.find(connection, self._schema, stamp)
         if entry is not None and entry.target != str(self.target):
             raise SinkError(
-                f"{stamp.said}: {jdbc_ledger.NAME} of the {self.database.said} has it for table {entry.target} "
+                f"{stamp.said}: {LEDGER_TABLE} of the {self.database.said} has it for table {entry.target} "
                 f"and not for {self.target}: another project, or an earlier one, has a pipeline and a sink of these "
                 "names; give the sink another name"
             )
         if entry is not None and not same_ranges(entry.stamp.offsets_text, stamp.offsets_text):
             raise SinkError(
-                f"{stamp.said}: {jdbc_ledger.NAME} of the {self.database.said} has it with other offsets than "
+                f"{stamp.said}: {LEDGER_TABLE} of the {self.database.said} has it with other offsets than "
                 "this micro-batch: two queries write as one sink, or the ledger was lost; stop one of them, or give "
                 "the sink another name, then run `recon audit`"
             )
@@ -196,7 +197,7 @@ class StagedSink(JdbcSink):
             # Two first micro-batches at once: the other one made it.
             import sqlalchemy
 
-            if not sqlalchemy.inspect(self._engine).has_table(jdbc_ledger.NAME, schema=self._schema):
+            if not sqlalchemy.inspect(self._engine).has_table(LEDGER_TABLE, schema=self._schema):
                 raise
         self._prepared = True
 
@@ -210,7 +211,7 @@ class StagedSink(JdbcSink):
             except Exception as error:
                 if trouble(error, self.database.kind) not in AGAIN or not tries.again():
                     raise SinkError(
-                        self._sentence(error, f"{stamp.said}: {jdbc_ledger.NAME} cannot be read")
+                        self._sentence(error, f"{stamp.said}: {LEDGER_TABLE} cannot be read")
                         + ", then restart the query"
                     ) from None
 
@@ -292,23 +293,18 @@ class StagedSink(JdbcSink):
         from sqlalchemy.exc import IntegrityError
 
         ledger = ledger_table(self._schema)
-        keys = {"pipeline": stamp.pipeline, "sink": stamp.sink, "epoch": stamp.epoch, "batch_id": stamp.batch_id}
+        entry = JdbcEntry(
+            stamp=stamp,
+            target=str(self.target),
+            given=stage.rows,
+            rows=0,
+            at=datetime.now(UTC),
+            recon_version=__version__,
+        )
+        row = {**dump_ledger_row(entry), "committed_at": literal_column(self._dialect.utc_now())}
         with self._engine.connect() as connection, connection.begin():
             try:
-                connection.execute(
-                    ledger.insert().values(
-                        **keys,
-                        query_id=stamp.query_id,
-                        run_id=stamp.run_id,
-                        target=str(self.target),
-                        offsets=stamp.offsets_text,
-                        prev_hash=stamp.prev_hash,
-                        rows_given=stage.rows,
-                        rows_written=0,
-                        committed_at=literal_column(self._dialect.utc_now()),
-                        recon_version=__version__,
-                    )
-                )
+                connection.execute(ledger.insert().values(**row))
             except IntegrityError as error:
                 raise _MetError(self.database.reason(error)) from None
             self.failpoint(failpoints.TRANSACTION_OPEN, stamp)
@@ -323,7 +319,7 @@ class StagedSink(JdbcSink):
             rows = self._moved(connection, stage)
             connection.execute(
                 ledger.update()
-                .where(*(ledger.c[key] == value for key, value in keys.items()))
+                .where(*(ledger.c[key] == value for key, value in ledger_key(stamp).items()))
                 .values(rows_written=rows, committed_at=literal_column(self._dialect.utc_now()))
             )
             self.failpoint(failpoints.BEFORE_COMMIT, stamp)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence.database import Database, Trouble, trouble
 from recon.model import ReconStamp, parse_offsets
+from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink, Retry
 from recon.sinks.base import BatchSink, Landed
 from recon.sinks.jdbc.dialects import Dialect, TableName, dialect_of
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy.engine import Engine
 
-BATCH_ID = "_batch_id"
-SOURCE = ("_source_topic", "_source_partition", "_source_offset")
 # What may succeed when it is done once more.
 AGAIN: frozenset[Trouble] = frozenset({"again", "connection"})
 
@@ -85,11 +84,11 @@ class JdbcSink(BatchSink):
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """Rows with this batch_id whose offsets lie in the micro-batch's ranges."""
         rows = self.table(spark).filter(F.col(BATCH_ID) == stamp.batch_id)
-        if not set(SOURCE) <= set(rows.columns):
+        if not set(SOURCE_COLUMNS) <= set(rows.columns):
             return rows
         kept = [(s.topic, s.partition, s.start_offset, s.end_offset) for s in parse_offsets(stamp.offsets_text)]
         spans = spark.createDataFrame(kept, "t string, p int, a long, b long")
-        topic, partition, offset = (F.col(name) for name in SOURCE)
+        topic, partition, offset = (F.col(name) for name in SOURCE_COLUMNS)
         inside = (topic == F.col("t")) & (partition == F.col("p")) & (offset >= F.col("a")) & (offset < F.col("b"))
         return rows.join(F.broadcast(spans), inside, "left_semi")
 

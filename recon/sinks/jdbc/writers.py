@@ -7,15 +7,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from recon.errors import ReconError, SinkError
-from recon.evidence.jdbc_ledger import JdbcEntry
 from recon.model import ReconStamp, SinkLog
+from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
+from recon.model.wire.ledger_row import JdbcEntry
 from recon.project import Project, Sink
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks.base import Landed
 from recon.sinks.jdbc.dialects import Upsert
 from recon.sinks.jdbc.rows import NESTED
 from recon.sinks.jdbc.staged import Stage, StagedSink, TargetColumn
-from recon.sinks.jdbc.table import BATCH_ID, SOURCE, JdbcSink
+from recon.sinks.jdbc.table import JdbcSink
 from recon.spark.observation import Counter
 
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ class JdbcUpsert(StagedSink):
         sink = self.sink
         given = set(stage.columns)
         # What tells where a row came from goes with it, whatever else an update takes over.
-        ours = [c for c in (BATCH_ID, *SOURCE) if c in given]
+        ours = [c for c in (BATCH_ID, *SOURCE_COLUMNS) if c in given]
         chosen = sink.update if sink.update is not None else [c for c in stage.columns if c not in sink.keys]
         decides = [sink.newer_wins] if sink.newer_wins else []
-        latest = [*decides, *sink.order_by, *(c for c in SOURCE if c in given)]
+        latest = [*decides, *sink.order_by, *(c for c in SOURCE_COLUMNS if c in given)]
         return Upsert(
             target=self.target,
             stage=stage.table,
@@ -158,7 +159,7 @@ class JdbcUpsert(StagedSink):
             return affected
         if not what.newer_wins:
             return self._distinct_keys(connection, stage)
-        identity = [c for c in (BATCH_ID, *SOURCE) if c in stage.columns]
+        identity = [c for c in (BATCH_ID, *SOURCE_COLUMNS) if c in stage.columns]
         return int(connection.exec_driver_sql(self._dialect.taken(what, identity)).scalar_one())
 
 

@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recon.errors import SinkError
 from recon.evidence import kafka_markers
 from recon.evidence.kafka import KafkaAdmin
-from recon.evidence.kafka_markers import Markers, Owner, SourceRange, TaskMarker, plan_key, task_key
+from recon.evidence.kafka_markers import Markers
 from recon.lazy import np
+from recon.model.wire import app_ids
+from recon.model.wire.columns import RECON_HEADERS, batch_headers, source_headers
+from recon.model.wire.markers import Owner, SourceRange, TaskMarker, plan_key, task_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,10 +34,6 @@ REPORT = (
     "task int, rows bigint, ids bigint, content bigint, skipped boolean, same_content boolean, attempt int, "
     "sources string"
 )
-
-BATCH_ID, EPOCH, PIPELINE, SINK = "_batch_id", "_epoch", "_pipeline", "_sink"
-SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET = "_source_topic", "_source_partition", "_source_offset"
-OUR_HEADERS = (BATCH_ID, EPOCH, PIPELINE, SINK, SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)
 
 _NOT_OURS = ("group.id", "group.instance.id", "debug")
 INIT_S = 60.0
@@ -67,20 +66,10 @@ class Job:
             f"pipeline {self.owner.pipeline}, sink {self.owner.sink}: micro-batch {self.batch_id} (epoch {self.epoch})"
         )
 
-    def headers(self) -> list[tuple[str, bytes]]:
-        """The headers that are the same for every record."""
-        told = {
-            BATCH_ID: self.batch_id,
-            EPOCH: self.epoch,
-            PIPELINE: self.owner.pipeline,
-            SINK: self.owner.sink,
-        }
-        return [(name, str(value).encode()) for name, value in told.items()]
 
-
-def transactional_id(owner: Owner, who: str | int) -> str:
-    """One id per task number, and one for the driver. The target is in it: names are unique in a project only."""
-    return f"recon:{owner.pipeline}:{owner.sink}:{owner.target}:{who}"
+def transactional_id(owner: Owner, producer: str | int) -> str:
+    """One id per task number, and one for the driver."""
+    return app_ids.transactional_id(owner.pipeline, owner.sink, owner.target, producer)
 
 
 def run(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -292,7 +281,8 @@ class _Writer:
     def _produce(self, batch: pa.RecordBatch) -> None:
         names = batch.schema.names
         produce, poll = self._producer.produce, self._producer.poll
-        target, ours, delivered = self.job.owner.target, self.job.headers(), self._delivered
+        owner, delivered = self.job.owner, self._delivered
+        ours = batch_headers(owner.pipeline, owner.sink, self.job.epoch, self.job.batch_id)
         columns = [
             batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
             for name in (KEY, VALUE, HEADERS, PARTITION, TOPIC, FROM, OFFSET)
@@ -301,26 +291,21 @@ class _Writer:
             headers = ours
             if given:
                 # A forwarded record may carry the headers of the sink that it came from.
-                theirs = [(one["key"], one["value"]) for one in given if one["key"] not in OUR_HEADERS]
+                theirs = [(one["key"], one["value"]) for one in given if one["key"] not in RECON_HEADERS]
                 headers = theirs + ours
             if topic is not None:
-                headers = [
-                    *headers,
-                    (SOURCE_TOPIC, topic.encode()),
-                    (SOURCE_PARTITION, b"%d" % source),
-                    (SOURCE_OFFSET, b"%d" % offset),
-                ]
+                headers = headers + source_headers(topic, source, offset)
             more = {} if partition is None else {"partition": partition}
             at = (topic, source, offset)  # a record that is refused comes back without its headers
             while True:
                 try:
-                    produce(target, value, key, headers=headers, on_delivery=partial(delivered, at), **more)
+                    produce(owner.target, value, key, headers=headers, on_delivery=partial(delivered, at), **more)
                     break
                 except BufferError:
                     poll(0.05)
                     self._require_accepted()
                 except Exception as error:
-                    raise self._said(error, target, at) from None
+                    raise self._said(error, owner.target, at) from None
         poll(0)
         self._require_accepted()
 

@@ -48,8 +48,22 @@ from recon.errors import EvidenceError, SinkError
 from recon.evidence import kafka_markers
 from recon.evidence.kafka import KafkaAdmin
 from recon.evidence.kafka import read as read_topics
-from recon.evidence.kafka_markers import BatchMarker, Markers, Owner, Plan, batch_key, plan_key
+from recon.evidence.kafka_markers import Markers
 from recon.model import ReconStamp, SinkLog, parse_offsets, same_ranges
+from recon.model.wire import markers
+from recon.model.wire.columns import (
+    BATCH_ID,
+    EPOCH_HEADER,
+    KAFKA_COLUMNS,
+    PIPELINE_HEADER,
+    SINK_HEADER,
+    SOURCE_COLUMNS,
+    SOURCE_OFFSET,
+    SOURCE_PARTITION,
+    SOURCE_TOPIC,
+    STAMPED_COLUMNS,
+)
+from recon.model.wire.markers import BatchMarker, Owner, Plan, batch_key, plan_key
 from recon.project import KafkaSink, Project
 from recon.sinks import failpoints
 from recon.sinks.base import BatchSink, Landed
@@ -66,8 +80,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("recon")
 
 _TASKS = 8
-_OURS = ("_batch_id", "_source_topic", "_source_partition", "_source_offset")
-_KAFKA_SOURCE = ("topic", "partition", "offset")
 _KEPT_DAYS = 30
 _TRANSACTION_S = 60.0
 _SAMPLE = 200
@@ -204,7 +216,7 @@ class KafkaWriter(BatchSink):
         if starts:  # Spark wants every partition named; -2 is the beginning of one that was added since
             starts = {p: starts.get(p, -2) for p in self._target(stamp).partitions}
         rows = self._read_back(spark, self._schema(), starts=starts)
-        return rows.filter((F.col("_batch_id") == stamp.batch_id) & (F.col("_epoch") == stamp.epoch))
+        return rows.filter((F.col(BATCH_ID) == stamp.batch_id) & (F.col(EPOCH_HEADER) == stamp.epoch))
 
     def _read_back(self, spark: SparkSession, schema: StructType | None, starts: Mapping[int, int] | None) -> DataFrame:
         topic = self.sink.target
@@ -226,13 +238,13 @@ class KafkaWriter(BatchSink):
             return F.try_element_at(of_name, F.lit(-1))["value"].cast("string")
 
         stamps = {
-            "_batch_id": header("_batch_id").try_cast("bigint"),
-            "_epoch": header("_epoch").try_cast("int"),
-            "_source_topic": header("_source_topic"),
-            "_source_partition": header("_source_partition").try_cast("int"),
-            "_source_offset": header("_source_offset").try_cast("bigint"),
+            BATCH_ID: header(BATCH_ID).try_cast("bigint"),
+            EPOCH_HEADER: header(EPOCH_HEADER).try_cast("int"),
+            SOURCE_TOPIC: header(SOURCE_TOPIC),
+            SOURCE_PARTITION: header(SOURCE_PARTITION).try_cast("int"),
+            SOURCE_OFFSET: header(SOURCE_OFFSET).try_cast("bigint"),
         }
-        mine = (header("_pipeline") == self.owner.pipeline) & (header("_sink") == self.owner.sink)
+        mine = (header(PIPELINE_HEADER) == self.owner.pipeline) & (header(SINK_HEADER) == self.owner.sink)
         rows = read.filter(F.coalesce(mine, F.lit(True)))
         if self.sink.value_format == "json":
             if schema is None:
@@ -320,7 +332,9 @@ class KafkaWriter(BatchSink):
             if self._record.unfinished is not None:
                 # What its tasks left open would hide what was written after it, and hold back readers of the topic.
                 self._fence(range(self._record.unfinished.tasks), stamp)
-            self._record = self._read(self._record, stamp, decides=lambda key, _: not kafka_markers.is_task(key))
+            self._record = self._read(
+                self._record, stamp, decides=lambda key, _: markers.parse_key(key).kind != markers.TASK
+            )
             self._driver = driver
         assert self._record is not None
         return self._record
@@ -384,7 +398,7 @@ class KafkaWriter(BatchSink):
             self.owner,
             known=self._record if self._whole else None,
             since=since,
-            decides=lambda key, _: kafka_markers.is_batch(key),
+            decides=lambda key, _: markers.parse_key(key).kind == markers.BATCH,
             admin=self._admin,
         )
         self._whole = found is not None and (self._whole or since is None)
@@ -540,12 +554,12 @@ class KafkaWriter(BatchSink):
         if "headers" in have and have["headers"].startswith("array<struct<"):
             columns[kafka_task.HEADERS] = F.col("headers").cast("array<struct<key:string,value:binary>>")
         # `partition` beside topic and offset is where a row came from, not where it goes.
-        if "partition" in have and not set(_KAFKA_SOURCE) <= set(have):
+        if "partition" in have and not set(KAFKA_COLUMNS) <= set(have):
             columns[kafka_task.PARTITION] = F.col("partition").cast("int")
-        source = zip(_OURS[1:], (kafka_task.TOPIC, kafka_task.FROM, kafka_task.OFFSET), strict=True)
+        source = zip(SOURCE_COLUMNS, (kafka_task.TOPIC, kafka_task.FROM, kafka_task.OFFSET), strict=True)
         columns |= {to: F.col(name) for name, to in source if name in have}
         if self.sink.transactional:
-            columns[kafka_task.IDS] = F.xxhash64(*(F.col(name) for name in _OURS[1:]))
+            columns[kafka_task.IDS] = F.xxhash64(*(F.col(name) for name in SOURCE_COLUMNS))
             what = [columns[name] for name in (kafka_task.KEY, kafka_task.VALUE) if name in columns]
             columns[kafka_task.CONTENT] = F.xxhash64(*what)
         return [column.alias(name) for name, column in columns.items()]
@@ -562,7 +576,9 @@ class KafkaWriter(BatchSink):
             for name, kind in named:
                 found = found.add(name, kind)
             return found
-        left_out = {*_OURS, "headers"} | (set(_KAFKA_SOURCE) if set(_KAFKA_SOURCE) <= set(frame.columns) else set())
+        left_out = {*STAMPED_COLUMNS, "headers"} | (
+            set(KAFKA_COLUMNS) if set(KAFKA_COLUMNS) <= set(frame.columns) else set()
+        )
         return StructType([field for field in frame.schema.fields if field.name not in left_out])
 
     def _tasks(self, stamp: ReconStamp) -> int:

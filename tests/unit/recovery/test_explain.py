@@ -14,9 +14,9 @@ from recon.errors import EvidenceError, NewEpochError
 from recon.ledger import open_ledger
 from recon.model import KafkaWitness, LedgerEntry, ReconStamp, Unavailable, dump_stamp, offsets_text
 from recon.model.offsets import OffsetSpan
+from recon.model.wire.app_ids import app_id
 from recon.project import Project
 from recon.recovery.explain import Explanation, _held, _losses, already_processed, explain
-from recon.sinks import app_id
 from tests.support import ledger_entries
 from tests.support.ledger_entries import AT
 from tests.support.messages import raises

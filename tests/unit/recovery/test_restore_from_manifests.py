@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from recon.evidence import manifests
 from recon.hook import ForeachBatch
 from recon.hook import writer as hook_batch
 from recon.ledger import open_ledger
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
+from recon.model.wire import manifests
 from recon.project import FileSink, Pipeline, Project
 from recon.recovery import starting_offsets as offsets
 from recon.recovery.starting_offsets import starting_offsets
@@ -46,7 +46,7 @@ def put(folder: Path, batch_id: int) -> None:
         layout="x",
         files=(),
     )
-    Storage(str(folder / "files")).write(manifests.name_of(0, batch_id), manifests.dump(made).encode())
+    Storage(str(folder / "files")).write(manifests.manifest_path(0, batch_id), manifests.dump_manifest(made).encode())
 
 
 def test_only_what_has_no_entry_is_restored(project: Project) -> None:

@@ -11,8 +11,10 @@ from pydantic import ValidationError
 
 from recon.errors import EvidenceError, SinkError
 from recon.evidence import kafka_markers
-from recon.evidence.kafka_markers import BatchMarker, Markers, Owner, Plan, TaskMarker
+from recon.evidence.kafka_markers import Markers
 from recon.model import ReconStamp
+from recon.model.wire import markers
+from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker
 from recon.project import KafkaSink
 from recon.sinks.kafka import task as kafka_task
 from recon.sinks.kafka.task import Job
@@ -81,21 +83,21 @@ def test_markers_come_back_as_they_were_written() -> None:
     )
     batch = BatchMarker(stamp=stamp(), tasks=2, rows=4, ids=1, content=2, starts={0: 5}, at=AT)
     found = Markers(position=0)
-    found.take(kafka_markers.plan_key(OWNER), plan.dump(), 17, AT)
-    found.take(kafka_markers.task_key(OWNER, 1), task.dump(), 18, AT)
+    found.take(markers.plan_key(OWNER), plan.dump(), 17, AT)
+    found.take(markers.task_key(OWNER, 1), task.dump(), 18, AT)
     assert found.unfinished == Plan(**{**plan.__dict__, "offset": 17})
     assert found.task(1, 3, 1) == task
     assert found.task(1, 4, 1) is None
     assert found.task(0, 3, 1) is None
     assert found.of(1, 3) == [task]
-    found.take(kafka_markers.batch_key(OWNER, 0, 3), batch.dump(), 19, AT)
+    found.take(markers.batch_key(OWNER, 0, 3), batch.dump(), 19, AT)
     assert found.batches == {(0, 3): batch}
     assert found.unfinished is not None, "another micro-batch is complete, not the plan's"
     found.take(
-        kafka_markers.batch_key(OWNER, 1, 3), BatchMarker(**{**batch.__dict__, "stamp": stamp(epoch=1)}).dump(), 20, AT
+        markers.batch_key(OWNER, 1, 3), BatchMarker(**{**batch.__dict__, "stamp": stamp(epoch=1)}).dump(), 20, AT
     )
     assert found.unfinished is None
-    found.take(kafka_markers.batch_key(OWNER, 0, 3), None, 21, AT)
+    found.take(markers.batch_key(OWNER, 0, 3), None, 21, AT)
     assert list(found.batches) == [(1, 3)]
 
 
@@ -103,7 +105,7 @@ def test_the_log_is_in_the_order_of_time_and_begins_where_asked() -> None:
     found = Markers(position=0)
     for n in (2, 0, 1):
         marker = BatchMarker(stamp=stamp(n), tasks=1, rows=n, ids=0, content=0, at=AT)
-        found.take(kafka_markers.batch_key(OWNER, 0, n), marker.dump(), n, AT + timedelta(minutes=n))
+        found.take(markers.batch_key(OWNER, 0, n), marker.dump(), n, AT + timedelta(minutes=n))
     assert [(c.stamp.batch_id, c.rows) for c in kafka_markers.log(found)] == [(0, 0), (1, 1), (2, 2)]
     assert [c.stamp.batch_id for c in kafka_markers.log(found, AT + timedelta(minutes=1))] == [1, 2]
 
@@ -111,20 +113,19 @@ def test_the_log_is_in_the_order_of_time_and_begins_where_asked() -> None:
 def test_keys_of_two_sinks_never_meet() -> None:
     names = [Owner("p", "s", "out"), Owner("p", "s", "out2"), Owner("p", "s2", "out"), Owner("p,s", "", "out")]
     for one in names:
-        keys = [kafka_markers.plan_key(one), kafka_markers.task_key(one, 0), kafka_markers.batch_key(one, 0, 1)]
+        keys = [markers.plan_key(one), markers.task_key(one, 0), markers.batch_key(one, 0, 1)]
         assert len(set(keys)) == 3
         assert [other for other in names if any(key.startswith(other.prefix) for key in keys)] == [one]
-    assert kafka_markers.is_task(kafka_markers.task_key(OWNER, 3))
-    assert not kafka_markers.is_task(kafka_markers.plan_key(OWNER))
-    assert kafka_markers.is_batch(kafka_markers.batch_key(OWNER, 0, 1))
-    assert not kafka_markers.is_batch(kafka_markers.task_key(OWNER, 0))
+    assert markers.parse_key(markers.task_key(OWNER, 3)) == ("task", (3,))
+    assert markers.parse_key(markers.plan_key(OWNER)) == ("plan", ())
+    assert markers.parse_key(markers.batch_key(OWNER, 0, 1)) == ("batch", (0, 1))
 
 
 @pytest.mark.parametrize("value", [b"hello", b"{}", b'{"stamp":"x","tasks":1}', b"[1,2]"])
 def test_somebody_elses_record_under_our_key_is_an_error(value: bytes) -> None:
     found = Markers(position=0)
     with raises(EvidenceError):
-        found.take(kafka_markers.batch_key(OWNER, 0, 1), value, 41, AT)
+        found.take(markers.batch_key(OWNER, 0, 1), value, 41, AT)
 
 
 def test_sparks_hash_and_the_lots_that_put_each_task_in_its_place() -> None:

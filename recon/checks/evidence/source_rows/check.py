@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,6 @@ from recon.checks.evidence.source_rows import rewriting
 from recon.checks.evidence.stateful_operators import operators_of
 from recon.checks.evidence.table_history import alive, changes_rows, is_restore, rows_lost
 from recon.model import (
-    RELEASES,
     Code,
     DeltaWitness,
     LedgerSlice,
@@ -29,6 +27,8 @@ from recon.model import (
     parse_offsets,
 )
 from recon.model.offsets import Span, Spans
+from recon.model.wire.app_ids import claim_app_id
+from recon.model.wire.quarantine import parse_returned
 from recon.text import plural, some
 
 TopicPartition = tuple[str, int]
@@ -334,15 +334,15 @@ def _told_otherwise(counts: Account, log: DeltaWitness) -> list[str]:
 
 def _unfinished(ledger: LedgerSlice, log: DeltaWitness, witnesses: Witnesses) -> list[int]:
     """Releases that claimed rows in the period and were neither entered nor given up."""
-    app, begin = f"recon:{ledger.pipeline}:{ledger.sink}:{RELEASES}:claim", witnesses.period_from
+    app, begin = claim_app_id(ledger.pipeline, ledger.sink), witnesses.period_from
     entered = {head.batch_id for head in ledger.heads if head.is_release}
     claimed: set[int] = set()
     for _, commit in sorted(log.commits.items()):
         if app in commit.txn and commit.timestamp < witnesses.period_to and not (begin and commit.timestamp < begin):
             claimed.add(commit.txn[app])
-        given_back = re.fullmatch(r'\{"recon_given_back": (\d+)\}', commit.user_metadata or "")
-        if given_back:
-            claimed.discard(int(given_back[1]))
+        returned = parse_returned(commit.user_metadata)
+        if returned is not None:
+            claimed.discard(returned)
     return sorted(claimed - entered)
 
 

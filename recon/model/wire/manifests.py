@@ -1,0 +1,156 @@
+"""The manifests of a file sink: which files of which micro-batch count, and the stamp of their write.
+
+`<target>/_recon_manifests/<epoch>/<batch_id // 1000>/<batch_id>.json` is written after the micro-batch's files, whole
+or not at all: it is the commit. A thousand micro-batches later the folder is merged into one file
+`<batch_id // 1000>.jsonl.gz`, so that a year of 10 s micro-batches is some 3,200 files and its newest day ten. The
+files' format, schema and reader's options are stored once per layout in `layouts/<hash>.json`.
+
+Readers of data skip the folder by its name: it begins with `_` and holds no `=`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from recon.errors import EvidenceError
+from recon.model.evidence import ReconStamp
+from recon.model.wire.columns import BATCH_ID, EPOCH
+from recon.model.wire.stamp import dump_stamp, parse_stamp
+
+FOLDER = "_recon_manifests"
+LAYOUTS = f"{FOLDER}/layouts"
+PER_GROUP = 1000  # micro-batches whose manifests are merged into one file
+_MARK = "recon_manifest"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """A file of a micro-batch: its path in the micro-batch's folder, size, and rows where they are known per file."""
+
+    path: str
+    size: int
+    rows: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The files of one micro-batch and its stamp. `layout` names the file that says how to read them."""
+
+    stamp: ReconStamp
+    at: datetime
+    rows: int | None
+    layout: str
+    files: tuple[DataFile, ...]
+
+    @property
+    def folder(self) -> str:
+        """The micro-batch's folder, relative to the sink's target."""
+        return folder_of(self.stamp.epoch, self.stamp.batch_id)
+
+    @property
+    def paths(self) -> list[str]:
+        """Its files, relative to the sink's target."""
+        return [f"{self.folder}/{file.path}" for file in self.files]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How files are to be read: Spark's format, schema (without the columns of the folders) and options."""
+
+    format: str
+    schema: Mapping[str, Any]
+    partition_by: tuple[str, ...]
+    options: Mapping[str, str]
+
+
+def folder_of(epoch: int, batch_id: int) -> str:
+    """A micro-batch's folder below the target, which Spark and others read as two partition columns."""
+    return f"{EPOCH}={epoch}/{BATCH_ID}={batch_id}"
+
+
+def group_of(batch_id: int) -> int:
+    """The group of micro-batches whose manifests are merged into one file."""
+    return batch_id // PER_GROUP
+
+
+def manifest_path(epoch: int, batch_id: int) -> str:
+    """A manifest's path below the target."""
+    return f"{FOLDER}/{epoch}/{group_of(batch_id)}/{batch_id}.json"
+
+
+def merged_path(epoch: int, group: int) -> str:
+    """The path below the target of the merged manifests of one group of micro-batches."""
+    return f"{FOLDER}/{epoch}/{group}.jsonl.gz"
+
+
+def layout_path(layout: str) -> str:
+    """A layout's path below the target."""
+    return f"{LAYOUTS}/{layout}.json"
+
+
+def dump_manifest(manifest: Manifest) -> str:
+    """A manifest as one line of JSON."""
+    document = {
+        _MARK: 1,
+        "stamp": dump_stamp(manifest.stamp),
+        "at": manifest.at.isoformat(),
+        "rows": manifest.rows,
+        "layout": manifest.layout,
+        "files": [[file.path, file.size, file.rows] for file in manifest.files],
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def parse_manifest(text: str, place: str) -> Manifest:
+    """The manifest that a line stands for; `place` is for the error.
+
+    Raises:
+        EvidenceError: it is none, or torn.
+    """
+    try:
+        document = json.loads(text)
+        stamp = parse_stamp(document["stamp"])
+        if document[_MARK] != 1 or stamp is None:
+            raise ValueError("not a manifest of version 1")
+        return Manifest(
+            stamp=stamp,
+            at=datetime.fromisoformat(document["at"]),
+            rows=document["rows"],
+            layout=document["layout"],
+            files=tuple(DataFile(path=path, size=size, rows=rows) for path, size, rows in document["files"]),
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise EvidenceError(
+            f"{place} is no manifest of recon ({error}): another program overwrote it; remove it, and the micro-batch "
+            "counts as not written"
+        ) from error
+
+
+def dump_layout(layout: Layout) -> bytes:
+    """A layout as JSON with sorted keys, so that equal layouts have equal bytes."""
+    document = {
+        "format": layout.format,
+        "schema": layout.schema,
+        "partition_by": list(layout.partition_by),
+        "options": layout.options,
+    }
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+
+
+def parse_layout(content: bytes) -> Layout:
+    """The layout that a file's content stands for.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is none.
+    """
+    document = json.loads(content)
+    return Layout(
+        format=document["format"],
+        schema=document["schema"],
+        partition_by=tuple(document["partition_by"]),
+        options=document["options"],
+    )

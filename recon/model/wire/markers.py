@@ -1,0 +1,200 @@
+"""Records of the marker topic of a Kafka sink.
+
+Three kinds of records, all in partition 0 of one compacted topic, so that their order is total:
+
+- a *plan* per (pipeline, sink, topic), written by the driver before its tasks start. Only the newest is kept: a task
+  that reads a newer plan than its own belongs to a driver that was replaced.
+- a *task marker* per task number, written in the transaction of that task's rows. The key has no micro-batch in it, so
+  compaction keeps one per task: no reader needs an older one, since a micro-batch begins after the one before it is
+  complete. Its (epoch, batch_id) tells which micro-batch's rows were committed.
+- a *batch marker* per micro-batch, written by the driver when all tasks are done. These stay: they are the sink's log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from recon.model.evidence import ReconStamp
+from recon.model.wire.stamp import dump_stamp, parse_stamp
+
+PLAN, TASK, BATCH = "plan", "task", "batch"
+
+# (topic, partition, first offset, last offset, rows) of the source records that a task wrote.
+SourceRange = tuple[str, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose records these are: one sink of one pipeline, and the topic it writes."""
+
+    pipeline: str
+    sink: str
+    target: str
+
+    def key(self, kind: str, *numbers: int) -> bytes:
+        """The record key of a marker."""
+        return _compact([self.pipeline, self.sink, self.target, kind, *numbers])
+
+    @property
+    def prefix(self) -> bytes:
+        """How every key of this owner begins."""
+        return _compact([self.pipeline, self.sink, self.target])[:-1] + b","
+
+
+def plan_key(owner: Owner) -> bytes:
+    """The key of an owner's plan."""
+    return owner.key(PLAN)
+
+
+def task_key(owner: Owner, task: int) -> bytes:
+    """The key of a task's marker."""
+    return owner.key(TASK, task)
+
+
+def batch_key(owner: Owner, epoch: int, batch_id: int) -> bytes:
+    """The key of a micro-batch's marker."""
+    return owner.key(BATCH, epoch, batch_id)
+
+
+class MarkerKey(NamedTuple):
+    """A marker's key after its owner: the kind, and the task number or (epoch, batch_id)."""
+
+    kind: str
+    numbers: tuple[int, ...]
+
+
+def parse_key(key: bytes) -> MarkerKey:
+    """The kind and the numbers of a marker's key; raises ValueError or IndexError for another record's key."""
+    _, _, _, kind, *numbers = json.loads(key)
+    return MarkerKey(kind, tuple(numbers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A micro-batch that the driver is about to write.
+
+    `tasks` is how many share the rows, `starts` where each partition of the target ended before, `schema` the written
+    columns as Spark's JSON. `offset` is the record's own place in the marker topic: the newest plan has the highest.
+    """
+
+    epoch: int
+    batch_id: int
+    offsets_text: str
+    tasks: int
+    starts: Mapping[int, int] = field(default_factory=dict)
+    schema: str | None = None
+    offset: int = -1
+
+    def dump(self) -> bytes:
+        """The record's value."""
+        return _compact(
+            {
+                "epoch": self.epoch,
+                "batch_id": self.batch_id,
+                "offsets": self.offsets_text,
+                "tasks": self.tasks,
+                "starts": _pairs(self.starts),
+                "schema": self.schema,
+            }
+        )
+
+    @classmethod
+    def parse(cls, value: bytes, offset: int) -> Plan:
+        """The plan that a value stands for, read at `offset`."""
+        fields = json.loads(value)
+        return cls(
+            epoch=fields["epoch"],
+            batch_id=fields["batch_id"],
+            offsets_text=fields["offsets"],
+            tasks=fields["tasks"],
+            starts=_by_partition(fields["starts"]),
+            schema=fields["schema"],
+            offset=offset,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskMarker:
+    """The rows of one task, committed together with them.
+
+    `ids` is a sum of hashes over the source coordinates of the rows, `content` one over their keys and values: both
+    are the same whatever the order of the rows.
+    """
+
+    epoch: int
+    batch_id: int
+    task: int
+    tasks: int
+    rows: int
+    ids: int
+    content: int
+    sources: Sequence[SourceRange] = ()
+
+    def dump(self) -> bytes:
+        """The record's value."""
+        return _compact({**self.__dict__, "sources": [list(one) for one in self.sources]})
+
+    @classmethod
+    def parse(cls, value: bytes) -> TaskMarker:
+        """The marker that a value stands for."""
+        fields = json.loads(value)
+        return cls(**{**fields, "sources": [tuple(one) for one in fields["sources"]]})
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchMarker:
+    """A micro-batch that is complete: recon's stamp, and the sums over its tasks. `at` is the record's timestamp."""
+
+    stamp: ReconStamp
+    tasks: int
+    rows: int
+    ids: int
+    content: int
+    at: datetime
+    starts: Mapping[int, int] = field(default_factory=dict)
+
+    def dump(self) -> bytes:
+        """The record's value."""
+        return _compact(
+            {
+                "stamp": dump_stamp(self.stamp),
+                "tasks": self.tasks,
+                "rows": self.rows,
+                "ids": self.ids,
+                "content": self.content,
+                "starts": _pairs(self.starts),
+            }
+        )
+
+    @classmethod
+    def parse(cls, value: bytes, at: datetime) -> BatchMarker:
+        """The marker that a value stands for, read from a record of the time `at`."""
+        fields = json.loads(value)
+        stamp = parse_stamp(fields["stamp"])
+        if stamp is None:
+            raise ValueError("no stamp")
+        return cls(
+            stamp=stamp,
+            tasks=fields["tasks"],
+            rows=fields["rows"],
+            ids=fields["ids"],
+            content=fields["content"],
+            starts=_by_partition(fields["starts"]),
+            at=at,
+        )
+
+
+def _pairs(offsets: Mapping[int, int]) -> list[list[int]]:
+    return [[partition, offset] for partition, offset in sorted(offsets.items())]
+
+
+def _by_partition(pairs: Sequence[Sequence[Any]]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in pairs}
+
+
+def _compact(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
