@@ -17,7 +17,7 @@ RANDOM_KILLS ?= 40
 SEED ?= $(shell date +%s)
 SINKS ?=
 
-.PHONY: help setup demo test messages soak lint bench wheel clean
+.PHONY: help setup demo test messages soak lint bench figures wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -49,9 +49,13 @@ lint: ## ruff, mypy and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: ## Measure; BENCH=name for one figure
+bench: ## Measure into bench/.results.json; BENCH=name for one figure
 	@$(SETUP) python java jars
 	$(BIN)/python -m bench $(BENCH)
+
+figures: ## Carry what `make bench` measured here into docs/figures.md; read the diff
+	@$(SETUP) python
+	$(BIN)/python -m scripts.figures
 
 wheel: ## Build the wheel, install it into an empty environment and try it there
 	@$(SETUP) python

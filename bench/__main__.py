@@ -1,122 +1,78 @@
-"""`python -m bench [name …]`: measure, print a table, keep bench/results.json."""
+"""`python -m bench [name …]`: measures, prints a table and keeps what was measured in bench/.results.json.
+
+That file is not tracked. `make figures` (`python -m scripts.figures`) carries it into bench/results.json and
+docs/figures.md.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).with_name("results.json")
+MEASURED = Path(__file__).with_name(".results.json")  # not tracked
+PUBLISHED = Path(__file__).with_name("results.json")  # what docs/figures.md shows
 Result = dict[str, Any]
 
-
-def _hook_overhead() -> Result:
-    from bench.hook_overhead import run
-
-    return run()
-
-
-def _evidence_audit_day() -> Result:
-    from bench.evidence_audit import day
-
-    return day()
-
-
-def _evidence_audit_year() -> Result:
-    from bench.evidence_audit import year
-
-    return year()
-
-
-def _row_readback() -> Result:
-    from bench.row_readback import run
-
-    return run()
-
-
-def _compare_equal() -> Result:
-    from bench.compare import equal
-
-    return equal()
-
-
-def _compare_different() -> Result:
-    from bench.compare import different
-
-    return different()
-
-
-def _check_suite() -> Result:
-    from bench.check_suite import run
-
-    return run()
-
-
-def _check_suite_incremental() -> Result:
-    from bench.check_incremental import run
-
-    return run()
-
-
-def _hook_checks() -> Result:
-    from bench.hook_checks import run
-
-    return run()
-
-
-def _jdbc_upsert() -> Result:
-    from bench.jdbc_upsert import run
-
-    return run()
-
-
-def _sustained_rate() -> Result:
-    from bench.sustained_rate import run
-
-    return run()
-
-
-BENCHES: dict[str, Callable[[], Result]] = {
-    "hook_overhead": _hook_overhead,
-    "evidence_audit_day": _evidence_audit_day,
-    "evidence_audit_year": _evidence_audit_year,
-    "row_readback": _row_readback,
-    "compare_equal": _compare_equal,
-    "compare_different": _compare_different,
-    "check_suite": _check_suite,
-    "check_suite_incremental": _check_suite_incremental,
-    "hook_checks": _hook_checks,
-    "jdbc_upsert": _jdbc_upsert,
-    "sustained_rate": _sustained_rate,
+# Each figure's function, imported when it is measured: some need a JVM, a database or a tool of others.
+BENCHES: Mapping[str, str] = {
+    "hook_overhead": "bench.hook_overhead:run",
+    "evidence_audit_day": "bench.evidence_audit:day",
+    "evidence_audit_year": "bench.evidence_audit:year",
+    "row_readback": "bench.row_readback:run",
+    "compare_equal": "bench.compare:equal",
+    "compare_different": "bench.compare:different",
+    "check_suite": "bench.check_suite:run",
+    "check_suite_incremental": "bench.check_incremental:run",
+    "hook_checks": "bench.hook_checks:run",
+    "jdbc_upsert": "bench.jdbc_upsert:run",
+    "sustained_rate": "bench.sustained_rate:run",
 }
 
 
-def table(results: Sequence[Result]) -> str:
-    """The figures as the README's Markdown table."""
+def measure(name: str) -> Result:
+    """Runs one benchmark: name, ours, floor, ratio, unit and peers."""
+    module, _, function = BENCHES[name].partition(":")
+    result: Result = getattr(import_module(module), function)()
+    return result
+
+
+def load(file: Path) -> dict[str, Result]:
+    """The results in a file by name; none when the file does not exist."""
+    return {r["name"]: r for r in (json.loads(file.read_text()) if file.exists() else [])}
+
+
+def save(results: Mapping[str, Result], file: Path) -> None:
+    """Writes results in the order of `BENCHES`."""
+    file.write_text(json.dumps([results[name] for name in BENCHES if name in results], indent=2) + "\n")
+
+
+def table(results: Mapping[str, Result]) -> str:
+    """Results as the Markdown table of docs/figures.md."""
     lines = ["| figure | recon | floor | ratio | command |", "| --- | --- | --- | --- | --- |"]
-    for r in sorted(results, key=lambda r: list(BENCHES).index(r["name"])):
-        unit = r["unit"]
-        name = r["name"]
-        lines.append(
-            f"| `{name}` | {r['ours']:.3g} {unit} | {r['floor']:.3g} {unit} | {r['ratio']:.3f} | "
-            f"`make bench BENCH={name}` |"
-        )
+    for name in BENCHES:
+        if r := results.get(name):
+            lines.append(
+                f"| `{name}` | {r['ours']:.3g} {r['unit']} | {r['floor']:.3g} {r['unit']} | {r['ratio']:.3f} | "
+                f"`make bench BENCH={name}` |"
+            )
     return "\n".join(lines)
 
 
 def main(names: Sequence[str]) -> int:
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
-        print(f"there is no bench {unknown[0]!r}; there is {', '.join(BENCHES)}", file=sys.stderr)
+        print(f"there is no benchmark {unknown[0]!r}; there are {', '.join(BENCHES)}", file=sys.stderr)
         return 2
-    kept = {r["name"]: r for r in (json.loads(RESULTS.read_text()) if RESULTS.exists() else [])}
+    results = load(MEASURED)
     for name in names or BENCHES:
         print(f"{name} …", file=sys.stderr, flush=True)
-        kept[name] = BENCHES[name]()
-        RESULTS.write_text(json.dumps([kept[n] for n in BENCHES if n in kept], indent=2) + "\n")
-    print(table([kept[n] for n in (names or BENCHES)]))
+        results[name] = measure(name)
+        save(results, MEASURED)
+    print(table({name: results[name] for name in names or BENCHES}))
     return 0
 
 

@@ -241,8 +241,7 @@ def list_checks(
 def report(
     session: Session,
     target_path: TargetPathOption = None,
-    format: Annotated[Literal["html"], typer.Option("--format", help="The only one so far.")] = "html",
-    output: Annotated[Path | None, typer.Option("--output", help="The file to write.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="The HTML file to write.")] = None,
 ) -> None:
     """Draw the last audit's report again.
 
@@ -255,7 +254,7 @@ def report(
     if not source.is_file():
         raise ConfigError(f"no {source}; run 'recon audit' first, or point to its folder with --target-path")
     run = run_results.read(source)
-    page = (output or target / f"report.{format}").absolute()
+    page = (output or target / "report.html").absolute()
     with _writing(page.parent):
         html.write(run, page)
     typer.echo(f"Report:  {_friendly(page)}")
@@ -277,16 +276,12 @@ def compliance(
     page = (output or session.target(None) / f"compliance.{format}").absolute()
 
     from recon.audit.compliance import compliance as gather
-    from recon.reports import compliance as drawn
-    from recon.reports.run_results import write_text
+    from recon.reports.compliance import write
 
     assert start is not None and end is not None
     found = gather(project, start, end)
     with _writing(page.parent):
-        if format == "pdf":
-            drawn.write_pdf(found, page)
-        else:
-            write_text(drawn.render_html(found) if format == "html" else drawn.render_markdown(found), page)
+        write(found, page, format)
     typer.echo(f"Compliance report: {_friendly(page)}")
 
 

@@ -129,10 +129,6 @@ class History:
         }
 
 
-# Checks that a whole answer rests on; of each collection one is enough.
-Proof = Sequence[Collection[str]]
-
-
 def findings_of(row: Mapping[str, Any]) -> list[Finding]:
     """The findings a stored row carries."""
     return [Finding(**item) for item in json.loads(row["findings"] or "[]")]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from recon.errors import ConfigError
 from recon.model import Answer, Level
@@ -17,6 +17,8 @@ from recon.reports.codes import MEANINGS
 from recon.reports.run_results import write_bytes, write_text
 from recon.reports.words import sink_name
 from recon.text import plural
+
+Format = Literal["html", "md", "pdf"]
 
 
 def render_html(report: ComplianceReport) -> str:
@@ -29,22 +31,19 @@ def render_markdown(report: ComplianceReport) -> str:
     return pages.markdown("compliance.md.j2", **_values(report))
 
 
-def write_html(report: ComplianceReport, path: str | os.PathLike[str]) -> Path:
-    """Writes the HTML page, whole or not at all."""
-    return write_text(render_html(report), path)
-
-
-def write_markdown(report: ComplianceReport, path: str | os.PathLike[str]) -> Path:
-    """Writes the Markdown, whole or not at all."""
-    return write_text(render_markdown(report), path)
-
-
-def write_pdf(report: ComplianceReport, path: str | os.PathLike[str]) -> Path:
-    """Writes the document as PDF with page numbers.
+def write(report: ComplianceReport, path: str | os.PathLike[str], format: Format = "html") -> Path:
+    """Writes the document in one of its formats, whole or not at all.
 
     Raises:
-        ConfigError: WeasyPrint is not installed, or the system libraries it needs are missing.
+        ConfigError: the format is pdf, and WeasyPrint or the system libraries it needs are missing.
     """
+    if format == "pdf":
+        return write_bytes(_pdf(report, path), path)
+    return write_text(render_html(report) if format == "html" else render_markdown(report), path)
+
+
+def _pdf(report: ComplianceReport, path: str | os.PathLike[str]) -> bytes:
+    """The document as PDF with page numbers; `path` is named in errors."""
     try:
         import weasyprint
     except ImportError as error:
@@ -55,19 +54,19 @@ def write_pdf(report: ComplianceReport, path: str | os.PathLike[str]) -> Path:
             "install Pango, or write HTML and print it from a browser"
         ) from error
 
-    def nothing(url: str, *_: Any, **__: Any) -> Any:
-        # The page refers to nothing outside itself; whatever data may say, nothing is fetched.
+    def refuse(url: str, *_: Any, **__: Any) -> Any:
+        # The page refers to nothing outside itself; text from data must not make WeasyPrint fetch anything.
         raise ValueError(f"{url} is not fetched")
 
-    # It would tell on standard error of every style that concerns screens only.
+    # WeasyPrint would warn about every style that is meant for screens.
     log = logging.getLogger("weasyprint")
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        content = weasyprint.HTML(string=render_html(report), url_fetcher=nothing).write_pdf()
+        content: bytes = weasyprint.HTML(string=render_html(report), url_fetcher=refuse).write_pdf()
     finally:
         log.setLevel(level)
-    return write_bytes(content, path)
+    return content
 
 
 def _values(report: ComplianceReport) -> dict[str, Any]:

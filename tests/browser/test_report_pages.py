@@ -19,7 +19,7 @@ def pages(tmp_path_factory):
         "report": html.write(sample_run.sample_run(), folder / "report.html"),
         "hostile": html.write(sample_run.hostile_run(), folder / "hostile.html"),
         "big": html.write(sample_run.big_run(), folder / "big.html"),
-        "compliance": compliance.write_html(sample_run.sample_compliance(), folder / "compliance.html"),
+        "compliance": compliance.write(sample_run.sample_compliance(), folder / "compliance.html"),
     }
 
 

@@ -44,11 +44,6 @@ class Trend:
         """Whether later values are higher, beyond chance."""
         return self.line.slope > 0 and self.z > SURE
 
-    @property
-    def is_flat(self) -> bool:
-        """Whether nothing speaks of a change."""
-        return abs(self.z) <= SURE or self.line.slope == 0
-
 
 def theil_sen(x: Sequence[float], y: Sequence[float], most: int = _POINTS) -> Line | None:
     """The robust line through points; None when fewer than two x differ.

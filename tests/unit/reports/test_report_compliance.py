@@ -157,7 +157,7 @@ def test_days_are_told_as_ranges():
 
 def test_pdf(report, tmp_path, capfd):
     pytest.importorskip("weasyprint", exc_type=ImportError)
-    path = compliance.write_pdf(report, tmp_path / "compliance.pdf")
+    path = compliance.write(report, tmp_path / "compliance.pdf", "pdf")
     content = path.read_bytes()
     assert content.startswith(b"%PDF-")
     assert content.rstrip().endswith(b"%%EOF")
@@ -169,5 +169,5 @@ def test_pdf(report, tmp_path, capfd):
 def test_pdf_without_weasyprint_names_the_extra(report, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "weasyprint", None)
     with pytest.raises(ConfigError, match=re.escape("pip install 'spark-recon[pdf]'")):
-        compliance.write_pdf(report, tmp_path / "compliance.pdf")
+        compliance.write(report, tmp_path / "compliance.pdf", "pdf")
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,42 @@
+"""Carries what `make bench` measured here (bench/.results.json) into bench/results.json and docs/figures.md.
+
+    make figures
+
+A figure that was not measured here stays as published. Read the diff before you commit it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from bench.__main__ import MEASURED, PUBLISHED, load, save, table
+
+PAGE = Path(__file__).parents[1] / "docs" / "figures.md"
+_TABLE = re.compile(r"(?<=<!-- figures -->\n).*?(?=\n<!-- /figures -->)", re.DOTALL)
+
+
+def shown() -> str:
+    """The table that the page shows now."""
+    found = _TABLE.search(PAGE.read_text(encoding="utf-8"))
+    if found is None:
+        raise ValueError(f"{PAGE} has no <!-- figures --> and <!-- /figures --> around its table")
+    return found[0]
+
+
+def main() -> int:
+    """Publish what was measured; 2 when nothing was."""
+    measured = load(MEASURED)
+    if not measured:
+        print(f"{MEASURED} does not exist; run 'make bench' first", file=sys.stderr)  # noqa: T201
+        return 2
+    results = load(PUBLISHED) | measured
+    save(results, PUBLISHED)
+    PAGE.write_text(_TABLE.sub(lambda _: table(results), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"{', '.join(measured)}: now in {PUBLISHED.name} and {PAGE.name}; read the diff before you commit")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
