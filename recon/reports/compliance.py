@@ -1,4 +1,4 @@
-"""The compliance report of a period, as HTML, Markdown and PDF: a document that an auditor can sign."""
+"""Writes the compliance report of a period as HTML, Markdown or PDF: a document that an auditor can sign."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Format = Literal["html", "md", "pdf"]
 
 
 def render_html(report: ComplianceReport) -> str:
-    """The document as one self-contained HTML page, made for paper and readable on a screen."""
+    """The document as one self-contained HTML page, laid out for paper and readable on a screen."""
     return pages.html("compliance.html.j2", **_values(report))
 
 
@@ -102,13 +102,13 @@ _WEIGHT = {Level.FAIL: 0, Level.UNPROVED: 1, Level.WARN: 2, Level.INFO: 3}
 def _conclusion(report: ComplianceReport) -> str:
     batches = sum(s.batches for s in report.sinks)
     if not report.sinks:
-        return "No pipeline lies in the scope of this report, so nothing was proved."
+        return "This report covers no pipeline, so nothing was proved."
     scope = f"{plural(batches, 'micro-batch', 'micro-batches')} of {plural(len(report.sinks), 'sink')}"
     proved = sum(s.batches_proved for s in report.sinks)
     refuted = sum(s.batches_refuted for s in report.sinks)
     unproved = sum(s.batches_unproved for s in report.sinks)
     if report.answer == "complete":
-        return f"All {scope} were proved: what Kafka held in this period arrived once and whole, and is unchanged."
+        return f"All {scope} were proved: every record that Kafka held in this period arrived once and is unchanged."
     figures = f"Of {scope}, {proved:,} were proved, {refuted:,} refuted and {unproved:,} could not be proved."
     if report.answer == "not complete":
         names = [sink_name(s.pipeline, s.sink) for s in report.sinks if report.answer_of(s) == "not complete"]
@@ -118,10 +118,10 @@ def _conclusion(report: ComplianceReport) -> str:
 
 def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
     """Why a sink has its answer, in one sentence."""
-    still = [e for e in report.exceptions_of(sink) if e.open]
-    failing = [e for e in still if e.finding.level is Level.FAIL]
+    open_exceptions = [e for e in report.exceptions_of(sink) if e.open]
+    failing = [e for e in open_exceptions if e.finding.level is Level.FAIL]
     if sink.chain.verified is False:
-        return f"The ledger's chain does not hold{': ' + sink.chain.reason if sink.chain.reason else ''}."
+        return f"The ledger's hash chain is broken{': ' + sink.chain.reason if sink.chain.reason else ''}."
     if sink.batches_refuted or sink.ranges_refuted:
         batches = plural(sink.batches_refuted, "micro-batch", "micro-batches")
         return f"{batches} and {plural(sink.ranges_refuted, 'range')} were refuted."
@@ -134,12 +134,12 @@ def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
         batches = plural(sink.batches_unproved, "micro-batch", "micro-batches")
         return f"{batches} and {plural(sink.ranges_unproved, 'range')} could not be proved."
     if sink.chain.verified is None:
-        return f"The ledger's chain was not verified{': ' + sink.chain.reason if sink.chain.reason else ''}."
-    if any(e.finding.level is Level.UNPROVED for e in still):
-        return "The last audit left a question open."
+        return f"The ledger's hash chain was not verified{': ' + sink.chain.reason if sink.chain.reason else ''}."
+    if any(e.finding.level is Level.UNPROVED for e in open_exceptions):
+        return "The last audit could not prove everything."
     if not sink.batches:
-        return "Nothing was written in the period, and nothing was found missing."
-    return "Every micro-batch and every range was proved, and the ledger's chain holds."
+        return "Nothing was written in the period, and no audit reported a loss."
+    return "Every micro-batch and every range was proved, and the ledger's hash chain is intact."
 
 
 def _totals(sinks: Sequence[SinkCompliance]) -> dict[str, int]:
@@ -158,10 +158,10 @@ def day_ranges(days: Sequence[date]) -> list[tuple[date, date]]:
     >>> day_ranges([date(2026, 3, 1), date(2026, 3, 3), date(2026, 3, 2), date(2026, 3, 9)])[0]
     (datetime.date(2026, 3, 1), datetime.date(2026, 3, 3))
     """
-    found: list[tuple[date, date]] = []
+    ranges: list[tuple[date, date]] = []
     for day in sorted(set(days)):
-        if found and day - found[-1][1] == timedelta(days=1):
-            found[-1] = (found[-1][0], day)
+        if ranges and day - ranges[-1][1] == timedelta(days=1):
+            ranges[-1] = (ranges[-1][0], day)
         else:
-            found.append((day, day))
-    return found
+            ranges.append((day, day))
+    return ranges

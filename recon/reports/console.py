@@ -1,9 +1,9 @@
-"""A run on the console: a line per check in dbt's form, then what failed, then dbt's summary.
+"""Prints a run: a line per check in dbt's form, then details of what failed, then dbt's summary.
 
     1 of 9 PASS offset_continuity_orders ................... [PASS in 0.01s]
     3 of 9 FAIL 7 unique_orders_order_id ................. [FAIL 7 in 0.12s]
 
-Colours and progress appear on a terminal only; NO_COLOR is honoured (both by rich).
+Colours and the progress line appear on a terminal only, and NO_COLOR is respected (both by rich).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.status import Status as Spinner
 
 DBT_WIDTH = 80  # dbt pads a line with dots to this column, then adds the status
-MAX_FINDINGS = 5  # per check; the rest is in the report
+MAX_FINDINGS = 5  # printed per check; the report has all of them
 
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "error": "red", "skipped": "yellow"}
 _ANSWER_STYLES = {"complete": "green", "not complete": "red", "could not be proved": "yellow"}
@@ -30,10 +30,10 @@ class Console:
     """Writes one run to a text stream.
 
     Args:
-        file: where to; standard output when None.
-        width: columns; the terminal's own, or dbt's 80 plus the status when it is not a terminal.
+        file: the stream; standard output when None.
+        width: in columns; by default the terminal's, or dbt's 80 plus the status when it is not a terminal.
 
-    As a context manager it takes the progress line away whatever happens.
+    As a context manager it removes the progress line at the end, after an error too.
     """
 
     def __init__(self, file: IO[str] | None = None, *, width: int | None = None) -> None:
@@ -63,13 +63,13 @@ class Console:
             self._spinner.update(text)
 
     def stop(self) -> None:
-        """Takes the progress line away."""
+        """Removes the progress line."""
         if self._spinner is not None:
             self._spinner.stop()
             self._spinner = None
 
     def line(self, index: int, total: int, result: CheckResult) -> None:
-        """A check's line; a skipped one tells its reason below."""
+        """Prints a check's line, and below it the reason why it was skipped."""
         word = _word(result)
         status = f"[{word} in {result.execution_time:.2f}s]"
         if result.status == "skipped":
@@ -83,7 +83,7 @@ class Console:
             self._write((f"  {one_line(result.message)}", "dim"))
 
     def summary(self, run: RunResult) -> None:
-        """What failed and why, each pipeline's answer, and dbt's closing line."""
+        """Prints what failed and why, each pipeline's answer, and dbt's closing line."""
         self.stop()
         counts = run.counts()
         self._write()
@@ -121,16 +121,16 @@ class Console:
         )
         if result.message:
             self._write((f"  {one_line(result.message)}", None))
-        told = [f for f in result.findings if f.level is not Level.INFO]
-        for finding in told[:MAX_FINDINGS]:
+        findings = [f for f in result.findings if f.level is not Level.INFO]
+        for finding in findings[:MAX_FINDINGS]:
             where = located(finding)
             self._write(
                 (f"  {finding.code}", "bold"),
                 (f"  {where}" if where else "", None),
                 ("" if finding.message == result.message else f"  {one_line(finding.message)}", None),
             )
-        if len(told) > MAX_FINDINGS:
-            self._write((f"  … and {len(told) - MAX_FINDINGS} more in the report", "dim"))
+        if len(findings) > MAX_FINDINGS:
+            self._write((f"  … and {len(findings) - MAX_FINDINGS} more in the report", "dim"))
         for sample in result.samples[:MAX_FINDINGS]:
             self._write(("  " + one_line(", ".join(f"{k}={v}" for k, v in sample.items())), "dim"))
 
@@ -147,12 +147,12 @@ class Console:
         text = Text()
         for part, style in parts:
             text.append(part, style=style)
-        # A line stays one line for grep and for logs; a terminal wraps it by itself.
+        # One line per check, for grep and for logs; a terminal wraps long lines itself.
         self._out.print(text, soft_wrap=True)
 
 
 def _word(result: CheckResult) -> str:
-    """The word dbt has for a status: failures and warnings carry their count."""
+    """Dbt's word for a status; failures and warnings with their count."""
     if result.status in ("fail", "warn"):
         count = "" if result.failures is None else f" {result.failures}"
         return result.status.upper() + count

@@ -1,6 +1,6 @@
-"""One self-contained HTML page for a run: the answer first, then findings, pictures, checks and facts.
+"""report.html: one self-contained page for a run, with the answer first, then findings, charts, checks and facts.
 
-The page needs no network and opens from a file, a mail or an artefact store.
+The page loads nothing from a network, so it opens from a file, a mail or a CI artefact.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from recon.reports.run_results import json_value, write_text
 from recon.reports.words import sink_name
 from recon.text import plural
 
-MAX_FINDINGS = 1500  # in the page; run_results.json holds all
+MAX_FINDINGS = 1500  # on the page; run_results.json holds all of them
 
 ANSWERS: tuple[Answer, ...] = ("not complete", "could not be proved", "complete")
 
@@ -29,15 +29,15 @@ _STATUSES = ("fail", "error", "warn", "skipped", "pass")
 
 
 def write(run: RunResult, path: str | os.PathLike[str]) -> Path:
-    """Writes the page to `path`, whole or not at all."""
+    """Writes the page to `path` in one step."""
     return write_text(render(run), path)
 
 
 def render(run: RunResult) -> str:
-    """The page as text."""
-    found = _findings(run)
+    """The page as HTML text."""
+    items = _findings(run)
     counts = run.counts()
-    in_run = Counter(item.finding.code for item in found)
+    in_run = Counter(item.finding.code for item in items)
     return pages.html(
         "report.html.j2",
         run=run,
@@ -46,11 +46,11 @@ def render(run: RunResult) -> str:
         headline=headline(run),
         counts=[(status, counts[status]) for status in _STATUSES],
         checks_line=_checks_line(run),
-        findings=found[:MAX_FINDINGS],
-        findings_total=len(found),
-        levels=[(str(level), sum(i.finding.level is level for i in found)) for level in _LEVELS],
+        findings=items[:MAX_FINDINGS],
+        findings_total=len(items),
+        levels=[(str(level), sum(i.finding.level is level for i in items)) for level in _LEVELS],
         codes=sorted((str(code), n) for code, n in in_run.items()),
-        finding_pipelines=sorted({i.finding.pipeline for i in found if i.finding.pipeline}),
+        finding_pipelines=sorted({i.finding.pipeline for i in items if i.finding.pipeline}),
         pictures=[_pictures(pipeline, sink) for pipeline in _ordered(run) for sink in pipeline.sinks],
         groups=_groups(run),
         meanings=[(str(code), str(_level(code)), MEANINGS[code], in_run[code]) for code in _by_use(in_run)],
@@ -79,7 +79,7 @@ def headline(run: RunResult) -> str:
 
 
 def worst_answer(answers: list[Answer]) -> Answer:
-    """The answer that outranks the others; nothing at all proves nothing."""
+    """The worst of several answers; without any pipeline, "could not be proved"."""
     return min(answers, key=ANSWERS.index, default="could not be proved")
 
 
@@ -94,7 +94,7 @@ class _Item:
 
 @dataclass(frozen=True)
 class _Pictures:
-    """What is drawn of one sink."""
+    """The charts of one sink."""
 
     pipeline: PipelineFacts
     sink: SinkFacts
@@ -108,7 +108,7 @@ class _Pictures:
 
 @dataclass(frozen=True)
 class _Shown:
-    """A check with its evidence made ready for tables."""
+    """A check's result with its evidence and samples as table cells."""
 
     result: CheckResult
     evidence: tuple[tuple[str, str, bool], ...]
@@ -119,7 +119,7 @@ class _Shown:
 
 
 def _findings(run: RunResult) -> list[_Item]:
-    """Every finding once (two checks may report the same one), worst first."""
+    """Every finding once, worst first: two checks may report the same one."""
     seen: dict[Finding, str] = {}
     for result in run.results:
         for finding in result.findings:
@@ -140,7 +140,7 @@ def _findings(run: RunResult) -> list[_Item]:
 
 
 def _ordered(run: RunResult) -> list[PipelineFacts]:
-    """The pipelines, those that need attention first."""
+    """The pipelines, worst answer first."""
     return sorted(run.pipelines, key=lambda p: ANSWERS.index(p.answer))
 
 
@@ -159,7 +159,7 @@ def _pictures(pipeline: PipelineFacts, sink: SinkFacts) -> _Pictures:
 
 
 def _groups(run: RunResult) -> list[tuple[str, list[_Shown]]]:
-    """Checks by pipeline, pipelines and checks with the worst first."""
+    """Checks by pipeline; pipelines and checks in order of severity, worst first."""
     names = [p.name for p in _ordered(run)]
     names += sorted({r.pipeline for r in run.results if r.pipeline and r.pipeline not in names})
     groups = []
@@ -192,20 +192,20 @@ def _shown(result: CheckResult) -> _Shown:
 
 def _key_values(values: Mapping[str, Any]) -> tuple[tuple[str, str, bool], ...]:
     """(key, text, whether the text is JSON of several lines)."""
-    found = []
+    rows = []
     for key, value in values.items():
         plain = json_value(value)
         if isinstance(plain, (dict, list)) and plain:
             short = json.dumps(plain, ensure_ascii=False)
             wide = len(short) > 80
-            found.append((str(key), json.dumps(plain, ensure_ascii=False, indent=1) if wide else short, wide))
+            rows.append((str(key), json.dumps(plain, ensure_ascii=False, indent=1) if wide else short, wide))
         else:
-            found.append((str(key), _cell(plain), False))
-    return tuple(found)
+            rows.append((str(key), _cell(plain), False))
+    return tuple(rows)
 
 
 def _cell(value: Any) -> str:
-    """A value in a table: SQL's word for None, thousands separators for whole numbers that are counts."""
+    """A value as a table cell; None is NULL, as in SQL."""
     plain = json_value(value)
     if plain is None:
         return "NULL"
@@ -228,7 +228,7 @@ def _checks_line(run: RunResult) -> str:
 
 
 def _by_use(in_run: Mapping[Code, int]) -> list[Code]:
-    """Codes of this run first, both groups by weight."""
+    """All codes: those of this run first, each group by level."""
     return sorted(MEANINGS, key=lambda c: (c not in in_run, _LEVELS.index(_level(c)), c))
 
 

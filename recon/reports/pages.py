@@ -1,4 +1,4 @@
-"""Jinja for the reports: everything is escaped, control characters are shown, nothing is fetched."""
+"""Renders the templates: values are escaped, control characters made visible, and a page fetches nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def html(template: str, **values: Any) -> str:
-    """Renders a `*.html.j2` template; a page may run only the scripts that ship with recon."""
+    """Renders a `*.html.j2` template; its content security policy allows no script but recon's own."""
     from markupsafe import Markup
 
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
@@ -27,13 +27,13 @@ def html(template: str, **values: Any) -> str:
         **values,
         script=Markup(script),  # our own files, without any data in them
         style=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
-        # No network at all, and no script but ours, whatever stands in the data.
+        # No network and no script but ours, whatever text the data contains.
         policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:",
     )
 
 
 def markdown(template: str, **values: Any) -> str:
-    """Renders a `*.md.j2` template; values pass the `md` filter where they come from data."""
+    """Renders a `*.md.j2` template, which passes values from data through the `md` filter."""
     return _environment(escape=False).get_template(template).render(**values)
 
 
@@ -67,7 +67,7 @@ def _environment(*, escape: bool) -> Environment:
 
 
 def _visible(value: Any) -> Any:
-    """Control and direction characters of data as text, so that they can neither hide nor reorder anything."""
+    """Control and text-direction characters as escapes, so that data can neither hide nor reorder text."""
     if type(value) is not str or value.isprintable():
         return "" if value is None else value
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in value)

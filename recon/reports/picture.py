@@ -1,6 +1,6 @@
-"""Geometry of the report's pictures: facts in, positions in per cent out. It draws nothing.
+"""Computes the positions of everything in the report's charts; the templates draw them.
 
-Positions are per cent of the plot's width, so that a picture fits any screen without being distorted.
+Positions are per cent of the plot's width, so that a chart fits any screen without being distorted.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from recon.model import BatchPoint, CoverageCell, PartitionFacts, SinkFacts
 from recon.reports.words import number, offsets, when
 from recon.text import plural
 
-# Worst first; the first three need somebody's attention, "in flight" is only not finished yet.
+# Worst first. The first three are problems; "in flight" is not finished yet.
 STATES = ("lost", "gap", "overlap", "in flight", "covered")
 PROBLEMS = frozenset(("lost", "gap", "overlap"))
-FEW = 24  # partitions that are shown in full, each on a row with its name
+FEW = 24  # up to so many partitions, each has a row with its name
 MAX_PROBLEM_ROWS = 40
-MAX_CELLS = 6000  # per picture; beyond it neighbours share a slot and the worst state shows
+MAX_CELLS = 6000  # per chart; beyond it neighbouring cells share a slot, which shows the worst state of them
 MAX_BARS = 240
 
 _STEPS = [
@@ -71,7 +71,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Bar:
-    """One point of the rows chart; heights in per cent. `rows` is None when the commits do not say."""
+    """One micro-batch in the rows chart; heights in per cent. `rows` is None when the commit has no row count."""
 
     x: float
     width: float
@@ -103,7 +103,7 @@ class Lag:
 
 
 def coverage(sink: SinkFacts) -> Coverage | None:
-    """The picture of a sink's offsets over time; None when there is nothing to draw."""
+    """The chart of a sink's offsets over time; None when there is nothing to draw."""
     cells = [cell for partition in sink.partitions for cell in partition.cells]
     if not cells:
         return None
@@ -129,39 +129,39 @@ def coverage(sink: SinkFacts) -> Coverage | None:
 
 def fold(cells: Sequence[CoverageCell], tolerance: timedelta) -> list[CoverageCell]:
     """Joins neighbours of one state whose offsets continue each other, over pauses shorter than `tolerance`."""
-    found: list[CoverageCell] = []
+    folded: list[CoverageCell] = []
     for cell in cells:
-        last = found[-1] if found else None
+        last = folded[-1] if folded else None
         if (
             last is not None
             and last.state == cell.state
             and last.end_offset == cell.start_offset
             and cell.from_time - last.to_time <= tolerance
         ):
-            found[-1] = replace(last, to_time=cell.to_time, end_offset=cell.end_offset)
+            folded[-1] = replace(last, to_time=cell.to_time, end_offset=cell.end_offset)
         else:
-            found.append(cell)
-    return found
+            folded.append(cell)
+    return folded
 
 
 def bars(sink: SinkFacts) -> Bars | None:
-    """The picture of rows per micro-batch; None when there is nothing to draw."""
+    """The chart of rows per micro-batch; None when there is nothing to draw."""
     points = _fold_points(sorted(sink.points, key=lambda p: p.at))
     if not points:
         return None
     start, span = points[0].at, max(points[-1].at - points[0].at, timedelta(seconds=1))
     width = min(80 / len(points), 4.0)
-    # Batches that come in bursts would hide each other on a time axis; then they stand in order instead.
+    # Micro-batches that come in bursts would hide each other on a time axis; they are drawn in order instead.
     gaps = [(b.at - a.at) / span * 100 for a, b in pairwise(points)]
     in_order = sum(gap < width / 2 for gap in gaps) > len(gaps) * 0.3
     top, levels = _scale(max(max(p.offsets, p.rows_written or 0) for p in points))
-    found, epochs = [], []
+    drawn, epochs = [], []
     for n, point in enumerate(points):
         share = (n + 0.5) / len(points) if in_order else (point.at - start) / span
         x = share * 100 - width / 2 if in_order else share * (100 - width)
         if n and point.epoch != points[n - 1].epoch:
             epochs.append((round(max(x - width * 0.15, 0), 3), point.epoch))
-        found.append(
+        drawn.append(
             Bar(
                 x=round(x, 3),
                 width=round(width, 3),
@@ -172,7 +172,7 @@ def bars(sink: SinkFacts) -> Bars | None:
             )
         )
     return Bars(
-        bars=tuple(found),
+        bars=tuple(drawn),
         epochs=tuple(epochs),
         ticks=tuple(_ordered_ticks(points) if in_order else _ticks(start, start + span)),
         levels=levels,

@@ -1,8 +1,8 @@
-"""run_results.json: the one artefact of a run, from which every other report can be drawn again.
+"""Writes and reads run_results.json, the one artefact of a run; every other report can be rendered from it again.
 
-The shape is dbt's run_results v6, so that tools which read dbt's artefacts find status, failures, timing and
-message where they expect them. What dbt has no place for stands in each result's `adapter_response`
-(findings, samples, evidence) and, for the run, under the top-level key `recon`.
+Its shape is dbt's run_results v6, so that tools which read dbt's artefacts find status, failures, timing and
+message where they expect them. What dbt has no key for is in each result's `adapter_response` (findings, samples,
+evidence) and, for the whole run, under the top-level key `recon`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCHEMA_URL = "https://spark-recon.github.io/schemas/run-results/v1.json"
 
 
 def write(run: RunResult, path: str | os.PathLike[str]) -> Path:
-    """Writes the artefact whole or not at all (a temporary file beside it, then a rename)."""
+    """Writes the artefact in one step."""
     text = json.dumps(as_dict(run), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return write_text(text + "\n", path)
 
@@ -32,15 +32,15 @@ def read(path: str | os.PathLike[str]) -> RunResult:
     """The run that `write` wrote.
 
     Raises:
-        EvidenceError: the file is missing, torn, or not recon's.
+        EvidenceError: the file is missing, incomplete, or not one of recon's.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise EvidenceError(f"{path} does not exist; run 'recon audit' first") from error
     except (OSError, ValueError) as error:
         raise EvidenceError(f"{path} cannot be read as JSON: {error}; run 'recon audit' again") from error
-    return from_dict(found, where=str(path))
+    return from_dict(content, where=str(path))
 
 
 def as_dict(run: RunResult) -> dict[str, Any]:
@@ -68,13 +68,13 @@ def as_dict(run: RunResult) -> dict[str, Any]:
     }
 
 
-def from_dict(found: Any, *, where: str = "run_results") -> RunResult:
-    """The run that `as_dict` described; `where` names the origin in errors.
+def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
+    """The run that `as_dict` described; `where` names the file in errors.
 
     Raises:
-        EvidenceError: it is not of that shape, or of another schema.
+        EvidenceError: the content has another schema or is incomplete.
     """
-    schema = found.get("metadata", {}).get("dbt_schema_version") if isinstance(found, dict) else None
+    schema = content.get("metadata", {}).get("dbt_schema_version") if isinstance(content, dict) else None
     if schema != SCHEMA_URL:
         raise EvidenceError(
             f"{where} is not a run of recon: its schema is {schema!r} and this version reads {SCHEMA_URL!r}; "
@@ -83,7 +83,7 @@ def from_dict(found: Any, *, where: str = "run_results") -> RunResult:
     from pydantic import TypeAdapter
 
     try:
-        metadata, ours = found["metadata"], found["recon"]
+        metadata, ours = content["metadata"], content["recon"]
         return RunResult(
             invocation_id=metadata["invocation_id"],
             project=ours["project"],
@@ -91,10 +91,10 @@ def from_dict(found: Any, *, where: str = "run_results") -> RunResult:
             generated_at=datetime.fromisoformat(metadata["generated_at"]),
             period_from=_time(ours["period_from"]),
             period_to=datetime.fromisoformat(ours["period_to"]),
-            elapsed_time=found["elapsed_time"],
-            results=tuple(_read_result(item) for item in found["results"]),
+            elapsed_time=content["elapsed_time"],
+            results=tuple(_read_result(item) for item in content["results"]),
             pipelines=TypeAdapter(tuple[PipelineFacts, ...]).validate_python(ours["pipelines"]),
-            args=found["args"],
+            args=content["args"],
             versions=ours["versions"],
             notes=tuple(ours["notes"]),
         )
@@ -105,7 +105,7 @@ def from_dict(found: Any, *, where: str = "run_results") -> RunResult:
 
 
 def json_value(value: Any) -> Any:
-    r"""A value as JSON can hold it; what JSON does not know (Decimal, datetime, bytes, NaN) becomes text.
+    r"""A value as JSON can hold it; types that JSON does not have (Decimal, datetime, bytes, NaN) become text.
 
     >>> json_value({"amount": __import__("decimal").Decimal("1.10"), "at": date(2026, 1, 2), "raw": b"a\xff"})
     {'amount': '1.10', 'at': '2026-01-02', 'raw': '0x61ff'}
@@ -152,7 +152,7 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> Path:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes files for their owner only; a report is as readable as any other new file.
+        # mkstemp makes files readable by their owner only; a report gets the permissions of any other new file.
         umask = os.umask(0)
         os.umask(umask)
         Path(temporary).chmod(0o666 & ~umask)
@@ -166,7 +166,7 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> Path:
 def _result(result: CheckResult) -> dict[str, Any]:
     timing = []
     if result.started_at is not None or result.completed_at is not None:
-        # dbt also has "compile"; a check is not compiled apart from its run, so there is no such step to time.
+        # dbt also has "compile"; a check has no separate compile step.
         timing.append(
             {
                 "name": "execute",
@@ -201,41 +201,41 @@ def _result(result: CheckResult) -> dict[str, Any]:
     }
 
 
-def _read_result(found: Mapping[str, Any]) -> CheckResult:
-    ours = found["adapter_response"]
-    timing = found["timing"][0] if found["timing"] else {}
+def _read_result(item: Mapping[str, Any]) -> CheckResult:
+    ours = item["adapter_response"]
+    timing = item["timing"][0] if item["timing"] else {}
     return CheckResult(
-        unique_id=found["unique_id"],
+        unique_id=item["unique_id"],
         name=ours["name"],
         check=ours["check"],
         kind=ours["kind"],
-        status=found["status"],
-        failures=found["failures"],
-        message=found["message"] or "",
+        status=item["status"],
+        failures=item["failures"],
+        message=item["message"] or "",
         severity=ours["severity"],
         pipeline=ours["pipeline"],
         sink=ours["sink"],
         column=ours["column"],
         tags=tuple(ours["tags"]),
-        findings=tuple(Finding(**{**item, "code": Code(item["code"])}) for item in ours["findings"]),
+        findings=tuple(Finding(**{**f, "code": Code(f["code"])}) for f in ours["findings"]),
         samples=tuple(ours["samples"]),
         evidence=ours["evidence"],
-        relation_name=found["relation_name"],
+        relation_name=item["relation_name"],
         started_at=_time(timing.get("started_at")),
         completed_at=_time(timing.get("completed_at")),
-        execution_time=found["execution_time"],
+        execution_time=item["execution_time"],
     )
 
 
 def _fields(value: Any) -> dict[str, Any]:
     """One level of a dataclass, and the dataclasses in its tuples; cheaper than `asdict`'s deep copies."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name in value.__dataclass_fields__:
         item = getattr(value, name)
         if isinstance(item, tuple):
             item = [_fields(i) if hasattr(i, "__dataclass_fields__") else i for i in item]
-        found[name] = item
-    return found
+        fields[name] = item
+    return fields
 
 
 def _text(value: datetime | date | time | None) -> str | None:

@@ -1,4 +1,4 @@
-"""How figures, times and places are put into words, the same in every report."""
+"""Numbers, durations, times, offsets and places as text, the same in every report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from recon.model import Finding
 
 
 def one_line(text: str) -> str:
-    r"""Text from data as one printable line: control characters (also terminal escapes) become `\x1b` and such.
+    r"""Text from data as one printable line: control characters, terminal escapes among them, become `\x1b` and such.
 
     >>> one_line("a\nb\x1b[31m")
     'a b\\x1b[31m'
@@ -18,14 +18,14 @@ def one_line(text: str) -> str:
 
 
 def number(value: int | float | None) -> str:
-    """A figure with thousands separators; an unknown one is said to be unknown, never 0."""
+    """A number with thousands separators; None is "unknown", never 0."""
     if value is None:
         return "unknown"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
 def duration(seconds: float) -> str:
-    """A duration as dbt tells it.
+    """A duration as dbt writes it.
 
     >>> duration(61.5)
     '0 hours 1 minutes and 1.50 seconds'
@@ -36,7 +36,7 @@ def duration(seconds: float) -> str:
 
 
 def offsets(start: int | None, end: int | None) -> str:
-    """A half-open range of offsets, `[5, 9)`; empty when there is none."""
+    """A half-open range of offsets, `[5, 9)`; an empty text when there is none."""
     if start is None or end is None:
         return "" if start is None else f"from {start}"
     return f"[{start}, {end})"
@@ -50,7 +50,7 @@ def topic_partition(finding: Finding) -> str:
 
 
 def located(finding: Finding) -> str:
-    """Where a finding is: partition, range, batch."""
+    """The place of a finding: topic partition, offset range, micro-batch."""
     batch = "" if finding.batch_id is None else f"batch {finding.batch_id}"
     parts = (topic_partition(finding), offsets(finding.start_offset, finding.end_offset), batch)
     return one_line(" ".join(part for part in parts if part))
@@ -68,7 +68,7 @@ def sink_name(pipeline: str | None, sink: str | None) -> str:
 
 
 def when(value: datetime | None) -> str:
-    """A moment in UTC, to the second.
+    """A time in UTC, to the second.
 
     >>> when(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     '2026-01-02 03:04:05 UTC'
@@ -86,7 +86,7 @@ def day(value: date | datetime | None) -> str:
 
 
 def period(start: datetime | None, end: datetime) -> str:
-    """The audited period in words."""
+    """The audited period as text."""
     if start is None:
         return f"from the beginning to {when(end)}"
     return f"{when(start).removesuffix(' UTC')} to {when(end)}"
