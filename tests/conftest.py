@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from recon.local.kafka import LocalKafka
     from tests.support.mariadb import LocalMariaDB
     from tests.support.postgres import LocalPostgres
+
+# Every JVM of the tests runs for minutes at most: the optimising compiler would take more CPU than it saves.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _HERE = Path(__file__).parent
 # A folder's tests carry its marker, and a fixture's tests the fixture's.
