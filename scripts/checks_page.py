@@ -108,7 +108,7 @@ def _entries(body: str) -> Iterator[tuple[str, str]]:
 
 def arguments(check: type[Check]) -> dict[str, Field[Any]]:
     """A check's arguments by name."""
-    return {f.name.rstrip("_"): f for f in fields(check) if f.init}  # type: ignore[arg-type]
+    return check.argument_fields()
 
 
 def example(check: type[Check]) -> str:

@@ -2,23 +2,28 @@
 
 Evidence checks judge witnesses (`EvidenceCheck.judge`). Data checks look at the rows of one table, in one of six ways:
 
-- `RowCheck` names aggregates; all of a table's are folded into one Spark job.
-- `KeyCheck` names a key to group by; equal keys are grouped once.
-- `QueryCheck` derives the failing rows itself, from this table and others.
+- `RowCheck` names aggregates; one Spark job computes those of all row checks of a table.
+- `KeyCheck` names a key; checks with the same key share a grouping.
+- `QueryCheck` derives the failing rows by a query of its own, from this table and others.
 - `SchemaCheck` judges names and types; no row is read.
-- `JointCheck` is measured together with its kind by foreign code, such as a suite of expectations.
+- `JointCheck` is measured by another library, together with others of its kind, such as a suite of expectations.
 - `WholeCheck` measures itself, for what takes several steps, such as a comparison with another table.
 
-A check neither collects, prints nor renders.
+`recon.checks.engine` has one executor for each of them. A check neither collects, prints nor renders.
+
+The docstrings here carry sections that docs/checks.md prints under every check that inherits them: `Args`, `Zero rows`
+and `Cost`. A check writes a section of its own only where it differs.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from typing_extensions import override
 
 from recon.model import Verdict, Witnesses
 from recon.model.offsets import Spans
@@ -31,17 +36,30 @@ if TYPE_CHECKING:
     from recon.project import CheckConfig
 
 
+_SET_BY_FIT = "recon_set_by_fit"
+
+
+def set_by_fit() -> Any:
+    """A dataclass field that `DataCheck.fit` sets, such as a column's type: None before; no argument of recon.yml."""
+    return field(default=None, repr=False, compare=False, metadata={_SET_BY_FIT: True})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check(ABC):
-    """Anything that gives a verdict. `test` is its dbt-like kind, set by each class.
+    """Anything that gives a verdict; its dataclass fields are its arguments.
 
-    `kind` is "evidence" or "data"; `scope` is "pipeline" (judged once per pipeline), "sink" (once per sink)
-    or "table" (on a sink's rows).
+    `test` is its name in recon.yml, set by each class. `kind` is "evidence" or "data". `scope` says what one verdict
+    is about: "pipeline", "sink", or "table" (a sink's rows).
     """
 
     test: ClassVar[str]
     kind: ClassVar[str]
     scope: ClassVar[str]
+
+    @classmethod
+    def argument_fields(cls) -> dict[str, Field[Any]]:
+        """The arguments by their names in recon.yml; a field `columns_` is the argument `columns`."""
+        return {f.name.rstrip("_"): f for f in fields(cls) if f.init and not f.metadata.get(_SET_BY_FIT)}
 
     def label(self) -> str:
         """The part of the check's name that its arguments add, like dbt's; `""` for none."""
@@ -59,11 +77,11 @@ class Check(ABC):
         return (arguments,)
 
     def hide(self, text: str) -> str:
-        """A message about the check without what must not be told, such as a value from the environment."""
+        """A message of the check without its secrets, such as a value from the environment."""
         return text
 
     def settled(self, config: CheckConfig) -> CheckConfig:
-        """The config it runs with: the given one, or one that fills in what the check itself brings along."""
+        """The config it runs with: the given one, completed by what the check itself brings along."""
         return config
 
 
@@ -71,9 +89,12 @@ class Check(ABC):
 class EvidenceCheck(Check):
     """Judges witnesses. `needs` names the fields of `Witnesses` it cannot do without.
 
-    `scope` is "pipeline" (judged once) or "sink" (judged once per sink). The runner answers for a witness in
-    `needs` that is Unavailable: status error, or skipped when the user chose so; `judge` then never runs.
-    `uses` names further ones that `judge` looks at and can do without; the others it never sees.
+    `scope` is "pipeline" (judged once) or "sink" (judged once per sink). Where a witness in `needs` is Unavailable,
+    the runner gives status error, or skipped when the user chose to skip the witness, and does not call `judge`.
+    `uses` names further witnesses that `judge` reads and can do without. All others are Unavailable to it.
+
+    Cost:
+        no Spark job.
     """
 
     needs: ClassVar[Sequence[str]] = ("ledgers",)
@@ -88,38 +109,16 @@ class EvidenceCheck(Check):
     def wants_rows(self, witnesses: Witnesses) -> bool:
         """Whether the other witnesses leave a question that only the sink's rows can answer.
 
-        Asked before `judge`, with `witnesses.rows` not yet read, because reading rows costs a Spark job.
+        Called before `judge`, with `witnesses.rows` not yet read, because reading rows costs a Spark job.
         """
         return False
 
     def questions(self, witnesses: Witnesses) -> Mapping[tuple[str, int], Spans]:
-        """Offsets per (topic, partition) that only Kafka's own records can explain; answered before `judge`.
+        """Offsets per (topic, partition) that only Kafka's own records can explain; empty when there are none.
 
-        The door puts the answers into `witnesses.probes`. Empty for a check that asks nothing.
+        The audit reads those records before `judge` runs, and puts what it finds into `witnesses.probes`.
         """
         return {}
-
-
-class TableScan(Protocol):
-    """What a data check hands itself to; `at` says which of the scan's checks it is."""
-
-    def fold(self, at: int, check: RowCheck) -> None:
-        """Measure it in the one aggregate over the table."""
-
-    def group(self, at: int, check: KeyCheck) -> None:
-        """Measure it by grouping the table by the check's key."""
-
-    def query(self, at: int, check: QueryCheck) -> None:
-        """Measure it by counting the rows of its own query."""
-
-    def inspect(self, at: int, check: SchemaCheck) -> None:
-        """Judge it by the table's schema."""
-
-    def jointly(self, at: int, check: JointCheck) -> None:
-        """Measure it together with the others of its party."""
-
-    def alone(self, at: int, check: WholeCheck) -> None:
-        """Let it measure itself."""
 
 
 class Tables(Protocol):
@@ -138,11 +137,14 @@ class Tables(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DataCheck(Check):
-    """Looks at the rows of one table; derive from one of the six ways below.
+    """Judges the rows of one table; derive from one of the six kinds below.
 
-    On a table (or `where`) without rows the runner answers with the config's `if_empty`, unless `judges_empty`: then
-    `judge` sees 0 rows. With `remembers`, a key of the verdict's evidence, `judge` finds what that key held in earlier
-    runs of this check as `measured["history"]`, newest first.
+    On a table (or `where`) without rows the engine gives what the config's `if_empty` says, unless `judges_empty`: then
+    `judge` sees 0 rows. With `remembers`, a key of the verdict's evidence, `judge` gets the values of that key in
+    earlier runs of this check as `measured["history"]`, newest first.
+
+    Zero rows:
+        a table (or `where`) with no rows is skipped.
     """
 
     kind: ClassVar[str] = "data"
@@ -151,35 +153,34 @@ class DataCheck(Check):
     remembers: ClassVar[str | None] = None
 
     def columns(self) -> Sequence[str]:
-        """Columns the check reads, in Spark's notation; the runner checks that they exist."""
+        """Columns the check reads, in Spark's notation; the engine makes sure that they exist."""
         return ()
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> DataCheck:
         """The check for a table whose `columns()` have these types; itself where types do not matter.
 
+        What it learns of the table goes into fields made by `set_by_fit`, by `dataclasses.replace`.
+
+        Args:
+            types: Spark's type of each of `columns()`.
+            rows: the table; for its Spark session, and not to be read.
+
         Raises:
-            ConfigError: the check cannot be put to columns of these types.
+            ConfigError: the check does not work on columns of these types.
         """
         return self
 
-    def knowing(self, learnt: Mapping[str, Any], **arguments: Any) -> Self:
-        """The check with some arguments replaced, and with fields set that are no arguments (a column's type)."""
-        fitted = replace(self, **arguments)
-        for name, value in learnt.items():
-            object.__setattr__(fitted, name, value)  # frozen for everybody else
-        return fitted
-
-    @abstractmethod
-    def join(self, scan: TableScan, at: int) -> None:
-        """Hands itself to the part of the scan that can measure it."""
+    def measured_as(self) -> DataCheck:
+        """The check that the engine measures: itself, unless its arguments need another kind of measuring."""
+        return self
 
 
 @dataclass(frozen=True)
 class Measure:
     """An aggregate that ignores NULL, and what it aggregates; `where` makes other rows NULL.
 
-    `merge` makes one value of two that were measured on disjoint rows, so that new micro-batches can be added to what
-    is known; None where that cannot be done. Either value may be None (no row had one).
+    `merge` combines two values that were measured on disjoint rows, so that only new micro-batches need to be measured;
+    None where values cannot be combined. Either value may be None (no row had one).
     """
 
     of: Column
@@ -191,12 +192,12 @@ class Measure:
         return self.aggregate(self.of if where is None else F.when(where, self.of))
 
 
-def _known(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """The merge of two values of which either may be missing."""
+def _unless_none(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A merge of two values of which either may be None."""
     return lambda a, b: b if a is None else a if b is None else merge(a, b)
 
 
-_ADD = _known(lambda a, b: a + b)
+_ADD = _unless_none(lambda a, b: a + b)
 
 
 def _lesser(a: Any, b: Any) -> Any:
@@ -221,26 +222,28 @@ def total(of: Column) -> Measure:
 
 def least(of: Column) -> Measure:
     """The smallest value that is not NULL; None when all are."""
-    return Measure(of, F.min, _known(_lesser))
+    return Measure(of, F.min, _unless_none(_lesser))
 
 
 def greatest(of: Column) -> Measure:
     """The greatest value that is not NULL; None when all are."""
-    return Measure(of, F.max, _known(_greater))
+    return Measure(of, F.max, _unless_none(_greater))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowCheck(DataCheck):
-    """Aggregates over the rows of one table, all folded into one scan.
+    """Aggregates over the rows of one table; one Spark job computes those of all row checks.
 
-    `measures` says what to aggregate under which name; `judge` gets the same names with plain values, and
-    `rows`, the number of rows it was measured on. `failing` is the condition a failing row meets, for samples and for
-    quarantine.
+    `measures` names the aggregates; `judge` gets their values under the same names, and `rows`, the number of rows
+    they were measured on. `failing` is the condition a failing row meets, for samples and for quarantine.
+
+    Cost:
+        nothing beyond the one scan that all row checks of the table share.
     """
 
     @abstractmethod
     def measures(self) -> Mapping[str, Measure]:
-        """Aggregates by name. The runner applies `where` to them."""
+        """Aggregates by name. The engine applies `where` to them."""
 
     @abstractmethod
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
@@ -249,10 +252,6 @@ class RowCheck(DataCheck):
     def failing(self) -> Column | None:
         """The condition that a failing row meets; None where a row alone cannot fail."""
         return None
-
-    def join(self, scan: TableScan, at: int) -> None:
-        """Asks to be measured in the table's one aggregate."""
-        scan.fold(at, self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,17 +263,19 @@ class EachRow(RowCheck):
         """The condition that a failing row meets; NULL is not met."""
 
     @abstractmethod
-    def said(self, failures: int, rows: int) -> str:
-        """The sentence for people when rows fail."""
+    def message(self, failures: int, rows: int) -> str:
+        """The sentence that the result shows when rows fail."""
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """The number of failing rows."""
         return {"failing": count_if(self.failing())}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by the number of failing rows."""
         failing, rows = measured["failing"], measured["rows"]
-        return Verdict(failures=failing, message=self.said(failing, rows) if failing else "", evidence={"rows": rows})
+        return Verdict(
+            failures=failing, message=self.message(failing, rows) if failing else "", evidence={"rows": rows}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,6 +285,9 @@ class KeyCheck(DataCheck):
     `judge` gets `rows`, `null_keys` (rows whose key holds a NULL), `duplicate_keys` (keys that occur more than once)
     and `surplus_rows` (rows beyond the first of each such key). With `ignores_null`, a key that holds a NULL is never
     a duplicate; otherwise NULL equals NULL, as in GROUP BY.
+
+    Cost:
+        one Spark job that groups the table by the key, and a second one for samples when it fails.
     """
 
     ignores_null: ClassVar[bool] = False
@@ -296,21 +300,17 @@ class KeyCheck(DataCheck):
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         """The verdict from the measured values."""
 
+    @override
     def columns(self) -> Sequence[str]:
-        """The key's columns."""
         return self.key()
-
-    def join(self, scan: TableScan, at: int) -> None:
-        """Asks to be measured by grouping."""
-        scan.group(at, self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueryCheck(DataCheck):
     """Derives its failing rows by a query of its own, from the table and from others.
 
-    `judge` gets `failures` (what `fail_calc` gives over `counted`), the `measures` and `figures`, and `rows`, the rows
-    of the table; `rows` is None for a check that `judges_empty`, whose table is then not counted.
+    `judge` gets `failures` (the value of `fail_calc` over `counted`), the `measures` and `figures`, and `rows`, the
+    number of rows in the table; `rows` is None for a check that `judges_empty`, whose table is then not counted.
     """
 
     @abstractmethod
@@ -318,7 +318,7 @@ class QueryCheck(DataCheck):
         """The failing rows, with the columns that samples show. `rows` are the table's, after `where`.
 
         Raises:
-            ConfigError: another table cannot be had, or does not fit.
+            ConfigError: another table cannot be opened, or does not fit.
         """
 
     @abstractmethod
@@ -326,59 +326,54 @@ class QueryCheck(DataCheck):
         """The verdict from the number of failures."""
 
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """What `fail_calc` and `figures` are taken over; the failing rows, unless less or more is needed for them."""
+        """The rows that `fail_calc` and `figures` aggregate: the failing ones, unless these need fewer or more."""
         return self.failing_rows(rows, tables)
 
     def fail_calc(self) -> str:
-        """SQL over `counted` that gives the number of failures; the config's is put to the failing rows."""
+        """SQL over `counted` that gives the number of failures; the config's `fail_calc` is over the failing rows."""
         return "count(*)"
 
     def figures(self) -> Mapping[str, str]:
         """Further SQL aggregates over `counted`, by the name under which `judge` gets them.
 
-        One named `rows` is the number of rows judged: the table is then not counted, and none is answered with the
-        config's `if_empty`.
+        One named `rows` is the number of rows judged: the table is then not counted, and 0 gives what the config's
+        `if_empty` says.
         """
         return {}
 
     def measures(self) -> Mapping[str, Measure]:
-        """Aggregates over the table itself by name, taken in the one scan that its row checks share."""
+        """Aggregates over the table itself by name, computed in the one scan that its row checks share."""
         return {}
-
-    def join(self, scan: TableScan, at: int) -> None:
-        """Asks to be measured by its query."""
-        scan.query(at, self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaCheck(DataCheck):
-    """Judges the table's schema; costs no Spark job."""
+    """Judges the table's schema; no Spark job runs.
+
+    Zero rows:
+        no row is read, so that zero rows change nothing.
+
+    Cost:
+        no Spark job.
+    """
 
     @abstractmethod
     def judge_schema(self, schema: StructType) -> Verdict:
         """The verdict on names, types and nullability."""
 
-    def join(self, scan: TableScan, at: int) -> None:
-        """Asks to see the schema."""
-        scan.inspect(at, self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class JointCheck(DataCheck):
-    """Measured together with all others of its party, which share one `where`."""
+    """Measured by another library, together with all others of equal `group` and `where`."""
 
     @abstractmethod
-    def party(self) -> Hashable:
-        """Equal for checks that are to be measured together."""
+    def group(self) -> Hashable:
+        """Equal for checks that are measured together."""
 
     @classmethod
     @abstractmethod
     def judge_all(cls, checks: Sequence[Any], rows: DataFrame) -> Sequence[Verdict]:
         """A verdict for each, in their order; an exception makes all of them errors."""
-
-    def join(self, scan: TableScan, at: int) -> None:
-        """Asks to be measured with its party."""
-        scan.jointly(at, self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,17 +382,13 @@ class WholeCheck(DataCheck):
 
     @abstractmethod
     def judge_tables(self, rows: DataFrame, tables: Tables, limit: int) -> Verdict | None:
-        """The verdict, with at most `limit` samples; None when there is nothing to judge: `if_empty` answers then.
+        """The verdict, with at most `limit` samples; None when there is nothing to judge and `if_empty` decides.
 
-        `rows` are the table's, after `where`. Called only when the result is asked for.
+        `rows` are the table's, after `where`. Called only when the result is needed.
 
         Raises:
-            ConfigError: another table cannot be had, or does not fit.
+            ConfigError: another table cannot be opened, or does not fit.
         """
-
-    def join(self, scan: TableScan, at: int) -> None:
-        """Asks to measure itself."""
-        scan.alone(at, self)
 
 
 __all__ = [
@@ -411,11 +402,11 @@ __all__ = [
     "QueryCheck",
     "RowCheck",
     "SchemaCheck",
-    "TableScan",
     "Tables",
     "WholeCheck",
     "count_if",
     "greatest",
     "least",
+    "set_by_fit",
     "total",
 ]

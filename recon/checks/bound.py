@@ -1,4 +1,4 @@
-"""A check with its place in the project: what is run, and under which name it is told."""
+"""A check with its place in the project: what is run, and under which name its result is shown."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Bound:
         return self.check.kind
 
     @property
-    def asked(self) -> str:
-        """What was asked, as 16 hexadecimal digits of a hash: the test, its arguments and `where`.
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits of a hash over the test, its arguments and `where`.
 
-        Two checks that ask different things differ in it, whatever their names are.
+        Checks that judge different things have different fingerprints, even if they have one name.
         """
         return hashlib.sha256(f"{self.check!r} where {self.config.where!r}".encode()).hexdigest()[:16]

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -213,8 +213,8 @@ def _at(spec: CheckSpec) -> str:
 
 
 def _arguments_of_class(found: type[Check], spec: CheckSpec) -> dict[str, Any]:
-    """The item's arguments, by the class's dataclass fields; a field `columns_` is the argument `columns`."""
-    taken = {f.name.rstrip("_"): f for f in fields(found) if f.init}
+    """The item's arguments, by the names of the class's dataclass fields."""
+    taken = found.argument_fields()
     must = {name: f.default is MISSING and f.default_factory is MISSING for name, f in taken.items()}
     return {taken[name].name: value for name, value in _arguments(spec, must).items()}
 

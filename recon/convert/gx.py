@@ -188,7 +188,7 @@ def _quantile(of: Any) -> Iterator[Expectation]:
 
 
 def _suite(of: Any) -> Iterator[Expectation]:
-    one = of.asked()
+    one = of.parsed()
     if "problem" in one:
         raise _NoCounterpart(one["problem"])
     yield one["type"], one["kwargs"]

@@ -7,7 +7,6 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from recon.checks.base import DataCheck, JointCheck, KeyCheck, Measure, QueryCheck, RowCheck, SchemaCheck, WholeCheck
@@ -42,34 +41,16 @@ def volatile(text: str) -> str | None:
     return found[0].lower() if found else None
 
 
+_WHOLE_TABLE: Mapping[type[DataCheck], str] = {
+    QueryCheck: "it derives its failing rows by a query over the whole table",
+    SchemaCheck: "it looks at the schema alone",
+    JointCheck: "it is measured by foreign code",
+    WholeCheck: "it measures itself on the whole table",
+}
+
+
 class WholeTable(Exception):
     """The check has to be measured on the whole table; the message says why."""
-
-
-class _Asked:
-    """A scan that only notes which way of measuring a check asks for."""
-
-    def __init__(self) -> None:
-        self.way = ""
-        self.check: DataCheck | None = None
-
-    def fold(self, at: int, check: RowCheck) -> None:
-        self.way, self.check = "fold", check
-
-    def group(self, at: int, check: KeyCheck) -> None:
-        self.way, self.check = "group", check
-
-    def query(self, at: int, check: QueryCheck) -> None:
-        self.way = "query"
-
-    def inspect(self, at: int, check: SchemaCheck) -> None:
-        self.way = "inspect"
-
-    def jointly(self, at: int, check: JointCheck) -> None:
-        self.way = "jointly"
-
-    def alone(self, at: int, check: WholeCheck) -> None:
-        self.way = "alone"
 
 
 def plan_for(bound: Bound, table: DataFrame, name: str) -> Plan:
@@ -80,24 +61,17 @@ def plan_for(bound: Bound, table: DataFrame, name: str) -> Plan:
         ReconError: it cannot be measured at all.
     """
     check, where = fitted(bound, table, name)
-    asked = _Asked()
-    check.join(asked, 0)
-    if asked.way not in ("fold", "group"):
-        raise WholeTable(
-            {
-                "query": "it derives its failing rows by a query over the whole table",
-                "inspect": "it looks at the schema alone",
-                "jointly": "it is measured by foreign code",
-                "alone": "it measures itself on the whole table",
-            }[asked.way]
-        )
+    measured = check.measured_as()
+    for kind, reason in _WHOLE_TABLE.items():
+        if isinstance(measured, kind):
+            raise WholeTable(reason)
     _require_lasting(bound, check)
     _require_binary(check, table)
-    if isinstance(asked.check, KeyCheck):
-        _require_hashable(asked.check, table)
+    if isinstance(measured, KeyCheck):
+        _require_hashable(measured, table)
         return Plan(bound, _fingerprint(bound, check, table, {}), None)
-    assert isinstance(asked.check, RowCheck)
-    measures = asked.check.measures()
+    assert isinstance(measured, RowCheck)
+    measures = measured.measures()
     merges: dict[str, Merge] = {"rows": lambda a, b: a + b}
     for key, measure in measures.items():
         if not isinstance(measure, Measure) or measure.merge is None:
@@ -109,7 +83,7 @@ def plan_for(bound: Bound, table: DataFrame, name: str) -> Plan:
 
 def _require_lasting(bound: Bound, check: DataCheck) -> None:
     """A condition on today's date, on chance or on another table may not be added up over days."""
-    texts = [bound.config.where or "", *_texts([getattr(check, f.name) for f in fields(check) if f.init])]
+    texts = [bound.config.where or "", *_texts([getattr(check, f.name) for f in check.argument_fields().values()])]
     for text in texts:
         if found := volatile(text):
             raise WholeTable(f"it asks for {found!r}, which may answer otherwise for the same row tomorrow")

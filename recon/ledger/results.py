@@ -104,8 +104,8 @@ class History:
         Raises:
             LedgerError: the results cannot be read.
         """
-        asked = bound.asked
-        kept = (e.get(key) for e in self._evidence.get(bound.unique_id, ()) if e.get("asked") == asked)
+        fingerprint = bound.fingerprint
+        kept = (e.get(key) for e in self._evidence.get(bound.unique_id, ()) if e.get("asked") == fingerprint)
         return [value for value in kept if value is not None]
 
     @cached_property

@@ -128,13 +128,13 @@ class Asked:
     def judge(self, counted: Mapping[str, Any], at: datetime, name: str) -> list[CheckResult]:
         """A result per check from its counts, `if_empty` and thresholds applied."""
         from recon.checks.engine.context import ScanContext
-        from recon.checks.engine.executor import ScheduledCheck, judged
+        from recon.checks.engine.executor import ScheduledCheck, verdict_of
 
         found = []
         for i, check in enumerate(self.checks):
             values = {n: counted[f"c{i}.{n}"] for n in check.counts}
             scheduled = ScheduledCheck(i, check.bound, check.check, None)
-            verdict = judged(scheduled, {ROWS: counted[ROWS], **values}, ScanContext())
+            verdict = verdict_of(scheduled, {ROWS: counted[ROWS], **values}, ScanContext())
             found.append(settle(check.bound, verdict, at, at, name))
         return found
 

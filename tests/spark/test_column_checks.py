@@ -272,7 +272,7 @@ def test_merged_measures_are_those_of_the_whole(spark):
     checks = {}
     for test in ("column_mean", "column_sum", "column_min", "column_max", "column_stddev"):
         for name in whole.columns:
-            check = check_class(test)(column_name=name, min_value=0).fit({name: whole.schema[name].dataType})
+            check = check_class(test)(column_name=name, min_value=0).fit({name: whole.schema[name].dataType}, whole)
             checks[f"{test}_{name}"] = (check, check.measures())
     asked = [m.over(None).alias(f"{key}:{n}") for key, (_, of) in checks.items() for n, m in of.items()]
     rows = [table.agg(*asked).collect()[0].asDict() for table in (first, second, whole)]

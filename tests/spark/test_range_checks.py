@@ -109,8 +109,8 @@ REFUSED = [
     ("expression_is_true", {"expression": "max(n) > 1"}, "NESTED_AGGREGATE"),
     ("expression_is_true", {"expression": "zzz = 1"}, "UNRESOLVED_COLUMN"),
     ("matches_regex", {"column_name": "s", "regex": "("}, "regex '(' is no Java regular expression"),
-    ("matches_regex", {"column_name": "n", "regex": "1"}, "matches_regex is put to text, and column n is bigint"),
-    ("not_empty_string", {"column_name": "n"}, "not_empty_string is put to text, and column n is bigint"),
+    ("matches_regex", {"column_name": "n", "regex": "1"}, "matches_regex needs text, and column n is bigint"),
+    ("not_empty_string", {"column_name": "n"}, "not_empty_string needs text, and column n is bigint"),
     ("not_empty_string", {"column_name": "zzz"}, "the_table has no column 'zzz'"),
 ]
 

@@ -175,16 +175,13 @@ def test_a_job_starts_only_when_its_result_is_asked_for(spark, orders):
 
 
 def test_equal_expressions_are_computed_once_and_columns_pruned(orders):
-    from recon.checks.engine.aggregates import AggregateExecutor
-    from recon.checks.engine.context import ScanContext
+    from recon.checks.engine.aggregates import aggregates_of
     from recon.checks.engine.executor import ScheduledCheck
 
-    folded = AggregateExecutor(orders, "t", ScanContext())
     columns = []
     for at, twice in enumerate([bound("not_null", column_name="status"), bound("not_null", column_name="status")]):
-        slot = ScheduledCheck(at, twice, twice.check, None)
-        folded.admit(slot)
-        columns += [c.alias(f"{at}{n}") for n, c in folded._wanted(slot).items()]
+        scheduled = ScheduledCheck(at, twice, twice.check, None)
+        columns += [column.alias(f"{at}{name}") for name, column in aggregates_of(scheduled).items()]
     plan = orders.agg(*columns)._jdf.queryExecution().executedPlan().toString()
     partial = next(line for line in plan.splitlines() if "partial_count" in line)
     assert partial.count("partial_count(") == 2  # rows and nulls, not four

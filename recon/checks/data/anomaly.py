@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
-from recon.checks.base import Measure, RowCheck, count_if, greatest, least
+from typing_extensions import override
+
+from recon.checks.base import Measure, RowCheck, count_if, greatest, least, set_by_fit
 from recon.checks.data.bounds import is_instant, is_numeric
 from recon.checks.data.freshness import moment, now
 from recon.checks.data.statistics import mean_of, moments, stddev_of, sum_of
@@ -20,7 +22,7 @@ from recon.model import Verdict
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 # Iglewicz and Hoaglin: what makes both deviations comparable with a normal distribution's standard deviation.
@@ -150,7 +152,7 @@ class VolumeAnomaly(Anomaly):
     judges_empty: ClassVar[bool] = True
     timestamp_column: str | None = None
     period: Period | None = None
-    time_type: Any = field(default=None, init=False, repr=False, compare=False)
+    time_type: Any = set_by_fit()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,16 +161,16 @@ class VolumeAnomaly(Anomaly):
         if self.period is not None and self.period.count < 1:
             raise ConfigError(f"period is {self.period}; its count must be 1 or more")
 
+    @override
     def label(self) -> str:
-        """The column."""
         return self.timestamp_column or ""
 
+    @override
     def columns(self) -> Sequence[str]:
-        """The timestamp's."""
         return (self.timestamp_column,) if self.timestamp_column else ()
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """The check that knows its column's type."""
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         if self.timestamp_column is None:
             return self
         found = types[self.timestamp_column]
@@ -177,10 +179,10 @@ class VolumeAnomaly(Anomaly):
                 f"volume_anomaly needs a date or timestamp, and column {self.timestamp_column} is "
                 f"{found.simpleString()}"
             )
-        return self.knowing({"time_type": found})
+        return replace(self, time_type=found)
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """The rows of the last complete period, where there are periods."""
         if self.timestamp_column is None or self.period is None:
             return {}
         time, length = F.col(self.timestamp_column), int(self.period.length.total_seconds()) * 1_000_000
@@ -190,8 +192,8 @@ class VolumeAnomaly(Anomaly):
         within = (time >= start) & (time < moment(end, self.time_type))
         return {"rows_in_period": Measure(within, F.count_if)}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Compares the period's rows, or the growth since the last run."""
         earlier = numbers(measured["history"])
         if self.period is not None:
             value = measured["rows_in_period"]
@@ -240,23 +242,23 @@ class MetricAnomaly(Anomaly):
     test: ClassVar[str] = "metric_anomaly"
     metric: _Metric
     column_name: str | None = None
-    column_type: Any = field(default=None, init=False, repr=False, compare=False)
+    column_type: Any = set_by_fit()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.column_name is None and self.metric != "row_count":
             raise ConfigError(f"metric_anomaly needs a column for the metric {self.metric}: give it as column_name")
 
+    @override
     def label(self) -> str:
-        """The column and the metric."""
         return "__".join(filter(None, [self.column_name, self.metric]))
 
+    @override
     def columns(self) -> Sequence[str]:
-        """The column, if there is one."""
         return (self.column_name,) if self.column_name else ()
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """The check that knows its column's type."""
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         if self.column_name is None:
             return self
         found = types[self.column_name]
@@ -265,17 +267,17 @@ class MetricAnomaly(Anomaly):
                 f"metric_anomaly's metric {self.metric} needs numbers, and column {self.column_name} is "
                 f"{found.simpleString()}"
             )
-        return self.knowing({"column_type": found})
+        return replace(self, column_type=found)
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """What the metric is made of."""
         if self.column_name is None:
             return {}
         column = F.col(self.column_name)
         return _MEASURES[self.metric](column, self.column_type)
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Compares the metric."""
         value = _number(self._value(measured))
         what = f"{self.metric} of {self.column_name}" if self.column_name else self.metric
         finite = value if value is not None and math.isfinite(value) else None

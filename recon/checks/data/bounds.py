@@ -10,6 +10,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from recon.checks.base import DataCheck
 from recon.errors import ConfigError
 from recon.spark.lazy import F
@@ -28,12 +30,12 @@ class OfColumn(DataCheck):
 
     column_name: str
 
+    @override
     def label(self) -> str:
-        """The column."""
         return self.column_name
 
+    @override
     def columns(self) -> tuple[str, ...]:
-        """The one column."""
         return (self.column_name,)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from recon.checks.base import Tables, WholeCheck
 from recon.checks.data.relations import met
 from recon.errors import ConfigError
@@ -70,12 +72,12 @@ class Compare(WholeCheck):
         if self.compare_columns and self.exclude_columns:
             raise ConfigError("both compare_columns and exclude_columns are given; keep one of them")
 
+    @override
     def label(self) -> str:
-        """The key and the other table."""
         return "__".join([*self._key(), self.to])
 
+    @override
     def judge_tables(self, rows: DataFrame, tables: Tables, limit: int) -> Verdict | None:
-        """Fails by the number of rows that differ."""
         from recon.comparison import compare
 
         there = met(tables.open(self.to), self.to_condition, "to_condition", self.to)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from recon.checks.base import DataCheck, Measure, RowCheck, count_if
+from typing_extensions import override
+
+from recon.checks.base import DataCheck, Measure, RowCheck, count_if, set_by_fit
 from recon.checks.data.bounds import DAY, comparable, instant_text, is_instant
 from recon.checks.data.grouped import GroupableCheck
 from recon.checks.evidence.findings import Period
@@ -17,7 +19,7 @@ from recon.model import Verdict
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 _COLUMN = re.compile(r"(?:[^\W\d]\w*|`[^`]+`)(?:\.(?:\w+|`[^`]+`))*")
@@ -29,18 +31,18 @@ _SKEW = 60_000_000
 class OfTime(DataCheck):
     """A check on a date or timestamp: a column, or an SQL expression that gives one."""
 
-    time_type: Any = field(default=None, init=False, repr=False, compare=False)
+    time_type: Any = set_by_fit()
 
     def time_field(self) -> str:
         """The column or expression."""
         raise NotImplementedError
 
+    @override
     def columns(self) -> tuple[str, ...]:
-        """The column; what an expression reads is Spark's to find out."""
         return (self.time_field(),) if _COLUMN.fullmatch(self.time_field()) else ()
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """The check that knows its field's type."""
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         from pyspark.sql import types as T
 
         found = types.get(self.time_field())
@@ -49,7 +51,7 @@ class OfTime(DataCheck):
                 f"{self.test} needs a date or timestamp, and column {self.time_field()} is {found.simpleString()}; "
                 f"an expression such as `to_timestamp({self.time_field()})` makes one of it"
             )
-        return self.knowing({"time_type": T.TimestampType() if found is None else found})
+        return replace(self, time_type=T.TimestampType() if found is None else found)
 
     def time(self) -> Column:
         """The date or timestamp of a row."""
@@ -126,22 +128,22 @@ class Freshness(OfTime, RowCheck):
         if self.warn_after is None and self.error_after is None:
             raise ConfigError("freshness needs warn_after, error_after or both: without a limit nothing can be too old")
 
+    @override
     def label(self) -> str:
-        """The field."""
         return self.loaded_at_field
 
+    @override
     def time_field(self) -> str:
-        """The field."""
         return self.loaded_at_field
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """The newest time, those in the future, the rows looked at, and the clock."""
         kept = F.lit(True) if self.filter is None else F.expr(self.filter)
         time = self.time() if self.filter is None else F.when(kept, self.time())
         return {**newest(time, self.time_type), "kept": count_if(kept), "now": measured_at()}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Compares the age with both limits."""
         rows, found, future = measured["kept"], measured["newest"], measured["in_future"]
         evidence: dict[str, Any] = {"rows": rows, "in_future": future, "snapshotted_at": instant_text(measured["now"])}
         if not rows:
@@ -195,28 +197,28 @@ class Recency(OfTime, GroupableCheck):
         if self.interval < 0:
             raise ConfigError(f"interval is {self.interval}; give a number of {self.datepart}s that is not negative")
 
+    @override
     def label(self) -> str:
-        """The field and the age."""
         return "__".join([self.field, str(self.interval), self.datepart, *self.grouped_by()])
 
+    @override
     def time_field(self) -> str:
-        """The field."""
         return self.field
 
+    @override
     def columns(self) -> tuple[str, ...]:
-        """The field and the groups' columns."""
         return (*super().columns(), *self.group_by_columns)
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """The newest time, those in the future, and the time it is compared with."""
         oldest = F.expr(f"unix_micros(timestampadd({self.datepart.upper()}, {-self.interval}, current_timestamp()))")
         return {
             **newest(self.time(), self.time_type),
             "threshold": Measure(F.lit(None), lambda _: oldest),
         }
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails when there is no time, or an old one."""
         rows, found, future = measured["rows"], measured["newest"], measured["in_future"]
         evidence: dict[str, Any] = {"rows": rows, "in_future": future}
         if found is None:
@@ -228,22 +230,22 @@ class Recency(OfTime, GroupableCheck):
         said = f"the newest {self.field} is {instant_text(found)}, older than {self._age()}" + _ahead(future)
         return Verdict(failures=int(old), message=said if old else "", evidence=evidence)
 
+    @override
     def group_fails(self, measured: Mapping[str, Column]) -> Column:
-        """There is no time, or an old one."""
         found, threshold = measured["newest"], measured["threshold"]
         if self.ignore_time_component:
             found, threshold = F.floor(found / F.lit(DAY)), F.floor(threshold / F.lit(DAY))
         return found.isNull() | (found < threshold)
 
+    @override
     def group_shows(self, measured: Mapping[str, Column]) -> Mapping[str, Column]:
-        """Both times."""
         return {
             "most_recent": F.timestamp_micros(measured["newest"]),
             "threshold": F.timestamp_micros(measured["threshold"]),
         }
 
-    def group_said(self, groups: int) -> str:
-        """How many groups are old."""
+    @override
+    def group_message(self, groups: int) -> str:
         return f"the newest {self.field} is older than {self._age()} in {groups} groups"
 
     def _age(self) -> str:

@@ -1,4 +1,4 @@
-"""Row checks that can also be put to each group of rows on its own (dbt_utils' `group_by_columns`)."""
+"""Row checks that can also judge each group of rows on its own (dbt_utils' `group_by_columns`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from recon.checks.base import QueryCheck, RowCheck, Tables, TableScan
+from typing_extensions import override
+
+from recon.checks.base import DataCheck, QueryCheck, RowCheck, Tables
 from recon.model import Verdict
 from recon.spark.lazy import F
 
@@ -19,7 +21,14 @@ if TYPE_CHECKING:
 class GroupableCheck(RowCheck):
     """Measured in the one scan, or, with `group_by_columns`, per group by a grouping of its own.
 
-    A group whose key is NULL is a group. `judge` and `group_fails` say the same of a table and of a group.
+    A group whose key is NULL is a group. `judge` and `group_fails` are the same rule for a table and for a group.
+
+    Args:
+        group_by_columns: judge each group of rows with equal values in these columns on its own.
+
+    Cost:
+        nothing beyond the one scan that all row checks of the table share; with `group_by_columns`, one Spark job that
+        groups the table.
     """
 
     group_by_columns: tuple[str, ...] = ()
@@ -33,19 +42,16 @@ class GroupableCheck(RowCheck):
         return {name: column for name, column in measured.items() if name != "rows"}
 
     @abstractmethod
-    def group_said(self, groups: int) -> str:
-        """The sentence for people when groups fail."""
+    def group_message(self, groups: int) -> str:
+        """The sentence that the result shows when groups fail."""
 
     def grouped_by(self) -> Sequence[str]:
         """The key's columns, as parts of the check's name."""
         return ("by", *self.group_by_columns) if self.group_by_columns else ()
 
-    def join(self, scan: TableScan, at: int) -> None:
-        """Asks to be measured in the one aggregate, or by its own grouping."""
-        if self.group_by_columns:
-            scan.query(at, _ByGroup(of=self))
-        else:
-            scan.fold(at, self)
+    @override
+    def measured_as(self) -> DataCheck:
+        return _ByGroup(of=self) if self.group_by_columns else self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +61,8 @@ class _ByGroup(QueryCheck):
     test: ClassVar[str] = "by_group"
     of: GroupableCheck
 
+    @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """A row per failing group: its key, its number of rows, and what was measured."""
         measured = self._measured()
         return (
             self._groups(rows)
@@ -68,24 +74,24 @@ class _ByGroup(QueryCheck):
             )
         )
 
+    @override
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """Every group, so that the table's rows are counted in the same job."""
         measured = self._measured()
         return self._groups(rows).select(measured["rows"].alias("n"), self.of.group_fails(measured).alias("fails"))
 
+    @override
     def fail_calc(self) -> str:
-        """The groups that fail."""
         return "count_if(fails)"
 
+    @override
     def figures(self) -> Mapping[str, str]:
-        """The table's rows."""
         return {"rows": "coalesce(sum(n), 0)"}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by the number of groups."""
         groups = measured["failures"]
         evidence = {"rows": measured["rows"]}
-        return Verdict(failures=groups, message=self.of.group_said(groups) if groups else "", evidence=evidence)
+        return Verdict(failures=groups, message=self.of.group_message(groups) if groups else "", evidence=evidence)
 
     def _groups(self, rows: DataFrame) -> DataFrame:
         key = [F.col(name).alias(f"k{i}") for i, name in enumerate(self.of.group_by_columns)]

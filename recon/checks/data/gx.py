@@ -12,7 +12,9 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
 
 from recon.checks.base import JointCheck
 from recon.errors import ConfigError
@@ -72,8 +74,8 @@ class ExpectationSuite(JointCheck):
     expectation: str | None = None
 
     @classmethod
+    @override
     def variants(cls, arguments: Mapping[str, Any], folder: Path) -> Iterable[Mapping[str, Any]]:
-        """One check for each expectation; a suite that cannot be read is one check that says why."""
         if arguments.get("expectation") is not None:
             return (arguments,)
         given = {name for name in ("suite", "project", "expectations") if arguments.get(name) is not None}
@@ -97,33 +99,34 @@ class ExpectationSuite(JointCheck):
             found = [{"type": Path(str(arguments.get("suite") or "")).stem, "problem": str(error)}]
         return [{"expectation": json.dumps(one, sort_keys=True, default=str)} for one in found]
 
-    def asked(self) -> dict[str, Any]:
+    def parsed(self) -> dict[str, Any]:
         """The expectation as GX writes it (`type`, `kwargs`, `meta`, `severity`), or with a `problem`."""
         one: dict[str, Any] = json.loads(self.expectation or "{}")
         return one
 
+    @override
     def label(self) -> str:
-        """The expectation's type and its column or columns."""
-        one = self.asked()
+        one = self.parsed()
         return "_".join([one.get("type") or "expectation", *_columns(one.get("kwargs") or {})])
 
+    @override
     def settled(self, config: CheckConfig) -> CheckConfig:
-        """GX's severity, where recon.yml names none."""
-        if self.asked().get("severity") not in ("warning", "info") or "severity" in config.model_fields_set:
+        if self.parsed().get("severity") not in ("warning", "info") or "severity" in config.model_fields_set:
             return config
         return config.model_copy(update={"severity": "warn"})
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """As it is, or the kind that is judged on an empty table."""
-        if self.judges_empty or not self.asked().get("type", "").startswith(_OF_TABLE):
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> ExpectationSuite:
+        if self.judges_empty or not self.parsed().get("type", "").startswith(_OF_TABLE):
             return self
-        return _OfTable(expectation=self.expectation)  # type: ignore[return-value]
+        return _OfTable(expectation=self.expectation)
 
-    def party(self) -> Hashable:
-        """All suites of a table are one run."""
+    @override
+    def group(self) -> Hashable:
         return "gx"
 
     @classmethod
+    @override
     def judge_all(cls, checks: Sequence[ExpectationSuite], rows: DataFrame) -> Sequence[Verdict]:
         """GX's results, each as a verdict; what GX stumbles over is asked again alone.
 
@@ -134,7 +137,7 @@ class ExpectationSuite(JointCheck):
         verdicts: dict[int, Verdict] = {}
         asked: dict[int, Any] = {}
         for at, check in enumerate(checks):
-            one = check.asked()
+            one = check.parsed()
             try:
                 asked[at] = _domain_object(one, at)
             except ConfigError as error:
@@ -145,7 +148,7 @@ class ExpectationSuite(JointCheck):
         again = broken if len(broken) > 1 else ()
         for at in again:
             found |= _validated({at: asked[at]}, rows)
-        verdicts |= {at: _verdict(checks[at].asked(), result) for at, result in found.items()}
+        verdicts |= {at: _verdict(checks[at].parsed(), result) for at, result in found.items()}
         return [verdicts[at] for at in range(len(checks))]
 
 

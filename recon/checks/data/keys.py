@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from recon.checks.base import KeyCheck
 from recon.errors import ConfigError
 from recon.model import Verdict
@@ -28,16 +30,16 @@ class Unique(KeyCheck):
     ignores_null: ClassVar[bool] = True
     column_name: str
 
+    @override
     def label(self) -> str:
-        """The column."""
         return self.column_name
 
+    @override
     def key(self) -> Sequence[str]:
-        """The one column."""
         return (self.column_name,)
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by the number of values that occur more than once."""
         rows = measured["rows"]
         if measured["null_keys"] == rows:
             return Verdict(skipped=f"{self.column_name} is NULL in all {rows} rows, so that no value was compared")
@@ -70,16 +72,16 @@ class UniqueCombinationOfColumns(KeyCheck):
         if not self.combination_of_columns:
             raise ConfigError("combination_of_columns is empty; list the columns that form the key")
 
+    @override
     def label(self) -> str:
-        """The columns."""
         return "__".join(self.combination_of_columns)
 
+    @override
     def key(self) -> Sequence[str]:
-        """The columns."""
         return self.combination_of_columns
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by the number of combinations that occur more than once."""
         return _duplicates(f"({', '.join(self.combination_of_columns)})", measured)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from typing_extensions import override
+
 from recon.checks.base import QueryCheck, Tables
 from recon.comparison.align import common_type
 from recon.errors import ConfigError
@@ -63,20 +65,20 @@ class SequentialValues(QueryCheck):
                 f"interval {self.interval} of {self.datepart}s is not a whole number; use a finer datepart"
             )
 
+    @override
     def label(self) -> str:
-        """The column and the groups."""
         return "__".join([self.column_name, *self.group_by_columns])
 
+    @override
     def columns(self) -> Sequence[str]:
-        """The column and the groups."""
         return (self.column_name, *self.group_by_columns)
 
+    @override
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """Each stretch with its number of failing rows, that of its first row among them."""
         return self._stretches(*self._in_stretches(rows))
 
+    @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """The rows: their group, value, and the value before it."""
         placed, step = self._in_stretches(rows)
         groups = [F.col(g).alias(name) for g, name in zip(self._groups(), self.group_by_columns, strict=True)]
         shown = [*groups, F.col("v").alias(self.column_name), F.col("previous")]
@@ -84,16 +86,16 @@ class SequentialValues(QueryCheck):
         edges = self._stretches(placed, step).filter("edge").withColumnRenamed("first", "v").select(*shown)
         return inside.unionAll(edges)
 
+    @override
     def fail_calc(self) -> str:
-        """Rows within the stretches, and first rows of stretches."""
         return "sum(broken + int(edge))"
 
+    @override
     def figures(self) -> Mapping[str, str]:
-        """Rows, and those that have a value."""
         return {"rows": "sum(n)", "judged": "sum(known)"}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by the number of rows."""
         failures, rows = measured["failures"], measured["rows"]
         if not measured["judged"]:
             return Verdict(skipped=f"{self.column_name} is NULL in all {rows} rows, so that no value was compared")
@@ -196,14 +198,14 @@ class MutuallyExclusiveRanges(QueryCheck):
     gaps: Literal["allowed", "not_allowed", "required"] = "allowed"
     zero_length_range_allowed: bool = False
 
+    @override
     def label(self) -> str:
-        """The bounds and what they are partitioned by."""
         by = self.partition_by or ()
         parts = [by] if isinstance(by, str) else by
         return "__".join([self.lower_bound_column, self.upper_bound_column, *parts])
 
+    @override
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """Every row with its bounds, the next lower bound, and what is wrong with it."""
         from pyspark.sql import Window
 
         lower, upper = (_expression(rows, name) for name in (self.lower_bound_column, self.upper_bound_column))
@@ -236,22 +238,22 @@ class MutuallyExclusiveRanges(QueryCheck):
             (F.col("has_next") & ~F.coalesce(in_place, F.lit(False))).alias("misplaced"),
         )
 
+    @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """The rows with their partition, bounds and the next lower bound."""
         failing = self.counted(rows, tables).filter("disordered OR misplaced")
         shown = ["lower_bound", "upper_bound", "next_lower_bound"]
         return failing.select(*(["p.*"] if self.partition_by else []), *shown)
 
+    @override
     def fail_calc(self) -> str:
-        """The failing rows."""
         return "count_if(disordered OR misplaced)"
 
+    @override
     def figures(self) -> Mapping[str, str]:
-        """Rows, and how many fail in which way."""
         return {"rows": "count(*)", "disordered": "count_if(disordered)", "misplaced": "count_if(misplaced)"}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by the number of rows."""
         failures, rows = measured["failures"], measured["rows"]
         order = "before" if self.zero_length_range_allowed else "after"
         odd = {"allowed": "reaches into", "not_allowed": "does not end where it meets", "required": "touches"}[

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from recon.checks.base import Measure, QueryCheck, Tables, count_if
 from recon.comparison.align import common_type
 from recon.errors import ConfigError
@@ -38,12 +40,12 @@ class AgainstColumn(QueryCheck):
     to: str
     field: str
 
+    @override
     def label(self) -> str:
-        """The columns and the other table, like dbt's."""
         return f"{self.column_name}__{self.field}__{self.to}"
 
+    @override
     def columns(self) -> Sequence[str]:
-        """The one column."""
         return (self.column_name,)
 
 
@@ -80,11 +82,12 @@ class Relationships(AgainstColumn):
     from_condition: str | None = None
     to_condition: str | None = None
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """The rows that are judged."""
         judged = F.col(self.column_name).isNotNull()
         return {"judged": count_if(judged & F.expr(self.from_condition) if self.from_condition else judged)}
 
+    @override
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
         """Each value that the other table lacks, with its number of rows.
 
@@ -94,8 +97,8 @@ class Relationships(AgainstColumn):
         values = children.groupBy(key.alias(_KEY)).agg(F.count(F.lit(1)).alias("n"))
         return values.join(parents.select(field.alias(_FIELD)), F.col(_KEY) == F.col(_FIELD), "left_anti")
 
+    @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """The rows themselves: the column, and which record it is."""
         children, parents, (key, field) = self._sides(rows, tables)
         origin = [name for name in STAMPED_COLUMNS if name in rows.columns]
         shown = children.select(
@@ -103,16 +106,16 @@ class Relationships(AgainstColumn):
         )
         return shown.join(parents.select(field.alias(_FIELD)), F.col(_KEY) == F.col(_FIELD), "left_anti").drop(_KEY)
 
+    @override
     def fail_calc(self) -> str:
-        """The rows of all such values."""
         return "sum(n)"
 
+    @override
     def figures(self) -> Mapping[str, str]:
-        """The values."""
         return {"values": "count(*)"}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by the number of rows."""
         failures, rows, judged, values = (measured.get(n) for n in ("failures", "rows", "judged", "values"))
         if not judged:
             condition = f" where {self.from_condition}" if self.from_condition else ""
@@ -195,25 +198,25 @@ class CardinalityEquality(AgainstColumn):
 
     test: ClassVar[str] = "cardinality_equality"
 
+    @override
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """Each value with its number of rows on both sides."""
         there = tables.open(self.to)
         return _side_by_side(rows, there, [_pair(rows, self.column_name, there, self.field, self.to)])
 
+    @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """The values that differ most."""
         return _apart(self.counted(rows, tables), [self.column_name])
 
+    @override
     def fail_calc(self) -> str:
-        """A row for each side that has the value, as in the union of two EXCEPTs."""
         return "count_if(here <> there AND here > 0) + count_if(here <> there AND there > 0)"
 
+    @override
     def figures(self) -> Mapping[str, str]:
-        """Rows of both, and values."""
         return {**_ROWS, "values": "count_if(here <> there)"}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by dbt_utils' count."""
         values = measured["values"]
         return Verdict(
             failures=measured["failures"],
@@ -252,34 +255,34 @@ class EqualRowcount(QueryCheck):
     compare_model: str
     group_by_columns: tuple[str, ...] = ()
 
+    @override
     def label(self) -> str:
-        """The groups and the other table."""
         return "__".join([*self.group_by_columns, self.compare_model])
 
+    @override
     def columns(self) -> Sequence[str]:
-        """The groups."""
         return self.group_by_columns
 
+    @override
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """Each group with its number of rows on both sides."""
         there = tables.open(self.compare_model)
         pairs = [_pair(rows, name, there, name, self.compare_model) for name in self.group_by_columns]
         return _side_by_side(rows, there, pairs)
 
+    @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """The groups that differ most."""
         return _apart(self.counted(rows, tables), self.group_by_columns)
 
+    @override
     def fail_calc(self) -> str:
-        """The sum of the differences."""
         return "sum(abs(here - there))"
 
+    @override
     def figures(self) -> Mapping[str, str]:
-        """Rows of both, and groups."""
         return {**_ROWS, "groups": "count_if(here <> there)"}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by the difference."""
         said = _both(measured, self.compare_model)
         if self.group_by_columns:
             by = ", ".join(self.group_by_columns)
@@ -315,20 +318,20 @@ class FewerRowsThan(EqualRowcount):
 
     test: ClassVar[str] = "fewer_rows_than"
 
+    @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """The groups with most rows too many."""
         return _apart(self.counted(rows, tables), self.group_by_columns, "here >= there", "there - here")
 
+    @override
     def fail_calc(self) -> str:
-        """The sum of what is too much."""
         return "sum(CASE WHEN here > there THEN here - there WHEN here = there THEN 1 ELSE 0 END)"
 
+    @override
     def figures(self) -> Mapping[str, str]:
-        """Rows of both, and groups; the table's own are those judged."""
         return {**_ROWS, "rows": "sum(here)", "groups": "count_if(here >= there)"}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by what is too much."""
         said = _both(measured, self.compare_model)
         if self.group_by_columns:
             said = f"{measured['groups']} groups by ({', '.join(self.group_by_columns)}) have not fewer rows; {said}"
@@ -378,35 +381,35 @@ class Equality(QueryCheck):
         if self.compare_columns and self.exclude_columns:
             raise ConfigError("both compare_columns and exclude_columns are given; keep one of them")
 
+    @override
     def label(self) -> str:
-        """The other table."""
         return "__".join([*self.compare_columns, self.compare_model])
 
+    @override
     def columns(self) -> Sequence[str]:
-        """The compared columns, where they are named."""
         return self.compare_columns
 
+    @override
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """Each row with how often it is on both sides."""
         there = tables.open(self.compare_model)
         pairs = [_pair(rows, n, there, n, self.compare_model, self.precision) for n in self._names(rows, there)]
         return _side_by_side(rows, there, pairs)
 
+    @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """The rows that differ most in how often they occur."""
         names = self._names(rows, tables.open(self.compare_model))
         return _apart(self.counted(rows, tables), [name.strip("`") for name in names])
 
+    @override
     def fail_calc(self) -> str:
-        """All that has no equal, plus the difference of both sides' numbers."""
         return f"{_ONLY_HERE} + {_ONLY_THERE} + abs({_ONLY_HERE} - {_ONLY_THERE})"
 
+    @override
     def figures(self) -> Mapping[str, str]:
-        """Rows of both, and those without an equal."""
         return {**_ROWS, "only_here": _ONLY_HERE, "only_there": _ONLY_THERE}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by dbt_utils' count."""
         return Verdict(
             failures=measured["failures"],
             message=f"{measured['only_here']} rows have no equal in {self.compare_model}, and "

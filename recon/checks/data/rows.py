@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from recon.checks.base import EachRow
+from typing_extensions import override
+
+from recon.checks.base import EachRow, set_by_fit
 from recon.checks.data.bounds import Bounded, OfColumn, as_column, settled
 from recon.errors import ConfigError
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 # dbt_utils trims blanks, tabs and line ends.
@@ -37,12 +39,12 @@ class NotNull(OfColumn, EachRow):
 
     test: ClassVar[str] = "not_null"
 
+    @override
     def failing(self) -> Column:
-        """The column is NULL."""
         return F.col(self.column_name).isNull()
 
-    def said(self, failures: int, rows: int) -> str:
-        """How many are NULL."""
+    @override
+    def message(self, failures: int, rows: int) -> str:
         return f"{self.column_name} is NULL in {failures} of {rows} rows"
 
 
@@ -72,7 +74,7 @@ class AcceptedValues(OfColumn, EachRow):
     test: ClassVar[str] = "accepted_values"
     values: tuple[Any, ...]
     quote: bool = True
-    column_type: Any = field(default=None, init=False, repr=False, compare=False)
+    column_type: Any = set_by_fit()
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -81,23 +83,23 @@ class AcceptedValues(OfColumn, EachRow):
         if odd:
             raise ConfigError(f"values holds {odd[0]!r}, which is not a plain value; NULL is always accepted")
 
+    @override
     def label(self) -> str:
-        """The column and the values, like dbt's."""
         return "__".join([self.column_name, *(_text(v) for v in self.values)])
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """The check that reads its values as values of the column's type."""
-        return self.knowing({"column_type": types[self.column_name]})
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
+        return replace(self, column_type=types[self.column_name])
 
+    @override
     def failing(self) -> Column:
-        """The column is neither NULL nor one of the values."""
         column = F.col(self.column_name)
         # A NULL in the list (a value that is none of this type) would make IN answer NULL and hide a failure.
         accepted = F.coalesce(column.isin(*(self._literal(v) for v in self.values)), F.lit(False))
         return column.isNotNull() & ~accepted
 
-    def said(self, failures: int, rows: int) -> str:
-        """How many are outside the list."""
+    @override
+    def message(self, failures: int, rows: int) -> str:
         return f"{self.column_name} is none of the {len(self.values)} accepted values in {failures} of {rows} rows"
 
     def _literal(self, value: Any) -> Column:
@@ -137,20 +139,20 @@ class AcceptedRange(OfColumn, Bounded, EachRow):
     """
 
     test: ClassVar[str] = "accepted_range"
-    column_type: Any = field(default=None, init=False, repr=False, compare=False)
+    column_type: Any = set_by_fit()
 
+    @override
     def label(self) -> str:
-        """The column and the bounds."""
         return "__".join([self.column_name, *self.bounds_label()])
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """The check that reads its bounds as values of the column's type."""
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         type_ = types[self.column_name]
         bounds = {name: settled(bound, self.column_name, type_) for name, bound in self.bounds().items()}
-        return self.knowing({"column_type": type_}, **bounds)
+        return replace(self, column_type=type_, **bounds)
 
+    @override
     def failing(self) -> Column:
-        """The column is below, above, or NaN."""
         from functools import reduce
 
         from pyspark.sql import types as T
@@ -166,8 +168,8 @@ class AcceptedRange(OfColumn, Bounded, EachRow):
             outside.append(F.isnan(column))  # Spark orders NaN above every number
         return reduce(lambda a, b: a | b, outside)
 
-    def said(self, failures: int, rows: int) -> str:
-        """How many are outside."""
+    @override
+    def message(self, failures: int, rows: int) -> str:
         return f"{self.column_name} is not {self.range_text()} in {failures} of {rows} rows"
 
 
@@ -204,20 +206,20 @@ class ExpressionIsTrue(EachRow):
         if not self.expression.strip():
             raise ConfigError("expression is empty; write a condition such as `amount >= 0`")
 
+    @override
     def label(self) -> str:
-        """The whole expression."""
         return self._whole()
 
+    @override
     def columns(self) -> Sequence[str]:
-        """The column of a column's test; which others the expression reads is Spark's to find out."""
         return () if self.column_name is None else (self.column_name,)
 
+    @override
     def failing(self) -> Column:
-        """The expression is false."""
         return ~F.expr(self._whole())
 
-    def said(self, failures: int, rows: int) -> str:
-        """How many are false."""
+    @override
+    def message(self, failures: int, rows: int) -> str:
         return f"{self._whole()} is false in {failures} of {rows} rows"
 
     def _whole(self) -> str:
@@ -251,29 +253,27 @@ class MatchesRegex(OfColumn, EachRow):
     match: Literal["search", "full"] = "search"
     negate: bool = False
 
+    @override
     def label(self) -> str:
-        """The column and the expression."""
         return f"{self.column_name}__{'not_' if self.negate else ''}{self.regex}"
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """Itself, once Java has taken the expression."""
-        from pyspark.sql import SparkSession
-
-        _want_text(self, types)
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
+        _require_text(self, types)
         try:
-            # A table of one value in the plan: the optimizer evaluates it, and no job runs.
-            SparkSession.active().sql("VALUES ('')").select(F.col("col1").rlike(self._pattern())).collect()
+            # Spark's optimizer evaluates the expression on a table of one value; no job runs.
+            rows.sparkSession.sql("VALUES ('')").select(F.col("col1").rlike(self._pattern())).collect()
         except Exception as error:
             raise ConfigError(f"regex {self.regex!r} is no Java regular expression: {spark_error(error)}") from error
         return self
 
+    @override
     def failing(self) -> Column:
-        """The text is not matched, or matched when it should not be."""
         matched = F.col(self.column_name).rlike(self._pattern())
         return matched if self.negate else ~matched
 
-    def said(self, failures: int, rows: int) -> str:
-        """How many are not as they should be."""
+    @override
+    def message(self, failures: int, rows: int) -> str:
         how = "matches" if self.negate else "does not match"
         return f"{self.column_name} {how} {self.regex} in {failures} of {rows} rows"
 
@@ -297,28 +297,28 @@ class NotEmptyString(OfColumn, EachRow):
     test: ClassVar[str] = "not_empty_string"
     trim_whitespace: bool = True
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """Itself, on text."""
-        _want_text(self, types)
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
+        _require_text(self, types)
         return self
 
+    @override
     def failing(self) -> Column:
-        """The text is empty."""
         text = F.col(self.column_name)
         return (F.trim(text, F.lit(_WHITESPACE)) if self.trim_whitespace else text) == F.lit("")
 
-    def said(self, failures: int, rows: int) -> str:
-        """How many are empty."""
+    @override
+    def message(self, failures: int, rows: int) -> str:
         return f"{self.column_name} is empty in {failures} of {rows} rows"
 
 
-def _want_text(check: OfColumn, types: Mapping[str, DataType]) -> None:
+def _require_text(check: OfColumn, types: Mapping[str, DataType]) -> None:
     from pyspark.sql import types as T
 
     found = types[check.column_name]
     if not isinstance(found, (T.StringType, T.CharType, T.VarcharType)):
         raise ConfigError(
-            f"{check.test} is put to text, and column {check.column_name} is {found.simpleString()}; "
+            f"{check.test} needs text, and column {check.column_name} is {found.simpleString()}; "
             "use accepted_range or expression_is_true for it"
         )
 

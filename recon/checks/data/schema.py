@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from typing_extensions import override
+
 from recon.checks.base import SchemaCheck
 from recon.errors import ConfigError
 from recon.model import Verdict
@@ -68,12 +70,12 @@ class SchemaContract(SchemaCheck):
         if twice:
             raise ConfigError(f"columns lists {twice[0]!r} twice; keep one")
 
+    @override
     def label(self) -> str:
-        """The mode, when it is not the usual one."""
         return "" if self.mode == "strict" else self.mode
 
+    @override
     def judge_schema(self, schema: StructType) -> Verdict:
-        """Fails by the number of columns that differ."""
         found = [*self._promised(schema), *(self._extra(schema) if self.mode == "strict" else ())]
         columns = len({row["column"] for row in found})
         more = f", and {columns - 1} more columns differ" if columns > 1 else ""

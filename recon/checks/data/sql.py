@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from recon.checks.base import QueryCheck, Tables
 from recon.errors import ConfigError
 from recon.model import Verdict
@@ -69,26 +71,26 @@ class SqlTest(QueryCheck):
         """Whether it is a file of its own."""
         return not self.named
 
+    @override
     def settled(self, config: CheckConfig) -> CheckConfig:
-        """What a generic test's own `config(…)` says, where neither recon.yml nor its defaults say otherwise."""
         own: CheckConfig = self.rendered.config
         return config if self.singular else config.over(own)
 
+    @override
     def hide(self, text: str) -> str:
-        """The text without what the environment gave to the query."""
         return self.rendered.hide(text)
 
+    @override
     def label(self) -> str:
-        """The column and the other arguments' values."""
         others = [value for name, value in self.arguments.items() if name != "column_name"]
         return "_".join(map(_text, [*([self.column_name] if self.column_name else []), *others]))
 
+    @override
     def columns(self) -> tuple[str, ...]:
-        """The one it is listed below."""
         return (self.column_name,) if self.column_name else ()
 
+    @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        """What the query returns; it sees `rows` wherever it names the tested sink."""
         from pyspark.sql.utils import is_remote
 
         query = one_select(self.rendered.text, self.file)
@@ -112,8 +114,8 @@ class SqlTest(QueryCheck):
                 spark.catalog.dropTempView(view)
         return found
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by the number of rows that the query returns."""
         failures = measured["failures"]
         message = f"the query returns {failures} failing rows" if failures else ""
         return Verdict(failures=failures, message=message, evidence={"rows": measured["rows"]})

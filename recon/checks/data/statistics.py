@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
-from recon.checks.base import Measure, RowCheck, count_if, greatest, least, total
+from typing_extensions import override
+
+from recon.checks.base import Measure, RowCheck, count_if, greatest, least, set_by_fit, total
 from recon.checks.data import sketch
 from recon.checks.data.bounds import (
     Bounded,
@@ -27,7 +29,7 @@ from recon.model import Verdict
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 
@@ -54,16 +56,16 @@ class RowCount(Bounded, RowCheck):
     min_value: int | None = None
     max_value: int | None = None
 
+    @override
     def label(self) -> str:
-        """The bounds."""
         return "__".join(self.bounds_label())
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """Nothing: rows are always counted."""
         return {}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails when the count is out of range."""
         rows = measured["rows"]
         out = _below(rows, self.min_value, self.inclusive) or _below(self.max_value, rows, self.inclusive)
         return Verdict(
@@ -106,20 +108,20 @@ class NotNullProportion(OfColumn, GroupableCheck):
                 "both must lie between 0 and 1, at_least not above at_most"
             )
 
+    @override
     def label(self) -> str:
-        """The column and the least share."""
         return "__".join([self.column_name, str(self.at_least), *self.grouped_by()])
 
+    @override
     def columns(self) -> tuple[str, ...]:
-        """The column and the groups'."""
         return (self.column_name, *self.group_by_columns)
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """Rows that have a value."""
         return {"known": count_if(_has_value(self.column_name))}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails when the share is out of range."""
         rows, known = measured["rows"], measured["known"]
         share = known / rows
         out = share < self.at_least or share > self.at_most
@@ -131,17 +133,17 @@ class NotNullProportion(OfColumn, GroupableCheck):
             evidence={"rows": rows, "known": known, "value": share},
         )
 
+    @override
     def group_fails(self, measured: Mapping[str, Column]) -> Column:
-        """The share is out of range."""
         share = measured["known"] / measured["rows"]
         return (share < self.at_least) | (share > self.at_most)
 
+    @override
     def group_shows(self, measured: Mapping[str, Column]) -> Mapping[str, Column]:
-        """The share."""
         return {"not_null_proportion": measured["known"] / measured["rows"]}
 
-    def group_said(self, groups: int) -> str:
-        """How many groups are out of range."""
+    @override
+    def group_message(self, groups: int) -> str:
         return f"the share of rows whose {self.column_name} is not NULL is {self._wanted()} in {groups} groups"
 
     def _wanted(self) -> str:
@@ -163,27 +165,27 @@ class NotConstant(OfColumn, GroupableCheck):
     """
 
     test: ClassVar[str] = "not_constant"
-    column_type: Any = field(default=None, init=False, repr=False, compare=False)
+    column_type: Any = set_by_fit()
 
+    @override
     def label(self) -> str:
-        """The column."""
         return "__".join([self.column_name, *self.grouped_by()])
 
+    @override
     def columns(self) -> tuple[str, ...]:
-        """The column and the groups'."""
         return (self.column_name, *self.group_by_columns)
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """The check for a type that can be ordered."""
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         return _typed(self, _orderable(self, types[self.column_name]))
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """The least and the greatest value."""
         value = comparable(F.col(self.column_name), self.column_type)
         return {"least": least(value), "greatest": greatest(value)}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails when least and greatest are the same."""
         low, high, rows = measured["least"], measured["greatest"], measured["rows"]
         same = low == high or (low != low and high != high)  # NaN differs from itself
         said = f"{self.column_name} is NULL in all {rows} rows"
@@ -191,16 +193,16 @@ class NotConstant(OfColumn, GroupableCheck):
             said = f"{self.column_name} holds one value in all {rows} rows: {_told(low, self.column_type)}"
         return Verdict(failures=int(same), message=said if same else "", evidence={"rows": rows})
 
+    @override
     def group_fails(self, measured: Mapping[str, Column]) -> Column:
-        """Least and greatest are the same, or there is none."""
         return measured["least"].eqNullSafe(measured["greatest"])
 
+    @override
     def group_shows(self, measured: Mapping[str, Column]) -> Mapping[str, Column]:
-        """The one value."""
         return {self.column_name: measured["least"]}
 
-    def group_said(self, groups: int) -> str:
-        """How many groups hold one value."""
+    @override
+    def group_message(self, groups: int) -> str:
         return f"{self.column_name} does not vary in {groups} groups"
 
 
@@ -222,20 +224,20 @@ class AtLeastOne(OfColumn, GroupableCheck):
     test: ClassVar[str] = "at_least_one"
     judges_empty: ClassVar[bool] = True
 
+    @override
     def label(self) -> str:
-        """The column."""
         return "__".join([self.column_name, *self.grouped_by()])
 
+    @override
     def columns(self) -> tuple[str, ...]:
-        """The column and the groups'."""
         return (self.column_name, *self.group_by_columns)
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """Rows that have a value."""
         return {"known": count_if(_has_value(self.column_name))}
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails when no row has a value."""
         known, rows = measured["known"], measured["rows"]
         return Verdict(
             failures=int(not known),
@@ -243,16 +245,16 @@ class AtLeastOne(OfColumn, GroupableCheck):
             evidence={"rows": rows, "known": known},
         )
 
+    @override
     def group_fails(self, measured: Mapping[str, Column]) -> Column:
-        """No row of the group has a value."""
         return measured["known"] == 0
 
+    @override
     def group_shows(self, measured: Mapping[str, Column]) -> Mapping[str, Column]:
-        """Nothing more: there is no value."""
         return {}
 
-    def group_said(self, groups: int) -> str:
-        """How many groups have no value."""
+    @override
+    def group_message(self, groups: int) -> str:
         return f"{self.column_name} has no value in {groups} groups"
 
 
@@ -261,7 +263,7 @@ class Statistic(OfColumn, Bounded, RowCheck):
     """One figure of a column, to lie in a range; derive by what it is made of."""
 
     figure: ClassVar[str]
-    column_type: Any = field(default=None, init=False, repr=False, compare=False)
+    column_type: Any = set_by_fit()
 
     @abstractmethod
     def parts(self) -> Mapping[str, Measure]:
@@ -281,16 +283,16 @@ class Statistic(OfColumn, Bounded, RowCheck):
 
         return T.DoubleType() if isinstance(self.column_type, T.FloatType) else self.column_type
 
+    @override
     def label(self) -> str:
-        """The column and the bounds."""
         return "__".join([self.column_name, *self.bounds_label()])
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """The check for a type that has such a figure, its bounds read as values of that type."""
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         return _typed(self, _numeric(self, types[self.column_name]), settle=True)
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """The parts; and for bounds that only Spark can tell, whether they are broken."""
         column, asked = F.col(self.column_name), dict(self.parts())
         if isinstance(low := self.min_value, str):
             asked["breaks_min"] = Measure(column, lambda c: self._less(self.in_spark(c), F.expr(low)))
@@ -298,8 +300,8 @@ class Statistic(OfColumn, Bounded, RowCheck):
             asked["breaks_max"] = Measure(column, lambda c: self._less(F.expr(high), self.in_spark(c)))
         return asked
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Fails by 1 when the figure is out of range."""
         rows, value = measured["rows"], self.value(measured)
         if value is None:
             return Verdict(skipped=f"{self.column_name} has no {self.figure}: too few of its {rows} rows have a value")
@@ -366,19 +368,19 @@ class ColumnMean(Statistic):
     test: ClassVar[str] = "column_mean"
     figure: ClassVar[str] = "mean"
 
+    @override
     def parts(self) -> Mapping[str, Measure]:
-        """Sum and number of values."""
         return {
             "sum": sum_of(F.col(self.column_name), self.column_type),
             "count": count_if(_has_value(self.column_name)),
         }
 
+    @override
     def value(self, measured: Mapping[str, Any]) -> Any:
-        """Their quotient."""
         return mean_of(measured["sum"], measured["count"])
 
+    @override
     def in_spark(self, column: Column) -> Column:
-        """Spark's own."""
         return F.avg(column)
 
 
@@ -407,16 +409,16 @@ class ColumnSum(Statistic):
     test: ClassVar[str] = "column_sum"
     figure: ClassVar[str] = "sum"
 
+    @override
     def parts(self) -> Mapping[str, Measure]:
-        """The sum."""
         return {"sum": sum_of(F.col(self.column_name), self.column_type)}
 
+    @override
     def value(self, measured: Mapping[str, Any]) -> Any:
-        """The sum."""
         return measured["sum"]
 
+    @override
     def in_spark(self, column: Column) -> Column:
-        """Spark's own."""
         return F.sum(_wide(column, self.column_type))
 
 
@@ -429,25 +431,25 @@ class Extreme(Statistic):
     def extreme(of: Column) -> Measure:
         """The measure of which value."""
 
-    def fit(self, types: Mapping[str, DataType]) -> Self:
-        """The check for a type that can be ordered, its bounds read as values of that type."""
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         return _typed(self, _orderable(self, types[self.column_name]), settle=True)
 
+    @override
     def compared_as(self) -> DataType:
-        """The column's own."""
         return cast("DataType", self.column_type)
 
+    @override
     def parts(self) -> Mapping[str, Measure]:
-        """The value; dates and times as microseconds since 1970."""
         type_, found = self.column_type, self.extreme(F.col(self.column_name))
         return {"value": replace(found, aggregate=lambda c: comparable(found.aggregate(c), type_))}
 
+    @override
     def value(self, measured: Mapping[str, Any]) -> Any:
-        """The value."""
         return measured["value"]
 
+    @override
     def in_spark(self, column: Column) -> Column:
-        """Spark's own."""
         return self.extreme(column).aggregate(column)
 
 
@@ -532,22 +534,22 @@ class ColumnStddev(Statistic):
     test: ClassVar[str] = "column_stddev"
     figure: ClassVar[str] = "standard deviation"
 
+    @override
     def compared_as(self) -> DataType:
-        """A double, whatever the column is."""
         from pyspark.sql import types as T
 
         return T.DoubleType()
 
+    @override
     def parts(self) -> Mapping[str, Measure]:
-        """Number, mean and sum of squared differences from the mean, which stay stable when they are merged."""
         return {"moments": moments(F.col(self.column_name))}
 
+    @override
     def value(self, measured: Mapping[str, Any]) -> Any:
-        """The square root of the variance."""
         return stddev_of(measured["moments"])
 
+    @override
     def in_spark(self, column: Column) -> Column:
-        """Spark's own."""
         return F.stddev_samp(column)
 
 
@@ -586,23 +588,23 @@ class ColumnQuantile(Statistic):
         if not 0 <= self.quantile <= 1:
             raise ConfigError(f"quantile is {self.quantile}; it must lie between 0 and 1")
 
+    @override
     def label(self) -> str:
-        """The column, the quantile and the bounds."""
         return "__".join([self.column_name, str(self.quantile), *self.bounds_label()])
 
+    @override
     def compared_as(self) -> DataType:
-        """A double, whatever the column is."""
         from pyspark.sql import types as T
 
         return T.DoubleType()
 
+    @override
     def parts(self) -> Mapping[str, Measure]:
-        """The quantile, or the sketch that tells it and that new micro-batches can be added to."""
         column = F.col(self.column_name)
         return {"sketch": sketch.histogram(column)} if self._sketched else {"value": Measure(column, self.in_spark)}
 
+    @override
     def value(self, measured: Mapping[str, Any]) -> Any:
-        """The quantile."""
         return sketch.quantile(measured["sketch"], self.quantile) if self._sketched else measured["value"]
 
     @property
@@ -610,8 +612,8 @@ class ColumnQuantile(Statistic):
         # A bound that only Spark can tell is compared by Spark, with a quantile of its own.
         return self.approx and not any(isinstance(bound, str) for bound in (self.min_value, self.max_value))
 
+    @override
     def in_spark(self, column: Column) -> Column:
-        """Spark's own."""
         return (
             F.approx_percentile(column, self.quantile) if self.approx else F.percentile(column, self.quantile)
         ).cast("double")
@@ -681,7 +683,7 @@ def _typed(check: _C, type_: DataType, settle: bool = False) -> _C:
     """The check that knows its column's type, with bounds settled for it."""
     found: Mapping[str, Any] = check.bounds() if settle and isinstance(check, Bounded) else {}
     bounds = {name: settled(bound, check.column_name, type_) for name, bound in found.items()}
-    return check.knowing({"column_type": type_}, **bounds)
+    return replace(check, column_type=type_, **bounds)  # type: ignore[call-arg]
 
 
 def _numeric(check: OfColumn, type_: DataType) -> DataType:

@@ -1,13 +1,21 @@
-"""Row checks of every `where`, computed by one aggregate over the table."""
+"""Row checks: one aggregate over the table computes those of every `where`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from recon.checks.base import Measure, QueryCheck, RowCheck
-from recon.checks.engine.context import ScanContext
-from recon.checks.engine.executor import ScheduledCheck, broke, judged, reason_of
+from typing_extensions import override
+
+from recon.checks.base import DataCheck, Measure, QueryCheck, RowCheck
+from recon.checks.engine.executor import (
+    Executor,
+    ScannedTable,
+    ScheduledCheck,
+    measuring_error,
+    reason_of,
+    verdict_of,
+)
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.model.wire.columns import STAMPED_COLUMNS
@@ -16,130 +24,125 @@ from recon.spark.lazy import F
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+Values = Mapping[str, Any]
 
-class AggregateExecutor:
-    """Row checks of every `where` in one aggregate, and the row counts that other parts ask for.
 
-    Equal aggregates of several checks are computed once: Spark's physical aggregation tells them by meaning.
+class AggregateExecutor(Executor):
+    """Measures row checks of every `where` in one aggregate, and counts rows for the checks of other executors.
+
+    Equal aggregates of several checks are computed once: Spark's physical aggregation recognises them.
     """
 
-    def __init__(self, table: DataFrame, name: str, context: ScanContext) -> None:
-        self._table, self._name, self._context = table, name, context
-        self._scheduled: dict[int, ScheduledCheck] = {}
-        self._counted: dict[int, ScheduledCheck] = {}
-        self._values: dict[int, Mapping[str, Any] | Exception] = {}
+    def __init__(self, table: ScannedTable) -> None:
+        self._table = table
+        self._row_checks: dict[int, ScheduledCheck[RowCheck]] = {}
+        self._counted: dict[int, ScheduledCheck[DataCheck]] = {}
+        self._values: dict[int, Values | Exception] = {}
 
-    def admit(self, scheduled: ScheduledCheck) -> None:
-        """Takes a check whose measures are what they must be."""
-        _columns(scheduled)
-        self._scheduled[scheduled.at] = scheduled
+    @override
+    def admit(self, scheduled: ScheduledCheck[RowCheck]) -> None:
+        _ = aggregates_of(scheduled)
+        self._row_checks[scheduled.at] = scheduled
 
-    def count_rows(self, scheduled: ScheduledCheck) -> None:
-        """Counts the rows of a check that another part measures, and takes the `measures` of its query."""
-        _ = self._wanted(scheduled)
+    def count_rows(self, scheduled: ScheduledCheck[DataCheck]) -> None:
+        """Adds to the aggregate the row count of a check of another executor, and the `measures` of a query check."""
+        _ = aggregates_of(scheduled)
         self._counted[scheduled.at] = scheduled
 
-    def rows(self, scheduled: ScheduledCheck) -> int:
-        """The number of rows that `count_rows` asked for."""
-        return int(self.values(scheduled)["rows"])
-
-    def values(self, scheduled: ScheduledCheck) -> Mapping[str, Any]:
-        """The number of rows that `count_rows` asked for, and the measures."""
+    def values(self, scheduled: ScheduledCheck[DataCheck]) -> Values:
+        """The values of a check given to `count_rows`: `rows`, and its measures."""
         self._run()
-        found = self._values[scheduled.at]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        values = self._values[scheduled.at]
+        if isinstance(values, Exception):
+            raise values
+        return values
 
     def table_rows(self) -> int | None:
-        """How many rows the table has, if a check without `where` has counted them already."""
+        """The number of rows in the table, if the aggregate has already run for a check without `where`."""
         for at, values in self._values.items():
-            scheduled = self._scheduled.get(at) or self._counted.get(at)
+            scheduled = self._row_checks.get(at) or self._counted.get(at)
             if scheduled is not None and scheduled.where is None and not isinstance(values, Exception):
                 return int(values["rows"])
         return None
 
-    def measure(self, scheduled: ScheduledCheck) -> Mapping[int, Verdict]:
-        """All of them at once."""
+    @override
+    def measure(self, scheduled: ScheduledCheck[RowCheck]) -> Mapping[int, Verdict]:
         self._run()
-        return {at: self._verdict(of) for at, of in self._scheduled.items()}
+        return {at: self._verdict(row_check) for at, row_check in self._row_checks.items()}
 
-    def failing(self, scheduled: ScheduledCheck, limit: int) -> DataFrame | None:
-        """The columns of the check, and where the record came from."""
-        condition = cast(RowCheck, scheduled.check).failing()
+    @override
+    def failing(self, scheduled: ScheduledCheck[RowCheck], limit: int) -> DataFrame | None:
+        condition = scheduled.check.failing()
         if condition is None:
             return None
-        rows = self._table.filter(condition)
+        frame = self._table.frame
+        rows = frame.filter(condition)
         if scheduled.where is not None:
             rows = rows.filter(scheduled.where)
-        names = scheduled.check.columns() or self._table.columns
-        shown = dict.fromkeys([*names, *(name for name in STAMPED_COLUMNS if name in self._table.columns)])
+        names = scheduled.check.columns() or frame.columns
+        shown = dict.fromkeys([*names, *(name for name in STAMPED_COLUMNS if name in frame.columns)])
         # A limit per branch lets Spark stop early; a window over all failing rows would sort them.
         return rows.limit(limit).select(*(F.col(name).alias(name) for name in shown))
 
     def _run(self) -> None:
-        waiting = {at: s for at, s in (self._scheduled | self._counted).items() if at not in self._values}
-        if waiting:
-            self._values.update(self._collected(waiting))
+        unmeasured = {at: s for at, s in (self._row_checks | self._counted).items() if at not in self._values}
+        if unmeasured:
+            self._values.update(self._collected(unmeasured))
 
-    def _collected(self, checks: Mapping[int, ScheduledCheck]) -> dict[int, Mapping[str, Any] | Exception]:
+    def _collected(self, checks: Mapping[int, ScheduledCheck[DataCheck]]) -> dict[int, Values | Exception]:
         """The values of one job; if it breaks, those of each half, so that in the end only the culprit errs."""
+        aggregates = {at: aggregates_of(scheduled) for at, scheduled in checks.items()}
         try:
-            columns = [c.alias(f"c{at}.{n}") for at, s in checks.items() for n, c in self._wanted(s).items()]
-            row = self._table.agg(*columns).collect()[0].asDict()
+            columns = [column.alias(f"c{at}.{name}") for at, of in aggregates.items() for name, column in of.items()]
+            row = self._table.frame.agg(*columns).collect()[0].asDict()
         except Exception as error:
             if len(checks) == 1:
-                return dict.fromkeys(checks, broke(self._name, error))
-            refused = self._refused(checks)
-            if refused:  # found without a job; the others still share one
+                return dict.fromkeys(checks, measuring_error(self._table.name, error))
+            refused = self._refused(aggregates)
+            if refused:  # known without a job; the others still share one
                 others = {at: s for at, s in checks.items() if at not in refused}
                 return refused | (self._collected(others) if others else {})
             places = list(checks)
             halves = places[: len(places) // 2], places[len(places) // 2 :]
             return {at: v for half in halves for at, v in self._collected({at: checks[at] for at in half}).items()}
-        return {at: {n: row[f"c{at}.{n}"] for n in self._wanted(s)} for at, s in checks.items()}
+        return {at: {name: row[f"c{at}.{name}"] for name in of} for at, of in aggregates.items()}
 
-    def _refused(self, checks: Mapping[int, ScheduledCheck]) -> dict[int, Mapping[str, Any] | Exception]:
+    def _refused(self, aggregates: Mapping[int, Mapping[str, Column]]) -> dict[int, Values | Exception]:
         """Those that Spark cannot even plan, such as an expression with an unknown column."""
-        found: dict[int, Mapping[str, Any] | Exception] = {}
-        for at, scheduled in checks.items():
+        refused: dict[int, Values | Exception] = {}
+        for at, columns in aggregates.items():
             try:
-                _ = self._table.agg(*self._wanted(scheduled).values()).schema
+                _ = self._table.frame.agg(*columns.values()).schema
             except Exception as error:
-                found[at] = broke(self._name, error)
-        return found
+                refused[at] = measuring_error(self._table.name, error)
+        return refused
 
-    def _wanted(self, scheduled: ScheduledCheck) -> dict[str, Column]:
-        return (
-            _columns(scheduled)
-            if isinstance(scheduled.check, (RowCheck, QueryCheck))
-            else {"rows": _row_count(scheduled)}
-        )
-
-    def _verdict(self, scheduled: ScheduledCheck) -> Verdict:
+    def _verdict(self, scheduled: ScheduledCheck[RowCheck]) -> Verdict:
         values = self._values[scheduled.at]
         if isinstance(values, Exception):
             return Verdict(unproved=reason_of(values))
-        memory = self._context.memory
+        memory = self._table.context.memory
         if memory is not None and memory.keeps(scheduled.bound):
             try:
-                values = memory.fold(scheduled.bound, cast(RowCheck, scheduled.check), values)
+                values = memory.fold(scheduled.bound, scheduled.check, values)
             except Exception as error:
                 return Verdict(unproved=reason_of(error))
-        return judged(scheduled, values, self._context)
+        return verdict_of(scheduled, values, self._table.context)
 
 
-def _columns(scheduled: ScheduledCheck) -> dict[str, Column]:
-    """A check's aggregates and its number of rows, by name."""
-    measures = cast("RowCheck | QueryCheck", scheduled.check).measures()
-    bare = [name for name, measure in measures.items() if not isinstance(measure, Measure)]
-    if bare:
+def aggregates_of(scheduled: ScheduledCheck[DataCheck]) -> dict[str, Column]:
+    """A check's aggregates and its number of rows, by name.
+
+    Raises:
+        ConfigError: a measure is a plain Column.
+    """
+    check = scheduled.check
+    measures = cast(RowCheck, check).measures() if isinstance(check, (RowCheck, QueryCheck)) else {}
+    plain = [name for name, measure in measures.items() if not isinstance(measure, Measure)]
+    if plain:
         raise ConfigError(
-            f"{scheduled.check.test} measures {bare[0]!r} with a bare Column, to which `where` cannot be applied; "
-            "use count_if or Measure of recon.checks.base"
+            f"{check.test} measures {plain[0]!r} with a bare Column, to which `where` cannot be applied; "
+            "use count_if or Measure of recon.checks"
         )
-    return {name: measure.over(scheduled.where) for name, measure in measures.items()} | {"rows": _row_count(scheduled)}
-
-
-def _row_count(scheduled: ScheduledCheck) -> Column:
-    return F.count(F.lit(1)) if scheduled.where is None else F.count_if(scheduled.where)
+    row_count = F.count(F.lit(1)) if scheduled.where is None else F.count_if(scheduled.where)
+    return {name: measure.over(scheduled.where) for name, measure in measures.items()} | {"rows": row_count}

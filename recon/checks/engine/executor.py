@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from recon.checks.base import DataCheck, KeyCheck, QueryCheck, RowCheck
 from recon.checks.bound import Bound
@@ -17,62 +17,80 @@ from recon.text import first_line
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+CheckT = TypeVar("CheckT", bound=DataCheck, covariant=True)
+
 
 @dataclass(frozen=True)
-class ScheduledCheck:
+class ScheduledCheck(Generic[CheckT]):
     """A check that waits to be measured: its place among the scan's checks, and its `where`."""
 
     at: int
     bound: Bound
-    check: DataCheck
+    check: CheckT
     where: Column | None
 
 
-class Executor(Protocol):
-    """One way of measuring."""
+@dataclass(frozen=True)
+class ScannedTable:
+    """The table that the executors of one scan measure; `name` is what messages call it."""
 
-    def admit(self, scheduled: ScheduledCheck) -> None:
+    frame: DataFrame
+    name: str
+    context: ScanContext
+
+    def rows_for(self, scheduled: ScheduledCheck[DataCheck]) -> DataFrame:
+        """The rows that meet the check's `where`."""
+        return self.frame if scheduled.where is None else self.frame.filter(scheduled.where)
+
+
+class Executor(Protocol):
+    """Measures one kind of check."""
+
+    def admit(self, scheduled: ScheduledCheck[Any]) -> None:
         """Takes a check; raises when it cannot be measured."""
 
-    def measure(self, scheduled: ScheduledCheck) -> Mapping[int, Verdict]:
+    def measure(self, scheduled: ScheduledCheck[Any]) -> Mapping[int, Verdict]:
         """Verdicts by place: this check's, and those of all that the same job measured."""
 
-    def failing(self, scheduled: ScheduledCheck, limit: int) -> DataFrame | None:
+    def failing(self, scheduled: ScheduledCheck[Any], limit: int) -> DataFrame | None:
         """At most `limit` failing rows of a failed check; None where no row alone fails."""
 
 
-def judged(scheduled: ScheduledCheck, values: Mapping[str, Any], context: ScanContext) -> Verdict:
-    """The check's verdict on measured values, or what zero rows give."""
-    check = cast("RowCheck | KeyCheck | QueryCheck", scheduled.check)
+def verdict_of(
+    scheduled: ScheduledCheck[RowCheck | KeyCheck | QueryCheck], values: Mapping[str, Any], context: ScanContext
+) -> Verdict:
+    """The check's verdict on measured values, or what `if_empty` says where there was nothing to judge."""
+    check = scheduled.check
     if not values["rows"] and not check.judges_empty:
-        return empty(scheduled)
+        return verdict_on_no_rows(scheduled)
     try:
         if check.remembers is not None:
             values = {**values, "history": context.history(scheduled.bound, check.remembers)}
             verdict = check.judge(values)
-            return replace(verdict, evidence={**verdict.evidence, "asked": scheduled.bound.asked})
+            return replace(verdict, evidence={**verdict.evidence, "asked": scheduled.bound.fingerprint})
         verdict = check.judge(values)
     except Exception as error:
         return Verdict(unproved=reason_of(error))
     # There were rows, and none to judge: all NULL, or left out by a condition of the check's own.
-    nothing = verdict.skipped is not None and scheduled.bound.config.if_empty != "skip"
-    return empty(scheduled, verdict.skipped) if nothing else verdict
+    if verdict.skipped is not None and scheduled.bound.config.if_empty != "skip":
+        return verdict_on_no_rows(scheduled, verdict.skipped)
+    return verdict
 
 
-def empty(scheduled: ScheduledCheck, said: str | None = None) -> Verdict:
-    """What a check gives that was put to no rows, as `if_empty` says."""
-    where, allowed = scheduled.bound.config.where, scheduled.bound.config.if_empty
-    if said is None:
-        said = f"0 rows where {where}" if where else "0 rows"
-    if allowed == "skip":
-        return Verdict(skipped=said)
+def verdict_on_no_rows(scheduled: ScheduledCheck[DataCheck], reason: str | None = None) -> Verdict:
+    """The verdict that `if_empty` gives a check that had no rows to judge."""
+    where, if_empty = scheduled.bound.config.where, scheduled.bound.config.if_empty
+    if reason is None:
+        reason = f"0 rows where {where}" if where else "0 rows"
+    if if_empty == "skip":
+        return Verdict(skipped=reason)
     return Verdict(
-        failures=int(allowed == "fail"), regardless=True, message=f"{said}, which if_empty takes as {allowed}"
+        failures=int(if_empty == "fail"), regardless=True, message=f"{reason}, which if_empty takes as {if_empty}"
     )
 
 
-def broke(name: str, error: Exception) -> Exception:
-    """What to tell when Spark, rather than the check, gave up."""
+def measuring_error(name: str, error: Exception) -> Exception:
+    """The error to show when Spark, rather than the check, failed."""
     if isinstance(error, ConfigError):
         return error
     return ConfigError(f"Spark could not measure {name}: {spark_error(error)}")

@@ -1,14 +1,22 @@
-"""Checks that measure themselves: by foreign code that takes several at once, or each alone."""
+"""Checks that need no measuring of ours: by the schema, by another library, or by themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from recon.checks.base import JointCheck, WholeCheck
+from typing_extensions import override
+
+from recon.checks.base import JointCheck, SchemaCheck, WholeCheck
 from recon.checks.engine.aggregates import AggregateExecutor
-from recon.checks.engine.context import ScanContext
-from recon.checks.engine.executor import ScheduledCheck, broke, empty, reason_of
+from recon.checks.engine.executor import (
+    Executor,
+    ScannedTable,
+    ScheduledCheck,
+    measuring_error,
+    reason_of,
+    verdict_on_no_rows,
+)
 from recon.errors import ReconError
 from recon.model import Verdict
 
@@ -16,63 +24,77 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class JointExecutor:
-    """Checks that foreign code measures together; those of one party and `where` share a call."""
+class _WithSamples(Executor):
+    """An executor whose verdicts carry their samples."""
 
-    def __init__(self, table: DataFrame, name: str, folded: AggregateExecutor) -> None:
-        self._table, self._name, self._folded = table, name, folded
-        self._scheduled: dict[int, ScheduledCheck] = {}
+    def __init__(self, table: ScannedTable) -> None:
+        self._table = table
 
-    def admit(self, scheduled: ScheduledCheck) -> None:
-        """Takes a check."""
-        self._scheduled[scheduled.at] = scheduled
-        if not scheduled.check.judges_empty:
-            self._folded.count_rows(scheduled)
+    @override
+    def admit(self, scheduled: ScheduledCheck[Any]) -> None:
+        return
 
-    def measure(self, scheduled: ScheduledCheck) -> Mapping[int, Verdict]:
-        """The whole party."""
-        mine = self._party(scheduled)
-        together = {at: s for at, s in self._scheduled.items() if self._party(s) == mine}
-        try:
-            if not scheduled.check.judges_empty and not self._folded.rows(scheduled):
-                return {at: empty(s) for at, s in together.items()}
-            rows = self._table if scheduled.where is None else self._table.filter(scheduled.where)
-            checks = [s.check for s in together.values()]
-            found = cast(JointCheck, scheduled.check).judge_all(checks, rows)
-        except Exception as error:
-            return dict.fromkeys(together, Verdict(unproved=reason_of(error)))
-        return dict(zip(together, found, strict=True))
-
-    def failing(self, scheduled: ScheduledCheck, limit: int) -> DataFrame | None:
-        """Their verdicts bring samples along."""
+    @override
+    def failing(self, scheduled: ScheduledCheck[Any], limit: int) -> DataFrame | None:
         return None
 
-    def _party(self, scheduled: ScheduledCheck) -> tuple[Any, ...]:
-        return (type(scheduled.check), cast(JointCheck, scheduled.check).party(), scheduled.bound.config.where)
 
+class SchemaExecutor(_WithSamples):
+    """Judges the table's schema; no job runs."""
 
-class SingleExecutor:
-    """Checks that measure themselves; they bring their samples along."""
-
-    def __init__(
-        self, table: DataFrame, name: str, context: ScanContext, limit: Callable[[ScheduledCheck], int]
-    ) -> None:
-        self._table, self._name, self._context, self._limit = table, name, context, limit
-
-    def admit(self, scheduled: ScheduledCheck) -> None:
-        """Takes any."""
-
-    def measure(self, scheduled: ScheduledCheck) -> Mapping[int, Verdict]:
-        """This one alone."""
-        rows = self._table if scheduled.where is None else self._table.filter(scheduled.where)
+    @override
+    def measure(self, scheduled: ScheduledCheck[SchemaCheck]) -> Mapping[int, Verdict]:
         try:
-            found = cast(WholeCheck, scheduled.check).judge_tables(rows, self._context.tables, self._limit(scheduled))
+            return {scheduled.at: scheduled.check.judge_schema(self._table.frame.schema)}
+        except Exception as error:
+            return {scheduled.at: Verdict(unproved=reason_of(error))}
+
+
+class JointExecutor(_WithSamples):
+    """Has another library measure all checks of one `group` and `where` together."""
+
+    def __init__(self, table: ScannedTable, aggregates: AggregateExecutor) -> None:
+        super().__init__(table)
+        self._aggregates = aggregates
+        self._scheduled: dict[int, ScheduledCheck[JointCheck]] = {}
+
+    @override
+    def admit(self, scheduled: ScheduledCheck[JointCheck]) -> None:
+        self._scheduled[scheduled.at] = scheduled
+        if not scheduled.check.judges_empty:
+            self._aggregates.count_rows(scheduled)
+
+    @override
+    def measure(self, scheduled: ScheduledCheck[JointCheck]) -> Mapping[int, Verdict]:
+        together = {at: s for at, s in self._scheduled.items() if _group(s) == _group(scheduled)}
+        try:
+            if not scheduled.check.judges_empty and not self._aggregates.values(scheduled)["rows"]:
+                return {at: verdict_on_no_rows(s) for at, s in together.items()}
+            checks = [s.check for s in together.values()]
+            verdicts = scheduled.check.judge_all(checks, self._table.rows_for(scheduled))
+        except Exception as error:
+            return dict.fromkeys(together, Verdict(unproved=reason_of(error)))
+        return dict(zip(together, verdicts, strict=True))
+
+
+def _group(scheduled: ScheduledCheck[JointCheck]) -> tuple[Any, ...]:
+    return type(scheduled.check), scheduled.check.group(), scheduled.bound.config.where
+
+
+class SingleExecutor(_WithSamples):
+    """Lets each check measure itself."""
+
+    def __init__(self, table: ScannedTable, limit: Callable[[ScheduledCheck[Any]], int]) -> None:
+        super().__init__(table)
+        self._limit = limit
+
+    @override
+    def measure(self, scheduled: ScheduledCheck[WholeCheck]) -> Mapping[int, Verdict]:
+        rows, tables = self._table.rows_for(scheduled), self._table.context.tables
+        try:
+            verdict = scheduled.check.judge_tables(rows, tables, self._limit(scheduled))
         except ReconError as error:
             return {scheduled.at: Verdict(unproved=reason_of(error))}
         except Exception as error:
-            return {scheduled.at: Verdict(unproved=str(broke(self._name, error)))}
-        return {scheduled.at: empty(scheduled) if found is None else found}
-
-    def failing(self, scheduled: ScheduledCheck, limit: int) -> DataFrame | None:
-        """None beyond those of the verdict."""
-        return None
+            return {scheduled.at: Verdict(unproved=str(measuring_error(self._table.name, error)))}
+        return {scheduled.at: verdict_on_no_rows(scheduled) if verdict is None else verdict}

@@ -1,15 +1,23 @@
-"""Key checks: hashes first, all in one job; where those leave a doubt, one grouping per key and `where`."""
+"""Key checks: hashes of all keys in one job; one grouping per key and `where` for keys whose hashes are not unique."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from recon.checks.base import KeyCheck
 from recon.checks.engine.aggregates import AggregateExecutor
-from recon.checks.engine.context import ScanContext
-from recon.checks.engine.executor import ScheduledCheck, broke, judged, reason_of
+from recon.checks.engine.executor import (
+    Executor,
+    ScannedTable,
+    ScheduledCheck,
+    measuring_error,
+    reason_of,
+    verdict_of,
+)
 from recon.checks.engine.hashed import HashedKeys
 from recon.model import Verdict
 from recon.spark.lazy import F
@@ -17,65 +25,82 @@ from recon.spark.lazy import F
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+ScheduledKey = ScheduledCheck[KeyCheck]
 
-class GroupingExecutor:
-    """Key checks: hashes first, all in one job; where those leave a doubt, one grouping per key and `where`."""
 
-    def __init__(self, table: DataFrame, name: str, context: ScanContext, folded: AggregateExecutor) -> None:
-        self._table, self._name, self._context, self._folded = table, name, context, folded
-        self._scheduled: dict[int, ScheduledCheck] = {}
-        self._hashed = HashedKeys(table)
-        self._keys: dict[int, DataFrame] = {}  # of those that were measured: each key with its number of rows
+class GroupingExecutor(Executor):
+    """Measures key checks: by hashes of all keys in one job, then by a grouping where a hash occurs twice."""
 
-    def admit(self, scheduled: ScheduledCheck) -> None:
-        """Takes a check if Spark can group by its key."""
-        _ = self._counted(scheduled).schema
+    def __init__(self, table: ScannedTable, aggregates: AggregateExecutor) -> None:
+        self._table, self._aggregates = table, aggregates
+        self._scheduled: dict[int, ScheduledKey] = {}
+        self._hashed = HashedKeys(table.frame)
+        self._keys: dict[int, DataFrame] = {}  # of the measured checks: each key with its number of rows
+
+    @override
+    def admit(self, scheduled: ScheduledKey) -> None:
+        _ = self._keys_of(scheduled).schema  # Spark refuses a key that it cannot group by
         self._scheduled[scheduled.at] = scheduled
-        memory = self._context.memory
-        if memory is None or not memory.keeps(scheduled.bound):
+        if not self._is_remembered(scheduled):
             self._hashed.admit(scheduled)
 
-    def measure(self, scheduled: ScheduledCheck) -> Mapping[int, Verdict]:
-        """All with this key and `where`."""
-        memory = self._context.memory
-        try:
-            if memory is not None and memory.keeps(scheduled.bound):
-                known = memory.group(scheduled.bound, cast(KeyCheck, scheduled.check), self._rows(scheduled))
-                if known is not None:
-                    values, self._keys[scheduled.at] = known
-                    return {scheduled.at: judged(scheduled, values, self._context)}
-        except Exception as error:
-            return {scheduled.at: Verdict(unproved=reason_of(error))}
-        try:
-            if (unique := self._hashed.values(scheduled, self._folded.table_rows())) is not None:
-                return {scheduled.at: judged(scheduled, unique, self._context)}
-        except Exception:  # the keys themselves give the answer, or the reason why there is none
-            self._hashed.forget()
-        same = {at: s for at, s in self._scheduled.items() if _grouping(s) == _grouping(scheduled)}
-        try:
-            counted = self._counted(scheduled)
-            row = counted.agg(*_key_totals(same)).collect()[0].asDict()
-        except Exception as error:
-            return dict.fromkeys(same, Verdict(unproved=str(broke(self._name, error))))
-        self._keys.update(dict.fromkeys(same, counted))
-        for at, of in same.items():
-            if memory is not None and memory.keeps(of.bound):
-                memory.begin(of.bound, cast(KeyCheck, of.check), self._rows(of), _of_key(at, row))
-        return {at: judged(s, _of_key(at, row), self._context) for at, s in same.items()}
+    @override
+    def measure(self, scheduled: ScheduledKey) -> Mapping[int, Verdict]:
+        return self._from_memory(scheduled) or self._from_hashes(scheduled) or self._from_grouping(scheduled)
 
-    def failing(self, scheduled: ScheduledCheck, limit: int) -> DataFrame | None:
+    @override
+    def failing(self, scheduled: ScheduledKey, limit: int) -> DataFrame | None:
         """The keys that occur most often; ties in the order of the key."""
-        check = cast(KeyCheck, scheduled.check)
+        check = scheduled.check
         key = [f"k{i}" for i in range(len(check.key()))]
         named = [F.col(k).alias(name) for k, name in zip(key, check.key(), strict=True)]
-        again = self._keys[scheduled.at].filter(_occurs_again(check))
-        return again.orderBy(F.desc("n"), *key).limit(limit).select(*named, F.col("n").alias("n_records"))
+        duplicates = self._keys[scheduled.at].filter(_is_duplicate(check))
+        return duplicates.orderBy(F.desc("n"), *key).limit(limit).select(*named, F.col("n").alias("n_records"))
 
-    def _rows(self, scheduled: ScheduledCheck) -> DataFrame:
-        return self._table if scheduled.where is None else self._table.filter(scheduled.where)
+    def _is_remembered(self, scheduled: ScheduledKey) -> bool:
+        memory = self._table.context.memory
+        return memory is not None and memory.keeps(scheduled.bound)
 
-    def _counted(self, scheduled: ScheduledCheck) -> DataFrame:
-        return count_keys(cast(KeyCheck, scheduled.check), self._rows(scheduled))
+    def _from_memory(self, scheduled: ScheduledKey) -> Mapping[int, Verdict] | None:
+        """The verdict from what earlier runs measured; None where they measured nothing."""
+        memory, context = self._table.context.memory, self._table.context
+        if memory is None or not memory.keeps(scheduled.bound):
+            return None
+        try:
+            merged = memory.group(scheduled.bound, scheduled.check, self._table.rows_for(scheduled))
+        except Exception as error:
+            return {scheduled.at: Verdict(unproved=reason_of(error))}
+        if merged is None:
+            return None
+        values, self._keys[scheduled.at] = merged
+        return {scheduled.at: verdict_of(scheduled, values, context)}
+
+    def _from_hashes(self, scheduled: ScheduledKey) -> Mapping[int, Verdict] | None:
+        """The verdict where no hash occurs twice, which proves that no key does; None where one does."""
+        try:
+            values = self._hashed.values(scheduled, self._aggregates.table_rows())
+        except Exception:  # the grouping gives the verdict, or the reason why there is none
+            self._hashed.forget()
+            return None
+        return None if values is None else {scheduled.at: verdict_of(scheduled, values, self._table.context)}
+
+    def _from_grouping(self, scheduled: ScheduledKey) -> Mapping[int, Verdict]:
+        """The verdicts of all checks with this key and `where`."""
+        same = {at: s for at, s in self._scheduled.items() if _grouping(s) == _grouping(scheduled)}
+        try:
+            keys = self._keys_of(scheduled)
+            row = keys.agg(*_key_totals(same)).collect()[0].asDict()
+        except Exception as error:
+            return dict.fromkeys(same, Verdict(unproved=str(measuring_error(self._table.name, error))))
+        self._keys.update(dict.fromkeys(same, keys))
+        memory = self._table.context.memory
+        for at, one in same.items():
+            if memory is not None and memory.keeps(one.bound):
+                memory.begin(one.bound, one.check, self._table.rows_for(one), _totals_of(at, row))
+        return {at: verdict_of(one, _totals_of(at, row), self._table.context) for at, one in same.items()}
+
+    def _keys_of(self, scheduled: ScheduledKey) -> DataFrame:
+        return count_keys(scheduled.check, self._table.rows_for(scheduled))
 
 
 def count_keys(check: KeyCheck, rows: DataFrame) -> DataFrame:
@@ -84,24 +109,24 @@ def count_keys(check: KeyCheck, rows: DataFrame) -> DataFrame:
     return rows.groupBy(*key).agg(F.count(F.lit(1)).alias("n"))
 
 
-def _grouping(scheduled: ScheduledCheck) -> tuple[Sequence[str], str | None]:
-    return tuple(cast(KeyCheck, scheduled.check).key()), scheduled.bound.config.where
+def _grouping(scheduled: ScheduledKey) -> tuple[Sequence[str], str | None]:
+    return tuple(scheduled.check.key()), scheduled.bound.config.where
 
 
-def _key_totals(checks: Mapping[int, ScheduledCheck]) -> list[Column]:
-    null = _key_holds_null(cast(KeyCheck, next(iter(checks.values())).check))
+def _key_totals(checks: Mapping[int, ScheduledKey]) -> list[Column]:
+    null = _key_holds_null(next(iter(checks.values())).check)
     totals = [
         F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
         F.coalesce(F.sum(F.when(null, F.col("n"))), F.lit(0)).alias("null_keys"),
     ]
     for at, scheduled in checks.items():
-        again = _occurs_again(cast(KeyCheck, scheduled.check))
-        surplus = F.coalesce(F.sum(F.when(again, F.col("n") - 1)), F.lit(0))
-        totals += [F.count_if(again).alias(f"keys{at}"), surplus.alias(f"surplus{at}")]
+        duplicate = _is_duplicate(scheduled.check)
+        surplus = F.coalesce(F.sum(F.when(duplicate, F.col("n") - 1)), F.lit(0))
+        totals += [F.count_if(duplicate).alias(f"keys{at}"), surplus.alias(f"surplus{at}")]
     return totals
 
 
-def _of_key(at: int, row: Mapping[str, Any]) -> dict[str, Any]:
+def _totals_of(at: int, row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "rows": row["rows"],
         "null_keys": row["null_keys"],
@@ -114,6 +139,6 @@ def _key_holds_null(check: KeyCheck) -> Column:
     return reduce(lambda a, b: a | b, (F.col(f"k{i}").isNull() for i in range(len(check.key()))))
 
 
-def _occurs_again(check: KeyCheck) -> Column:
-    again = F.col("n") > 1
-    return again & ~_key_holds_null(check) if check.ignores_null else again
+def _is_duplicate(check: KeyCheck) -> Column:
+    duplicate = F.col("n") > 1
+    return duplicate & ~_key_holds_null(check) if check.ignores_null else duplicate

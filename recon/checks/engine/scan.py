@@ -1,8 +1,8 @@
-"""One table's data checks, measured in as few Spark jobs as they allow.
+"""Measures one table's data checks in as few Spark jobs as they allow.
 
-Each way of measuring is an executor. This module hands checks to them, asks them when a result is wanted, and fetches
-samples: all failed checks of the table in one job. A check that cannot be measured is an error, and the others still
-run.
+Each kind of check has its executor. This module gives every check to the executor of its kind, has it measured when
+its result is needed, and fetches samples: all failed checks of the table in one job. A check that cannot be measured
+is status error, and the others still run.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from recon.checks.base import DataCheck, JointCheck, KeyCheck, QueryCheck, RowCh
 from recon.checks.bound import Bound
 from recon.checks.engine.aggregates import AggregateExecutor
 from recon.checks.engine.context import ScanContext
-from recon.checks.engine.executor import Executor, ScheduledCheck, reason_of
-from recon.checks.engine.external import JointExecutor, SingleExecutor
+from recon.checks.engine.executor import Executor, ScannedTable, ScheduledCheck, reason_of
+from recon.checks.engine.external import JointExecutor, SchemaExecutor, SingleExecutor
 from recon.checks.engine.groupings import GroupingExecutor
 from recon.checks.engine.queries import QueryExecutor
 from recon.checks.threshold import settle
 from recon.errors import ConfigError
 from recon.model import CheckResult, Verdict
-from recon.spark.columns import distinct
+from recon.spark.columns import distinct, quoted
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 from recon.text import did_you_mean
@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 5
 STORED_LIMIT = 1000
 
+Scheduled = ScheduledCheck[DataCheck]
+
 
 class TableMeasurement:
-    """The checks of one table; a job starts when a `result` that needs it is first asked for."""
+    """The checks of one table; a job starts when a `result` that needs it is first called for."""
 
     def __init__(
         self,
@@ -50,82 +52,61 @@ class TableMeasurement:
         context: ScanContext | None = None,
     ) -> None:
         self._bounds = bounds
-        self._table = table
-        self._name = relation_name
         self._clock = clock
-        self._context = context or ScanContext()
-        self._wheres: dict[str, Column] = {}
+        self._table = scanned = ScannedTable(table, relation_name, context or ScanContext())
+        self._conditions: dict[str, Column] = {}
         self._verdicts: dict[int, tuple[Verdict, datetime, datetime]] = {}
-        self._unsampled: dict[int, ScheduledCheck] = {}
-        self._executors: dict[int, tuple[Executor, ScheduledCheck]] = {}
-        self._folded = AggregateExecutor(table, relation_name, self._context)
-        self._grouped = GroupingExecutor(table, relation_name, self._context, self._folded)
-        self._queried = QueryExecutor(table, relation_name, self._context, self._folded)
-        self._joint = JointExecutor(table, relation_name, self._folded)
-        self._alone = SingleExecutor(table, relation_name, self._context, self._limit)
+        self._unsampled: dict[int, Scheduled] = {}
+        self._scheduled: dict[int, tuple[Executor, Scheduled]] = {}
+        aggregates = AggregateExecutor(scanned)
+        self._executors: Mapping[type[DataCheck], Executor] = {
+            RowCheck: aggregates,
+            KeyCheck: GroupingExecutor(scanned, aggregates),
+            QueryCheck: QueryExecutor(scanned, aggregates),
+            SchemaCheck: SchemaExecutor(scanned),
+            JointCheck: JointExecutor(scanned, aggregates),
+            WholeCheck: SingleExecutor(scanned, self._limit),
+        }
         for at, bound in enumerate(bounds):
-            self._admit(at, bound)
+            self._schedule(at, bound)
 
     def result(self, at: int) -> CheckResult:
         """The result of the check at this place of `bounds`."""
         self._measure(at)
         if at in self._unsampled:
             # The samples of all that fail are one job, so the others are measured first.
-            for other in () if self._context.fail_fast else range(len(self._bounds)):
+            for other in () if self._table.context.fail_fast else range(len(self._bounds)):
                 self._measure(other)
             self._sample()
         verdict, started, ended = self._verdicts[at]
-        return settle(self._bounds[at], verdict, started, ended, self._name)
+        return settle(self._bounds[at], verdict, started, ended, self._table.name)
 
-    # -- what the checks hand themselves to ----------------------------------------------------------
-
-    def fold(self, at: int, check: RowCheck) -> None:
-        """Takes a check into the one aggregate."""
-        self._join(self._folded, at, check)
-
-    def group(self, at: int, check: KeyCheck) -> None:
-        """Takes a check that groups the table by a key."""
-        self._join(self._grouped, at, check)
-
-    def query(self, at: int, check: QueryCheck) -> None:
-        """Takes a check with a query of its own."""
-        self._join(self._queried, at, check)
-
-    def jointly(self, at: int, check: JointCheck) -> None:
-        """Takes a check that is measured with its party."""
-        self._join(self._joint, at, check)
-
-    def alone(self, at: int, check: WholeCheck) -> None:
-        """Takes a check that measures itself."""
-        self._join(self._alone, at, check)
-
-    def inspect(self, at: int, check: SchemaCheck) -> None:
-        """Judges the schema at once."""
-        now = self._clock()
-        verdict = check.judge_schema(self._table.schema)
-        self._verdicts[at] = (verdict, now, self._clock())
-        if verdict.samples:
-            self._keep(at, verdict.samples)
-
-    def _join(self, executor: Executor, at: int, check: DataCheck) -> None:
-        bound = self._bounds[at]
-        scheduled = ScheduledCheck(at, bound, check, where_of(bound, self._table, self._name, self._wheres))
-        executor.admit(scheduled)
-        self._executors[at] = (executor, scheduled)
-
-    def _admit(self, at: int, bound: Bound) -> None:
+    def _schedule(self, at: int, bound: Bound) -> None:
         started = self._clock()
+        frame, name = self._table.frame, self._table.name
         try:
-            fitted_check(bound, self._table, self._name).join(self, at)
+            check = fitted_check(bound, frame, name).measured_as()
+            executor = self._executor_of(check)
+            scheduled = ScheduledCheck(at, bound, check, where_of(bound, frame, name, self._conditions))
+            executor.admit(scheduled)
         except Exception as error:
             self._verdicts[at] = (Verdict(unproved=reason_of(error)), started, self._clock())
+        else:
+            self._scheduled[at] = (executor, scheduled)
+
+    def _executor_of(self, check: DataCheck) -> Executor:
+        for kind, executor in self._executors.items():
+            if isinstance(check, kind):
+                return executor
+        kinds = ", ".join(kind.__name__ for kind in self._executors)
+        raise ConfigError(f"check {check.test} is of no kind that can be measured; derive it from one of {kinds}")
 
     # -- measuring and sampling ----------------------------------------------------------------------
 
     def _measure(self, at: int) -> None:
         if at in self._verdicts:
             return
-        executor, scheduled = self._executors[at]
+        executor, scheduled = self._scheduled[at]
         started = self._clock()
         verdicts = executor.measure(scheduled)
         ended = self._clock()
@@ -134,7 +115,7 @@ class TableMeasurement:
             if verdict.samples:
                 self._keep(other, verdict.samples)
             elif verdict.failures:
-                self._unsampled[other] = self._executors[other][1]
+                self._unsampled[other] = self._scheduled[other][1]
 
     def _sample(self) -> None:
         """Failing rows of every failed check that was not sampled yet, in one job; none where Spark has none.
@@ -142,7 +123,7 @@ class TableMeasurement:
         If the job breaks, each check is sampled on its own, so that only the culprit goes without, and says why.
         """
         waiting, self._unsampled = self._unsampled, {}
-        parts: dict[int, DataFrame] = {}
+        failing_rows: dict[int, DataFrame] = {}
         for at, scheduled in waiting.items():
             try:
                 rows = self._failing(at, scheduled)
@@ -150,27 +131,27 @@ class TableMeasurement:
                 self._unread(at, error)
                 continue
             if rows is not None:
-                parts[at] = rows.select(F.lit(at).alias("at"), F.col("row"))
-        found: dict[int, list[Mapping[str, Any]]] = {}
-        for row in self._collected(parts):
-            found.setdefault(row["at"], []).append(json.loads(row["row"]))
-        for at, samples in found.items():
-            self._keep(at, samples)
+                failing_rows[at] = rows.select(F.lit(at).alias("at"), F.col("row"))
+        samples: dict[int, list[Mapping[str, Any]]] = {}
+        for row in self._collected(failing_rows):
+            samples.setdefault(row["at"], []).append(json.loads(row["row"]))
+        for at, rows_of_check in samples.items():
+            self._keep(at, rows_of_check)
 
-    def _collected(self, parts: Mapping[int, DataFrame]) -> Sequence[Any]:
-        """The rows of all parts in one job, or of those that can be had."""
-        if not parts:
+    def _collected(self, failing_rows: Mapping[int, DataFrame]) -> Sequence[Any]:
+        """The failing rows of all checks in one job, or of those whose rows Spark can read."""
+        if not failing_rows:
             return ()
         try:
-            return reduce(lambda a, b: a.unionAll(b), parts.values()).collect()
+            return reduce(lambda a, b: a.unionAll(b), failing_rows.values()).collect()
         except Exception as error:  # the counts stand without samples
-            if len(parts) > 1:
-                return [row for at, part in parts.items() for row in self._collected({at: part})]
-            self._unread(next(iter(parts)), error)
+            if len(failing_rows) > 1:
+                return [row for at, rows in failing_rows.items() for row in self._collected({at: rows})]
+            self._unread(next(iter(failing_rows)), error)
             return ()
 
     def _unread(self, at: int, error: Exception) -> None:
-        """Tells that a check failed and why its rows are not shown."""
+        """Notes in the evidence of a failed check why its failing rows are not shown."""
         verdict, started, ended = self._verdicts[at]
         evidence = {**verdict.evidence, "samples": f"could not be read: {spark_error(error)}"}
         self._verdicts[at] = (replace(verdict, evidence=evidence), started, ended)
@@ -181,20 +162,20 @@ class TableMeasurement:
         verdict, started, ended = self._verdicts[at]
         shown = tuple(samples[: bound.config.limit or DEFAULT_LIMIT])
         self._verdicts[at] = (replace(verdict, samples=shown), started, ended)
-        if bound.config.store_failures and self._context.keep_failures is not None:
-            self._context.keep_failures(bound, samples)
+        if bound.config.store_failures and self._table.context.keep_failures is not None:
+            self._table.context.keep_failures(bound, samples)
 
-    def _failing(self, at: int, scheduled: ScheduledCheck) -> DataFrame | None:
+    def _failing(self, at: int, scheduled: Scheduled) -> DataFrame | None:
         """At most as many failing rows as are shown or stored, as JSON text."""
-        rows = self._executors[at][0].failing(scheduled, self._limit(scheduled))
+        rows = self._scheduled[at][0].failing(scheduled, self._limit(scheduled))
         if rows is None:
             return None
-        named = rows.toDF(*distinct(rows.columns))  # a column of the table may be called as one that tells more
+        named = rows.toDF(*distinct(rows.columns))  # two columns of the table may have one name
         return named.select(_as_json(named.columns).alias("row"))
 
-    def _limit(self, scheduled: ScheduledCheck) -> int:
+    def _limit(self, scheduled: Scheduled) -> int:
         config = scheduled.bound.config
-        storing = config.store_failures and self._context.keep_failures is not None
+        storing = config.store_failures and self._table.context.keep_failures is not None
         return config.limit or (STORED_LIMIT if storing else DEFAULT_LIMIT)
 
 
@@ -210,14 +191,14 @@ def fitted(bound: Bound, table: DataFrame, name: str) -> tuple[DataCheck, Column
 def fitted_check(bound: Bound, table: DataFrame, name: str) -> DataCheck:
     """A bound check fitted to a table's types; raises ConfigError as `fitted` does."""
     check = cast(DataCheck, bound.check)
-    return check.fit({column: _type_of(column, table, name) for column in check.columns()})
+    return check.fit({column: _type_of(column, table, name) for column in check.columns()}, table)
 
 
 def _type_of(column: str, table: DataFrame, name: str) -> DataType:
     from pyspark.errors import AnalysisException, ParseException
 
     fields = {field.name: field.dataType for field in table.schema}
-    # A plain name is looked up in the schema; only a path or a name in backticks is put to Spark.
+    # A plain name is looked up in the schema; only a path or a name in backticks needs Spark.
     if column in fields and column.isidentifier():
         return fields[column]
     try:
@@ -231,7 +212,7 @@ def _type_of(column: str, table: DataFrame, name: str) -> DataType:
 
 
 def where_of(bound: Bound, table: DataFrame, name: str, known: dict[str, Column]) -> Column | None:
-    """The check's `where`, if Spark accepts it as a condition on this table; `known` spares asking twice."""
+    """The check's `where`, if Spark accepts it as a condition on this table; `known` holds those it has accepted."""
     where = bound.config.where
     if where is None:
         return None
@@ -247,7 +228,7 @@ def where_of(bound: Bound, table: DataFrame, name: str, known: dict[str, Column]
 
 def _as_json(columns: Sequence[str]) -> Column:
     """A row as JSON text, NULLs kept."""
-    return F.to_json(F.struct(*(F.col(f"`{c.replace('`', '``')}`") for c in columns)), {"ignoreNullFields": "false"})
+    return F.to_json(F.struct(*(F.col(quoted(c)) for c in columns)), {"ignoreNullFields": "false"})
 
 
 __all__ = ["DEFAULT_LIMIT", "STORED_LIMIT", "TableMeasurement", "fitted", "fitted_check", "where_of"]

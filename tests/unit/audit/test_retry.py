@@ -208,7 +208,7 @@ def test_history_is_read_once_newest_first_and_only_what_was_before(project: Pat
         (7, "skipped", {}),
         (20, "pass", {"rows": 20}),
     ):
-        at, evidence = NOW.replace(day=day), {"asked": bound.asked, **evidence}
+        at, evidence = NOW.replace(day=day), {"asked": bound.fingerprint, **evidence}
         of = (result(NOT_NULL, status, evidence=evidence), result(UNIQUE, status, evidence={"rows": 1000}))
         append_run(store, replace(sample_run(), project="lake", generated_at=at, results=of, pipelines=()))
     opened.clear()
@@ -223,13 +223,13 @@ def test_history_is_read_once_newest_first_and_only_what_was_before(project: Pat
 
 def test_what_is_asked_is_the_test_its_arguments_and_where(project: Path) -> None:  # noqa: F811
     one, two = (b for b in bind(load(project)) if b.name in (NOT_NULL, UNIQUE))
-    assert one.asked == replace(one, name="other", unique_id="test.lake.other").asked != two.asked
-    assert len(one.asked) == 16
+    assert one.fingerprint == replace(one, name="other", unique_id="test.lake.other").fingerprint != two.fingerprint
+    assert len(one.fingerprint) == 16
 
 
 def test_a_retry_does_not_remember_the_run_it_retries(recon: Run, project: Path) -> None:  # noqa: F811
     store, bound = open_ledger(load(project)).results, next(b for b in bind(load(project)) if b.name == NOT_NULL)
-    failed = result(NOT_NULL, "fail", evidence={"asked": bound.asked, "rows": 7})
+    failed = result(NOT_NULL, "fail", evidence={"asked": bound.fingerprint, "rows": 7})
     run = last(failed)
     append_run(store, run)
     assert history_of(run) == NOW

@@ -33,7 +33,7 @@ def checks(folder: Path = Path(), **arguments) -> list[ExpectationSuite]:
 
 def problem(folder: Path = Path(), **arguments) -> str:
     (check,) = checks(folder, **arguments)
-    return check.asked()["problem"]
+    return check.parsed()["problem"]
 
 
 def test_each_expectation_is_a_check_with_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,15 +101,15 @@ def test_a_suite_that_cannot_be_read_is_one_check_that_says_why(tmp_path: Path) 
 
 def test_one_bad_expectation_leaves_the_others() -> None:
     found = checks(expectations=[{"kwargs": {}, "x": 1}, {"expect_column_to_exist": {"column": "id"}}, 7])
-    assert "needs a 'type'" in found[0].asked()["problem"]
-    assert found[1].asked() == {"type": "expect_column_to_exist", "kwargs": {"column": "id"}}
-    assert "must be a mapping" in found[2].asked()["problem"]
+    assert "needs a 'type'" in found[0].parsed()["problem"]
+    assert found[1].parsed() == {"type": "expect_column_to_exist", "kwargs": {"column": "id"}}
+    assert "must be a mapping" in found[2].parsed()["problem"]
 
 
 def test_parameters_are_put_in() -> None:
     one = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": {"$PARAMETER": "low"}}}
     (check,) = checks(expectations=[one], parameters={"low": 5})
-    assert check.asked()["kwargs"] == {"min_value": 5}
+    assert check.parsed()["kwargs"] == {"min_value": 5}
     assert "parameter 'low' has no value" in problem(expectations=[one])
     with raises(ConfigError):
         checks(expectations=[one], parameters=["low"])
@@ -122,8 +122,8 @@ def test_the_form_before_1_0_and_the_short_one() -> None:
             {"expect_column_to_exist": {"column": "a", "severity": "warning"}},
         ]
     )
-    assert old.asked() == {"type": "expect_column_to_exist", "kwargs": {"column": "a"}}
-    assert short.asked() == {"type": "expect_column_to_exist", "kwargs": {"column": "a"}, "severity": "warning"}
+    assert old.parsed() == {"type": "expect_column_to_exist", "kwargs": {"column": "a"}}
+    assert short.parsed() == {"type": "expect_column_to_exist", "kwargs": {"column": "a"}, "severity": "warning"}
 
 
 @pytest.mark.parametrize(
