@@ -73,23 +73,26 @@ _FAMILIES: tuple[tuple[type[Check], str, str, str], ...] = (
 
 @dataclass
 class Docstring:
-    """A check's docstring in its parts; `sections` are Args and Codes, text by name."""
+    """A docstring in its parts: Args and Codes as text by name; `notes` are Usual, Zero rows and Cost."""
 
     summary: str
     prose: list[str] = field(default_factory=list)
     sections: dict[str, dict[str, str]] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
     example: str = ""
 
 
-def read(check: type[Check]) -> Docstring:
-    """The docstring of a check."""
-    first, _, rest = (check.__doc__ or "").partition("\n")
+def read(check: type) -> Docstring:
+    """The docstring of a check, or of a class that it derives from."""
+    first, _, rest = (vars(check).get("__doc__") or "").partition("\n")
     blocks = re.split(r"\n(?=\S)", "\n" + textwrap.dedent(rest).strip())
     found = Docstring(first.strip())
     for block in blocks:
         head, _, body = block.strip("\n").partition("\n")
         if head in ("Args:", "Codes:"):
             found.sections[head[:-1]] = dict(_entries(textwrap.dedent(body)))
+        elif head in ("Usual:", "Zero rows:", "Cost:"):
+            found.notes[head[:-1]] = " ".join(body.split())
         elif head == "Example:":
             lines = textwrap.dedent(body).strip().splitlines()
             found.example = "\n".join(line for line in lines if not line.startswith("```"))
@@ -106,6 +109,28 @@ def _entries(body: str) -> Iterator[tuple[str, str]]:
         yield name, " ".join(text.split())
 
 
+def argument_texts(check: type[Check]) -> dict[str, str]:
+    """The text of each argument, the check's own or inherited; required ones first, and the column before all."""
+    texts: dict[str, str] = {}
+    for base in check.__mro__:
+        for name, text in read(base).sections.get("Args", {}).items():
+            texts.setdefault(name, text)
+    needed = required(check)
+    mine = [name for name in texts if name in arguments(check)]
+    ordered = sorted(mine, key=lambda name: (name not in needed, name in needed and name != "column_name"))
+    return {name: texts[name] for name in ordered}
+
+
+def note(check: type[Check], name: str) -> str:
+    """A check's section `Usual`, `Zero rows` or `Cost`: its own, or that of a class that it derives from."""
+    return next((text for base in check.__mro__ if (text := read(base).notes.get(name))), "")
+
+
+def required(check: type[Check]) -> list[str]:
+    """The arguments that have no default."""
+    return [n for n, f in arguments(check).items() if f.default is MISSING and f.default_factory is MISSING]
+
+
 def arguments(check: type[Check]) -> dict[str, Field[Any]]:
     """A check's arguments by name."""
     return check.argument_fields()
@@ -115,7 +140,7 @@ def example(check: type[Check]) -> str:
     """The docstring's example, or the plain one of a check that needs no arguments but a column."""
     if told := read(check).example:
         return told
-    must = [name for name, f in arguments(check).items() if f.default is MISSING and f.default_factory is MISSING]
+    must = required(check)
     if not must:
         return f"data_tests:\n  - {check.test}"
     if must == ["column_name"]:
@@ -153,11 +178,15 @@ def page() -> str:
 
 def _section(name: str, check: type[Check]) -> str:
     told = read(check)
-    parts = [f"\n### {name}", told.summary, *told.prose, f"Cost: {cost(check)}."]
+    notes = {name: note(check, name) for name in ("Usual", "Zero rows", "Cost")}
+    if issubclass(check, EvidenceCheck) and check.wants_rows is not EvidenceCheck.wants_rows:
+        notes["Cost"] = f"{cost(check)}; otherwise {notes['Cost']}"
+    shown = [textwrap.fill(f"{title}: {text}", 120) for title, text in notes.items() if text]
+    parts = [f"\n### {name}", told.summary, *told.prose, *shown]
     if taken := arguments(check):
         hints = _hints(check)
         rows = ["| argument | type | default | |", "| --- | --- | --- | --- |"]
-        for argument, text in told.sections.get("Args", {}).items():
+        for argument, text in argument_texts(check).items():
             rows.append(f"| `{argument}` | {hints[argument]} | {_default(taken[argument])} | {_cell(text)} |")
         parts.append("\n".join(rows))
     if codes := told.sections.get("Codes"):

@@ -14,8 +14,8 @@ from typing_extensions import override
 
 from recon.checks.base import Measure, RowCheck, count_if, greatest, least, set_by_fit
 from recon.checks.data.bounds import is_instant, is_numeric
+from recon.checks.data.figures import mean_of, moments, stddev_of, sum_of
 from recon.checks.data.freshness import moment, now
-from recon.checks.data.statistics import mean_of, moments, stddev_of, sum_of
 from recon.checks.evidence.findings import Period
 from recon.errors import ConfigError
 from recon.model import Verdict
@@ -61,7 +61,21 @@ def compare(value: float, earlier: Sequence[float], tolerance: float) -> Usual:
 
 @dataclass(frozen=True, kw_only=True)
 class Anomaly(RowCheck):
-    """One figure, compared with what earlier runs of the check measured; derive by what is measured."""
+    """One figure, compared with what earlier runs of the check measured; a subclass says which.
+
+    Usual:
+        the median of earlier runs; a deviation is their median absolute deviation (or the mean absolute deviation where
+        that is 0) scaled as in a normal distribution. Runs in which the check failed count as history like others; a
+        median is robust against them. With fewer than `min_runs` earlier runs the check is skipped as "not enough
+        history", never passed.
+
+    Args:
+        min_runs: how many earlier runs there must be.
+        window: how many of the newest earlier runs are compared with.
+        deviations: from how many deviations on it fails.
+        direction: `up` or `down` fails on too great or too small a figure only.
+        tolerance: where all earlier runs were equal, the share of their value by which a new one may differ.
+    """
 
     remembers: ClassVar[str] = "value"
     min_runs: int = 7
@@ -121,23 +135,16 @@ class Anomaly(RowCheck):
 class VolumeAnomaly(Anomaly):
     """Whether a table grew by an unusual number of rows, compared with earlier runs of this check.
 
-    With `timestamp_column` and `period`, the rows of the last complete period are counted; without them, the rows that
-    came since the last run, so that audits should then be equally far apart. Fails by 1. Usual is the median of
-    earlier runs; a deviation is their median absolute deviation (or the mean absolute deviation where that is 0)
-    scaled as in a normal distribution. Runs in which the check failed are history like others, and the median bears
-    with them. With fewer than `min_runs` of them it is skipped as "not enough history", never passed. Zero rows are
-    counted like any other number, whatever `if_empty` says. Rows whose timestamp is NULL are in no period. Periods
-    begin at multiples of their length since 1970 in UTC. Costs nothing beyond the one scan that all row checks of the
-    table share.
+    Fails by 1. With `timestamp_column` and `period`, the rows of the last complete period are counted; without them,
+    the rows that came since the last run, so that audits should then be equally far apart. Rows whose timestamp is NULL
+    are in no period. Periods begin at multiples of their length since 1970 in UTC.
 
     Args:
         timestamp_column: a date or timestamp that says when a row came.
         period: the length of a period, as `{count: 1, period: day}`; audit about as often.
-        min_runs: how many earlier runs there must be.
-        window: how many of the newest earlier runs are compared with.
-        deviations: from how many deviations on it fails.
-        direction: `up` or `down` fails on too many or too few only.
-        tolerance: where all earlier runs were equal, the share of their value by which a new one may differ.
+
+    Zero rows:
+        counted like any other number, whatever `if_empty` says.
 
     Example:
         data_tests:
@@ -215,21 +222,12 @@ _Metric = Literal[
 class MetricAnomaly(Anomaly):
     """Whether a figure of a column is unusual, compared with earlier runs of this check.
 
-    Fails by 1. Usual is the median of earlier runs; a deviation is their median absolute deviation (or the mean
-    absolute deviation where that is 0) scaled as in a normal distribution. Runs in which the check failed are history
-    like others, and the median bears with them. With fewer than `min_runs` of them it is skipped as "not enough
-    history", never passed. NULL is left out of every metric but `null_count`, `null_proportion` and `row_count`; a
-    figure that is NaN, or that a column without values does not have, fails once there is enough history. A table (or
-    `where`) with no rows is skipped. Costs nothing beyond the one scan that all row checks of the table share.
+    Fails by 1. NULL is left out of every metric but `null_count`, `null_proportion` and `row_count`; a figure that is
+    NaN, or that a column without values does not have, fails once there is enough history.
 
     Args:
         metric: what is measured.
         column_name: the column; filled in for a test listed below a column. `row_count` needs none.
-        min_runs: how many earlier runs there must be.
-        window: how many of the newest earlier runs are compared with.
-        deviations: from how many deviations on it fails.
-        direction: `up` or `down` fails on too great or too small a figure only.
-        tolerance: where all earlier runs were equal, the share of their value by which a new one may differ.
 
     Example:
         columns:

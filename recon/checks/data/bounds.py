@@ -1,4 +1,4 @@
-"""Bounds as recon.yml writes them, put to columns: numbers, dates, times and SQL expressions."""
+"""Bounds as recon.yml writes them, compared with columns: numbers, dates, times and SQL expressions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, kw_only=True)
 class OfColumn(DataCheck):
-    """A check that is about one column."""
+    """A check that is about one column.
+
+    Args:
+        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+    """
 
     column_name: str
 
@@ -41,7 +45,13 @@ class OfColumn(DataCheck):
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded(DataCheck):
-    """A check with a least and a greatest value, either of which may be left out."""
+    """A check with a least and a greatest value, either of which may be left out.
+
+    Args:
+        min_value: where the range begins: a number, or an SQL expression without columns.
+        max_value: where it ends. At least one of both must be given.
+        inclusive: whether the bounds themselves are accepted.
+    """
 
     min_value: Any = None
     max_value: Any = None
@@ -60,7 +70,7 @@ class Bounded(DataCheck):
             raise ConfigError(f"no value can be {self.range_text()}; swap or widen min_value and max_value")
 
     def bounds(self) -> Mapping[str, Any]:
-        """Those that are given, by argument."""
+        """The given bounds, by argument."""
         both = {"min_value": self.min_value, "max_value": self.max_value}
         return {name: bound for name, bound in both.items() if bound is not None}
 
@@ -72,6 +82,12 @@ class Bounded(DataCheck):
         if high is None:
             return f"at least {low}" if self.inclusive else f"above {low}"
         return f"between {low} and {high}" if self.inclusive else f"strictly between {low} and {high}"
+
+    def is_below(self, value: Any, bound: Any) -> bool:
+        """Whether `value` is too small for a lower `bound`; with either None, it is not."""
+        if value is None or bound is None:
+            return False
+        return bool(value < bound if self.inclusive else value <= bound)
 
     def bounds_label(self) -> list[str]:
         """The bounds, as parts of a check's name."""
@@ -122,6 +138,17 @@ def is_numeric(type_: DataType | None) -> bool:
     from pyspark.sql import types as T
 
     return isinstance(type_, T.NumericType)
+
+
+def require_order(check: OfColumn, type_: DataType) -> None:
+    """Raises ConfigError when values of this type have no order."""
+    from pyspark.sql import types as T
+
+    if isinstance(type_, (T.MapType, T.VariantType, T.CalendarIntervalType, T.NullType)):
+        raise ConfigError(
+            f"{check.test} compares values, and column {check.column_name} is {type_.simpleString()}, "
+            "which has no order"
+        )
 
 
 def settled(bound: Any, column: str, type_: DataType) -> Any:
@@ -220,5 +247,6 @@ __all__ = [
     "is_numeric",
     "number",
     "plain",
+    "require_order",
     "settled",
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from recon.checks.base import Tables, WholeCheck
-from recon.checks.data.relations import met
+from recon.checks.data.pairs import met
 from recon.errors import ConfigError
 from recon.model import Verdict
 
@@ -28,9 +28,7 @@ class Compare(WholeCheck):
     tells in how many rows each column changed. The key need not be unique: a row that is twice here and once there is
     here alone once. NULL equals NULL and nothing else, in keys and in values; NaN equals NaN, -0.0 equals 0.0. Columns
     of different types are compared in a common one, next to text as text. `where` is for the checked table alone;
-    `to_condition` is for the other. A table without rows against one that has some fails; when both have none, the
-    check is skipped. Costs one Spark job over both tables when they are equal, else further ones that read both again
-    and shuffle only what may differ.
+    `to_condition` is for the other.
 
     Args:
         to: the other table: `ref('name')` of a sink or of an entry of `tables`, a path, or a catalog table.
@@ -42,6 +40,13 @@ class Compare(WholeCheck):
             duration such as `5 seconds`.
         same_types: whether a column whose type differs fails too.
         to_condition: SQL that a row of the other table must meet.
+
+    Zero rows:
+        a table without rows against one that has some fails; when both have none, the check is skipped.
+
+    Cost:
+        one Spark job over both tables when they are equal, else further ones that read both again and shuffle only what
+        may differ.
 
     Example:
         ```yaml

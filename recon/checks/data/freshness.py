@@ -1,4 +1,4 @@
-"""Data checks on how old a table's newest row is. The clock is Spark's own, measured in the same scan."""
+"""Data checks on the age of a table's newest row, by Spark's clock, which the same scan measures."""
 
 from __future__ import annotations
 
@@ -98,16 +98,18 @@ class Freshness(OfTime, RowCheck):
     """Whether the newest row is recent enough (dbt's source freshness).
 
     Fails by 1 when it is older than `error_after`, and warns when it is older than `warn_after`. Rows whose field is
-    NULL are left out; a field that is NULL throughout fails. So does one whose times all lie in the future: a time
-    more than a minute ahead of Spark's clock proves nothing and is left out, too, where dbt takes it for fresh. A table
-    (or `where`, or `filter`) with no rows is skipped. Times without a zone are UTC, and a date is its midnight. Costs
-    nothing beyond the one scan that all row checks of the table share.
+    NULL are left out; a field that is NULL throughout fails. So does one whose times all lie in the future: a time more
+    than a minute ahead of Spark's clock proves nothing and is left out, too, where dbt takes it for fresh. Times
+    without a zone are UTC, and a date is its midnight.
 
     Args:
         loaded_at_field: the column, or an SQL expression such as `to_timestamp(loaded)`.
         warn_after: the age from which on it warns, as `{count: 12, period: hour}`. Periods are minute, hour and day.
         error_after: the age from which on it fails. At least one of both must be given.
         filter: SQL; rows that do not meet it are left out.
+
+    Zero rows:
+        a table (or `where`, or `filter`) with no rows is skipped.
 
     Example:
         data_tests:
@@ -170,16 +172,14 @@ class Recency(OfTime, GroupableCheck):
 
     Fails by 1, or by the number of groups that fail. Rows whose field is NULL are left out; a table or group whose
     field is NULL throughout fails, which dbt_utils passes. Times more than a minute ahead of Spark's clock are left
-    out, too: dbt_utils takes them for recent. A group key that is NULL is a group of its own. A table (or `where`) with
-    no rows is skipped. Times without a zone are UTC, and a date is its midnight. Costs nothing beyond the one scan that
-    all row checks of the table share; with `group_by_columns`, one Spark job that groups the table.
+    out, too: dbt_utils takes them for recent. A group key that is NULL is a group of its own. Times without a zone are
+    UTC, and a date is its midnight.
 
     Args:
         datepart: the unit of `interval`.
         field: the column, or an SQL expression that gives a timestamp.
         interval: how many units old the newest row may be.
         ignore_time_component: compare days, not times of day.
-        group_by_columns: judge each group of rows with equal values in these columns on its own.
 
     Example:
         data_tests:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from recon.checks.base import DataCheck, QueryCheck, RowCheck, Tables
+from recon.checks.data.bounds import OfColumn
 from recon.model import Verdict
 from recon.spark.lazy import F
 
@@ -52,6 +53,19 @@ class GroupableCheck(RowCheck):
     @override
     def measured_as(self) -> DataCheck:
         return _ByGroup(of=self) if self.group_by_columns else self
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupableColumnCheck(OfColumn, GroupableCheck):
+    """One column, of the whole table or of each group of rows."""
+
+    @override
+    def label(self) -> str:
+        return "__".join([self.column_name, *self.grouped_by()])
+
+    @override
+    def columns(self) -> tuple[str, ...]:
+        return (self.column_name, *self.group_by_columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,4 +117,4 @@ class _ByGroup(QueryCheck):
         return {name: F.col(f"m_{name}") for name in (*self.of.measures(), "rows")}
 
 
-__all__ = ["GroupableCheck"]
+__all__ = ["GroupableCheck", "GroupableColumnCheck"]

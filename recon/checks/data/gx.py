@@ -38,16 +38,13 @@ _VIEW = "tmp_view"
 class ExpectationSuite(JointCheck):
     """What a Great Expectations suite finds unexpected; each expectation is a check with a result of its own.
 
-    Failures are GX's unexpected count: rows or values, as the expectation counts. One that fails and counts nothing
-    (a mean, the table's columns) is 1 failure, and the message tells what GX observed. What GX takes as success
-    passes, also with unexpected values within `mostly`; their count is in the evidence. NULL is GX's: most
-    expectations on a column leave NULL out, so that a column of NULLs passes; add `not_null`. A table (or `where`)
-    with no rows is skipped, but for expectations on the table itself, such as
-    `expect_table_row_count_to_be_between`, which are judged. GX's severity `warning` and `info` become
-    `severity: warn` unless a severity is configured here. An expectation that GX does not know, whose arguments do
-    not fit, or whose column is missing is an error, and so is a suite that cannot be read; the others still run.
-    Costs one run of GX for all expectations with one `where`: a few Spark jobs, none of them shared with other checks.
-    Nothing is cached, no file is written, and GX's telemetry is off. Needs `pip install 'spark-recon[gx]'`.
+    Failures are GX's unexpected count: rows or values, as the expectation counts. One that fails and counts nothing (a
+    mean, the table's columns) is 1 failure, and the message tells what GX observed. What GX takes as success passes,
+    also with unexpected values within `mostly`; their count is in the evidence. NULL is GX's: most expectations on a
+    column leave NULL out, so that a column of NULLs passes; add `not_null`.
+    GX's severity `warning` and `info` become `severity: warn` unless a severity is configured here. An expectation that
+    GX does not know, whose arguments do not fit, or whose column is missing is an error, and so is a suite that cannot
+    be read; the others still run.
 
     Args:
         suite: the JSON file of a GX 1.x suite, relative to recon.yml; with `project`, the suite's name.
@@ -56,6 +53,14 @@ class ExpectationSuite(JointCheck):
             `expect_column_values_to_not_be_null: {column: id}`.
         parameters: values for `$PARAMETER` in the suite, by name.
         expectation: filled in: the one expectation of the suite that a check stands for, as JSON text.
+
+    Zero rows:
+        a table (or `where`) with no rows is skipped, but for expectations on the table itself, such as
+        `expect_table_row_count_to_be_between`, which are judged.
+
+    Cost:
+        one run of GX for all expectations with one `where`: a few Spark jobs, none of them shared with other checks.
+        Nothing is cached, no file is written, and GX's telemetry is off. Needs `pip install 'spark-recon[gx]'`.
 
     Example:
         data_tests:

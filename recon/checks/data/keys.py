@@ -1,4 +1,4 @@
-"""Data checks on keys: rows that share one where each should have its own."""
+"""Data checks on keys: values that must not occur more than once."""
 
 from __future__ import annotations
 
@@ -9,30 +9,22 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from recon.checks.base import KeyCheck
+from recon.checks.data.bounds import OfColumn
 from recon.errors import ConfigError
 from recon.model import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unique(KeyCheck):
+class Unique(OfColumn, KeyCheck):
     """Values of a column that occur more than once.
 
-    Failures are values, as in dbt; the message also tells the surplus rows, those beyond the first of each
-    value. NULL is not judged, as in dbt; a column that is NULL in every row is skipped, and so is a table (or
-    `where`) with no rows. Strings compare exactly, with case and blanks; -0.0 equals 0.0 and NaN equals NaN.
-    Costs one Spark job that groups the table by the column, and a second one for samples when it fails.
-
-    Args:
-        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+    Failures are values, as in dbt; the message also tells the surplus rows, those beyond the first of each value. NULL
+    is not judged, as in dbt; a column that is NULL in every row is skipped. Strings compare exactly, with case and
+    blanks; -0.0 equals 0.0 and NaN equals NaN.
     """
 
     test: ClassVar[str] = "unique"
     ignores_null: ClassVar[bool] = True
-    column_name: str
-
-    @override
-    def label(self) -> str:
-        return self.column_name
 
     @override
     def key(self) -> Sequence[str]:
@@ -50,11 +42,9 @@ class Unique(KeyCheck):
 class UniqueCombinationOfColumns(KeyCheck):
     """Combinations of columns that occur more than once (dbt_utils' test of this name).
 
-    Failures are combinations; the message also tells the surplus rows, those beyond the first of each
-    combination. NULL equals NULL here, as in GROUP BY: two rows (1, NULL) are a duplicate. Strings compare
-    exactly, with case and blanks; -0.0 equals 0.0 and NaN equals NaN. A table (or `where`) with no rows is
-    skipped. Costs one Spark job that groups the table by the columns, and a second one for samples when it
-    fails.
+    Failures are combinations; the message also tells the surplus rows, those beyond the first of each combination. NULL
+    equals NULL here, as in GROUP BY: two rows (1, NULL) are a duplicate. Strings compare exactly, with case and blanks;
+    -0.0 equals 0.0 and NaN equals NaN.
 
     Args:
         combination_of_columns: the columns that together form the key.

@@ -32,8 +32,7 @@ class SequentialValues(QueryCheck):
 
     Rows are put in the order of the column; failures are rows. The first value of a group has none before it and
     passes; a value that occurs twice fails once, and so does one after a hole. NULL is not judged, as in dbt_utils; a
-    column that is NULL in every row is skipped, and so is a table (or `where`) with no rows. Costs one Spark job that
-    sorts the table by the column, in stretches that many tasks sort at a time.
+    column that is NULL in every row is skipped.
 
     Args:
         column_name: the column, a number, date or timestamp; filled in for a test listed below a column.
@@ -42,6 +41,9 @@ class SequentialValues(QueryCheck):
             needed for timestamps, `day` for dates unless given. Days and longer are calendar days of the session's time
             zone.
         group_by_columns: each combination of them has a sequence of its own; NULL is a group like any other.
+
+    Cost:
+        one Spark job that sorts the table by the column, in stretches that many tasks sort at a time.
 
     Example:
         ```yaml
@@ -169,8 +171,7 @@ class MutuallyExclusiveRanges(QueryCheck):
     A range is from its lower bound up to, and without, its upper bound. Rows are put in the order of their lower bound;
     failures are rows whose bounds are not in order, or whose upper bound does not stand to the next lower bound as
     `gaps` says. The last row has no next one. NULL as a bound fails, as in dbt_utils: for a range without an end write
-    a bound such as `coalesce(valid_to, date '9999-12-31')`. A table (or `where`) with no rows is skipped. Costs one
-    Spark job that sorts the table within `partition_by`; without it, one task sorts all rows.
+    a bound such as `coalesce(valid_to, date '9999-12-31')`.
 
     Args:
         lower_bound_column: the column, or an SQL expression, with the lower bound.
@@ -178,6 +179,9 @@ class MutuallyExclusiveRanges(QueryCheck):
         partition_by: columns whose combinations have ranges of their own, as a list or as SQL; NULL is like any value.
         gaps: `allowed`, `not_allowed` (each range begins where the one before ends) or `required` (none does).
         zero_length_range_allowed: whether the upper bound may equal the lower.
+
+    Cost:
+        one Spark job that sorts the table within `partition_by`; without it, one task sorts all rows.
 
     Example:
         ```yaml

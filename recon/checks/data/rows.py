@@ -1,4 +1,4 @@
-"""Data checks on single rows, all measured in one scan of the table."""
+"""Data checks on single rows."""
 
 from __future__ import annotations
 
@@ -30,11 +30,7 @@ _EXACT = Context(prec=10_000)
 class NotNull(OfColumn, EachRow):
     """Rows whose column is NULL.
 
-    Failures are rows. NaN and the empty string are values, not NULL. A table (or `where`) with no rows is
-    skipped. Costs nothing beyond the one scan that all row checks of the table share.
-
-    Args:
-        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
+    Failures are rows. NaN and the empty string are values, not NULL.
     """
 
     test: ClassVar[str] = "not_null"
@@ -52,15 +48,12 @@ class NotNull(OfColumn, EachRow):
 class AcceptedValues(OfColumn, EachRow):
     """Rows whose column holds a value outside a list.
 
-    Failures are rows (dbt counts distinct values). NULL is accepted, as in dbt: add `not_null` where it is
-    not. Strings compare exactly, with case and blanks. A table (or `where`) with no rows is skipped. Costs
-    nothing beyond the one scan that all row checks of the table share.
+    Failures are rows (dbt counts distinct values). NULL is accepted, as in dbt: add `not_null` where it is not. Strings
+    compare exactly, with case and blanks.
 
     Args:
-        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
-        values: the accepted values. Each is read as a value of the column's type, so that `[1, 2]` and
-            `["1", "2"]` mean the same; one that is no value of that type, such as 1.005 for `decimal(10,2)`,
-            accepts nothing.
+        values: the accepted values. Each is read as a value of the column's type, so that `[1, 2]` and `["1", "2"]`
+            mean the same; one that is no value of that type, such as 1.005 for `decimal(10,2)`, accepts nothing.
         quote: false takes strings in `values` as SQL expressions, such as `date '2026-01-01'`.
 
     Example:
@@ -115,16 +108,13 @@ class AcceptedValues(OfColumn, EachRow):
 class AcceptedRange(OfColumn, Bounded, EachRow):
     """Rows whose column lies outside a range (dbt_utils' test of this name).
 
-    Failures are rows. NULL is accepted, and so is a row in which a bound's expression gives NULL, as in dbt_utils:
-    add `not_null` where it is not. NaN is in no range. A table (or `where`) with no rows is skipped. Costs nothing
-    beyond the one scan that all row checks of the table share.
+    Failures are rows. NULL is accepted, and so is a row in which a bound's expression gives NULL, as in dbt_utils: add
+    `not_null` where it is not. NaN is in no range.
 
     Args:
-        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
-        min_value: the least value: a number, a date or time (UTC where it names no zone), or an SQL expression,
-            which may name other columns. Text that reads as a date is one where the column is a date or timestamp.
+        min_value: the least value: a number, a date or time (UTC where it names no zone), or an SQL expression, which
+            may name other columns. Text that reads as a date is one where the column is a date or timestamp.
         max_value: the greatest value, likewise. At least one of both must be given.
-        inclusive: whether the bounds themselves are accepted.
 
     Example:
         columns:
@@ -177,14 +167,13 @@ class AcceptedRange(OfColumn, Bounded, EachRow):
 class ExpressionIsTrue(EachRow):
     """Rows for which an SQL expression is false (dbt_utils' test of this name).
 
-    Failures are rows. A row for which the expression is NULL passes, as in dbt_utils; write `coalesce(…, false)`
-    where it should not. A table (or `where`) with no rows is skipped. An expression that Spark refuses, that is no
-    condition, or that breaks on some value (such as a cast) is an error of this check alone. Costs nothing beyond the
-    one scan that all row checks of the table share.
+    Failures are rows. A row for which the expression is NULL passes, as in dbt_utils; write `coalesce(…, false)` where
+    it should not. An expression that Spark refuses, that is no condition, or that breaks on some value (such as a cast)
+    is an error of this check alone.
 
     Args:
-        expression: SQL over the table's columns. Listed below a column, it is what follows the column's name, such
-            as `>= 0`.
+        expression: SQL over the table's columns. Listed below a column, it is what follows the column's name, such as
+            `>= 0`.
         column_name: the column the expression begins with; filled in for a test listed below a column.
 
     Example:
@@ -230,12 +219,10 @@ class ExpressionIsTrue(EachRow):
 class MatchesRegex(OfColumn, EachRow):
     r"""Rows whose text a regular expression does not match.
 
-    Failures are rows. NULL is accepted: add `not_null` where it is not. The empty string is matched like any other.
-    A table (or `where`) with no rows is skipped; a column that is no string is an error. Costs nothing beyond the one
-    scan that all row checks of the table share.
+    Failures are rows. NULL is accepted: add `not_null` where it is not. The empty string is matched like any other. A
+    column that is no string is an error.
 
     Args:
-        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
         regex: a Java regular expression. In YAML, single quotes leave backslashes alone.
         match: `search` finds it anywhere in the text, `full` wants the whole text.
         negate: true turns the check around: rows whose text it matches fail.
@@ -285,12 +272,10 @@ class MatchesRegex(OfColumn, EachRow):
 class NotEmptyString(OfColumn, EachRow):
     """Rows whose text is empty (dbt_utils' test of this name).
 
-    Failures are rows. NULL is accepted, as in dbt_utils: add `not_null` where it is not. A table (or `where`) with no
-    rows is skipped; a column that is no string is an error. Costs nothing beyond the one scan that all row checks of
-    the table share.
+    Failures are rows. NULL is accepted, as in dbt_utils: add `not_null` where it is not. A column that is no string is
+    an error.
 
     Args:
-        column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
         trim_whitespace: whether text of nothing but blanks, tabs and line ends is empty.
     """
 

@@ -41,7 +41,6 @@ class SchemaContract(SchemaCheck):
     order of columns does not matter. Rows are not looked at, so that NULLs and zero rows change nothing: `nullable:
     false` asks whether the table forbids NULL, which Delta does for `NOT NULL` columns; use `not_null` for values. The
     columns that recon stamps (`_batch_id`, `_source_topic`, `_source_partition`, `_source_offset`) are never too many.
-    Costs no Spark job.
 
     Args:
         columns: the promised columns, each with `name` and, where they matter, `data_type` and `nullable`. A type is

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recon.checks.data.anomaly import MetricAnomaly, VolumeAnomaly, compare, numbers
-from recon.checks.data.statistics import merged_moments, stddev_of
+from recon.checks.data.figures import merged_moments, stddev_of
 from recon.checks.registry import build
 from recon.errors import ConfigError
 from recon.project import CheckSpec

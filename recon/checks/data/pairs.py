@@ -1,0 +1,97 @@
+"""Columns of two tables that belong together, in a type that both can be compared in.
+
+They may differ in type: they are compared in the type that loses nothing (see `common_type`), so that 1 equals 1.0, and
+next to text as text, so that 1 equals '1' and not '01'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from recon.checks.base import QueryCheck
+from recon.checks.data.bounds import OfColumn
+from recon.comparison.align import common_type
+from recon.errors import ConfigError
+from recon.spark.errors import spark_error
+from recon.spark.lazy import F
+from recon.text import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+Pair = tuple["Column", "Column"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgainstColumn(OfColumn, QueryCheck):
+    """A column, compared with a column of another table.
+
+    Args:
+        to: the other table: `ref('name')` of a sink or of an entry of `tables`, a path, or a catalog table.
+        field: the other table's column.
+    """
+
+    to: str
+    field: str
+
+    @override
+    def label(self) -> str:
+        return f"{self.column_name}__{self.field}__{self.to}"
+
+
+def met(table: DataFrame, condition: str | None, argument: str, name: str) -> DataFrame:
+    """The rows of a table that meet the condition an argument gives, if it gives one.
+
+    Raises:
+        ConfigError: it is no condition on this table.
+    """
+    if condition is None:
+        return table
+    try:
+        met = table.filter(F.expr(condition))
+        _ = met.schema
+    except Exception as error:  # what Spark's parser and analyser raise
+        raise ConfigError(f"{argument} {condition!r} is no condition on {name}: {spark_error(error)}") from error
+    return met
+
+
+def pair(
+    here: DataFrame, name: str, there: DataFrame, other: str, reference: str, precision: int | None = None
+) -> Pair:
+    """A column of each side in a type that both can be compared in."""
+    from pyspark.sql.types import DecimalType, DoubleType, FloatType
+
+    ours, theirs = _type(here, name, "the table"), _type(there, other, reference)
+    common = common_type(ours, theirs) if _has_equality(ours) and _has_equality(theirs) else None
+    if common is None:
+        raise ConfigError(
+            f"{name} is {ours.simpleString()} and {other} of {reference} is {theirs.simpleString()}, "
+            "which cannot be compared; leave it out, or compare a column that holds it as text"
+        )
+    columns = (F.col(name).cast(common), F.col(other).cast(common))
+    if precision is not None and isinstance(common, (DecimalType, DoubleType, FloatType)):
+        return F.round(columns[0], precision), F.round(columns[1], precision)
+    return columns
+
+
+def _type(table: DataFrame, name: str, reference: str) -> DataType:
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        return table.select(F.col(name)).schema[0].dataType
+    except (AnalysisException, ParseException) as error:
+        raise ConfigError(f"{reference} has no column {name!r}{did_you_mean(name, table.columns)}") from error
+
+
+def _has_equality(type_: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    if isinstance(type_, StructType):
+        return all(_has_equality(field.dataType) for field in type_.fields)
+    if isinstance(type_, ArrayType):
+        return _has_equality(type_.elementType)
+    return not isinstance(type_, (MapType, VariantType))

@@ -1,0 +1,346 @@
+"""Data checks that compare how often rows, or values of a column, occur in a table and in another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
+
+from recon.checks.base import QueryCheck, Tables
+from recon.checks.data.pairs import AgainstColumn, Pair, pair
+from recon.errors import ConfigError
+from recon.model import Verdict
+from recon.spark.columns import quoted
+from recon.spark.lazy import F
+from recon.text import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ROWS = {"rows": "sum(here) + sum(there)", "rows_here": "sum(here)", "rows_there": "sum(there)"}
+_ONLY_HERE = "coalesce(sum(greatest(here - there, 0)), 0)"
+_ONLY_THERE = "coalesce(sum(greatest(there - here, 0)), 0)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardinalityEquality(AgainstColumn):
+    """Values that a column does not hold as often as a column of another table does (dbt_utils' test of this name).
+
+    Failures are counted as dbt_utils does: two for a value that both sides have and in a different number of rows, one
+    for a value that one side alone has; the message tells the values. NULL is a value like any other and equals NULL,
+    so that NULLs on one side only fail. Columns of different types are compared in a common one, next to text as text.
+    `where` is for the checked table alone.
+
+    Zero rows:
+        a table without rows against one that has some fails; when both have none, the check is skipped.
+
+    Cost:
+        one Spark job that groups both tables together by the column.
+
+    Example:
+        ```yaml
+        columns:
+          - name: order_id
+            data_tests:
+              - dbt_utils.cardinality_equality:
+                  arguments: {to: ref('order_lines'), field: order_id}
+        ```
+    """
+
+    test: ClassVar[str] = "cardinality_equality"
+
+    @override
+    def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        there = tables.open(self.to)
+        return _side_by_side(rows, there, [pair(rows, self.column_name, there, self.field, self.to)])
+
+    @override
+    def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        return _apart(self.counted(rows, tables), [self.column_name])
+
+    @override
+    def fail_calc(self) -> str:
+        return "count_if(here <> there AND here > 0) + count_if(here <> there AND there > 0)"
+
+    @override
+    def figures(self) -> Mapping[str, str]:
+        return {**_ROWS, "values": "count_if(here <> there)"}
+
+    @override
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        values = measured["values"]
+        return Verdict(
+            failures=measured["failures"],
+            message=f"{values} values of {self.column_name} do not occur as often in {self.field} of {self.to}; "
+            f"{_both(measured, self.to)}"
+            if measured["failures"]
+            else "",
+            evidence={**_evidence(measured), "different_values": values},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualRowcount(QueryCheck):
+    """Rows by which the number of rows differs from another table's (dbt_utils' test of this name).
+
+    Failures are the absolute difference, with `group_by_columns` its sum over the groups. A group that one side lacks
+    counts as 0 rows there, and NULL in a group's column equals NULL. Columns of different types are compared in a
+    common one, next to text as text. `where` is for the checked table alone.
+
+    Args:
+        compare_model: the other table: `ref('name')` of a sink or of an entry of `tables`, a path, or a catalog table.
+        group_by_columns: columns of both tables; by default the tables are counted whole.
+
+    Zero rows:
+        a table without rows against one that has some fails; when both have none, the check is skipped.
+
+    Cost:
+        one Spark job that counts both tables together.
+
+    Example:
+        ```yaml
+        data_tests:
+          - dbt_utils.equal_rowcount:
+              arguments:
+                compare_model: ref('orders_raw')
+                group_by_columns: [order_date]
+        ```
+    """
+
+    test: ClassVar[str] = "equal_rowcount"
+    compare_model: str
+    group_by_columns: tuple[str, ...] = ()
+
+    @override
+    def label(self) -> str:
+        return "__".join([*self.group_by_columns, self.compare_model])
+
+    @override
+    def columns(self) -> Sequence[str]:
+        return self.group_by_columns
+
+    @override
+    def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        there = tables.open(self.compare_model)
+        pairs = [pair(rows, name, there, name, self.compare_model) for name in self.group_by_columns]
+        return _side_by_side(rows, there, pairs)
+
+    @override
+    def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        return _apart(self.counted(rows, tables), self.group_by_columns)
+
+    @override
+    def fail_calc(self) -> str:
+        return "sum(abs(here - there))"
+
+    @override
+    def figures(self) -> Mapping[str, str]:
+        return {**_ROWS, "groups": "count_if(here <> there)"}
+
+    @override
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        said = _both(measured, self.compare_model)
+        if self.group_by_columns:
+            by = ", ".join(self.group_by_columns)
+            said = f"{measured['groups']} groups by ({by}) differ in their number of rows; {said}"
+        return Verdict(
+            failures=measured["failures"],
+            message=said if measured["failures"] else "",
+            evidence=_evidence(measured, *(["groups"] if self.group_by_columns else [])),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewerRowsThan(EqualRowcount):
+    """Rows that the table has too many, so that it has not fewer than another one (dbt_utils' test of this name).
+
+    Failures are the rows beyond the other table's number, and 1 where both have as many; with `group_by_columns` their
+    sum over the groups. A group that the other table lacks has 0 rows there, so that its rows fail; NULL in a group's
+    column equals NULL. Columns of different types are compared in a common one, next to text as text. `where` is for
+    the checked table alone.
+
+    Zero rows:
+        a table (or `where`) with no rows is skipped.
+
+    Example:
+        ```yaml
+        data_tests:
+          - dbt_utils.fewer_rows_than:
+              arguments: {compare_model: ref('order_lines')}
+        ```
+    """
+
+    test: ClassVar[str] = "fewer_rows_than"
+
+    @override
+    def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        return _apart(self.counted(rows, tables), self.group_by_columns, "here >= there", "there - here")
+
+    @override
+    def fail_calc(self) -> str:
+        return "sum(CASE WHEN here > there THEN here - there WHEN here = there THEN 1 ELSE 0 END)"
+
+    @override
+    def figures(self) -> Mapping[str, str]:
+        return {**_ROWS, "rows": "sum(here)", "groups": "count_if(here >= there)"}
+
+    @override
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        said = _both(measured, self.compare_model)
+        if self.group_by_columns:
+            said = f"{measured['groups']} groups by ({', '.join(self.group_by_columns)}) have not fewer rows; {said}"
+        return Verdict(
+            failures=measured["failures"],
+            message=said if measured["failures"] else "",
+            evidence=_evidence(measured, *(["groups"] if self.group_by_columns else [])),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equality(QueryCheck):
+    """Rows that are not in another table as often as here, or the other way (dbt_utils' test of this name).
+
+    Rows are compared whole, without a key, and as often as they occur: a row that is here twice and there once is a
+    difference (dbt_utils compares sets and does not see it). Failures are counted as dbt_utils does: the rows of both
+    sides that have no equal, plus the difference of the two numbers; the message tells the rows. NULL equals NULL and
+    nothing else, NaN equals NaN, -0.0 equals 0.0. Columns of different types are compared in a common one, next to text
+    as text. `where` is for the checked table alone.
+
+    Args:
+        compare_model: the other table: `ref('name')` of a sink or of an entry of `tables`, a path, or a catalog table.
+        compare_columns: the columns to compare; by default all, which both tables then must have.
+        exclude_columns: columns to leave out, whichever table has them; not together with `compare_columns`.
+        precision: digits after the point to which numbers with a fraction are rounded before.
+
+    Zero rows:
+        a table without rows against one that has some fails; when both have none, the check is skipped.
+
+    Cost:
+        one Spark job that groups both tables together by all compared columns; where rows have a key, `compare` is
+        cheaper and tells which column changed.
+
+    Example:
+        ```yaml
+        data_tests:
+          - dbt_utils.equality:
+              arguments:
+                compare_model: ref('orders_before')
+                exclude_columns: [_batch_id]
+                precision: 2
+        ```
+    """
+
+    test: ClassVar[str] = "equality"
+    compare_model: str
+    compare_columns: tuple[str, ...] = ()
+    exclude_columns: tuple[str, ...] = ()
+    precision: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.compare_columns and self.exclude_columns:
+            raise ConfigError("both compare_columns and exclude_columns are given; keep one of them")
+
+    @override
+    def label(self) -> str:
+        return "__".join([*self.compare_columns, self.compare_model])
+
+    @override
+    def columns(self) -> Sequence[str]:
+        return self.compare_columns
+
+    @override
+    def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        there = tables.open(self.compare_model)
+        pairs = [pair(rows, n, there, n, self.compare_model, self.precision) for n in self._names(rows, there)]
+        return _side_by_side(rows, there, pairs)
+
+    @override
+    def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        names = self._names(rows, tables.open(self.compare_model))
+        return _apart(self.counted(rows, tables), [name.strip("`") for name in names])
+
+    @override
+    def fail_calc(self) -> str:
+        return f"{_ONLY_HERE} + {_ONLY_THERE} + abs({_ONLY_HERE} - {_ONLY_THERE})"
+
+    @override
+    def figures(self) -> Mapping[str, str]:
+        return {**_ROWS, "only_here": _ONLY_HERE, "only_there": _ONLY_THERE}
+
+    @override
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        return Verdict(
+            failures=measured["failures"],
+            message=f"{measured['only_here']} rows have no equal in {self.compare_model}, and "
+            f"{measured['only_there']} of its rows have none here; {_both(measured, self.compare_model)}"
+            if measured["failures"]
+            else "",
+            evidence=_evidence(measured, "only_here", "only_there"),
+        )
+
+    def _names(self, rows: DataFrame, there: DataFrame) -> Sequence[str]:
+        """The columns to compare, by the checked table's names."""
+        if self.compare_columns:
+            return self.compare_columns
+        out = {name.casefold() for name in self.exclude_columns}
+        ours = [name for name in rows.columns if name.casefold() not in out]
+        theirs = [name for name in there.columns if name.casefold() not in out]
+        for name in self.exclude_columns:
+            if name.casefold() not in {n.casefold() for n in (*rows.columns, *there.columns)}:
+                near = did_you_mean(name, {*rows.columns, *there.columns})
+                raise ConfigError(
+                    f"neither the table nor {self.compare_model} has the column {name!r} to exclude{near}"
+                )
+        for one, has, lacks, which in (
+            (ours, "the table", self.compare_model, theirs),
+            (theirs, self.compare_model, "the table", ours),
+        ):
+            alone = [name for name in one if name.casefold() not in {n.casefold() for n in which}]
+            if alone:
+                raise ConfigError(
+                    f"{has} has the column {alone[0]!r}, which {lacks} does not have; "
+                    "leave it out with exclude_columns, or name the compare_columns"
+                )
+        if not ours:
+            raise ConfigError("exclude_columns leaves no column to compare")
+        return [quoted(name) for name in ours]
+
+
+def _both(measured: Mapping[str, Any], reference: str) -> str:
+    return f"{measured['rows_here']} rows here, {measured['rows_there']} in {reference}"
+
+
+def _evidence(measured: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    figures = {name: measured[name] for name in names}
+    return {"rows": measured["rows_here"], "rows_there": measured["rows_there"], **figures}
+
+
+def _side_by_side(here: DataFrame, there: DataFrame, pairs: Sequence[Pair]) -> DataFrame:
+    """Each combination of the columns (k0, k1, …) with its number of rows `here` and `there`.
+
+    A union that is grouped, rather than a join: NULL equals NULL, a side that lacks a combination has 0, and both
+    tables are aggregated before anything is shuffled.
+    """
+    names = [f"k{i}" for i in range(len(pairs))]
+    ours = [ours.alias(name) for name, (ours, _) in zip(names, pairs, strict=True)]
+    theirs = [theirs.alias(name) for name, (_, theirs) in zip(names, pairs, strict=True)]
+    both = here.select(*ours, F.lit(1).alias("here"), F.lit(0).alias("there")).unionAll(
+        there.select(*theirs, F.lit(0).alias("here"), F.lit(1).alias("there"))
+    )
+    counts = [F.coalesce(F.sum(side), F.lit(0)).alias(side) for side in ("here", "there")]
+    return both.groupBy(*names).agg(*counts)
+
+
+def _apart(
+    counted: DataFrame,
+    names: Sequence[str],
+    fails: str = "here <> there",
+    order: str = "-abs(here - there)",
+) -> DataFrame:
+    """The combinations that fail, worst first, under the columns' own names."""
+    keys = [f"k{i}" for i in range(len(names))]
+    shown = [F.col(key).alias(name) for key, name in zip(keys, names, strict=True)]
+    failing = counted.filter(fails).orderBy(F.expr(order), *keys)
+    return failing.select(*shown, F.col("here").alias("rows_here"), F.col("there").alias("rows_there"))
