@@ -14,7 +14,7 @@ from recon.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recon.streams.advise import Advice
+    from recon.streams.facts import Advice
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNITS = {"ms": "milliseconds", "s": "seconds", None: "seconds", "m": "minutes", "h": "hours"}

@@ -18,14 +18,11 @@ from recon.ledger.progress import append_progress, open_progress, row_of
 from recon.model import KafkaPartition, KafkaTopic
 from recon.model.progress import BatchProgress
 from recon.project import Project
-from recon.streams.advise import (
-    FULL,
+from recon.streams.advise import advise
+from recon.streams.cost import FULL, Cost, cost
+from recon.streams.facts import Advice, Facts
+from recon.streams.rules import (
     RULES,
-    Advice,
-    Cost,
-    Facts,
-    advise,
-    cost,
     deduplication,
     fail_on_data_loss,
     max_offsets_per_trigger,
@@ -132,7 +129,7 @@ def test_with_the_recommended_size_about_nineteen_of_twenty_micro_batches_are_in
 
 def test_a_line_is_not_followed_far_beyond_what_was_seen() -> None:
     advice = max_offsets_per_trigger(facts(batches(lambda n: 100 + n * 10)))
-    assert advice.value == 2000 and "the line is followed no farther" in advice.because
+    assert advice.value == 2000 and "the line is extrapolated no farther" in advice.because
 
 
 def test_fixed_costs_above_the_target_ask_for_another() -> None:

@@ -1,0 +1,22 @@
+"""The rules of `recon advise`, one module each: pure functions from `Facts` to one `Advice`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recon.streams.facts import Advice, Facts
+from recon.streams.rules.deduplication import deduplication
+from recon.streams.rules.fail_on_data_loss import fail_on_data_loss
+from recon.streams.rules.max_offsets_per_trigger import max_offsets_per_trigger
+from recon.streams.rules.partitions import partitions
+from recon.streams.rules.state_store import state_store
+from recon.streams.rules.trigger_interval import trigger_interval
+
+RULES: tuple[Callable[[Facts], Advice], ...] = (
+    max_offsets_per_trigger,
+    trigger_interval,
+    partitions,
+    deduplication,
+    fail_on_data_loss,
+    state_store,
+)
