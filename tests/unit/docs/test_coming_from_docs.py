@@ -9,7 +9,8 @@ import typer
 
 from recon.checks.registry import names
 from recon.cli.app import app
-from recon.convert import dbt, gx
+from recon.convert import gx
+from recon.convert.dbt.tests import STATISTICS
 from recon.project import CheckConfig
 
 PAGE = (Path(__file__).parents[3] / "docs" / "coming_from.md").read_text()
@@ -46,7 +47,7 @@ def test_every_check_of_dbt_and_each_counterpart_in_gx_is_on_the_page() -> None:
     theirs = PAGE.split("## Great")[1].split("## Soda")[0]
     exported = set(gx._COUNTERPARTS) - {"expectation_suite"}
     assert [name for name in exported if f"`{name}`" not in theirs] == []
-    assert [name for name in set(dbt._STATISTICS.values()) if f"`{name}`" not in table + theirs] == []
+    assert [name for name in set(STATISTICS.values()) if f"`{name}`" not in table + theirs] == []
 
 
 def test_links_lead_somewhere() -> None:

@@ -1,0 +1,135 @@
+"""Writes recon.yml: lists indented, text of several lines as blocks, Jinja unchanged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from recon.convert.dbt.jinja import JINJA, unknown_jinja
+from recon.convert.dbt.nodes import Comment, Table, recon_name
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes YAML as people do: lists indented, text of several lines as a block."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text.strip() and text == text.strip() else None
+    if found := _PLACEHOLDER.search(text):
+        style = '"' if found[1] else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent)
+# Private-use characters, which YAML lets through: Jinja that is put back when the YAML is written, and whether it
+# holds single quotes.
+_PLACEHOLDER = re.compile("\ue010(\ue012?)(\\d+)\ue011")
+
+
+def project_text(
+    name: str, *, written_from: str, defaults: Mapping[str, Any], tables: Sequence[Table], others: Sequence[str]
+) -> str:
+    """The text of recon.yml.
+
+    Args:
+        name: of the project.
+        written_from: the name of dbt's file or folder.
+        defaults: the config of all tests.
+        tables: models and sources with tests; each becomes a pipeline with one sink.
+        others: names of tables that tests refer to and that are not among `tables`.
+    """
+    lines = [
+        f"# Written by 'recon import dbt' from {written_from}.",
+        "# TODO marks what to look at: topics and folders are guesses. 'recon list' says what would run.",
+        "version: 2",
+        f"name: {_scalar(name)}",
+        "ledger: lake/_recon",
+        "kafka:",
+        "  bootstrap.servers: \"{{ env_var('KAFKA_BOOTSTRAP', 'localhost:9092') }}\"",
+    ]
+    if defaults:
+        lines += _indented(dumped({"defaults": defaults}), "")
+    if others:
+        lines += ["tables:  # TODO: where the tables are that tests refer to"]
+        for other in others:
+            lines += [f"  - name: {_scalar(recon_name(other))}", f"    target: {_scalar(f'lake/{recon_name(other)}')}"]
+    lines += ["pipelines:"]
+    for table in tables:
+        lines += [
+            f"  - name: {_scalar(table.name)}",
+            f"    checkpoint: {_scalar(f'checkpoints/{table.name}')}  # TODO: the stream's checkpointLocation",
+            f"    source: {{topics: [{_scalar(table.name)}]}}  # TODO: its Kafka topics",
+            "    sinks:",
+            f"      - name: {_scalar(table.name)}",
+            f"        target: {_scalar(f'lake/{table.name}')}  # TODO: the Delta table's path or URI",
+            *_description_lines(table.description, " " * 8),
+            *_test_lines("data_tests", table.tests, " " * 8),
+        ]
+        if table.columns:
+            lines += ["        columns:"]
+        for column, description, tests in table.columns:
+            lines += [
+                f"          - name: {_scalar(column)}",
+                *_description_lines(description, " " * 12),
+                *_test_lines("data_tests", tests, " " * 12),
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def dumped(value: Any) -> str:
+    """YAML with its Jinja unchanged: recon.yml's Jinja runs before its YAML is read, so no quote may be escaped."""
+    pieces: list[str] = []
+
+    def protect(inner: Any) -> Any:
+        if isinstance(inner, Mapping):
+            return {key: protect(each) for key, each in inner.items()}
+        if isinstance(inner, (list, tuple)):
+            return [protect(each) for each in inner]
+        return JINJA.sub(placeholder, inner) if isinstance(inner, str) else inner
+
+    def placeholder(found: re.Match[str]) -> str:
+        pieces.append(found[0])
+        quotes = "\ue012" if "'" in found[0] else ""
+        return f"\ue010{quotes}{len(pieces) - 1}\ue011"
+
+    text = yaml.dump(protect(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000)
+    return _PLACEHOLDER.sub(lambda found: pieces[int(found[2])], text).rstrip("\n")
+
+
+def _scalar(text: str) -> str:
+    """A text as YAML writes it behind a key, on one line."""
+    return dumped({"k": text}).removeprefix("k: ")
+
+
+def _indented(text: str, indent: str, mark: str = "") -> list[str]:
+    return [f"{indent}{mark}{line}".rstrip() for line in text.split("\n")]
+
+
+def _description_lines(text: str | None, indent: str) -> list[str]:
+    if not text or unknown_jinja(text) is not None:  # such as {{ doc('x') }}, which only dbt can look up
+        return []
+    return _indented(dumped({"description": text.strip()}), indent)
+
+
+def _test_lines(key: str, items: Iterable[Any], indent: str) -> list[str]:
+    """A list of tests; a `Comment` among them is written as a YAML comment."""
+    items = list(items)
+    if not items:
+        return []
+    real = [item for item in items if not isinstance(item, Comment)]
+    lines = [f"{indent}{key}:" if real else f"{indent}{key}: []"]
+    for item in items:
+        if isinstance(item, Comment):
+            lines += _indented(item, f"{indent}  ", "# ")
+        else:
+            lines += _indented(dumped([item]), f"{indent}  ")
+    return lines
