@@ -658,7 +658,7 @@ class _Run:
             fail_fast=self.options.fail_fast,
         )
         if any(bound.config.incremental for bound in bounds) and found.kind == "delta":
-            place = incremental.Place(
+            sink_scan = incremental.SinkScan(
                 project=self.project,
                 pipeline=gathered.pipeline,
                 sink=found,
@@ -666,7 +666,7 @@ class _Run:
                 refresh=self.options.full_refresh,
                 keep=self.options.keep,
             )
-            yield from incremental.results(place, bounds, utc_now, context)
+            yield from incremental.results(sink_scan, bounds, utc_now, context)
             return
         try:
             table = open_sink(self.project, gathered.pipeline.name, found).table(spark)

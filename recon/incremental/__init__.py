@@ -1,12 +1,12 @@
-"""Checks with `incremental: true`: new micro-batches are measured alone and added to what earlier audits measured.
+"""Checks with `incremental: true`: loads saved state, measures new micro-batches, saves the merged state.
 
-What is new is read from the table's Delta log: appends of ours since the version that a state covers. Where anything
-else changed the table, the table is read whole, and the results say so. A check whose kind cannot be added up is
-measured on the whole table every time.
+The Delta log says which micro-batches are new: the appends that recon made since the version that a state covers. After
+any other change the whole table is read, and the results say so. A check whose values cannot be merged is measured on
+the whole table every time.
 """
 
 from __future__ import annotations
 
-from recon.incremental.run import Place, results
+from recon.incremental.run import SinkScan, results
 
-__all__ = ["Place", "results"]
+__all__ = ["SinkScan", "results"]

@@ -1,8 +1,8 @@
-"""What a table gained since a state was kept, by its Delta log; and when that cannot be told by appends alone.
+"""Finds the micro-batches that a table gained since a state was saved, by its Delta log.
 
 A state covers a version of the table: all rows that it held then. The versions after it are new micro-batches as long
-as each is an append of ours. Anything else that changed data makes what was measured untrue, so that the table has to
-be read again.
+as each is an append that recon made. After any other change of data the saved state is stale, and the whole table has
+to be read again.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from recon.errors import EvidenceError
 from recon.model import DeltaCommit, DeltaWitness, ReconStamp
 from recon.model.offsets import Spans
 
-# They move rows between files, or remove files that no version since needs, and leave every row as it is.
+# Operations that move rows between files, or remove files that no later version needs, and change no row.
 _HARMLESS = ("OPTIMIZE", "VACUUM START", "VACUUM END")
 
 Batches = Mapping[str, Mapping[int, Spans]]
 
 
 class StaleState(EvidenceError):
-    """A kept state does not hold for the table as it is now; the message says why."""
+    """A saved state does not hold for the table as it is now; the message says why."""
 
 
 @dataclass(frozen=True)
-class Position:
-    """What a state covers: a version of the table, told by its commit, and the micro-batches in it.
+class CoveredVersion:
+    """What a state covers: a version of the table, identified by its commit, and the micro-batches in it.
 
     `batches` has a set of batch ids per writer ("pipeline/sink") and epoch.
     """
@@ -38,7 +38,7 @@ class Position:
     batches: Batches
 
     def as_json(self) -> dict[str, Any]:
-        """In JSON's types."""
+        """Values that JSON can hold."""
         batches = {
             writer: {str(epoch): [list(span) for span in spans] for epoch, spans in epochs.items()}
             for writer, epochs in self.batches.items()
@@ -46,40 +46,41 @@ class Position:
         return {"version": self.version, "commit": self.commit, "batches": batches}
 
     @classmethod
-    def of_json(cls, found: Mapping[str, Any]) -> Position:
-        """From what `as_json` gave.
+    def of_json(cls, document: Mapping[str, Any]) -> CoveredVersion:
+        """The inverse of `as_json`.
 
         Raises:
-            KeyError, TypeError, ValueError, EvidenceError: it did not.
+            KeyError, TypeError, ValueError, EvidenceError: the document is of another form.
         """
         batches = {
             str(writer): {int(epoch): Spans.of((int(a), int(b)) for a, b in spans) for epoch, spans in epochs.items()}
-            for writer, epochs in found["batches"].items()
+            for writer, epochs in document["batches"].items()
         }
-        return cls(int(found["version"]), str(found["commit"]), batches)
+        return cls(int(document["version"]), str(document["commit"]), batches)
 
 
 @dataclass(frozen=True)
-class News:
-    """What came after a position: the versions whose files are new, and where that leads.
+class NewBatches:
+    """The micro-batches after a covered version.
 
-    `rows` is how many rows they added, None where the log does not tell.
+    `reached` is the version up to which they lead, `versions` are those that added files, `count` is the number of
+    micro-batches and `rows` the number of rows that they added, None where the log lacks statistics.
     """
 
-    position: Position
+    reached: CoveredVersion
     versions: tuple[int, ...]
-    batches: int
+    count: int
     rows: int | None
 
 
-def identity(commit: DeltaCommit) -> str:
-    """What tells a commit from another of the same version, such as that of a table made anew at the same place."""
-    said = (commit.version, commit.timestamp, commit.operation, commit.user_metadata, commit.files_added)
-    return hashlib.sha256(repr(said).encode()).hexdigest()
+def commit_identity(commit: DeltaCommit) -> str:
+    """A hash that differs between two commits of one version, such as those of a table and of its replacement."""
+    fields = (commit.version, commit.timestamp, commit.operation, commit.user_metadata, commit.files_added)
+    return hashlib.sha256(repr(fields).encode()).hexdigest()
 
 
-def position_at(version: int, log: DeltaWitness, landed: Iterable[tuple[str, int, int]]) -> Position:
-    """The position of a whole table at a version.
+def covered_version(version: int, log: DeltaWitness, landed: Iterable[tuple[str, int, int]]) -> CoveredVersion:
+    """A version of the table with the micro-batches in it.
 
     Args:
         version: one whose commit is among the log's.
@@ -94,26 +95,26 @@ def position_at(version: int, log: DeltaWitness, landed: Iterable[tuple[str, int
     ids: dict[str, dict[int, set[int]]] = {}
     for writer, epoch, batch_id in landed:
         ids.setdefault(writer, {}).setdefault(epoch, set()).add(batch_id)
-    batches = {w: {epoch: Spans.of_offsets(found) for epoch, found in epochs.items()} for w, epochs in ids.items()}
-    return Position(version, identity(log.commits[version]), batches)
+    batches = {w: {epoch: Spans.of_offsets(those) for epoch, those in epochs.items()} for w, epochs in ids.items()}
+    return CoveredVersion(version, commit_identity(log.commits[version]), batches)
 
 
-def since(position: Position, log: DeltaWitness) -> News:
-    """The micro-batches that the table gained after a position.
+def new_batches(covered: CoveredVersion, log: DeltaWitness) -> NewBatches:
+    """The micro-batches that the table gained after the version that a state covers.
 
     Args:
-        position: what a state covers.
+        covered: what the state covers.
         log: the table's log from that version on.
 
     Raises:
-        StaleState: something else changed the table, or the log does not tell.
+        StaleState: something else changed the table, or the log lacks a version.
     """
-    _require_same(position, log)
+    _require_same(covered, log)
     assert log.last is not None
-    covered = {w: dict(epochs) for w, epochs in position.batches.items()}
-    versions, batches, rows = [], 0, 0
+    batches = {w: dict(epochs) for w, epochs in covered.batches.items()}
+    versions, count, rows = [], 0, 0
     unknown = False
-    for version in range(position.version + 1, log.last + 1):
+    for version in range(covered.version + 1, log.last + 1):
         commit = log.commits.get(version)
         if commit is None:
             raise StaleState(f"the log lacks version {version}")
@@ -121,59 +122,61 @@ def since(position: Position, log: DeltaWitness) -> News:
         if stamp is None:
             continue
         writer = f"{stamp.pipeline}/{stamp.sink}"
-        epochs = covered.setdefault(writer, {})
-        known = epochs.get(stamp.epoch, Spans())
-        if stamp.batch_id in known:
+        epochs = batches.setdefault(writer, {})
+        batch_ids = epochs.get(stamp.epoch, Spans())
+        if stamp.batch_id in batch_ids:
             raise StaleState(f"version {version} wrote micro-batch {stamp.batch_id} (epoch {stamp.epoch}) again")
-        epochs[stamp.epoch] = known.union(Spans.of_offsets([stamp.batch_id]))
-        batches += 1
+        epochs[stamp.epoch] = batch_ids.union(Spans.of_offsets([stamp.batch_id]))
+        count += 1
         if commit.data_change:
             versions.append(version)
             unknown = unknown or commit.rows_added is None
             rows += commit.rows_added or 0
-    reached = Position(log.last, identity(log.commits[log.last]), covered)
-    return News(reached, tuple(versions), batches, None if unknown else rows)
+    reached = CoveredVersion(log.last, commit_identity(log.commits[log.last]), batches)
+    return NewBatches(reached, tuple(versions), count, None if unknown else rows)
 
 
 def require_partitions(file: str, partitions: Iterable[str], types: Mapping[str, str]) -> None:
-    """Reading a file alone, Spark takes partition columns from its folders: they have to tell what the log tells.
+    """Checks that a file's folders give its partition columns the values that the log gives them.
+
+    Spark takes partition columns from the folders when it reads a file alone.
 
     Args:
         file: its path or URI.
-        partitions: the columns that the log gives it a value of.
+        partitions: the columns for which the log has the file's value.
         types: Spark's name of each column's type.
 
     Raises:
-        StaleState: a column has no folder, or its values are written otherwise in folders than in the log.
+        StaleState: a column has no folder, or folders write its type in another form than the log.
     """
     for column in partitions:
         kind = types.get(column, "")
         if kind.startswith("timestamp") or kind == "binary":
-            raise StaleState(f"partition column {column} is a {kind}, which folders do not tell exactly")
+            raise StaleState(f"partition column {column} is a {kind}, whose exact value cannot be read from folders")
         if f"/{column}=" not in file:
-            raise StaleState(f"{file} lies in no folder of partition column {column}")
+            raise StaleState(f"{file} is in no folder of partition column {column}")
 
 
-def _require_same(position: Position, log: DeltaWitness) -> None:
+def _require_same(covered: CoveredVersion, log: DeltaWitness) -> None:
     if not log.exists or log.last is None:
         raise StaleState("the table has no log")
-    if log.last < position.version:
+    if log.last < covered.version:
         raise StaleState(
-            f"the table is at version {log.last}, before the version {position.version} that was measured: it was "
+            f"the table is at version {log.last}, before the version {covered.version} that was measured: it was "
             "replaced"
         )
-    commit = log.commits.get(position.version)
+    commit = log.commits.get(covered.version)
     if commit is None:
-        raise StaleState(f"the log no longer holds version {position.version}, the last that was measured")
-    if identity(commit) != position.commit:
-        raise StaleState(f"version {position.version} is not the commit that was measured: the table was replaced")
+        raise StaleState(f"the log no longer holds version {covered.version}, the last that was measured")
+    if commit_identity(commit) != covered.commit:
+        raise StaleState(f"version {covered.version} is not the commit that was measured: the table was replaced")
 
 
 def _appended(commit: DeltaCommit) -> ReconStamp | None:
-    """The stamp of a micro-batch's append; None for a commit that leaves the rows as they are.
+    """The stamp of a micro-batch's append; None for a commit that changes no row.
 
     Raises:
-        StaleState: it is neither.
+        StaleState: the commit is neither.
     """
     if commit.stamp is not None and not commit.files_removed:
         return commit.stamp
@@ -185,4 +188,13 @@ def _appended(commit: DeltaCommit) -> ReconStamp | None:
     raise StaleState(f"version {commit.version} is a {operation}")
 
 
-__all__ = ["Batches", "News", "Position", "StaleState", "identity", "position_at", "require_partitions", "since"]
+__all__ = [
+    "Batches",
+    "CoveredVersion",
+    "NewBatches",
+    "StaleState",
+    "commit_identity",
+    "covered_version",
+    "new_batches",
+    "require_partitions",
+]

@@ -1,6 +1,7 @@
-"""Two memories for a scan: one that begins with whole tables, and one that adds new micro-batches to what is known.
+"""The state of a check, and the two memories of a scan (`recon.checks.engine.context.Memory`) that make it.
 
-Both collect the state to be kept; whoever runs the scan keeps it afterwards.
+`WholeTableMemory` records what is measured on a whole table, `NewBatchesMemory` adds what is measured on new
+micro-batches to the saved state. Both collect states; the caller saves them after the scan.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from recon.checks.base import KeyCheck, Measure, RowCheck
 from recon.checks.bound import Bound
+from recon.checks.engine.context import Memory
 from recon.checks.engine.groupings import count_keys
 from recon.errors import LedgerError
-from recon.incremental.changes import News, Position, StaleState
-from recon.incremental.merge import Merge, folded, grown
+from recon.incremental.changes import CoveredVersion, NewBatches, StaleState
+from recon.incremental.merge import Merge, merged, merged_key_counts
 from recon.incremental.values import packed, unpacked
 from recon.lazy import np
 from recon.ledger.key_index import KeyIndex, Parts
 from recon.model import Verdict
 from recon.project import CheckConfig
 from recon.spark.lazy import F
+from recon.text import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,187 +34,196 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckState:
-    """What is kept of one check: what it covers, what was measured there, and the parts of its index of keys.
+    """The saved state of one check: the version it covers, the values measured there, and the parts of its key index.
 
-    `fingerprint` stands for the check's expressions, the table's schema and the session's settings: values that were
-    measured under another one say nothing about this one.
+    `fingerprint` is a hash of the check's expressions, the table's schema and the session's settings: values measured
+    under another fingerprint must not be merged.
     """
 
     fingerprint: str
-    position: Position
+    covered: CoveredVersion
     values: Mapping[str, Any]
     parts: Parts = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """In JSON's types.
+        """Values that JSON can hold.
 
         Raises:
-            TypeError: a value is of a type that cannot be kept.
+            TypeError: a value is of a type that cannot be saved.
         """
         values = {name: packed(value) for name, value in self.values.items()}
         return {
             "fingerprint": self.fingerprint,
-            "position": self.position.as_json(),
+            "position": self.covered.as_json(),
             "values": values,
             "parts": dict(self.parts),
         }
 
     @classmethod
-    def of_json(cls, found: Mapping[str, Any]) -> CheckState:
-        """From what `as_json` gave.
+    def of_json(cls, document: Mapping[str, Any]) -> CheckState:
+        """The inverse of `as_json`.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError, EvidenceError: it did not.
+            KeyError, TypeError, ValueError, AttributeError, EvidenceError: the document is of another form.
         """
         return cls(
-            str(found["fingerprint"]),
-            Position.of_json(found["position"]),
-            {str(name): unpacked(value) for name, value in found["values"].items()},
-            {str(part): int(rows) for part, rows in found["parts"].items()},
+            str(document["fingerprint"]),
+            CoveredVersion.of_json(document["position"]),
+            {str(name): unpacked(value) for name, value in document["values"].items()},
+            {str(part): int(rows) for part, rows in document["parts"].items()},
         )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One incremental check: its fingerprint, how its values merge (None for a key check), what is known of it."""
+    """How one check is measured: how its values merge (None for a key check), its saved state, the new micro-batches.
+
+    Without `new` the check is measured on the whole table.
+    """
 
     bound: Bound
     fingerprint: str
     merges: Mapping[str, Merge] | None
-    known: CheckState | None = None
-    news: News | None = None
+    saved: CheckState | None = None
+    new: NewBatches | None = None
 
 
-class Beginning:
-    """Keeps what is measured on a whole table."""
+class WholeTableMemory(Memory):
+    """Makes the state of checks that are measured on the whole table."""
 
-    def __init__(self, plans: Mapping[str, Plan], position: Position, index_of: Callable[[Bound], KeyIndex]) -> None:
-        """`plans` by unique id; `position` is that of the version which is scanned."""
-        self._plans, self._position, self._index_of = plans, position, index_of
+    def __init__(
+        self, plans: Mapping[str, Plan], covered: CoveredVersion, index_of: Callable[[Bound], KeyIndex]
+    ) -> None:
+        """`plans` by unique id; `covered` is the version that is scanned."""
+        self._plans, self._covered, self._index_of = plans, covered, index_of
         self.states: dict[str, CheckState] = {}
-        self.refused: dict[str, str] = {}  # why a check's state is not kept
+        self.refused: dict[str, str] = {}  # why a check's state cannot be saved
 
+    @override
     def keeps(self, bound: Bound) -> bool:
-        """The checks it has a plan for."""
         return bound.unique_id in self._plans
 
+    @override
     def fold(self, bound: Bound, check: RowCheck, measured: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The values as they are."""
         plan = self._plans[bound.unique_id]
         assert plan.merges is not None
         values = {name: measured[name] for name in plan.merges}
-        self.states[bound.unique_id] = CheckState(plan.fingerprint, self._position, values)
+        self.states[bound.unique_id] = CheckState(plan.fingerprint, self._covered, values)
         return measured
 
+    @override
     def group(self, bound: Bound, check: KeyCheck, rows: DataFrame) -> None:
-        """Nothing is known yet: the scan groups the table."""
-        return
+        return  # nothing is saved yet: the scan groups the table
 
+    @override
     def begin(self, bound: Bound, check: KeyCheck, rows: DataFrame, measured: Mapping[str, Any]) -> None:
-        """Keeps the totals, and makes the index of the table's keys."""
+        """Keeps the totals, and writes the index of the table's keys."""
         plan = self._plans[bound.unique_id]
         try:
             wanted = rows.filter(~_holds_null(check)) if check.ignores_null else rows
             parts = self._index_of(bound).begin(wanted.select(_hash(check, wanted).alias("h")), measured["rows"])
         except Exception as error:  # Spark raises many kinds; the verdict stands without an index
-            said = str(error).strip().splitlines()
-            self.refused[bound.unique_id] = f"its keys could not be indexed: {said[0][:200] if said else error!r}"
+            self.refused[bound.unique_id] = f"its keys could not be indexed: {first_line(error, 200)}"
             return
-        self.states[bound.unique_id] = CheckState(plan.fingerprint, self._position, measured, parts)
+        self.states[bound.unique_id] = CheckState(plan.fingerprint, self._covered, measured, parts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Census(RowCheck):
+class _RowCounter(RowCheck):
     """Counts the rows that were read, and judges nothing."""
 
+    @override
     def measures(self) -> Mapping[str, Measure]:
-        """None beyond the number of rows, which every row check has."""
-        return {}
+        return {}  # every row check also has the number of rows
 
+    @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        """Nothing fails."""
         return Verdict()
 
 
-class Growing:
-    """Adds what is measured on new micro-batches to what is known of the rows before them.
+class NewBatchesMemory(Memory):
+    """Merges what is measured on new micro-batches into the saved state.
 
-    As many rows have to be read as the log says are new; otherwise nothing is added up, and the check errs.
+    The scan has to read as many rows as the log says are new; with any other number nothing is merged, and the check
+    gets status error.
     """
 
     def __init__(
         self,
         plans: Mapping[str, Plan],
-        news: News,
+        new: NewBatches,
         rows: DataFrame,
         whole: DataFrame,
         index_of: Callable[[Bound], KeyIndex],
         *,
         keep: bool,
     ) -> None:
-        """`plans` by unique id, all with this news; `rows` are the new ones, `whole` is the table they lead to."""
-        self._plans, self._news, self._rows, self._whole = plans, news, rows, whole
+        """`plans` by unique id, all with `new`; `rows` are the rows of `new`, `whole` is the table that holds them."""
+        self._plans, self._new, self._rows, self._whole = plans, new, rows, whole
         self._index_of, self._keep = index_of, keep
-        self._read: int | None = None  # rows that the row checks were measured on, of any `where`
+        self._rows_read: int | None = None  # by the row checks' aggregate, whatever their `where`
         self.states: dict[str, CheckState] = {}
-        self.census = Bound(check=_Census(), config=CheckConfig(), unique_id="", name="", pipeline="")
+        self.row_counter = Bound(check=_RowCounter(), config=CheckConfig(), unique_id="", name="", pipeline="")
 
+    @override
     def keeps(self, bound: Bound) -> bool:
-        """The checks it has a plan for, and the census."""
-        return bound is self.census or bound.unique_id in self._plans
+        return bound is self.row_counter or bound.unique_id in self._plans
 
+    @override
     def fold(self, bound: Bound, check: RowCheck, measured: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The known values and the new ones, merged. The census comes first and counts for all."""
-        if bound is self.census:
-            self._read = measured["rows"]
+        """Merges the new values into the saved ones. The row counter comes first and counts for all."""
+        if bound is self.row_counter:
+            self._rows_read = measured["rows"]
             return measured
-        self._require_all(self._read)
-        plan, known, news = self._of(bound)
+        self._require_all(self._rows_read)
+        plan, saved, new = self._of(bound)
         assert plan.merges is not None
-        values = folded(plan.merges, known.values, measured)
-        self.states[bound.unique_id] = CheckState(plan.fingerprint, news.position, values)
+        values = merged(plan.merges, saved.values, measured)
+        self.states[bound.unique_id] = CheckState(plan.fingerprint, new.reached, values)
         return values
 
+    @override
     def group(self, bound: Bound, check: KeyCheck, rows: DataFrame) -> tuple[Mapping[str, Any], DataFrame]:
-        """The known totals, and what the new keys add to them.
+        """Adds the counts of the new keys to the saved ones.
 
         Keys are looked up by their hashes. Those that occur before, or twice among the new ones, are then counted by
         their values in the table itself, so that two keys with one hash stay two.
         """
-        plan, known, news = self._of(bound)
+        plan, saved, new = self._of(bound)
         index = self._index_of(bound)
         hashes, null_keys, count, read = _hashes(check, self._rows, bound.config.where)
         self._require_all(read)
         distinct, twice = _distinct(hashes)
-        suspects = distinct[twice | index.found(known.parts, distinct)]
+        suspects = distinct[twice | index.found(saved.parts, distinct)]
         counted = count_keys(check, rows.limit(0)) if not len(suspects) else self._counted(bound, check, rows, suspects)
-        touched = _touched(counted) if len(suspects) else ()
-        values = grown(known.values, rows=count, null_keys=null_keys, touched=touched)
-        parts = index.add(known.parts, distinct) if self._keep else known.parts
-        self.states[bound.unique_id] = CheckState(plan.fingerprint, news.position, values, parts)
+        repeated = _repeated(counted) if len(suspects) else ()
+        values = merged_key_counts(saved.values, rows=count, null_keys=null_keys, repeated=repeated)
+        parts = index.add(saved.parts, distinct) if self._keep else saved.parts
+        self.states[bound.unique_id] = CheckState(plan.fingerprint, new.reached, values, parts)
         return values, counted
 
+    @override
     def begin(self, bound: Bound, check: KeyCheck, rows: DataFrame, measured: Mapping[str, Any]) -> None:
-        """Never asked: `group` always answers."""
+        raise AssertionError("`group` has counted every key check")
 
     def _require_all(self, read: int | None) -> None:
-        if read is None or read != self._news.rows:
-            found = "an unknown number of" if read is None else read
-            raise StaleState(f"{found} rows of new micro-batches were read, and the log tells of {self._news.rows}")
+        if read is None or read != self._new.rows:
+            number = "an unknown number of" if read is None else read
+            raise StaleState(f"{number} rows of new micro-batches were read, and the log has {self._new.rows}")
 
-    def _of(self, bound: Bound) -> tuple[Plan, CheckState, News]:
+    def _of(self, bound: Bound) -> tuple[Plan, CheckState, NewBatches]:
         plan = self._plans[bound.unique_id]
-        assert plan.known is not None and plan.news is not None
-        return plan, plan.known, plan.news
+        assert plan.saved is not None and plan.new is not None
+        return plan, plan.saved, plan.new
 
     def _counted(self, bound: Bound, check: KeyCheck, rows: DataFrame, suspects: Any) -> DataFrame:
-        """The suspected keys that have new rows: k0, k1, …, n rows in all, of which `fresh` new."""
+        """The suspected keys that have new rows: k0, k1, …, their number of rows `n`, of which `fresh` are new."""
         import pyarrow as pa
 
         from recon.ledger import arrow
 
-        # The keys come from the table: of all of it only rows with one of these hashes are looked at.
-        asked = F.broadcast(rows.sparkSession.createDataFrame(pa.table({"h": arrow.array(suspects)})))
+        # Only rows of the table with one of these hashes are counted.
+        suspected = F.broadcast(rows.sparkSession.createDataFrame(pa.table({"h": arrow.array(suspects)})))
         where = bound.config.where
         whole = self._whole if where is None else self._whole.filter(F.expr(where))
 
@@ -217,8 +231,8 @@ class Growing:
             named = [F.col(name).alias(f"k{i}") for i, name in enumerate(check.key())]
             if check.ignores_null:
                 of = of.filter(~_holds_null(check))
-            found = of.select(*named, _hash(check, of).alias("h"), F.lit(fresh).alias("fresh"))
-            return found.join(asked, "h", "left_semi")
+            hashed = of.select(*named, _hash(check, of).alias("h"), F.lit(fresh).alias("fresh"))
+            return hashed.join(suspected, "h", "left_semi")
 
         both = keys(whole, 0).unionAll(keys(rows, 1))
         groups = both.groupBy(*(f"k{i}" for i in range(len(check.key()))))
@@ -226,8 +240,8 @@ class Growing:
         return counted.filter("fresh > 0 AND n > 1")
 
 
-def _touched(counted: DataFrame) -> list[tuple[int, int, int]]:
-    """How many keys have so many rows known and so many new ones."""
+def _repeated(counted: DataFrame) -> list[tuple[int, int, int]]:
+    """(number of keys, rows of each before, new rows of each)."""
     kinds = counted.groupBy("n", "fresh").agg(F.count(F.lit(1)).alias("keys")).collect()
     if any(row["fresh"] > row["n"] for row in kinds):
         raise LedgerError("rows of new micro-batches are not in the table: it was changed while it was read")
@@ -235,9 +249,9 @@ def _touched(counted: DataFrame) -> list[tuple[int, int, int]]:
 
 
 def _hashes(check: KeyCheck, rows: DataFrame, where: str | None) -> tuple[Any, int, int, int]:
-    """The hashes of keys that can be duplicates, how many keys hold a NULL, the number of rows, and that of all read.
+    """The hashes of keys that can be duplicates, the number of keys with a NULL, of rows, and of rows read.
 
-    Only the last counts rows that do not meet `where`.
+    Only the last number counts rows that do not meet `where`.
     """
     import pyarrow.compute as pc
 
@@ -246,13 +260,13 @@ def _hashes(check: KeyCheck, rows: DataFrame, where: str | None) -> tuple[Any, i
     columns = [_hash(check, rows).alias("h"), _holds_null(check).alias("null")]
     if where is not None:
         columns.append(F.coalesce(F.expr(where), F.lit(False)).alias("mine"))
-    found = rows.select(*columns).toArrow()
-    read = found.num_rows
+    keys = rows.select(*columns).toArrow()
+    rows_read = keys.num_rows
     if where is not None:
-        found = found.filter(found["mine"])
-    nulls = int(pc.sum(found["null"]).as_py() or 0)
-    judged = found.filter(pc.invert(found["null"])) if check.ignores_null and nulls else found
-    return arrow.numbers(judged["h"]), nulls, found.num_rows, read
+        keys = keys.filter(keys["mine"])
+    nulls = int(pc.sum(keys["null"]).as_py() or 0)
+    judged = keys.filter(pc.invert(keys["null"])) if check.ignores_null and nulls else keys
+    return arrow.numbers(judged["h"]), nulls, keys.num_rows, rows_read
 
 
 def _distinct(hashes: Any) -> tuple[Any, Any]:
@@ -262,7 +276,7 @@ def _distinct(hashes: Any) -> tuple[Any, Any]:
 
 
 def _hash(check: KeyCheck, rows: DataFrame) -> Column:
-    """64 bits that equal keys share; in GROUP BY -0.0 equals 0.0, which adding 0.0 makes of it."""
+    """64 bits that equal keys share; adding 0.0 turns -0.0 into 0.0, which equals it in GROUP BY."""
     from pyspark.sql import types as T
 
     key = [F.col(name) for name in check.key()]
@@ -279,4 +293,4 @@ def _holds_null(check: KeyCheck) -> Column:
     return reduce(lambda a, b: a | b, (F.col(name).isNull() for name in check.key()))
 
 
-__all__ = ["Beginning", "CheckState", "Growing", "Plan"]
+__all__ = ["CheckState", "NewBatchesMemory", "Plan", "WholeTableMemory"]

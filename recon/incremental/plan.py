@@ -1,4 +1,4 @@
-"""Which checks can go on from an earlier audit: how their values merge, and what stands for their meaning."""
+"""Decides which checks can be measured incrementally: how their values merge, and a fingerprint of their meaning."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from recon.spark.lazy import F
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_FORMAT = 1  # of the state; another one is measured anew
+_FORMAT = 1  # of the state; with another one the whole table is measured again
 _SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
-# What gives another answer tomorrow for the same row: measured today it must not be added up.
+# Functions whose value for the same row changes with time or chance: values of several days must not be added up.
 _VOLATILE = re.compile(
     r"\b(current_(?:date|timestamp|time|timezone|user|database|schema|catalog)|curdate|now|localtimestamp|getdate"
     r"|unix_timestamp\s*\(\s*\)|session_user|user\s*\(\s*\)|rand|randn|random|uniform(?=\s*\()|randstr(?=\s*\()|uuid|shuffle"
@@ -32,19 +32,19 @@ _VOLATILE = re.compile(
 
 
 def volatile(text: str) -> str | None:
-    """What in an expression may answer otherwise for the same row tomorrow; None where nothing is known to.
+    """The first part of an expression whose value for the same row may change; None where no such part is known.
 
     >>> volatile("day < date'today'"), volatile("status = 'today'")
     ("date'today", None)
     """
-    found = _VOLATILE.search(text)
-    return found[0].lower() if found else None
+    match = _VOLATILE.search(text)
+    return match[0].lower() if match else None
 
 
 _WHOLE_TABLE: Mapping[type[DataCheck], str] = {
     QueryCheck: "it derives its failing rows by a query over the whole table",
     SchemaCheck: "it looks at the schema alone",
-    JointCheck: "it is measured by foreign code",
+    JointCheck: "it is measured by code of another library",
     WholeCheck: "it measures itself on the whole table",
 }
 
@@ -85,8 +85,8 @@ def _require_lasting(bound: Bound, check: DataCheck) -> None:
     """A condition on today's date, on chance or on another table may not be added up over days."""
     texts = [bound.config.where or "", *_texts([getattr(check, f.name) for f in check.argument_fields().values()])]
     for text in texts:
-        if found := volatile(text):
-            raise WholeTable(f"it asks for {found!r}, which may answer otherwise for the same row tomorrow")
+        if part := volatile(text):
+            raise WholeTable(f"it uses {part!r}, whose value for the same row may change")
 
 
 def _texts(value: Any) -> list[str]:
@@ -100,7 +100,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _require_binary(check: DataCheck, table: DataFrame) -> None:
-    """Texts with a collation have an order of their own, which a merge in Python does not know."""
+    """Refuses columns with a collation, whose order a merge in Python does not know."""
     types = {f.name: f.dataType.json() for f in table.schema.fields}
     for column in check.columns():
         kind = types.get(column.split(".")[0].strip("`"), "")
@@ -109,7 +109,7 @@ def _require_binary(check: DataCheck, table: DataFrame) -> None:
 
 
 def _require_hashable(check: KeyCheck, table: DataFrame) -> None:
-    """Equal keys must share a hash; -0.0 and 0.0 inside of a struct or array do not."""
+    """Refuses keys whose equal values may have two hashes, as -0.0 and 0.0 inside of a struct or array have."""
     for field in table.select(*(F.col(name) for name in check.key())).schema:
         kind = field.dataType.simpleString()
         if "<" in kind and ("double" in kind or "float" in kind):
@@ -118,7 +118,7 @@ def _require_hashable(check: KeyCheck, table: DataFrame) -> None:
 
 def _fingerprint(bound: Bound, check: DataCheck, table: DataFrame, measures: Mapping[str, Column]) -> str:
     conf = table.sparkSession.conf
-    said = {
+    parts = {
         "format": _FORMAT,
         "check": f"{type(check).__module__}.{type(check).__qualname__}",
         "arguments": repr(check),
@@ -128,7 +128,7 @@ def _fingerprint(bound: Bound, check: DataCheck, table: DataFrame, measures: Map
         "settings": {key: conf.get(key, None) for key in _SETTINGS},
         "zone": time.tzname,  # Spark gives instants in the zone of this process
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 __all__ = ["WholeTable", "plan_for", "volatile"]

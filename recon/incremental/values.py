@@ -1,4 +1,4 @@
-"""Measured values as JSON text that keeps their types, so that what is read back is what was measured."""
+"""Measured values as JSON that keeps their types, so that a value read back equals the one that was measured."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def packed(value: Any) -> Any:
-    """A value in JSON's types: itself, or a mapping from the name of its type to what it is made from.
+    """A value that JSON can hold: itself, or a mapping from the name of its type to its content.
 
     Raises:
-        TypeError: no such value can be kept.
+        TypeError: values of this type cannot be saved.
 
     >>> packed(3), packed(0.1), packed(Decimal("1.50"))
     (3, {'float': '0.1'}, {'decimal': '1.50'})
@@ -35,29 +35,29 @@ def packed(value: Any) -> Any:
         return {"list": [packed(item) for item in value]}
     if isinstance(value, Mapping):
         return {"map": [[packed(key), packed(item)] for key, item in value.items()]}
-    raise TypeError(f"a value of type {type(value).__name__} cannot be kept")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be saved")
 
 
-def unpacked(found: Any) -> Any:
-    """The value that `packed` made this of.
+def unpacked(document: Any) -> Any:
+    """The inverse of `packed`.
 
     Raises:
-        ValueError: it did not.
+        ValueError: the document is of another form.
     """
-    if found is None or isinstance(found, (bool, int, str)):
-        return found
-    if not isinstance(found, dict) or len(found) != 1:
-        raise ValueError(f"{found!r} is no kept value")
-    ((kind, content),) = found.items()
-    if kind not in _MADE:
-        raise ValueError(f"{found!r} is no kept value")
+    if document is None or isinstance(document, (bool, int, str)):
+        return document
+    if not isinstance(document, dict) or len(document) != 1:
+        raise ValueError(f"{document!r} is no saved value")
+    ((kind, content),) = document.items()
+    if kind not in _FROM_CONTENT:
+        raise ValueError(f"{document!r} is no saved value")
     try:
-        return _MADE[kind](content)
+        return _FROM_CONTENT[kind](content)
     except (TypeError, ArithmeticError) as error:
-        raise ValueError(f"{found!r} is no kept value") from error
+        raise ValueError(f"{document!r} is no saved value") from error
 
 
-_MADE: Mapping[str, Any] = {
+_FROM_CONTENT: Mapping[str, Any] = {
     "float": float,
     "decimal": Decimal,
     "datetime": datetime.fromisoformat,

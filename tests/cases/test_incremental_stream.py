@@ -35,7 +35,7 @@ def test_an_audit_goes_on_from_the_last_one(make_lake: MakeLake) -> None:
     lake.produce(20)
     lake.run(per_trigger=5)
     first = told(lake)
-    assert {t[3] for t in first.values()} == {"nothing was kept yet"}
+    assert {t[3] for t in first.values()} == {"no state is saved yet"}
     assert {(name, *t[:3]) for name, t in first.items()} == {
         ("not_null value", "pass", 0, 20),
         ("unique value", "pass", 0, 20),

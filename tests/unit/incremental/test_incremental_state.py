@@ -15,9 +15,16 @@ from hypothesis import strategies as st
 
 from recon.checks.base import Measure, greatest, least, total
 from recon.errors import LedgerError
-from recon.incremental.changes import Position, StaleState, identity, position_at, require_partitions, since
+from recon.incremental.changes import (
+    CoveredVersion,
+    StaleState,
+    commit_identity,
+    covered_version,
+    new_batches,
+    require_partitions,
+)
 from recon.incremental.memory import CheckState
-from recon.incremental.merge import folded, grown
+from recon.incremental.merge import merged, merged_key_counts
 from recon.incremental.plan import volatile
 from recon.incremental.values import packed, unpacked
 from recon.ledger.key_index import KeyIndex
@@ -100,7 +107,7 @@ def test_any_split_of_the_rows_merges_to_what_all_rows_give(case):
     for batch in batches[1:]:
         # What is kept between two audits is text.
         kept = json.loads(json.dumps({name: packed(value) for name, value in known.items()}))
-        known = folded(merges, {name: unpacked(value) for name, value in kept.items()}, measured(kind, batch))
+        known = merged(merges, {name: unpacked(value) for name, value in kept.items()}, measured(kind, batch))
     if kind == "float" and whole.get("sum") is not None:
         assert known.pop("sum") == pytest.approx(whole.pop("sum"), rel=1e-12)
     # NaN differs from itself, and -0.0 equals 0.0.
@@ -130,7 +137,7 @@ def test_keys_grow_to_what_all_rows_give(batches, ignores_null):
         kinds = Counter((seen.count(key), n) for key, n in fresh.items())
         touched = [(keys, before, n) for (before, n), keys in kinds.items() if before + n > 1]
         nulls = sum(row is None for row in batch)
-        known = grown(known, rows=len(batch), null_keys=nulls, touched=touched)
+        known = merged_key_counts(known, rows=len(batch), null_keys=nulls, repeated=touched)
         seen += batch
     assert known == totals(seen)
 
@@ -149,10 +156,10 @@ def test_values_come_back_as_they_were(value):
 
 
 def test_what_is_no_kept_value_is_refused():
-    with pytest.raises(TypeError, match="type complex cannot be kept"):
+    with pytest.raises(TypeError, match="type complex cannot be saved"):
         packed(1j)
     for odd in ({"float": []}, {"decimal": "x"}, {"nix": 1}, {"a": 1, "b": 2}, [1]):
-        with pytest.raises(ValueError, match=r"no kept value|could not convert"):
+        with pytest.raises(ValueError, match=r"no saved value|could not convert"):
             unpacked(odd)
     assert unpacked(packed((date(2026, 1, 1), timedelta(days=1)))) == [date(2026, 1, 1), timedelta(days=1)]
 
@@ -197,15 +204,15 @@ def log(*commits: DeltaCommit) -> DeltaWitness:
 
 
 HERE = [commit(0, 0), commit(1, 1), commit(2, 2)]
-KNOWN = position_at(1, log(*HERE), [("p/s", 0, 0), ("p/s", 0, 1)])
+KNOWN = covered_version(1, log(*HERE), [("p/s", 0, 0), ("p/s", 0, 1)])
 
 
 def test_appends_of_ours_are_new_batches():
-    news = since(KNOWN, log(*HERE, commit(3, 3, rows_added=5)))
-    assert (news.versions, news.batches, news.rows) == ((2, 3), 2, 15)
-    assert news.position.version == 3
-    assert news.position.batches == {"p/s": {0: Spans.of([(0, 4)])}}
-    assert since(news.position, log(*HERE, commit(3, 3, rows_added=5))).versions == ()
+    new = new_batches(KNOWN, log(*HERE, commit(3, 3, rows_added=5)))
+    assert (new.versions, new.count, new.rows) == ((2, 3), 2, 15)
+    assert new.reached.version == 3
+    assert new.reached.batches == {"p/s": {0: Spans.of([(0, 4)])}}
+    assert new_batches(new.reached, log(*HERE, commit(3, 3, rows_added=5))).versions == ()
     # Rows moved between files, an empty micro-batch, a released one (epoch -1), an epoch that starts over.
     more = [
         commit(3, None, operation="OPTIMIZE", data_change=False, files_added=0),
@@ -213,8 +220,8 @@ def test_appends_of_ours_are_new_batches():
         commit(5, 0, epoch=-1),
         commit(6, 0, epoch=1, rows_added=None),
     ]
-    news = since(KNOWN, log(*HERE, *more))
-    assert (news.versions, news.batches, news.rows) == ((2, 5, 6), 4, None)
+    new = new_batches(KNOWN, log(*HERE, *more))
+    assert (new.versions, new.count, new.rows) == ((2, 5, 6), 4, None)
 
 
 @pytest.mark.parametrize(
@@ -234,15 +241,15 @@ def test_appends_of_ours_are_new_batches():
 )
 def test_anything_else_makes_the_table_be_read_again(commits, why):
     with pytest.raises(StaleState, match=why):
-        since(KNOWN, log(*commits))
+        new_batches(KNOWN, log(*commits))
 
 
 def test_a_table_without_a_log_is_no_news():
     nothing = DeltaWitness(location="t", exists=False, first_retained=None, last=None, commits={})
     with raises(StaleState):
-        since(KNOWN, nothing)
+        new_batches(KNOWN, nothing)
     with raises(StaleState):
-        position_at(7, log(*HERE), [])
+        covered_version(7, log(*HERE), [])
 
 
 def test_partitions_that_folders_do_not_tell_are_not_read_alone():
@@ -308,7 +315,7 @@ def test_conditions_on_the_row_alone_are_not(text):
 
 def state(rows: int, version: int = 1) -> CheckState:
     return CheckState(
-        "f", Position(version, identity(HERE[1]), {"p/s": {0: Spans.of([(0, 2), (5, 6)])}}), {"rows": rows}
+        "f", CoveredVersion(version, commit_identity(HERE[1]), {"p/s": {0: Spans.of([(0, 2), (5, 6)])}}), {"rows": rows}
     )
 
 
