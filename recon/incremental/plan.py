@@ -82,7 +82,7 @@ def plan_for(bound: Bound, table: DataFrame, name: str) -> Plan:
 
 
 def _require_lasting(bound: Bound, check: DataCheck) -> None:
-    """A condition on today's date, on chance or on another table may not be added up over days."""
+    """Refuses conditions on today's date, on chance or on another table, whose counts cannot be added up."""
     texts = [bound.config.where or "", *_texts([getattr(check, f.name) for f in check.argument_fields().values()])]
     for text in texts:
         if part := volatile(text):
