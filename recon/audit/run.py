@@ -541,11 +541,11 @@ class _Gathered:
         return _or_unavailable("rows", read)
 
     def answer(self, questions: Mapping[tuple[str, int], Spans]) -> Mapping[tuple[str, int], ProbeAnswer] | Unavailable:
-        from recon.evidence import kafka
+        from recon.evidence import kafka_probe
 
         if isinstance(self.kafka, Unavailable):
             return self.kafka
-        return _or_unavailable("kafka", lambda: kafka.probe(self.project.kafka, questions))
+        return _or_unavailable("kafka", lambda: kafka_probe.probe(self.project.kafka, questions))
 
     def witnesses(self, bound: Bound) -> Witnesses:
         check = cast(EvidenceCheck, bound.check)

@@ -1,4 +1,4 @@
-"""The `recon_ledger` table of a database: what the database itself remembers of recon's writes.
+"""Reads the `recon_ledger` table of a database: its own record of recon's writes.
 
 Each row was committed in one transaction with the rows of its micro-batch; the primary key (pipeline, sink, epoch,
 batch_id) lets a micro-batch be committed once.
@@ -10,8 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import EvidenceError
-from recon.evidence.database import Database
 from recon.model import ReconStamp, SinkCommit, SinkLog
 from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, ledger_key, parse_ledger_row
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def ledger_table(schema: str | None) -> Table:
-    """The table as SQLAlchemy knows it.
+    """The table's definition for SQLAlchemy.
 
     Names are compared byte by byte, whatever the database's collation; times are UTC without a zone.
     """
@@ -69,7 +67,6 @@ def find(connection: Connection, schema: str | None, stamp: ReconStamp) -> JdbcE
 
 
 def read(
-    database: Database,
     engine: Engine,
     *,
     schema: str | None,
@@ -78,41 +75,33 @@ def read(
     sink: str,
     since: datetime | None = None,
 ) -> SinkLog:
-    """Every write of a pipeline's sink that the database remembers, oldest first.
+    """Every write of a pipeline's sink in the database's own record, oldest first.
 
     Args:
-        database: names the database in errors.
-        engine: reaches it.
-        schema: where the table is.
+        engine: connects to the database.
+        schema: the schema that holds the table; None for the connection's own.
         target: the table that was written to, as the sink names it.
         pipeline: the pipeline's name.
         sink: the sink's name.
         since: only what was committed after this instant.
 
     Raises:
-        EvidenceError: the database or the table cannot be read.
+        sqlalchemy.exc.SQLAlchemyError: the database or the table cannot be read.
     """
     import sqlalchemy
     from sqlalchemy import select
-    from sqlalchemy.exc import SQLAlchemyError
 
     table = ledger_table(schema)
     wanted = select(table).where(table.c.pipeline == pipeline, table.c.sink == sink, table.c.target == target)
     if since is not None:
         wanted = wanted.where(table.c.committed_at > since.astimezone(UTC).replace(tzinfo=None))
-    try:
-        with engine.connect() as connection:
-            if not sqlalchemy.inspect(connection).has_table(LEDGER_TABLE, schema=schema):
-                return SinkLog(location=target, exists=False)
-            rows = connection.execute(wanted.order_by(table.c.epoch, table.c.batch_id)).all()
-    except SQLAlchemyError as error:
-        raise EvidenceError(
-            f"{LEDGER_TABLE} of the {database.said} cannot be read: {database.reason(error)}; check the connection and "
-            f"the user's right to read {LEDGER_TABLE}"
-        ) from error
-    found = [parse_ledger_row(row._asdict()) for row in rows]
+    with engine.connect() as connection:
+        if not sqlalchemy.inspect(connection).has_table(LEDGER_TABLE, schema=schema):
+            return SinkLog(location=target, exists=False)
+        rows = connection.execute(wanted.order_by(table.c.epoch, table.c.batch_id)).all()
+    entries = [parse_ledger_row(row._asdict()) for row in rows]
     commits = (
         SinkCommit(version=None, stamp=replace(entry.stamp, given=entry.given), rows=entry.rows, at=entry.at)
-        for entry in found
+        for entry in entries
     )
     return SinkLog(location=target, exists=True, commits=tuple(commits))

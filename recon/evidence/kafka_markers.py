@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recon.errors import EvidenceError
-from recon.evidence.kafka import KafkaAdmin
+from recon.evidence.kafka_admin import KafkaAdmin
 from recon.model import SinkCommit
 from recon.model.wire import markers
 from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from recon.errors import EvidenceError
-from recon.evidence.kafka import KafkaAdmin
+from recon.evidence.kafka_admin import KafkaAdmin
 
 log = logging.getLogger("recon")
 

@@ -12,6 +12,8 @@ import pytest
 
 from recon.errors import ConfigError, EvidenceError
 from recon.evidence import kafka as evidence
+from recon.evidence import kafka_probe
+from recon.evidence.kafka_admin import KafkaAdmin
 from recon.model.offsets import Spans
 
 if TYPE_CHECKING:
@@ -49,11 +51,11 @@ def test_a_missing_topic_does_not_hide_the_others(kafka: LocalKafka, topic: Make
     witness = evidence.read(conf(kafka), [name, "not-there"], isolation_level="read_uncommitted")
     assert witness.topics[name].exists
     assert not witness.topics["not-there"].exists
-    assert evidence.topic_ids(conf(kafka), [name, "not-there"]) == {
+    assert KafkaAdmin(conf(kafka)).topic_ids([name, "not-there"]) == {
         name: kafka.topic_id(name),
         "not-there": None,
     }
-    assert evidence.log_starts(conf(kafka), [(name, 0), (name, 7), ("not-there", 0)]) == {(name, 0): 0}
+    assert KafkaAdmin(conf(kafka)).log_starts([(name, 0), (name, 7), ("not-there", 0)]) == {(name, 0): 0}
 
 
 def test_no_topics_give_an_empty_answer(kafka: LocalKafka) -> None:
@@ -72,7 +74,7 @@ def test_transaction_markers_and_aborts_are_told_apart(kafka: LocalKafka, topic:
     assert all(p.log_end == p.last_stable == p.high_watermark for p in partitions.values())
 
     asked = {(name, p): Spans.of([(0, o.high_watermark)]) for p, o in partitions.items()}
-    answers = evidence.probe(conf(kafka), asked)
+    answers = kafka_probe.probe(conf(kafka), asked)
     assert set(answers) == set(asked)
     assert [a.truncated for a in answers.values()] == [None] * 4
     assert sum(a.uncommitted.size for a in answers.values()) == 1100
@@ -88,7 +90,7 @@ def test_the_probe_answers_inside_the_asked_offsets_only(kafka: LocalKafka, topi
     for outcome in ("commit", "abort", "commit"):
         kafka.transaction(name, records(3), outcome)
     # c c c m a a a m c c c m
-    answer = evidence.probe(conf(kafka), {(name, 0): Spans.of([(2, 5), (7, 9), (11, 12)])})[name, 0]
+    answer = kafka_probe.probe(conf(kafka), {(name, 0): Spans.of([(2, 5), (7, 9), (11, 12)])})[name, 0]
     assert answer.truncated is None
     assert answer.uncommitted == Spans.of([(2, 3), (4, 5), (8, 9)])
     assert answer.committed == Spans.of([(2, 3), (8, 9)])
@@ -104,24 +106,24 @@ def test_an_open_transaction_holds_the_last_stable_offset(kafka: LocalKafka, top
     assert (committed.partitions[0].log_end, uncommitted.partitions[0].log_end) == (5, 8)
     assert (committed.partitions[0].last_stable, committed.partitions[0].high_watermark) == (5, 8)
 
-    answer = evidence.probe(conf(kafka), {(name, 0): Spans.of([(0, 8)])})[name, 0]
+    answer = kafka_probe.probe(conf(kafka), {(name, 0): Spans.of([(0, 8)])})[name, 0]
     assert answer.uncommitted == Spans.of([(0, 8)])
     assert answer.committed == Spans.of([(0, 5)])
     assert answer.last_stable == 5
     assert answer.truncated is not None
     assert "last stable offset at 5" in answer.truncated
     # below the last stable offset everything is decided
-    assert evidence.probe(conf(kafka), {(name, 0): Spans.of([(0, 5)])})[name, 0].truncated is None
+    assert kafka_probe.probe(conf(kafka), {(name, 0): Spans.of([(0, 5)])})[name, 0].truncated is None
 
     pending.commit()
-    answer = evidence.probe(conf(kafka), {(name, 0): Spans.of([(0, 9)])})[name, 0]
+    answer = kafka_probe.probe(conf(kafka), {(name, 0): Spans.of([(0, 9)])})[name, 0]
     assert (answer.committed, answer.truncated) == (Spans.of([(0, 8)]), None)
 
 
 def test_offsets_past_the_end_are_undecided(kafka: LocalKafka, topic: MakeTopic) -> None:
     name = topic("short")
     kafka.produce(name, records(3))
-    answer = evidence.probe(conf(kafka), {(name, 0): Spans.of([(1, 10)])})[name, 0]
+    answer = kafka_probe.probe(conf(kafka), {(name, 0): Spans.of([(1, 10)])})[name, 0]
     assert answer.uncommitted == answer.committed == Spans.of([(1, 3)])
     assert answer.truncated == "the log ends at 3"
 
@@ -133,15 +135,15 @@ def test_deleted_records_move_the_log_start(kafka: LocalKafka, topic: MakeTopic)
 
     told = evidence.read(conf(kafka), [name], isolation_level="read_uncommitted").topics[name]
     assert (told.partitions[0].log_start, told.partitions[0].log_end) == (6, 10)
-    assert evidence.log_starts(conf(kafka), [(name, 0)]) == {(name, 0): 6}
+    assert KafkaAdmin(conf(kafka)).log_starts([(name, 0)]) == {(name, 0): 6}
 
-    answers = evidence.probe(conf(kafka), {(name, 0): Spans.of([(2, 8)])})
+    answers = kafka_probe.probe(conf(kafka), {(name, 0): Spans.of([(2, 8)])})
     assert answers[name, 0].uncommitted == answers[name, 0].committed == Spans.of([(6, 8)])
     assert answers[name, 0].log_start == 6
     assert answers[name, 0].truncated is None
 
     kafka.delete_records({(name, 0): -1})
-    answer = evidence.probe(conf(kafka), {(name, 0): Spans.of([(2, 8)])})[name, 0]
+    answer = kafka_probe.probe(conf(kafka), {(name, 0): Spans.of([(2, 8)])})[name, 0]
     assert (answer.uncommitted, answer.log_start, answer.truncated) == (Spans(), 10, None)
 
 
@@ -153,20 +155,20 @@ def test_compaction_leaves_holes_for_both_readers(kafka: LocalKafka, topic: Make
     told = evidence.read(conf(kafka), [name], isolation_level="read_uncommitted").topics[name]
     assert told.cleanup_policy == "compact"
     assert told.partitions[0].log_start == 0
-    answer = evidence.probe(conf(kafka), {(name, 0): Spans.of([(0, 5)])})[name, 0]
+    answer = kafka_probe.probe(conf(kafka), {(name, 0): Spans.of([(0, 5)])})[name, 0]
     assert answer.truncated is None
     assert answer.uncommitted == answer.committed == Spans.of([(3, 5)])
 
 
 def test_a_recreated_topic_has_another_id(kafka: LocalKafka) -> None:
     kafka.create_topic("recreated-evidence")
-    admin = evidence.KafkaAdmin(conf(kafka))
+    admin = KafkaAdmin(conf(kafka))
     before = admin.topic_ids(["recreated-evidence"])["recreated-evidence"]
     kafka.produce("recreated-evidence", records(5))
     kafka.delete_topic("recreated-evidence")
     gone = evidence.read(conf(kafka), ["recreated-evidence"], isolation_level="read_uncommitted")
     assert not gone.topics["recreated-evidence"].exists
-    answer = evidence.probe(conf(kafka), {("recreated-evidence", 0): Spans.of([(0, 5)])})
+    answer = kafka_probe.probe(conf(kafka), {("recreated-evidence", 0): Spans.of([(0, 5)])})
     assert answer["recreated-evidence", 0].truncated is not None
 
     kafka.create_topic("recreated-evidence")
@@ -214,7 +216,7 @@ def test_far_apart_holes_are_jumped_to(kafka: LocalKafka, topic: MakeTopic) -> N
     kafka.produce(name, (("k", "v", 0) for _ in range(150_000)))
     kafka.transaction(name, records(3))  # 150000..150002, marker 150003
     asked = Spans.of([(10, 11), (140_000, 140_002), (150_002, 150_004)])
-    answer = evidence.probe(conf(kafka), {(name, 0): asked}, max_records=80_000)[name, 0]
+    answer = kafka_probe.probe(conf(kafka), {(name, 0): asked}, max_records=80_000)[name, 0]
     assert answer.truncated is None
     assert answer.uncommitted == answer.committed == Spans.of([(10, 11), (140_000, 140_002), (150_002, 150_003)])
 
@@ -223,16 +225,16 @@ def test_a_probe_that_runs_out_says_so(kafka: LocalKafka, topic: MakeTopic) -> N
     name = topic("budget", partitions=2)
     kafka.produce(name, records(2000, 2))
     asked = {(name, p): Spans.of([(0, 1000)]) for p in (0, 1)}
-    few = evidence.probe(conf(kafka), asked, max_records=500)
+    few = kafka_probe.probe(conf(kafka), asked, max_records=500)
     assert all(a.truncated is not None and "limit of records" in a.truncated for a in few.values())
-    late = evidence.probe(conf(kafka), asked, timeout_s=0)
+    late = kafka_probe.probe(conf(kafka), asked, timeout_s=0)
     assert all(a.truncated is not None and "not finished within 0 s" in a.truncated for a in late.values())
 
 
 def test_nothing_asked_is_answered_with_nothing(kafka: LocalKafka, topic: MakeTopic) -> None:
     name = topic("quiet")
-    assert evidence.probe(conf(kafka), {}) == {}
-    answer = evidence.probe(conf(kafka), {(name, 0): Spans()})[name, 0]
+    assert kafka_probe.probe(conf(kafka), {}) == {}
+    answer = kafka_probe.probe(conf(kafka), {(name, 0): Spans()})[name, 0]
     assert (answer.uncommitted, answer.committed, answer.truncated) == (Spans(), Spans(), None)
 
 
@@ -241,7 +243,7 @@ def test_no_consumer_group_is_left_behind(kafka: LocalKafka, topic: MakeTopic) -
 
     name = topic("groups")
     kafka.produce(name, records(5))
-    evidence.probe(conf(kafka), {(name, 0): Spans.of([(0, 5)])})
+    kafka_probe.probe(conf(kafka), {(name, 0): Spans.of([(0, 5)])})
     evidence.read(conf(kafka), [name], isolation_level="read_committed", positions={(name, 0): 0})
     groups = AdminClient(conf(kafka)).list_consumer_groups(request_timeout=10).result(10)
     assert [g.group_id for g in groups.valid if g.group_id.startswith("recon-")] == []
@@ -261,9 +263,9 @@ def test_a_broker_that_is_down_is_named_in_time_and_in_silence(capfd: pytest.Cap
     }
     questions: list[Callable[[], object]] = [
         lambda: evidence.read(settings, ["orders"], isolation_level="read_committed", timeout_s=2),
-        lambda: evidence.topic_ids(settings, ["orders"], 2),
-        lambda: evidence.log_starts(settings, [("orders", 0)], 2),
-        lambda: evidence.probe(settings, {("orders", 0): Spans.of([(0, 5)])}, timeout_s=2),
+        lambda: KafkaAdmin(settings).topic_ids(["orders"], 2),
+        lambda: KafkaAdmin(settings).log_starts([("orders", 0)], 2),
+        lambda: kafka_probe.probe(settings, {("orders", 0): Spans.of([(0, 5)])}, timeout_s=2),
     ]
     for question in questions:
         started = time.monotonic()
@@ -278,11 +280,9 @@ def test_a_broker_that_is_down_is_named_in_time_and_in_silence(capfd: pytest.Cap
 
 def test_settings_that_librdkafka_does_not_know_are_named_without_secrets() -> None:
     with pytest.raises(ConfigError, match=r"no\.such\.setting"):
-        evidence.KafkaAdmin({"bootstrap.servers": "localhost:1", "no.such.setting": "1"})
+        KafkaAdmin({"bootstrap.servers": "localhost:1", "no.such.setting": "1"})
     with pytest.raises(ConfigError) as caught:
-        evidence.KafkaAdmin(
-            {"bootstrap.servers": "localhost:1", "security.protocol": "ssl", "ssl.key.pem": "hunter2-secret"}
-        )
+        KafkaAdmin({"bootstrap.servers": "localhost:1", "security.protocol": "ssl", "ssl.key.pem": "hunter2-secret"})
     assert "hunter2" not in str(caught.value)
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
-        evidence.KafkaAdmin({})
+        KafkaAdmin({})

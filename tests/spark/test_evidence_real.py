@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recon.evidence import checkpoint, delta_log
+from recon.evidence import checkpoint, delta_log, kafka_probe
 from recon.evidence import kafka as kafka_evidence
 from recon.model import CheckpointBatch, ReconStamp, dump_stamp, offsets_text
 from recon.model.offsets import OffsetSpan, Spans
@@ -191,7 +191,7 @@ def test_the_probe_explains_what_a_committed_reader_did_not_get(
     )
     partition = witness.topics[name].partitions[0]
     assert (partition.log_end, partition.unread_since) == (read.end_offset, None)
-    answer = kafka_evidence.probe(settings, {(name, 0): Spans((read.span,))})[name, 0]
+    answer = kafka_probe.probe(settings, {(name, 0): Spans((read.span,))})[name, 0]
     assert (answer.committed.size, answer.uncommitted.size, answer.truncated) == (10, 14, None)
 
 

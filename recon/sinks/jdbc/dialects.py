@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from recon.evidence.database import Kind
+from recon.sinks.jdbc.database import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from recon.evidence.database import Kind
+from recon.sinks.jdbc.database import Kind
 from recon.spark.columns import quoted
 from recon.spark.lazy import F
 

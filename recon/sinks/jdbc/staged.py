@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 from recon._version import __version__
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence import jdbc_ledger
-from recon.evidence.database import trouble
 from recon.evidence.jdbc_ledger import ledger_table
 from recon.model import ReconStamp, SinkLog, same_ranges
 from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, dump_ledger_row, ledger_key
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import failpoints
 from recon.sinks.base import Landed
+from recon.sinks.jdbc.database import trouble
 from recon.sinks.jdbc.dialects import TableName
 from recon.sinks.jdbc.rows import NESTED, as_texts, copier, instant
 from recon.sinks.jdbc.table import AGAIN, JdbcSink, Tries, of_database
@@ -141,11 +141,12 @@ class StagedSink(JdbcSink):
 
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
         """The rows of recon_ledger for this sink."""
+        from sqlalchemy.exc import SQLAlchemyError
+
         tries = Tries(self.sink.retry)
         while True:
             try:
                 return jdbc_ledger.read(
-                    self.database,
                     self._engine,
                     schema=self._schema,
                     target=str(self.target),
@@ -153,10 +154,12 @@ class StagedSink(JdbcSink):
                     sink=self.sink.name,
                     since=since,
                 )
-            except EvidenceError as error:
-                reason = error.__cause__ or error
-                if trouble(reason, self.database.kind) not in AGAIN or not tries.again():
-                    raise
+            except SQLAlchemyError as error:
+                if trouble(error, self.database.kind) not in AGAIN or not tries.again():
+                    raise EvidenceError(
+                        f"{LEDGER_TABLE} of the {self.database.said} cannot be read: {self.database.reason(error)}; "
+                        f"check the connection and the user's right to read {LEDGER_TABLE}"
+                    ) from error
 
     # -- recon_ledger ------------------------------------------------------------------------------
 

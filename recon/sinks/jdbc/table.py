@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from recon.errors import EvidenceError, ReconError, SinkError
-from recon.evidence.database import Database, Trouble, trouble
 from recon.model import ReconStamp, parse_offsets
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink, Retry
 from recon.sinks.base import BatchSink, Landed
+from recon.sinks.jdbc.database import Database, Trouble, trouble
 from recon.sinks.jdbc.dialects import Dialect, TableName, dialect_of
 from recon.spark.lazy import F
 

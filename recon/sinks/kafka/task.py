@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.errors import SinkError
 from recon.evidence import kafka_markers
-from recon.evidence.kafka import KafkaAdmin
+from recon.evidence.kafka_admin import KafkaAdmin
 from recon.evidence.kafka_markers import Markers
 from recon.lazy import np
 from recon.model.wire import app_ids

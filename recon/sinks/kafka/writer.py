@@ -46,8 +46,8 @@ from typing import TYPE_CHECKING, Any
 
 from recon.errors import EvidenceError, SinkError
 from recon.evidence import kafka_markers
-from recon.evidence.kafka import KafkaAdmin
 from recon.evidence.kafka import read as read_topics
+from recon.evidence.kafka_admin import KafkaAdmin
 from recon.evidence.kafka_markers import Markers
 from recon.model import ReconStamp, SinkLog, parse_offsets, same_ranges
 from recon.model.wire import markers

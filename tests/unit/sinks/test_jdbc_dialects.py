@@ -10,8 +10,8 @@ import sqlglot
 from pyspark.sql import types as t
 from sqlglot import exp
 
-from recon.evidence.database import Kind
 from recon.evidence.jdbc_ledger import ledger_table
+from recon.sinks.jdbc.database import Kind
 from recon.sinks.jdbc.dialects import TableName, Upsert, dialect_of
 
 KINDS: dict[Kind, str] = {"postgresql": "postgres", "mysql": "mysql", "mssql": "tsql"}

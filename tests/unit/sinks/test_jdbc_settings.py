@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from recon.errors import ConfigError
-from recon.evidence.database import Database, trouble
 from recon.project import load
 from recon.project.jdbc import parse_url
 from recon.project.messages import Problem
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import open_sink
+from recon.sinks.jdbc.database import Database, trouble
 from tests.support.messages import raises
 
 FILE = """\

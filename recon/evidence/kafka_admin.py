@@ -1,0 +1,289 @@
+"""Questions to a Kafka broker: descriptions of topics, offsets of partitions, consumers outside any group.
+
+Everything is read through confluent-kafka (librdkafka). Configuration is librdkafka's, as in recon.yml's `kafka:`; its
+values never appear in messages, except `bootstrap.servers`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recon.errors import ConfigError, EvidenceError
+from recon.model import KafkaPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+Key = tuple[str, int]  # (topic, partition)
+
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # the zero UUID: a broker older than topic ids (KIP-516)
+_SECRET = ("password", "secret", "token", "jaas", "key.pem", "pem", "sasl.oauthbearer.config")
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """A topic's id, None from a broker older than KIP-516, and its partitions, ascending."""
+
+    topic_id: str | None
+    partitions: tuple[int, ...]
+
+
+class _SettlingError(EvidenceError):
+    """A partition has no leader at the moment, is being created, or was deleted: worth another request."""
+
+
+class KafkaAdmin:
+    """One admin connection for several requests; it connects with the first of them.
+
+    Raises:
+        ConfigError: librdkafka does not accept the configuration.
+    """
+
+    def __init__(self, conf: Mapping[str, str]) -> None:
+        self._conf = dict(conf)
+        self.bootstrap_servers = str(conf.get("bootstrap.servers") or conf.get("metadata.broker.list") or "")
+        if not self.bootstrap_servers:
+            raise ConfigError("kafka has no bootstrap.servers: add it below `kafka:` in recon.yml")
+        self._last_error = ""
+        try:
+            self._admin = _admin_module().AdminClient(self._configured({}))
+        except Exception as error:
+            raise self._refused(error) from None
+
+    def topic_ids(self, topics: Iterable[str], timeout_s: float = 10) -> dict[str, str | None]:
+        """Topic → Kafka's id of it; None for a topic that does not exist or a broker that gives no ids."""
+        described = self.describe(list(dict.fromkeys(topics)), time.monotonic() + timeout_s)
+        return {topic: d.topic_id if d is not None else None for topic, d in described.items()}
+
+    def log_starts(self, topic_partitions: Iterable[Key], timeout_s: float = 10) -> dict[Key, int]:
+        """(topic, partition) → log start offset; a partition that does not exist is left out."""
+        deadline = time.monotonic() + timeout_s
+        keys = list(topic_partitions)
+        (starts,) = self._list_offsets(keys, [("earliest", "read_uncommitted")], deadline)
+        return {key: answer[0] for key, answer in starts.items() if answer is not None}
+
+    def ends(self, topic_partition: Key, timeout_s: float = 10) -> KafkaPartition | None:
+        """One partition's log start and both of its ends (`log_end` is the stable one), or None."""
+        return self.offsets([topic_partition], time.monotonic() + timeout_s)[topic_partition]
+
+    def settings(self, topic: str, timeout_s: float = 10) -> Mapping[str, str] | None:
+        """A topic's configuration; None where the broker does not tell it."""
+        admin = _admin_module()
+        resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic)
+        try:
+            config = self._admin.describe_configs([resource], request_timeout=timeout_s)[resource].result(timeout_s + 1)
+        except (_kafka_exception(), FutureTimeout):
+            return None
+        return {name: str(entry.value) for name, entry in config.items()}
+
+    def consumer(self, isolation_level: str, **conf: Any) -> Consumer:
+        """A consumer outside any group's bookkeeping: assign it by hand, close it after use."""
+        from confluent_kafka import Consumer
+
+        own = {
+            # librdkafka insists on a group.id; none is joined, and nothing is committed to it.
+            "group.id": f"recon-{uuid.uuid4().hex}",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": isolation_level,
+            # A full local queue would otherwise make the fetcher sleep for a second.
+            "fetch.queue.backoff.ms": 10,
+            **conf,
+        }
+        try:
+            return Consumer(self._configured(own))
+        except Exception as error:
+            raise self._refused(error) from None
+
+    def _configured(self, more: Mapping[str, Any]) -> dict[str, Any]:
+        # librdkafka would write connection errors to stderr; here they are kept for the message of an exception.
+        conf: dict[str, Any] = {k: v for k, v in self._conf.items() if k not in ("group.instance.id", "debug")}
+        return conf | dict(more) | {"log_level": 0, "error_cb": self._remember}
+
+    def _remember(self, error: Any) -> None:
+        self._last_error = str(error.str())
+
+    def describe(self, topics: Sequence[str], deadline: float) -> dict[str, TopicDescription | None]:
+        """Id and partitions per topic; None for a topic the broker does not know."""
+        from confluent_kafka import TopicCollection
+
+        if not topics:
+            return {}
+        futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=remaining(deadline))
+        described: dict[str, TopicDescription | None] = {}
+        for topic, answer in self._gather(futures, deadline).items():
+            if answer is None:
+                described[topic] = None
+                continue
+            topic_id = str(answer.topic_id) if answer.topic_id is not None else None
+            described[topic] = TopicDescription(
+                topic_id if topic_id != _NO_ID else None, tuple(sorted(p.id for p in answer.partitions))
+            )
+        return described
+
+    def deletion(self, topics: Sequence[str], deadline: float) -> tuple[dict[str, str], dict[str, int]]:
+        """cleanup.policy and retention.ms by topic, as far as the broker tells."""
+        admin = _admin_module()
+        policies, retentions = dict.fromkeys(topics, "unknown"), dict[str, int]()
+        if not topics:
+            return policies, retentions
+        resources = [admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic) for topic in topics]
+        futures = self._admin.describe_configs(resources, request_timeout=remaining(deadline))
+        for resource, future in futures.items():
+            with suppress(_kafka_exception(), FutureTimeout):  # the right to read a topic does not include this one
+                config = future.result(remaining(deadline) + 1)
+                policies[resource.name] = str(config["cleanup.policy"].value)
+                retentions[resource.name] = int(config["retention.ms"].value)
+        return policies, retentions
+
+    def offsets(self, keys: Sequence[Key], deadline: float) -> dict[Key, KafkaPartition | None]:
+        """Log start and both ends (`log_end` is the stable one); None for a partition the broker does not know."""
+        questions = [
+            ("earliest", "read_uncommitted"),
+            ("latest", "read_committed"),
+            ("latest", "read_uncommitted"),
+        ]
+        starts, stable, ends = self._list_offsets(keys, questions, deadline)
+        partitions: dict[Key, KafkaPartition | None] = {}
+        for key in keys:
+            start, lso, end = starts[key], stable[key], ends[key]
+            if start is None or lso is None or end is None:
+                partitions[key] = None
+                continue
+            partitions[key] = KafkaPartition(
+                partition=key[1],
+                log_start=start[0],
+                log_end=lso[0],
+                # Three answers, not one: records may have arrived in between.
+                high_watermark=max(end[0], lso[0]),
+                last_stable=lso[0],
+                leader_epoch=end[1],
+            )
+        return partitions
+
+    def _list_offsets(
+        self, keys: Sequence[Key], questions: Sequence[tuple[str, str]], deadline: float
+    ) -> list[dict[Key, Any]]:
+        """Per question (earliest | latest, isolation level) the (offset, leader epoch) of every key."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        gone: dict[Key, None] = {}
+        while True:
+            keys = [key for key in keys if key not in gone]
+            if not keys:
+                return [dict(gone) for _ in questions]
+            requests = []
+            for which, isolation_level in questions:
+                spec = getattr(_admin_module().OffsetSpec, which)()
+                futures = self._admin.list_offsets(
+                    {TopicPartition(*key): spec for key in keys},
+                    isolation_level=IsolationLevel[isolation_level.upper()],
+                    request_timeout=remaining(deadline),
+                )
+                requests.append({(at.topic, at.partition): future for at, future in futures.items()})
+            try:
+                return [{**self._gather(futures, deadline), **gone} for futures in requests]
+            except _SettlingError:
+                if time.monotonic() >= deadline:
+                    raise
+                described = self.describe(list({topic for topic, _ in keys}), deadline)
+                gone |= dict.fromkeys(
+                    key for key in keys if (d := described[key[0]]) is None or key[1] not in d.partitions
+                )
+                if not gone:
+                    time.sleep(0.1)
+
+    def _gather(self, futures: Mapping[Any, Future[Any]], deadline: float) -> dict[Any, Any]:
+        """The answers by key: None for an unknown topic or partition, (offset, leader epoch) for offsets."""
+        from confluent_kafka import KafkaError
+
+        answers: dict[Any, Any] = {}
+        for key, future in futures.items():
+            try:
+                answer = future.result(remaining(deadline) + 1)
+            except _kafka_exception() as error:
+                code = error.args[0].code()
+                if code not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+                    raise self._unanswered(key, error.args[0]) from None
+                answers[key] = None
+            except FutureTimeout:
+                raise self._unanswered(key, None) from None
+            else:
+                answers[key] = (answer.offset, answer.leader_epoch) if hasattr(answer, "offset") else answer
+        return answers
+
+    def _unanswered(self, key: Any, error: Any) -> EvidenceError:
+        from confluent_kafka import KafkaError
+
+        unreachable = (
+            KafkaError._TIMED_OUT,
+            KafkaError._TRANSPORT,
+            KafkaError._ALL_BROKERS_DOWN,
+            KafkaError._RESOLVE,
+            KafkaError._AUTHENTICATION,
+            KafkaError._SSL,
+        )
+        topic = f"topic {key}" if isinstance(key, str) else f"partition {key[1]} of topic {key[0]}"
+        if error is None or error.code() in unreachable:
+            reason = self._last_error or (error.str() if error is not None else "no answer in time")
+            return EvidenceError(
+                f"Kafka at {self.bootstrap_servers} cannot be reached: {self.safe(reason)}; start the broker, "
+                "or check bootstrap.servers and the security settings below `kafka:` in recon.yml"
+            )
+        settling = (
+            KafkaError._NOENT,  # librdkafka's code for a request none of whose partitions has a leader
+            KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+            KafkaError.FENCED_LEADER_EPOCH,
+            KafkaError.UNKNOWN_LEADER_EPOCH,
+        )
+        kind = _SettlingError if error.code() in settling else EvidenceError
+        return kind(
+            f"Kafka at {self.bootstrap_servers} does not answer for {topic}: {self.safe(error.str())}; check "
+            "the topic and this user's rights to describe it"
+        )
+
+    def _refused(self, error: Exception) -> ConfigError:
+        first = error.args[0] if error.args else error
+        text = first.str() if hasattr(first, "str") else str(first)
+        return ConfigError(f"the settings below `kafka:` are not librdkafka's: {self.safe(text)}")
+
+    def safe(self, text: str) -> str:
+        """The text without any value of a setting that may be a secret."""
+        for name, value in self._conf.items():
+            if value and any(word in name for word in _SECRET):
+                text = text.replace(str(value), "***")
+        return text
+
+
+def received(consumer: Any, most: int, wait: float) -> list[Any]:
+    """The messages received so far; waits for the first only, where consume() would wait for `most` of them."""
+    first = consumer.poll(wait)
+    return [] if first is None else [first, *consumer.consume(most, 0)]
+
+
+def remaining(deadline: float) -> float:
+    """Seconds to the deadline, at least a tenth: librdkafka takes no timeout of zero."""
+    return max(0.1, deadline - time.monotonic())
+
+
+def _kafka_exception() -> type[Exception]:
+    from confluent_kafka import KafkaException
+
+    return KafkaException
+
+
+def _admin_module() -> Any:
+    # Its stub exports too little for a strict type check.
+    import confluent_kafka.admin
+
+    return confluent_kafka.admin
