@@ -260,7 +260,7 @@ class _Run:
     def _covered_version(self) -> CoveredVersion:
         if self._log is None or self._log.last is None:
             raise StaleState(self._not_saved or "the table's log cannot be read")
-        if delta_log.properties(self._storage).get("delta.columnMapping.mode", "none") != "none":
+        if (delta_log.properties(self._storage) or {}).get("delta.columnMapping.mode", "none") != "none":
             raise StaleState("the table's files have other column names than the table (delta.columnMapping.mode)")
         return covered_version(self._log.last, self._log, self._landed(self._log.last))
 

@@ -1,7 +1,6 @@
-"""The mark recon leaves on a data commit, and the canonical text of offset ranges.
+"""The stamp of a data commit (a Delta commit's userMetadata, for example), and the canonical text of offset ranges.
 
-The text is what the ledger's hashes seal and what a Delta commit's user_metadata carries, so that the two
-are compared as strings: `[[source,"topic","topic_id",[partitions],[starts],[ends]],…]`, no spaces, sorted by
+The ledger's hashes cover the text and the stamp of a commit carries it, so that the two are compared as strings: `[[source,"topic","topic_id",[partitions],[starts],[ends]],…]`, no spaces, sorted by
 (source, topic, topic_id, partition).
 """
 
@@ -15,7 +14,7 @@ from recon.errors import EvidenceError
 from recon.model.evidence import ReconStamp
 from recon.model.offsets import OffsetSpan
 
-_MARK = '{"recon":1,'
+_OPENING = '{"recon":1,'
 _OFFSETS = ',"offsets":'
 
 
@@ -40,7 +39,7 @@ def offsets_text(offsets: Iterable[OffsetSpan]) -> str:
 
 
 def parse_offsets(text: str) -> tuple[OffsetSpan, ...]:
-    """The ranges a canonical text stands for.
+    """The ranges of a canonical text.
 
     Raises:
         EvidenceError: the text is not of that form.
@@ -56,7 +55,7 @@ def parse_offsets(text: str) -> tuple[OffsetSpan, ...]:
 
 
 def dump_stamp(stamp: ReconStamp) -> str:
-    """The user_metadata of a data commit: compact JSON with the ranges last."""
+    """The stamp as text: compact JSON with the ranges last."""
     head = {
         "recon": 1,
         "pipeline": stamp.pipeline,
@@ -73,29 +72,29 @@ def dump_stamp(stamp: ReconStamp) -> str:
 
 
 def parse_stamp(user_metadata: str | None) -> ReconStamp | None:
-    """Our mark, if this user_metadata is one; None for anybody else's text.
+    """The stamp in a commit's userMetadata; None for a text that another writer put there.
 
     The ranges stay text: a day of commits is compared without parsing them.
 
     Raises:
-        EvidenceError: it starts as our mark and is torn.
+        EvidenceError: it starts like a stamp and is torn.
     """
-    if not user_metadata or not user_metadata.startswith(_MARK):
+    if not user_metadata or not user_metadata.startswith(_OPENING):
         return None
-    head, found, offsets = user_metadata.partition(_OFFSETS)
+    head, separator, offsets = user_metadata.partition(_OFFSETS)
     try:
         fields = json.loads(head + "}")
-        if not found or fields.pop("recon") != 1:
+        if not separator or fields.pop("recon") != 1:
             raise ValueError("no offsets")
         return ReconStamp(**fields, offsets_text=offsets[:-1])
     except (ValueError, TypeError, KeyError) as error:
-        raise EvidenceError(f"user_metadata starts like recon's mark and is torn: {user_metadata[:120]!r}") from error
+        raise EvidenceError(f"userMetadata starts like recon's stamp and is torn: {user_metadata[:120]!r}") from error
 
 
 def same_ranges(one: str, other: str) -> bool:
-    """Whether two canonical texts differ in topic ids at most, and there only because one of them knows none.
+    """Whether two canonical texts hold the same ranges; a topic id that one of them lacks counts as equal.
 
-    A replay may meet a broker that the first attempt did not, or the other way round.
+    The broker may have been reachable on a replay and not on the first attempt, or the other way round.
     """
     try:
         mine, theirs = ({(s.source, s.topic, *s[2:5]): s.topic_id for s in parse_offsets(t)} for t in (one, other))

@@ -1,0 +1,199 @@
+"""The commit files of a Delta log, read and parsed without Spark.
+
+Files and actions are those of Delta's PROTOCOL.md: `_delta_log/<version, 20 digits>.json` holds one JSON
+action a line. `commitInfo` is free-form in the protocol; Spark and delta-rs both put `timestamp`,
+`operation`, `operationParameters`, `operationMetrics` and `userMetadata` at its top level (delta-rs names
+some metrics differently and may leave `operationMetrics` out).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+from recon.errors import EvidenceError
+from recon.model import DeltaCommit, ReconStamp, parse_stamp
+from recon.storage import Storage
+
+_NUM_RECORDS = re.compile(r'\{\s*"numRecords"\s*:\s*(\d+)\s*[,}]')
+
+
+def contents(log: Storage, versions: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+    """The commit files in order; one cleaned up since the listing is left out. Remote stores read ahead."""
+    read_file = reader(log)
+
+    def fetch(version: int) -> tuple[int, bytes | None]:
+        try:
+            return version, read_file(file_name(version))
+        except FileNotFoundError:
+            return version, None
+
+    if log.local is not None:
+        yield from ((v, raw) for v, raw in map(fetch, versions) if raw is not None)
+        return
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        yield from ((v, raw) for v, raw in pool.map(fetch, versions) if raw is not None)
+
+
+def reader(log: Storage) -> Callable[[str], bytes]:
+    """Reads a file of the log by name. A local folder is resolved once, not once per commit."""
+    if log.local is None:
+        return log.read
+    folder = str(log.local)
+
+    def local(name: str) -> bytes:
+        try:
+            with open(f"{folder}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - thousands of small files
+                return file.read()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise EvidenceError(f"{folder}/{name} cannot be read: {error}") from error
+
+    return local
+
+
+def parse_commit(
+    log: Storage, version: int, raw: bytes, rows_of: dict[str, int]
+) -> tuple[DeltaCommit, Mapping[str, str] | None]:
+    """A commit and, if it carries a metaData action, the table properties from there on.
+
+    `rows_of` keeps numRecords per added file, for remove actions that carry no statistics.
+    """
+    name = file_name(version)
+    info: Mapping[str, Any] = {}
+    txn: dict[str, int] = {}
+    configuration: Mapping[str, str] | None = None
+    files_added = files_removed = 0
+    rows_added: int | None = 0
+    rows_removed: int | None = 0
+    newest_file = 0
+    try:
+        for action in actions(log, name, raw):
+            for kind, body in action.items():
+                if kind == "add":
+                    rows = _num_records(body.get("stats"))
+                    if rows is not None:
+                        rows_of[body["path"]] = rows
+                    newest_file = max(newest_file, body.get("modificationTime") or 0)
+                    if body.get("dataChange", True):
+                        files_added += 1
+                        rows_added = _plus(rows_added, rows, body.get("deletionVector"))
+                elif kind == "remove":
+                    newest_file = max(newest_file, body.get("deletionTimestamp") or 0)
+                    if body.get("dataChange", True):
+                        files_removed += 1
+                        rows = _num_records(body.get("stats"))
+                        rows = rows_of.get(body["path"]) if rows is None else rows
+                        rows_removed = _plus(rows_removed, rows, body.get("deletionVector"))
+                elif kind == "txn":
+                    txn[body["appId"]] = body["version"]
+                elif kind == "commitInfo":
+                    info = body
+                elif kind == "metaData":
+                    configuration = body.get("configuration") or {}
+                    newest_file = max(newest_file, body.get("createdTime") or 0)
+        user_metadata = info.get("userMetadata")
+        # In-commit timestamps, where switched on, decide (PROTOCOL.md). commitInfo itself is optional; the time of
+        # the newest file is then nearest to the commit's.
+        millis = info.get("inCommitTimestamp") or info.get("timestamp") or newest_file
+        commit = DeltaCommit(
+            version=version,
+            timestamp=datetime.fromtimestamp(millis / 1000, UTC),
+            operation=info.get("operation") or "",
+            operation_parameters=info.get("operationParameters") or {},
+            operation_metrics=info.get("operationMetrics") or {},
+            txn=txn,
+            user_metadata=user_metadata,
+            stamp=_stamp(log, name, user_metadata),
+            files_added=files_added,
+            files_removed=files_removed,
+            rows_added=rows_added,
+            rows_removed=rows_removed,
+            data_change=files_added + files_removed > 0,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise _broken(log, name, f"an action is not of the protocol's form ({error!r})") from error
+    return commit, configuration
+
+
+def _stamp(log: Storage, name: str, user_metadata: str | None) -> ReconStamp | None:
+    try:
+        return parse_stamp(user_metadata)
+    except EvidenceError as error:
+        raise EvidenceError(
+            f"Delta log file {log.uri}/{name}: {error}; the commit was edited by hand, or written by "
+            "another program that copies recon's stamp: restore the file from a copy"
+        ) from error
+
+
+def _plus(total: int | None, rows: int | None, deletion_vector: Mapping[str, Any] | None) -> int | None:
+    """`total` and the rows of a file: its records less those that its deletion vector marks as deleted."""
+    if total is None or rows is None:
+        return None
+    return total + rows - (int(deletion_vector["cardinality"]) if deletion_vector else 0)
+
+
+def _num_records(stats: str | None) -> int | None:
+    """The numRecords of an add action's statistics; parsed as JSON only when it does not come first."""
+    if not stats:
+        return None
+    first = _NUM_RECORDS.match(stats)
+    if first:
+        return int(first[1])
+    from pydantic_core import from_json
+
+    rows = from_json(stats).get("numRecords")
+    return int(rows) if rows is not None else None
+
+
+def actions(log: Storage, name: str, raw: bytes) -> Iterator[Mapping[str, Any]]:
+    """The actions of a commit file.
+
+    Raises:
+        EvidenceError: the file is empty, torn or no JSON; the message names it.
+    """
+    from pydantic_core import from_json
+
+    if not raw.strip():
+        raise _broken(log, name, "it is empty")
+    for line in raw.split(b"\n"):
+        if line and not line.isspace():
+            try:
+                action = from_json(line, cache_strings="keys")
+            except ValueError:
+                action = None
+            yield action if isinstance(action, dict) else action_of(log, name, line)
+
+
+def action_of(log: Storage, name: str, line: bytes) -> Mapping[str, Any]:
+    """One line of a file of the log; raises EvidenceError where it is not a JSON object."""
+    from pydantic_core import from_json
+
+    try:
+        action = from_json(line, cache_strings="keys")
+    except ValueError as error:
+        raise _broken(log, name, f"{line[:80].decode(errors='replace')!r} is not JSON ({error})") from None
+    if not isinstance(action, dict):
+        raise _broken(log, name, f"{line[:80].decode(errors='replace')!r} is not an action")
+    return action
+
+
+def version_of(name: str) -> int | None:
+    """The version of a commit file's name; None for any other file of the log."""
+    return int(name[:20]) if len(name) == 25 and name.endswith(".json") and name[:20].isdecimal() else None
+
+
+def file_name(version: int) -> str:
+    """The name of the commit file of a version."""
+    return f"{version:020d}.json"
+
+
+def _broken(log: Storage, name: str, problem: str) -> EvidenceError:
+    return EvidenceError(
+        f"Delta log file {log.uri}/{name} cannot be understood: {problem}; it is torn or no Delta commit: "
+        "restore it from a copy, since no reader can go past it"
+    )
