@@ -1,7 +1,8 @@
 """The stamp of a data commit (a Delta commit's userMetadata, for example), and the canonical text of offset ranges.
 
-The ledger's hashes cover the text and the stamp of a commit carries it, so that the two are compared as strings: `[[source,"topic","topic_id",[partitions],[starts],[ends]],…]`, no spaces, sorted by
-(source, topic, topic_id, partition).
+The ledger's hashes cover the text and the stamp of a commit carries it, so that the two are compared as strings:
+`[[source,"topic","topic_id",[partitions],[starts],[ends]],…]`, no spaces, sorted by (source, topic, topic_id,
+partition).
 """
 
 from __future__ import annotations
