@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -166,26 +166,68 @@ def evaluated(status: str, evidence: Mapping[str, Any]) -> bool:
 
 def touched_ranges(ledger: LedgerSlice, findings: Sequence[Finding], level: Level) -> npt.NDArray[np.bool_]:
     """Which of the slice's ranges findings of a level speak of: by their offsets, else by their micro-batch."""
-    ranges, heads = ledger.ranges, ledger.heads
-    mask = np.zeros(len(ranges), dtype=bool)
+    mask = np.zeros(len(ledger.ranges), dtype=bool)
+    of_partition: dict[tuple[str, int], list[Finding]] = {}
+    named: list[Finding] = []  # a gap lies in no range; it names the micro-batch behind it
     for finding in findings:
         if finding.level is not level:
             continue
-        span = finding.span
-        if span is not None and finding.topic is not None and finding.partition is not None:
-            touched = (ranges.start < span.end) & (ranges.end > span.start)
-            touched &= _of_topic(ledger, finding.topic) & (ranges.partition == finding.partition)
-            mask |= touched
-            if touched.any():
-                continue
-        if finding.batch_id is not None:  # a gap lies in no range; it names the micro-batch behind it
-            numbers = [
-                i
-                for i, head in enumerate(heads)
-                if head.batch_id == finding.batch_id and finding.epoch in (None, head.epoch)
-            ]
-            mask |= np.isin(ranges.entry, numbers)
+        if finding.span is not None and finding.topic is not None and finding.partition is not None:
+            of_partition.setdefault((finding.topic, finding.partition), []).append(finding)
+        else:
+            named.append(finding)
+    rows_of = _rows_by_partition(ledger, of_partition)
+    for where, mine in of_partition.items():
+        rows = rows_of[where]
+        starts, ends = ledger.ranges.start[rows], ledger.ranges.end[rows]
+        spans = np.array([finding.span for finding in mine], np.int64)
+        mask[rows] |= _meet(starts, ends, spans[:, 0], spans[:, 1])
+        met = _meet(spans[:, 0], spans[:, 1], starts, ends)
+        named += [finding for finding, touches in zip(mine, met.tolist(), strict=True) if not touches]
+    batches = {(finding.batch_id, finding.epoch) for finding in named if finding.batch_id is not None}
+    if batches:
+        entries = [
+            i
+            for i, head in enumerate(ledger.heads)
+            if (head.batch_id, head.epoch) in batches or (head.batch_id, None) in batches
+        ]
+        mask |= np.isin(ledger.ranges.entry, entries)
     return mask
+
+
+def _rows_by_partition(
+    ledger: LedgerSlice, wanted: Collection[tuple[str, int]]
+) -> Mapping[tuple[str, int], npt.NDArray[np.int64]]:
+    """The rows of the range table of each topic partition, whatever its topic ids; one sort for all."""
+    ranges, names = ledger.ranges, sorted({topic for topic, _ in wanted})
+    number = {name: n for n, name in enumerate(names)}
+    of_topic = np.array([number.get(name, -1) for _, name, _ in ranges.topics] or [-1], np.int64)[ranges.topic]
+    width = max(int(ranges.partition.max(initial=0)), *(partition for _, partition in wanted), 0) + 1
+    rows = np.flatnonzero(of_topic >= 0)
+    code = of_topic[rows] * width + ranges.partition[rows]
+    order = np.argsort(code, kind="stable")
+    rows, code = rows[order], code[order]
+    return {
+        (topic, partition): rows[slice(*np.searchsorted(code, (at, at + 1)).tolist())]
+        for topic, partition in wanted
+        for at in (number[topic] * width + partition,)
+    }
+
+
+def _meet(
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    other_starts: npt.NDArray[np.int64],
+    other_ends: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Which of the ranges have offsets in common with any of the others.
+
+    Of the others that start before a range's end, the one that ends last decides.
+    """
+    order = np.argsort(other_starts, kind="stable")
+    before = np.searchsorted(other_starts[order], ends, side="left")
+    last_end = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(other_ends[order])))
+    return last_end[before] > starts
 
 
 def refuted_batches(ledger: LedgerSlice, findings: Sequence[Finding]) -> set[tuple[int, int]]:
@@ -205,11 +247,6 @@ def _touched_batches(ledger: LedgerSlice, findings: Sequence[Finding], level: Le
     for entry in np.unique(ledger.ranges.entry[touched_ranges(ledger, findings, level)]).tolist():
         found.add((ledger.heads[entry].epoch, ledger.heads[entry].batch_id))
     return found
-
-
-def _of_topic(ledger: LedgerSlice, topic: str) -> npt.NDArray[np.bool_]:
-    codes = [code for code, (_, name, _) in enumerate(ledger.ranges.topics) if name == topic]
-    return np.isin(ledger.ranges.topic, codes)
 
 
 def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
@@ -251,9 +288,12 @@ def _partitions(
     order = np.argsort(code, kind="stable")
     code = code[order]
     starts = np.flatnonzero(np.append(True, code[1:] != code[:-1]))[: len(code)]
+    of_partition: dict[tuple[str | None, int | None], list[Finding]] = {}
+    for finding in findings:
+        of_partition.setdefault((finding.topic, finding.partition), []).append(finding)
     for key, members in zip(code[starts].tolist(), np.split(order + first, starts[1:]), strict=True):
         topic, partition = names[key // width], int(key % width)
-        mine = [f for f in findings if f.topic == topic and f.partition == partition]
+        mine = of_partition.get((topic, partition), ())
         yield _partition(ledger, kafka, topic, partition, members, mine, now)
 
 

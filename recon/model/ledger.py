@@ -78,7 +78,7 @@ class LedgerEntry(EntryHead):
 class RangeTable:
     """The offset ranges of many entries in columns, so that a day of 8,640 x 200 ranges is judged by NumPy.
 
-    All arrays have one length. `entry` indexes the heads it came with; `topic` indexes `topics`, whose
+    All arrays have one length. `entry` indexes the heads it came with and ascends; `topic` indexes `topics`, whose
     items are (source, topic, topic_id).
     """
 

@@ -5,11 +5,15 @@ Pure integers in, pure integers out; every other room speaks in these ranges.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from recon.errors import EvidenceError
+
+_end = attrgetter("end")
 
 
 class Span(NamedTuple):
@@ -85,7 +89,10 @@ class Spans:
         return bool(self.ranges)
 
     def __contains__(self, offset: object) -> bool:
-        return any(r.start <= offset < r.end for r in self.ranges) if isinstance(offset, int) else False
+        if not isinstance(offset, int):
+            return False
+        at = bisect_right(self.ranges, offset, key=_end)
+        return at < len(self.ranges) and self.ranges[at].start <= offset
 
     def __repr__(self) -> str:
         return f"Spans({tuple((r.start, r.end) for r in self.ranges)})"
@@ -105,10 +112,13 @@ class Spans:
         return Spans.of((*self.ranges, *other.ranges))
 
     def intersect(self, other: Spans) -> Spans:
-        """Offsets in both sets."""
+        """Offsets in both sets; a small set with a large one takes the logarithm of the large one's ranges."""
         found: list[Span] = []
-        mine, theirs = list(self.ranges), list(other.ranges)
-        i = j = 0
+        mine, theirs = self.ranges, other.ranges
+        if not mine or not theirs:
+            return Spans()
+        i = bisect_right(mine, theirs[0].start, key=_end)
+        j = bisect_right(theirs, mine[0].start, key=_end)
         while i < len(mine) and j < len(theirs):
             start, end = max(mine[i].start, theirs[j].start), min(mine[i].end, theirs[j].end)
             if start < end:
@@ -120,14 +130,14 @@ class Spans:
         return Spans(tuple(found))
 
     def minus(self, other: Spans) -> Spans:
-        """Offsets of this set that `other` does not hold.
+        """Offsets of this set that `other` does not hold; `other` may be large, see `intersect`.
 
         >>> Spans.of([(5, 9)]).minus(Spans.of([(5, 7), (8, 9)]))
         Spans(((7, 8),))
         """
         left: list[Span] = []
         theirs = other.ranges
-        j = 0
+        j = bisect_right(theirs, self.ranges[0].start, key=_end) if self.ranges else 0
         for start, end in self.ranges:
             at = start
             while j < len(theirs) and theirs[j].end <= at:
@@ -141,3 +151,40 @@ class Spans:
             if at < end:
                 left.append(Span(at, end))
         return Spans(tuple(left))
+
+
+class GrowingSpans:
+    """A set of offsets to which ranges are added, and which tells what of each range is new.
+
+    >>> growing = GrowingSpans()
+    >>> growing.add(0, 5), growing.add(3, 8)
+    ([Span(start=0, end=5)], [Span(start=5, end=8)])
+    >>> growing.spans
+    Spans(((0, 8),))
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, start: int, end: int) -> list[Span]:
+        """Adds a range and returns its parts that were not in the set yet, ascending."""
+        if start >= end:
+            return []
+        first, beyond = bisect_left(self._ends, start), bisect_right(self._starts, end)
+        new, at = [], start
+        for i in range(first, beyond):
+            if self._starts[i] > at:
+                new.append(Span(at, self._starts[i]))
+            at = max(at, self._ends[i])
+        if at < end:
+            new.append(Span(at, end))
+        if first < beyond:
+            start, end = min(start, self._starts[first]), max(end, self._ends[beyond - 1])
+        self._starts[first:beyond], self._ends[first:beyond] = [start], [end]
+        return new
+
+    @property
+    def spans(self) -> Spans:
+        """The set as it is now."""
+        return Spans(tuple(map(Span, self._starts, self._ends)))

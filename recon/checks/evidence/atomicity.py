@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Ranges, ranges_of_each
+from recon.checks.evidence.coverage import Ranges, ranges_of
 from recon.checks.evidence.findings import Findings, named, offsets
 from recon.model import CheckpointWitness, Code, EntryHead, LedgerSlice, Unavailable, Verdict, Witnesses
 from recon.model.offsets import Spans
@@ -112,9 +112,7 @@ class _Sink:
 
     def ranges(self, which: Which) -> Ranges:
         """The ranges of a micro-batch."""
-        entries = self.batches[which]
-        found = ranges_of_each(self.slice, entries)
-        return tuple(sorted({each for entry in entries for each in found[entry]}))
+        return tuple(sorted({each for entry in self.batches[which] for each in ranges_of(self.slice, entry)}))
 
     @cached_property
     def first(self) -> EntryHead | None:

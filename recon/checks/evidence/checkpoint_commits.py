@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
 
 from recon.checks.base import EvidenceCheck
@@ -17,11 +19,11 @@ from recon.checks.evidence.coverage import (
     coverage,
     missed,
     partition_of,
-    ranges_of_each,
+    ranges_of,
 )
 from recon.checks.evidence.findings import Findings, Period, ledger_of, named, no_entries, offsets
+from recon.checks.evidence.row_accounting import ReadStretches
 from recon.checks.evidence.table_history import judged_since
-from recon.lazy import np
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -132,6 +134,57 @@ class _Planned(NamedTuple):
         return Span(min(self.start or 0, self.end), self.end)
 
 
+class _Readings(NamedTuple):
+    """When each offset of a topic partition was read first: parts ascend, and so does `lowest` by place.
+
+    A place is an entry's in reading order. `lowest` has the lowest offset that was read up to each place.
+    """
+
+    parts: list[tuple[Span, int]]
+    lowest: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, covered: Coverage, key: Key) -> _Readings:
+        """The readings of a topic partition, whatever its topic ids."""
+        stretches = ReadStretches(covered, [(key, s) for life in covered.lives.get(key, ()) for s in life.stretches])
+        every = Spans.of((s.start, s.end) for _, s in stretches.stretches if s.end > s.start)
+        places = sorted((covered.place(piece.entry), piece.start, piece.end) for piece in stretches.pieces(every))
+        lowest = accumulate(((place, start) for place, start, _ in places), lambda a, b: (b[0], min(a[1], b[1])))
+        return cls(sorted((Span(start, end), place) for place, start, end in places), list(lowest))
+
+    def held_before(self, place: int, wanted: Spans, complete: bool) -> bool:
+        """Whether all of `wanted` was read before a place, or lies below what an incomplete ledger begins with."""
+        known = bisect_left(self.lowest, place, key=lambda reading: reading[0])
+        if not complete and known:
+            wanted = wanted.minus(Spans.of([(0, self.lowest[known - 1][1])]))
+        for start, end in wanted:
+            at = start
+            for i in range(bisect_right(self.parts, start, key=lambda part: part[0].end), len(self.parts)):
+                span, read_at = self.parts[i]
+                if at >= end or span.start > at or read_at >= place:
+                    break
+                at = span.end
+            if at < end:
+                return False
+        return True
+
+
+class _Transactions(NamedTuple):
+    """The transaction numbers that a table has: all (app id, version), and the newest version of each app id."""
+
+    taken: frozenset[tuple[str, int]]
+    newest: Mapping[str, int]
+
+    @classmethod
+    def of(cls, delta: DeltaWitness) -> _Transactions:
+        """Those of the commits that were read, and those of the table's newest snapshot."""
+        taken = frozenset(txn for commit in delta.commits.values() for txn in commit.txn.items())
+        newest = dict(delta.txns)
+        for app, version in taken:
+            newest[app] = max(version, newest.get(app, -1))
+        return cls(taken, newest)
+
+
 @dataclass
 class _Evaluation:
     """One checkpoint against one sink."""
@@ -143,6 +196,7 @@ class _Evaluation:
     stalled_after: Period
     findings: Findings = field(init=False)
     empty: list[CheckpointBatch] = field(default_factory=list)
+    _readings: dict[Key, _Readings] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.findings = Findings.of(self.witnesses)
@@ -234,7 +288,7 @@ class _Evaluation:
         """Ranges of the entries that carry a batch_id of the checkpoint."""
         assert self.ledger is not None
         wanted = [entry for batch in self.checkpoint.batches for entry in self.entries.get(batch.batch_id, ())]
-        return ranges_of_each(self.ledger, wanted)
+        return {entry: ranges_of(self.ledger, entry) for entry in wanted}
 
     def _entry(self, batch: CheckpointBatch) -> int | None:
         """The newest entry that accounts for this plan: same query, same number, same ranges.
@@ -255,7 +309,7 @@ class _Evaluation:
         for commit, stamp in reversed(self.stamped.get((self.checkpoint.query_id, batch.batch_id), ())):
             if (stamp.epoch, stamp.batch_id) in self.recorded:
                 continue  # it belongs to an entry, which is not this plan's
-            if self.ledger is not None and commit.version <= judged_since(self.ledger):
+            if commit.version <= self._looked_up_to:
                 continue  # earlier audits looked at it
             held = _held_by(stamp)
             rest = _rest(plan, held)
@@ -266,20 +320,19 @@ class _Evaluation:
     def _held_before(self, entry: int, key: Key, rest: Spans) -> bool:
         """Whether entries read before this one hold the offsets that it left out."""
         assert self.ledger is not None and self.covered is not None
-        order, table = self.covered.order, self.ledger.ranges
-        before = order[: order.index(entry)]
-        topics = [i for i, (source, topic, _) in enumerate(table.topics) if (source, topic) == (key.source, key.topic)]
-        mine = np.isin(table.topic, topics) & (table.partition == key.partition)
-        mine &= np.isin(table.entry, np.array(before, np.int64)) & (table.end >= table.start)
-        held = Spans.of(zip(table.start[mine].tolist(), table.end[mine].tolist(), strict=True))
-        if not self.ledger.complete and held.hull is not None:
-            held = held.union(Spans.of([(0, held.hull.start)]))
-        return not rest.minus(held)
+        if key not in self._readings:
+            self._readings[key] = _Readings.of(self.covered, key)
+        return self._readings[key].held_before(self.covered.place(entry), rest, self.ledger.complete)
+
+    @cached_property
+    def _looked_up_to(self) -> int:
+        """The version of the sink up to which earlier audits looked."""
+        return -1 if self.ledger is None else judged_since(self.ledger)
 
     def _held(self, key: Key) -> Spans:
         """Everything the ledger covers of a topic partition's present life."""
         life = self._life(key)
-        return life.walk().covered if life is not None else Spans()
+        return life.walked.covered if life is not None else Spans()
 
     def _life(self, key: Key) -> TopicIncarnation | None:
         lives = self.covered.lives.get(key) if self.covered is not None else None
@@ -309,16 +362,26 @@ class _Evaluation:
             return True
         if self.witnesses.period_to >= self.witnesses.now:
             return False
+        return at >= self.witnesses.period_to or self._last_start is None or at > self._last_start
+
+    @cached_property
+    def _last_start(self) -> datetime | None:
         heads = self.ledger.heads if self.ledger is not None else ()
-        last = max((head.started_at for head in heads if not head.is_release), default=None)
-        return at >= self.witnesses.period_to or last is None or at > last
+        return max((head.started_at for head in heads if not head.is_release), default=None)
+
+    @cached_property
+    def _tried_again(self) -> set[int]:
+        """Entries that a micro-batch of the period repeats."""
+        covered = self.covered
+        return (
+            set() if covered is None else {first for replay, first in covered.replays.items() if covered.judged(replay)}
+        )
 
     # -- verdicts ----------------------------------------------------------------------------------------------------
 
     def _judge_recorded(self, batch: CheckpointBatch, entry: int) -> None:
         assert self.ledger is not None and self.covered is not None
         head = self.ledger.heads[entry]
-        again = [replay for replay, first in self.covered.replays.items() if first == entry]
         if not batch.committed and batch is self.checkpoint.last:
             self.findings.add(
                 Code.INFLIGHT,
@@ -326,7 +389,7 @@ class _Evaluation:
                 f"commits/{batch.batch_id}): its next start tries it again, and recon recognises it",
                 head=head,
             )
-        elif any(self.covered.judged(replay) for replay in again):
+        elif entry in self._tried_again:
             self.findings.add(Code.REPLAYED, f"{named(head)} was tried again and landed once", head=head)
 
     def _tell_missing_entry(self, batch: CheckpointBatch, commit: DeltaCommit) -> None:
@@ -382,7 +445,7 @@ class _Evaluation:
             life = self._life(key)
             if life is None or planned.start is None:
                 continue
-            walked = life.walk()
+            walked = life.walked
             if planned.start > walked.frontier:
                 said = f"the new checkpoint starts at {planned.start}, the ledger ends at {walked.frontier}"
                 self._tell_missed(batch, key, life.topic_id, walked.frontier, planned.start, said)
@@ -415,10 +478,11 @@ class _Evaluation:
         if app is not None:
             for key, planned in plan.items():
                 if planned.span.size:
+                    version = self._transactions.newest.get(app, -1)
                     self._add(
                         Code.SKIPPED,
                         f"{key}: {offsets(*planned.span)} of micro-batch {batch.batch_id} are not in the sink: app id "
-                        f"{app} already has txn version {self._txn(app)} from other offsets, so Delta drops the write "
+                        f"{app} already has txn version {version} from other offsets, so Delta drops the write "
                         "without a word; remove txn_app_id from the sink and read the range again",
                         batch,
                         key,
@@ -476,10 +540,22 @@ class _Evaluation:
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
-    def _txn(self, app: str) -> int:
-        """The newest txn version the table knows of an app id; -1 for none."""
-        versions = [commit.txn[app] for commit in self.delta.commits.values() if app in commit.txn]
-        return max([*versions, self.delta.txns.get(app, -1)])
+    @cached_property
+    def _transactions(self) -> _Transactions:
+        return _Transactions.of(self.delta)
+
+    @cached_property
+    def _used(self) -> Sequence[DeltaCommit]:
+        """The commits that carry a stamp of this sink."""
+        return [commit for commits in self.stamped.values() for commit, _ in commits]
+
+    @cached_property
+    def _newest_apps(self) -> Sequence[str]:
+        return list(max(self._used, key=lambda commit: commit.version).txn) if self._used else []
+
+    @cached_property
+    def _fixed_apps(self) -> Sequence[str]:
+        return list(dict.fromkeys(app for commit in self._used for app in commit.txn if not self._is_own(app)))
 
     def _skipping_app(self, batch: CheckpointBatch, *, lives_anew: bool) -> str | None:
         """The app id under which Delta takes this write for one it has already.
@@ -487,19 +563,18 @@ class _Evaluation:
         A new life has a fresh app id, unless the sink was given a fixed one. Within a life, another write
         must have used the number (settings leaked into another write's session).
         """
-        used = [app for commits in self.stamped.values() for commit, _ in commits for app in commit.txn]
+        newest = self._transactions.newest
         if lives_anew:
-            fixed = [app for app in dict.fromkeys(used) if not self._is_own(app)]
-            return next((app for app in fixed if self._txn(app) >= batch.batch_id), None)
-        if not used:
-            return None
-        newest = max((c for commits in self.stamped.values() for c, _ in commits), key=lambda c: c.version)
-        for app in newest.txn:
-            taken = any(c.txn.get(app) == batch.batch_id for c in self.delta.commits.values())
-            beyond = batch.batch_id > max(self.entries, default=-1)
-            if taken or (beyond and self._txn(app) >= batch.batch_id):
+            return next((app for app in self._fixed_apps if newest.get(app, -1) >= batch.batch_id), None)
+        for app in self._newest_apps:
+            taken = (app, batch.batch_id) in self._transactions.taken
+            if taken or (batch.batch_id > self._last_recorded and newest.get(app, -1) >= batch.batch_id):
                 return app
         return None
+
+    @cached_property
+    def _last_recorded(self) -> int:
+        return max(self.entries, default=-1)
 
     def _is_own(self, app: str) -> bool:
         """Whether recon made the app id of this sink, one per epoch."""

@@ -8,6 +8,7 @@ looks at deviations. A re-created topic (another topic id) begins a new *life* o
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
 from recon.model import Code, KafkaTopic, KafkaWitness, LedgerSlice, Unavailable
-from recon.model.offsets import Span, Spans
+from recon.model.offsets import GrowingSpans, Span, Spans
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -64,43 +65,50 @@ class TopicIncarnation:
     stretches: list[Stretch] = field(default_factory=list)
     since_start: bool = False
 
-    def walk(self) -> Walked:
-        """Holes, overlaps and coverage of this life.
+    @cached_property
+    def walked(self) -> Walked:
+        """Holes, overlaps and coverage of this incarnation; computed once, when all stretches are there.
 
         A hole that a later micro-batch reads after all is none; offsets that two micro-batches read overlap.
         """
-        holes: list[Hole] = []
+        covered, frontier, before = GrowingSpans(), 0, None
+        # A log that got shorter resets the position. Between two resets, what is read late fills only earlier holes.
+        parts: list[tuple[list[Hole], list[Span]]] = [([], [])]
         overlaps: list[tuple[Stretch, Spans]] = []
-        covered: list[Span] = []
-        frontier: int | None = None
-        before: Stretch | None = None
         for stretch in self.stretches:
             start, end = stretch.start, stretch.end
             if end < start:
-                frontier, before = end, stretch  # the log got shorter: reading goes on from its end
-                continue
-            if frontier is None or before is None:
-                covered.append(Span(0 if self.since_start else start, end))
+                frontier = end
+                parts.append(([], []))
+            elif before is None:
+                covered.add(0 if self.since_start else start, end)
                 frontier = end
             elif start >= frontier:
                 if start > frontier:
-                    holes.append(Hole(frontier, start, stretch, before))
-                if covered and covered[-1].end == start:
-                    covered[-1] = Span(covered[-1].start, end)
-                else:
-                    covered.append(Span(start, end))
+                    parts[-1][0].append(Hole(frontier, start, stretch, before))
+                covered.add(start, end)
                 frontier = end
             elif end > start:
-                mine = Spans.of([(start, end)])
-                known = Spans.of(covered)
-                twice = mine.intersect(known)
+                new = Spans(tuple(covered.add(start, end)))
+                twice = Spans((Span(start, end),)).minus(new)
                 if twice:
                     overlaps.append((stretch, twice))
-                holes = [part for hole in holes for part in hole.without(mine)]
-                covered = list(known.union(mine))
+                parts[-1][1].append(Span(start, end))
                 frontier = max(frontier, end)
             before = stretch
-        return Walked(holes, overlaps, Spans.of(covered), frontier or 0)
+        return Walked(_unfilled(parts), overlaps, covered.spans, frontier)
+
+
+def _unfilled(parts: Sequence[tuple[Sequence[Hole], Sequence[Span]]]) -> list[Hole]:
+    """What is left of each part's holes, without the ranges that this part or a later one read late."""
+    filled = GrowingSpans()
+    left: list[list[Hole]] = []
+    for holes, late in reversed(parts):
+        for start, end in late:
+            filled.add(start, end)
+        spans = filled.spans
+        left.append([rest for hole in holes for rest in hole.without(spans)])
+    return [hole for holes in reversed(left) for hole in holes]
 
 
 class Hole(NamedTuple):
@@ -118,12 +126,34 @@ class Hole(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """What `TopicIncarnation.walk` found; `frontier` is the position reading has come to."""
+    """What `TopicIncarnation.walked` holds; `frontier` is the position reading has come to."""
 
     holes: list[Hole]
     overlaps: list[tuple[Stretch, Spans]]
     covered: Spans
     frontier: int
+
+
+class FirstReaders:
+    """Which of some stretches read each offset first, found by bisection."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        known = GrowingSpans()
+        self._parts = sorted(
+            (*part, place) for place, stretch in enumerate(stretches) for part in known.add(stretch.start, stretch.end)
+        )
+        self._ends = [end for _, end, _ in self._parts]
+
+    def cut(self, wanted: Spans) -> list[tuple[int, Span]]:
+        """`wanted` cut up by the stretches: (place of the stretch, range), in the order of the stretches."""
+        cuts: list[tuple[int, Span]] = []
+        for start, end in wanted:
+            for i in range(bisect_right(self._ends, start), len(self._parts)):
+                low, high, place = self._parts[i]
+                if low >= end:
+                    break
+                cuts.append((place, Span(max(low, start), min(high, end))))
+        return sorted(cuts)
 
 
 @dataclass(frozen=True)
@@ -150,6 +180,10 @@ class Coverage:
         """The entry read just before this one; None for the first."""
         place = self._places[entry]
         return self.order[place - 1] if place else None
+
+    def place(self, entry: int) -> int:
+        """Where an entry stands in reading order."""
+        return self._places[entry]
 
     @cached_property
     def _places(self) -> Mapping[int, int]:
@@ -292,25 +326,14 @@ def _replays(slice_: LedgerSlice, ranked: Sequence[int]) -> dict[int, int]:
 def ranges_of(slice_: LedgerSlice, entry: int) -> Ranges:
     """An entry's ranges without topic ids (a replay may meet a broker that the first attempt did not)."""
     table = slice_.ranges
-    rows = np.flatnonzero(table.entry == entry)
-    columns = (table.topic[rows], table.partition[rows], table.start[rows], table.end[rows])
+    low, high = np.searchsorted(table.entry, (entry, entry + 1)).tolist()  # entries ascend
+    columns = (table.topic[low:high], table.partition[low:high], table.start[low:high], table.end[low:high])
     return tuple(
         sorted(
             (*table.topics[topic][:2], partition, start, end)
             for topic, partition, start, end in zip(*(c.tolist() for c in columns), strict=True)
         )
     )
-
-
-def ranges_of_each(slice_: LedgerSlice, entries: Sequence[int]) -> Mapping[int, Ranges]:
-    """`ranges_of` of many entries, in one pass over the table."""
-    found: dict[int, list[tuple[int, str, int, int, int]]] = {entry: [] for entry in entries}
-    table = slice_.ranges
-    rows = np.flatnonzero(np.isin(table.entry, np.array(list(found), np.int64)))
-    columns = (table.entry, table.topic, table.partition, table.start, table.end)
-    for entry, topic, partition, start, end in zip(*(c[rows].tolist() for c in columns), strict=True):
-        found[entry].append((*table.topics[topic][:2], partition, start, end))
-    return {entry: tuple(sorted(ranges)) for entry, ranges in found.items()}
 
 
 def widths(slice_: LedgerSlice) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import ClassVar
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import coverage, widths
+from recon.checks.evidence.coverage import FirstReaders, coverage, widths
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets, quiet
 from recon.checks.evidence.range_text import texts
 from recon.checks.evidence.table_history import (
@@ -328,6 +329,8 @@ def _judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
         return
     first = judged_since(ledger) if not ledger.complete else min(audited)
     still = alive(delta)
+    versions = sorted(audited)
+    standing = [version for version in versions if version in still]
     wiped_by: DeltaCommit | None = None
     strangers: list[DeltaCommit] = []
     undone: list[DeltaCommit] = []
@@ -338,13 +341,15 @@ def _judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
         if is_restore(commit):
             undone.append(commit)
         elif changes_rows(commit):
-            _tell_mutation(commit, [v for v in audited if v < version and v in still], findings)
+            if before := bisect_left(standing, version):
+                _tell_mutation(commit, standing[0], standing[before - 1], findings)
             wiped_by = commit if wipes(commit) and rows_lost(commit) != 0 else wiped_by
         elif commit.stamp is None and commit.data_change:
             strangers.append(commit)
     for commit in undone:
         target = restored_version(commit)
-        lost = sorted(v for v in audited if target is not None and target < v < commit.version)
+        after = bisect_right(versions, commit.version if target is None else target)
+        lost = versions[after : bisect_left(versions, commit.version)]
         if target is None:
             findings.add(
                 Code.INCONCLUSIVE,
@@ -381,21 +386,20 @@ def _judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
         )
 
 
-def _tell_mutation(commit: DeltaCommit, before: Sequence[int], findings: Findings) -> None:
-    if not before:
-        return
+def _tell_mutation(commit: DeltaCommit, first: int, last: int, findings: Findings) -> None:
+    """A commit that changed rows after the audited versions from `first` to `last`."""
     lost = rows_lost(commit)
     rows = "an unknown number of rows" if lost is None else plural(lost, "row")
     what = commit.operation + (f" with mode {mode}" if (mode := commit.operation_parameters.get("mode")) else "")
     findings.add(
         Code.MUTATED,
-        f"version {commit.version} is {what}, which changed rows after the audited versions {min(before)} to "
-        f"{max(before)} and took away {rows}; find out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z",
+        f"version {commit.version} is {what}, which changed rows after the audited versions {first} to "
+        f"{last} and took away {rows}; find out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z",
     )
     if lost != 0 and not wipes(commit):
         findings.add(
             Code.GAP,
-            f"{rows} of the audited versions {min(before)} to {max(before)} are gone since version {commit.version} "
+            f"{rows} of the audited versions {first} to {last} are gone since version {commit.version} "
             f"({commit.operation}); source_rows names their offsets",
         )
 
@@ -405,14 +409,15 @@ def _tell_gone(ledger: LedgerSlice, gone: set[int], findings: Findings) -> None:
     lost = coverage(_only(ledger, gone))
     kept = coverage(_only(ledger, set(range(len(ledger.heads))) - gone))
     again: dict[tuple[object, str | None], Spans] = {
-        (key, life.topic_id): life.walk().covered for key, lives in kept.lives.items() for life in lives
+        (key, life.topic_id): life.walked.covered for key, lives in kept.lives.items() for life in lives
     }
     for key, lives in lost.lives.items():
         for life in lives:
-            left = life.walk().covered.minus(again.get((key, life.topic_id), Spans()))
+            left = life.walked.covered.minus(again.get((key, life.topic_id), Spans()))
+            readers = FirstReaders(life.stretches)
             for start, end in left:
-                stretch = next(s for s in life.stretches if s.start <= start < s.end)
-                head = ledger.heads[lost.entry_at(stretch, start)]
+                ((place, _),) = readers.cut(Spans.of([(start, start + 1)]))
+                head = ledger.heads[lost.entry_at(life.stretches[place], start)]
                 findings.add(
                     Code.GAP,
                     f"{key}: {offsets(start, end)} are no longer in the table: the commits from {named(head)} on were "

@@ -69,7 +69,7 @@ class KafkaEndOffsets(EvidenceCheck):
                 findings.add(Code.INCONCLUSIVE, f"Kafka was not asked about topic {name}, which was read", topic=name)
             elif not topic.exists:
                 for key, life in lives_of.items():
-                    _judge_missing(key, life.walk().frontier, witnesses, findings)
+                    _judge_missing(key, life.walked.frontier, witnesses, findings)
             else:
                 told += self._judge_topic(topic, lives_of, kafka, witnesses, findings)
         lag = sum(row["lag"] or 0 for row in told)
@@ -91,7 +91,7 @@ class KafkaEndOffsets(EvidenceCheck):
         told = []
         recreated: list[tuple[Key, str]] = []
         for key, life in lives.items():
-            partition, committed = topic.partitions.get(key.partition), life.walk().frontier
+            partition, committed = topic.partitions.get(key.partition), life.walked.frontier
             known_ids = life.topic_id is not None and topic.topic_id is not None
             if known_ids and life.topic_id != topic.topic_id:
                 recreated.append((key, f"its id was {life.topic_id} and is {topic.topic_id}"))

@@ -86,7 +86,7 @@ def _judge_life(
             _tell_missed(key, life, 0, below, head, said, witnesses, findings, new=True)
     if len(life.stretches) == 1 and first.end >= first.start:
         return
-    walked = life.walk()
+    walked = life.walked
     for hole in walked.holes:
         if covered.judged(hole.at.first):
             said = _said(covered, hole)

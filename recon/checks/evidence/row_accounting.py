@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
-from recon.checks.evidence.coverage import Coverage, Key, Stretch, coverage, widths
+from recon.checks.evidence.coverage import Coverage, FirstReaders, Key, Stretch, coverage, widths
 from recon.checks.evidence.stateful_operators import Operators
 from recon.lazy import np
 from recon.model import EntryHead, LedgerSlice
-from recon.model.offsets import Spans
+from recon.model.offsets import Span, Spans
 
 
 class Counted(NamedTuple):
@@ -73,48 +74,80 @@ class Account:
     width: Sequence[int] = ()
     handed: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def open(self) -> list[int]:
         """Entries that counts alone do not prove."""
         return [entry for entry, counts in self.counted.items() if not counts.proved]
 
-    def judged(self) -> dict[tuple[str, int], list[tuple[Key, Stretch]]]:
+    @cached_property
+    def only_rebuilt(self) -> bool:
+        """Whether no entry was written by the stream itself, so that none can show that nothing is filtered."""
+        heads = self.covered.slice.heads
+        return not any(head.status == "committed" and head.rows_read is not None for head in heads)
+
+    @cached_property
+    def judged(self) -> Mapping[tuple[str, int], ReadStretches]:
         """The stretches of the period by (topic, partition); several sources of one topic fall together."""
-        found: dict[tuple[str, int], list[tuple[Key, Stretch]]] = {}
+        stretches: dict[tuple[str, int], list[tuple[Key, Stretch]]] = {}
         for key, lives in self.covered.lives.items():
             for life in lives:
                 for stretch in life.stretches:
                     if self.covered.judged(stretch.first) and stretch.end > stretch.start:
-                        found.setdefault((key.topic, key.partition), []).append((key, stretch))
-        return found
+                        stretches.setdefault((key.topic, key.partition), []).append((key, stretch))
+        return {where: ReadStretches(self.covered, mine) for where, mine in stretches.items()}
 
-    def overlaps(self) -> dict[Key, Spans]:
+    @cached_property
+    def overlaps(self) -> Mapping[Key, Spans]:
         """Offsets that an entry of the period read though another entry holds them."""
-        found: dict[Key, Spans] = {}
+        twice: dict[Key, list[Span]] = {}
         for key, lives in self.covered.lives.items():
             for life in lives:
-                for stretch, twice in life.walk().overlaps if len(life.stretches) > 1 else ():
+                for stretch, spans in life.walked.overlaps if len(life.stretches) > 1 else ():
                     if self.covered.judged(stretch.first):
-                        found[key] = found.get(key, Spans()).union(twice)
-        return found
+                        twice.setdefault(key, []).extend(spans)
+        return {key: Spans.of(spans) for key, spans in twice.items()}
 
-    def pieces(self, stretches: Sequence[tuple[Key, Stretch]], wanted: Spans) -> Iterator[Piece]:
+
+class ReadStretches:
+    """What the entries of the period read of one topic partition, by stretch in reading order."""
+
+    def __init__(self, covered: Coverage, stretches: Sequence[tuple[Key, Stretch]]) -> None:
+        self.covered = covered
+        self.stretches = stretches
+        self.keys = {key for key, _ in stretches}
+        self.incarnations = max((len(covered.lives[key]) for key in self.keys), default=1)
+
+    @cached_property
+    def ranges(self) -> Spans:
+        """All offsets that they read."""
+        return Spans.of((stretch.start, stretch.end) for _, stretch in self.stretches)
+
+    @cached_property
+    def _readers(self) -> FirstReaders:
+        return FirstReaders([stretch for _, stretch in self.stretches])
+
+    def pieces(self, wanted: Spans) -> Iterator[Piece]:
         """`wanted` cut up by the entries that read it; offsets that two entries read go to the first."""
-        left = wanted
-        for key, stretch in stretches:
-            if not left:
-                return
-            mine = left.intersect(Spans.of([(stretch.start, stretch.end)]))
-            left = left.minus(mine)
-            low, high = stretch.rows
-            for start, end in mine:
-                row = low + int(np.searchsorted(self.covered.ends[low:high], start, side="right"))
-                begin = int(self.covered.ends[row - 1]) if row > low else stretch.start
-                while start < end:
-                    upto = min(end, int(self.covered.ends[row]))
-                    yield Piece(int(self.covered.entries[row]), key, start, upto, start == begin)
-                    start = begin = upto
-                    row += 1
+        for place, span in self._readers.cut(wanted):
+            yield from self._cut(*self.stretches[place], span)
+
+    def readings(self, wanted: Spans) -> Iterator[Piece]:
+        """`wanted` cut up by the entries that read it, once for each stretch that holds it."""
+        for key, stretch in self.stretches:
+            for span in wanted.intersect(Spans((Span(stretch.start, stretch.end),))):
+                yield from self._cut(key, stretch, span)
+
+    def _cut(self, key: Key, stretch: Stretch, span: Span) -> Iterator[Piece]:
+        low, high = stretch.rows
+        ends, entries = self.covered.ends, self.covered.entries
+        start, end = span
+        row = low + int(np.searchsorted(ends[low:high], start, side="right"))
+        begin = int(ends[row - 1]) if row > low else stretch.start
+        while start < end:
+            upto = min(end, int(ends[row]))
+            yield Piece(int(entries[row]), key, start, upto, start == begin)
+            start = begin = upto
+            row += 1
 
 
 def account(

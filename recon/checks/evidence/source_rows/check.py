@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Key, Stretch
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets, quiet
-from recon.checks.evidence.row_accounting import Account, Piece, account
+from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches, account
 from recon.checks.evidence.source_rows import rewriting
 from recon.checks.evidence.stateful_operators import operators_of
 from recon.checks.evidence.table_history import alive, changes_rows, is_restore, rows_lost
@@ -26,7 +25,7 @@ from recon.model import (
     Witnesses,
     parse_offsets,
 )
-from recon.model.offsets import Span, Spans
+from recon.model.offsets import GrowingSpans, Span, Spans
 from recon.model.wire.app_ids import claim_app_id
 from recon.model.wire.quarantine import parse_returned
 from recon.text import plural, some
@@ -103,7 +102,7 @@ class SourceRows(EvidenceCheck):
         trial = _Evaluation(witnesses, ledger, _account_of(ledger, witnesses), rows)
         asked = {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in trial.unexplained.items()}
         if witnesses.isolation_level == "read_uncommitted":
-            return {where: trial.ranges[where] for where in asked}
+            return {where: trial.stretches[where].ranges for where in asked}
         return asked
 
     def judge(self, witnesses: Witnesses) -> Verdict:
@@ -202,7 +201,7 @@ def _judge_rewriting(ledger: LedgerSlice, counts: Account, witnesses: Witnesses)
         explained=dict(explained),
         dropped_by_state=sum(counted.fell for counted in counts.counted.values()),
     )
-    twice = sum(spans.size for spans in counts.overlaps().values())
+    twice = sum(spans.size for spans in counts.overlaps.values())
     if readable or not twice:
         return verdict
     reasons_left = [f"{plural(twice, 'offset')} were read twice"]
@@ -261,7 +260,7 @@ def _reasons(counts: Account, witnesses: Witnesses, attested: frozenset[int] = f
         known = sum(deficit for deficit in deficits if deficit)
         of = f"{plural(known, 'offset')} without a counted row" if known else "rows that counts cannot tell"
         found.append(f"{plural(len(left), 'micro-batch')} ({some(named(heads[e]) for e in left)}) with {of}")
-    twice = sum(spans.size for spans in counts.overlaps().values())
+    twice = sum(spans.size for spans in counts.overlaps.values())
     if twice:
         found.append(f"{plural(twice, 'offset')} were read twice")
     found.extend(_removed(counts, witnesses))
@@ -381,8 +380,7 @@ class _Evaluation:
     rows: RowsWitness
     found: Findings | None = None
     findings: Findings = field(init=False)
-    stretches: dict[TopicPartition, list[tuple[Key, Stretch]]] = field(init=False)
-    ranges: dict[TopicPartition, Spans] = field(init=False)
+    stretches: Mapping[TopicPartition, ReadStretches] = field(init=False)
     groups: dict[TopicPartition, list[RowGroup]] = field(init=False)
     present: dict[TopicPartition, Spans] = field(init=False)
     unexplained: dict[TopicPartition, list[Piece]] = field(init=False)
@@ -391,11 +389,7 @@ class _Evaluation:
 
     def __post_init__(self) -> None:
         self.findings = Findings.of(self.witnesses) if self.found is None else self.found
-        self.stretches = self.counts.judged()
-        self.ranges = {
-            where: Spans.of((stretch.start, stretch.end) for _, stretch in found)
-            for where, found in self.stretches.items()
-        }
+        self.stretches = self.counts.judged
         self.groups = {}
         for group in self.rows.groups:
             self.groups.setdefault((group.topic, group.partition), []).append(group)
@@ -408,7 +402,6 @@ class _Evaluation:
             of = self.aside if group.release is None else self.taken
             of.setdefault((group.topic, group.partition), []).append(group)
         self.unreleased: dict[int, list[Piece]] = {}
-        self.overlaps = self.counts.overlaps()
         self.filtered: Counter[TopicPartition] = Counter()
         self.quarantined: Counter[TopicPartition] = Counter()
         self.removed: list[Piece] = []
@@ -417,16 +410,16 @@ class _Evaluation:
     def _unexplained(self) -> dict[TopicPartition, list[Piece]]:
         """Offsets without a row, cut up by entry, but for entries that dropped exactly as many rows."""
         pieces: list[Piece] = []
-        for where, found in self.stretches.items():
-            absent = self.ranges[where].minus(self.present.get(where, Spans()))
+        for where, stretches in self.stretches.items():
+            absent = stretches.ranges.minus(self.present.get(where, Spans()))
             waiting = self._waiting(where, absent)
             self.quarantined[where] = waiting.size
             absent = absent.minus(waiting)
+            released = GrowingSpans()
             for group in self.taken.get(where, ()):
-                taken = absent.intersect(group.present)
-                self.unreleased.setdefault(group.batch_id, []).extend(self.counts.pieces(found, taken))
-                absent = absent.minus(taken)
-            pieces += self.counts.pieces(found, absent)
+                taken = [part for span in absent.intersect(group.present) for part in released.add(*span)]
+                self.unreleased.setdefault(group.batch_id, []).extend(stretches.pieces(Spans(tuple(taken))))
+            pieces += stretches.pieces(absent.minus(released.spans))
         of_entry: Counter[int] = Counter()
         for piece in pieces:
             of_entry[piece.entry] += piece.end - piece.start
@@ -448,19 +441,18 @@ class _Evaluation:
     def _waiting(self, where: TopicPartition, absent: Spans) -> Spans:
         """Offsets whose rows wait in quarantine; in a re-created topic, put there by the micro-batch that read them."""
         groups = self.aside.get(where, ())
-        if max((len(self.counts.covered.lives[key]) for key, _ in self.stretches[where]), default=1) == 1:
+        if self.stretches[where].incarnations == 1:
             return absent.intersect(Spans.of(span for group in groups for span in group.present))
-        of_batch: dict[tuple[int, int], Spans] = {}
+        of_batch: dict[tuple[int, int], list[Span]] = {}
         for group in groups:
-            batch = (group.epoch, group.batch_id)
-            of_batch[batch] = of_batch.get(batch, Spans()).union(group.present)
-        nowhere = Spans()  # of some life
-        for stretch in self.stretches[where]:
-            for piece in self.counts.pieces([stretch], absent):
-                head = self.ledger.heads[piece.entry]
-                mine = of_batch.get((head.epoch, head.batch_id), Spans())
-                nowhere = nowhere.union(Spans.of([(piece.start, piece.end)]).minus(mine))
-        return absent.minus(nowhere)
+            of_batch.setdefault((group.epoch, group.batch_id), []).extend(group.present)
+        waiting = {batch: Spans.of(spans) for batch, spans in of_batch.items()}
+        nowhere: list[Span] = []  # of some incarnation
+        for piece in self.stretches[where].readings(absent):
+            head = self.ledger.heads[piece.entry]
+            mine = waiting.get((head.epoch, head.batch_id), Spans())
+            nowhere += Spans.of([(piece.start, piece.end)]).minus(mine)
+        return absent.minus(Spans.of(nowhere))
 
     def _judge_unreleased(self, explained: dict[TopicPartition, Counter[str]]) -> None:
         """Rows that a release took from quarantine and the sink does not have."""
@@ -532,7 +524,7 @@ class _Evaluation:
         unseen = rest.minus(answer.committed).minus(answer.uncommitted)
         sure = answer.asked.intersect(Spans.of([(0, answer.last_stable)])) if answer.truncated is None else Spans()
         doubtful = aborted.union(unseen).minus(sure)
-        compacted = self._is_compacted(answer.topic)
+        compacted = rewriting.is_compacted(answer.topic, self.witnesses)
         tally["aborted"] += aborted.intersect(sure).size
         tally["compacted" if compacted else "control"] += unseen.intersect(sure).size
         log_start = f"are in no row, and Kafka's log now starts at {answer.log_start}"
@@ -564,7 +556,7 @@ class _Evaluation:
                 continue
             if dropped is None and self.counts.operators.keeps_state(self.ledger.heads[entry]):
                 in_state += pieces
-            elif dropped is None and (self.counts.transforms or self._only_rebuilt()):
+            elif dropped is None and (self.counts.transforms or self.counts.only_rebuilt):
                 undecided += pieces
             elif count <= (dropped or 0):
                 for piece in pieces:
@@ -588,15 +580,6 @@ class _Evaluation:
         )
         self._tell(Code.GAP, lost, f"{recorded}; read exactly this range once more through the hook")
 
-    def _only_rebuilt(self) -> bool:
-        """Whether no entry was written by the stream itself, so that none can show that nothing is filtered."""
-        return not any(head.status == "committed" and head.rows_read is not None for head in self.ledger.heads)
-
-    def _is_compacted(self, topic: str) -> bool:
-        kafka = self.witnesses.kafka
-        found = None if isinstance(kafka, Unavailable) else kafka.topics.get(topic)
-        return found is not None and "compact" in found.cleanup_policy
-
     def _tell(self, code: Code, pieces: Iterable[Piece], said: str) -> None:
         """One finding per unbroken range; the micro-batches that read it are named."""
         for joined in _joined(pieces):
@@ -617,12 +600,13 @@ class _Evaluation:
 
     def _judge_phantoms(self) -> None:
         for where, answer in sorted(self.witnesses.probes.items()):
-            if where not in self.ranges:
+            if where not in self.stretches:
                 continue
-            there = self.present.get(where, Spans()).intersect(self.ranges[where]).intersect(answer.asked)
+            stretches = self.stretches[where]
+            there = self.present.get(where, Spans()).intersect(stretches.ranges).intersect(answer.asked)
             stable = Spans.of([(0, answer.last_stable)])
             phantoms = there.intersect(answer.uncommitted).minus(answer.committed).intersect(stable)
-            pieces = self.counts.pieces(self.stretches[where], phantoms)
+            pieces = stretches.pieces(phantoms)
             if answer.truncated is None:
                 self._tell(
                     Code.PHANTOM_ROWS,
@@ -635,10 +619,10 @@ class _Evaluation:
 
     def _judge_duplicates(self) -> None:
         for where, groups in sorted(self.groups.items()):
-            mine = self.ranges.get(where)
-            if not mine:
+            stretches = self.stretches.get(where)
+            if stretches is None:
                 continue
-            lives = max((len(self.counts.covered.lives[key]) for key, _ in self.stretches[where]), default=1)
+            lives = stretches.incarnations
             for group in groups:
                 self._judge_group(where, group, lives)
             if sum(group.present.size for group in groups) > self.present[where].size:
@@ -648,22 +632,24 @@ class _Evaluation:
                 if lives > 1:
                     twice = twice.union(Spans.of(s for s, d in _depths(groups) if d > 1).minus(self._recurring(where)))
                 said = "are in the rows of more than one micro-batch: remove those of the later one"
-                self._tell(
-                    _doubled(self.witnesses), self.counts.pieces(self.stretches[where], twice.intersect(mine)), said
-                )
+                self._tell(_doubled(self.witnesses), stretches.pieces(twice.intersect(stretches.ranges)), said)
 
     def _lawfully_again(self, where: TopicPartition) -> bool:
         """Whether a record may be in the rows of several micro-batches: a join gives it again with each partner."""
-        entries = {piece.entry for piece in self.counts.pieces(self.stretches[where], self.ranges[where])}
+        stretches = self.stretches[where]
+        entries = {piece.entry for piece in stretches.pieces(stretches.ranges)}
         return any(self.counts.operators.makes_rows(self.ledger.heads[entry]) for entry in entries)
 
     def _judge_group(self, where: TopicPartition, group: RowGroup, lives: int) -> None:
         """Rows of one batch_id that share an offset; two epochs may hide behind one batch_id."""
         surplus = group.rows - group.distinct_offsets
-        mine = group.present.intersect(self.ranges[where])
-        if surplus <= 0 or not mine:
+        if surplus <= 0:
             return
-        pieces = list(self.counts.pieces(self.stretches[where], mine))
+        stretches = self.stretches[where]
+        mine = group.present.intersect(stretches.ranges)
+        if not mine:
+            return
+        pieces = list(stretches.pieces(mine))
         if any(self.counts.counted[piece.entry].explodes for piece in pieces):
             return
         heads = [self.ledger.heads[piece.entry] for piece in pieces]
@@ -672,15 +658,15 @@ class _Evaluation:
             self._tell(Code.INCONCLUSIVE, pieces[:1], said)
             return
         twice = Spans()
-        for key in {key for key, _ in self.stretches[where]}:
-            twice = twice.union(self.overlaps.get(key, Spans()).intersect(mine))
+        for key in stretches.keys:
+            twice = twice.union(self.counts.overlaps.get(key, Spans()).intersect(mine))
         if lives > 1:
             self._tell(
                 Code.INCONCLUSIVE, pieces[:1], "lie in a topic that was re-created, and rows share their offsets"
             )
             return
         if twice.size == surplus:
-            pieces = list(self.counts.pieces(self.stretches[where], twice))
+            pieces = list(stretches.pieces(twice))
         hull = Spans.of([(pieces[0].start, pieces[-1].end)]).hull
         assert hull is not None
         if twice.size == surplus:
@@ -702,10 +688,10 @@ class _Evaluation:
     def _recurring(self, where: TopicPartition) -> Spans:
         """Offsets that more than one life of a re-created topic has: two rows with one offset are lawful there."""
         found = Spans()
-        for key in {key for key, _ in self.stretches[where]}:
+        for key in self.stretches[where].keys:
             before = Spans()
             for life in self.counts.covered.lives[key]:
-                covered = life.walk().covered
+                covered = life.walked.covered
                 found = found.union(before.intersect(covered))
                 before = before.union(covered)
         return found
@@ -742,7 +728,7 @@ class _Evaluation:
         claimed: dict[TopicPartition, list[tuple[int, int]]] = {}
         for key, lives in self.counts.covered.lives.items():
             for life in lives:
-                claimed.setdefault((key.topic, key.partition), []).extend(life.walk().covered)
+                claimed.setdefault((key.topic, key.partition), []).extend(life.walked.covered)
         known = {(head.epoch, head.batch_id) for head in self.ledger.heads}
         logs = {} if isinstance(self.witnesses.delta, Unavailable) else self.witnesses.delta
         log = logs.get(self.witnesses.sink or "")

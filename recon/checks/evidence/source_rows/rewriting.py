@@ -7,7 +7,6 @@ how many records its ranges hold, and the two must be equal.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -142,19 +141,14 @@ def _judge(
     else:
         for where, of in held.items():
             tally = explained.setdefault(where, Counter())
-            tally["compacted" if _is_compacted(where[0], witnesses) else "control"] += of.absent
+            tally["compacted" if is_compacted(where[0], witnesses) else "control"] += of.absent
             tally["aborted"] += of.aborted
 
 
 def _unknown(head: EntryHead, counts: Account, dropped: int | None) -> bool:
     """Whether the transform may have dropped rows that no entry tells of."""
     told = dropped is not None and (head.status != "rebuilt" or head.rows_read is not None)
-    return not told and (counts.transforms or _only_rebuilt(counts))
-
-
-def _only_rebuilt(counts: Account) -> bool:
-    heads = counts.covered.slice.heads
-    return not any(head.status == "committed" and head.rows_read is not None for head in heads)
+    return not told and (counts.transforms or counts.only_rebuilt)
 
 
 def _ranges(counts: Account, entry: int) -> Iterator[_Range]:
@@ -182,25 +176,18 @@ def _held(found: _Range, witnesses: Witnesses) -> _Held | str:
         return f"Kafka's log of {name} now starts at {answer.log_start}: its records can no longer be counted"
     if answer.truncated is not None:
         return f"Kafka could not be asked about all of {name}: {answer.truncated}"
-    width = found.end - found.start
-    if _size(answer.asked, found) < width or found.end > answer.last_stable:
+    span = Spans.of([(found.start, found.end)])
+    if span.intersect(answer.asked).size < span.size or found.end > answer.last_stable:
         return f"a transaction of {name} is still open, or the probe did not reach that far"
     # A reader of uncommitted records gets the committed ones, too.
-    committed, both = _size(answer.committed, found), _size(answer.uncommitted, found)
-    return _Held(committed, max(both - committed, 0), width - max(both, committed))
+    committed, both = (span.intersect(seen).size for seen in (answer.committed, answer.uncommitted))
+    return _Held(committed, max(both - committed, 0), span.size - max(both, committed))
 
 
-def _size(spans: Spans, within: _Range) -> int:
-    """How many of the offsets lie in a range."""
-    ranges = spans.ranges
-    first = bisect_right(ranges, within.start, key=lambda span: span.end)
-    last = bisect_left(ranges, within.end, key=lambda span: span.start)
-    return sum(min(span.end, within.end) - max(span.start, within.start) for span in ranges[first:last])
-
-
-def _is_compacted(topic: str, witnesses: Witnesses) -> bool:
+def is_compacted(topic: str, witnesses: Witnesses) -> bool:
+    """Whether Kafka compacts the topic, so that records may be missing lawfully."""
     kafka = None if isinstance(witnesses.kafka, Unavailable) else witnesses.kafka.topics.get(topic)
     return kafka is not None and "compact" in kafka.cleanup_policy
 
 
-__all__ = ["handed_by", "judge", "questions"]
+__all__ = ["handed_by", "is_compacted", "judge", "questions"]
