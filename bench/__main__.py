@@ -30,6 +30,7 @@ BENCHES: Mapping[str, str] = {
     "hook_checks": "bench.hook_checks:run",
     "jdbc_upsert": "bench.jdbc_upsert:run",
     "sustained_rate": "bench.sustained_rate:run",
+    "judge_scaling": "bench.judge_scaling:run",
 }
 
 
