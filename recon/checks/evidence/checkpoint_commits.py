@@ -59,16 +59,16 @@ class CheckpointCommits(EvidenceCheck):
 
     Codes:
         GAP: Spark finished a micro-batch that read offsets, and neither ledger nor sink has it: the write was
-            swallowed. Also the offsets between the ledger's end and the start of a checkpoint that began a new life.
+            swallowed. Also the offsets between the ledger's end and the start of a checkpoint that started a new epoch.
         LOSS_RETENTION: the same, and Kafka has deleted the records meanwhile; or a micro-batch that is not finished
             wants records that are deleted already.
         SKIPPED: the sink's txn app id already has this batch_id from other offsets, so Delta drops the write unseen.
         STALLED: planned longer ago than `stalled_after` and not finished.
-        OVERLAP: a checkpoint that began a new life starts below what the ledger holds.
+        OVERLAP: a checkpoint that started a new epoch begins below what the ledger holds.
         LEDGER_MISSING: the sink has the commit, the ledger has no entry (warns); the query's next start repairs it.
         INCONCLUSIVE: the checkpoint's offsets were deleted, or do not tell where a micro-batch began.
         INFLIGHT, REPLAYED, NEW_EPOCH, EMPTY: a micro-batch that is not finished yet, one that was tried again and
-            landed once, a checkpoint that began a new life, micro-batches that read nothing. They explain only.
+            landed once, a checkpoint that started a new epoch, micro-batches that read nothing. They explain only.
     """
 
     test: ClassVar[str] = "checkpoint_commits"
@@ -146,7 +146,9 @@ class _Readings(NamedTuple):
     @classmethod
     def of(cls, covered: Coverage, key: Key) -> _Readings:
         """The readings of a topic partition, whatever its topic ids."""
-        stretches = ReadStretches(covered, [(key, s) for life in covered.lives.get(key, ()) for s in life.stretches])
+        stretches = ReadStretches(
+            covered, [(key, s) for incarnation in covered.incarnations.get(key, ()) for s in incarnation.stretches]
+        )
         every = Spans.of((s.start, s.end) for _, s in stretches.stretches if s.end > s.start)
         places = sorted((covered.place(piece.entry), piece.start, piece.end) for piece in stretches.pieces(every))
         lowest = accumulate(((place, start) for place, start, _ in places), lambda a, b: (b[0], min(a[1], b[1])))
@@ -229,12 +231,12 @@ class _Evaluation:
             elif commit is None and not self._too_late(batch.planned_at):
                 open_.append(batch)
                 new.append((batch, None))
-        lives_anew = self._judge_life(new)
+        new_epoch = self._judge_new_epoch(new)
         for batch, commit in new:
             if commit is not None:
                 self._tell_missing_entry(batch, commit)
         for batch in open_:
-            self._judge_open(batch, lives_anew=lives_anew)
+            self._judge_open(batch, new_epoch=new_epoch)
         if self.empty:
             self.findings.add(
                 Code.EMPTY,
@@ -330,13 +332,13 @@ class _Evaluation:
         return -1 if self.ledger is None else judged_since(self.ledger)
 
     def _held(self, key: Key) -> Spans:
-        """Everything the ledger covers of a topic partition's present life."""
-        life = self._life(key)
-        return life.walked.covered if life is not None else Spans()
+        """Everything the ledger covers of a topic partition's present incarnation."""
+        incarnation = self._incarnation(key)
+        return incarnation.walked.covered if incarnation is not None else Spans()
 
-    def _life(self, key: Key) -> TopicIncarnation | None:
-        lives = self.covered.lives.get(key) if self.covered is not None else None
-        return lives[-1] if lives else None
+    def _incarnation(self, key: Key) -> TopicIncarnation | None:
+        incarnations = self.covered.incarnations.get(key) if self.covered is not None else None
+        return incarnations[-1] if incarnations else None
 
     # -- which plans are judged ------------------------------------------------------------------------------------
 
@@ -404,8 +406,8 @@ class _Evaluation:
             epoch=stamp.epoch if stamp is not None else None,
         )
 
-    def _judge_life(self, new: Sequence[tuple[CheckpointBatch, DeltaCommit | None]]) -> bool:
-        """Whether the checkpoint began a life that the ledger does not know, and where it begins."""
+    def _judge_new_epoch(self, new: Sequence[tuple[CheckpointBatch, DeltaCommit | None]]) -> bool:
+        """Whether the checkpoint started an epoch that the ledger does not know, and where it begins."""
         if self.ledger is None or self.covered is None or not self.covered.order:
             return False
         newest = self.ledger.heads[self.covered.order[-1]]
@@ -426,7 +428,7 @@ class _Evaluation:
         stamp = commit.stamp if commit is not None else None
         self.findings.add(
             Code.NEW_EPOCH,
-            f"checkpoint {self.checkpoint.location} began a new life with micro-batch {batch.batch_id}: {why}",
+            f"checkpoint {self.checkpoint.location} starts a new epoch with micro-batch {batch.batch_id}: {why}",
             batch_id=batch.batch_id,
             epoch=stamp.epoch if stamp is not None else newest.epoch + 1,
         )
@@ -434,21 +436,21 @@ class _Evaluation:
         return True
 
     def _judge_start(self, batch: CheckpointBatch, stamp: ReconStamp | None) -> None:
-        """Where a new life begins, against where the ledger ends.
+        """Where a new epoch begins, against where the ledger ends.
 
         What was written counts, or what is about to be: a write that was skipped or swallowed doubles nothing.
         """
-        skipped = self._skipping_app(batch, lives_anew=True) is not None
+        skipped = self._skipping_app(batch, new_epoch=True) is not None
         nothing = stamp is None and (batch.committed or skipped)
         written = _held_by(stamp) if stamp is not None else None
         for key, planned in _plan(batch).items():
-            life = self._life(key)
-            if life is None or planned.start is None:
+            incarnation = self._incarnation(key)
+            if incarnation is None or planned.start is None:
                 continue
-            walked = life.walked
+            walked = incarnation.walked
             if planned.start > walked.frontier:
                 said = f"the new checkpoint starts at {planned.start}, the ledger ends at {walked.frontier}"
-                self._tell_missed(batch, key, life.topic_id, walked.frontier, planned.start, said)
+                self._tell_missed(batch, key, incarnation.topic_id, walked.frontier, planned.start, said)
             elif not nothing:
                 reads = Spans.of([planned.span]) if written is None else written.get(key, Spans())
                 self._tell_overlaps(batch, key, reads.intersect(walked.covered))
@@ -465,7 +467,7 @@ class _Evaluation:
                 end,
             )
 
-    def _judge_open(self, batch: CheckpointBatch, *, lives_anew: bool) -> None:
+    def _judge_open(self, batch: CheckpointBatch, *, new_epoch: bool) -> None:
         """A plan that neither the ledger nor the sink has."""
         plan = _plan(batch)
         if not any(planned.span.size for planned in plan.values()) and batch.starts_known:
@@ -474,7 +476,7 @@ class _Evaluation:
             else:
                 self._judge_unfinished(batch, plan)
             return
-        app = self._skipping_app(batch, lives_anew=lives_anew)
+        app = self._skipping_app(batch, new_epoch=new_epoch)
         if app is not None:
             for key, planned in plan.items():
                 if planned.span.size:
@@ -502,15 +504,19 @@ class _Evaluation:
 
     def _judge_swallowed(self, batch: CheckpointBatch, plan: Mapping[Key, _Planned]) -> None:
         for key, planned in plan.items():
-            life = self._life(key)
+            incarnation = self._incarnation(key)
             for start, end in Spans.of([planned.span]).minus(self._held(key)):
                 said = f"Spark finished micro-batch {batch.batch_id}, and neither the sink nor the ledger has it"
-                self._tell_missed(batch, key, life.topic_id if life is not None else None, start, end, said)
+                self._tell_missed(
+                    batch, key, incarnation.topic_id if incarnation is not None else None, start, end, said
+                )
 
     def _judge_unfinished(self, batch: CheckpointBatch, plan: Mapping[Key, _Planned]) -> None:
         for key, planned in plan.items():
-            life = self._life(key)
-            log_start, _ = partition_of(self.witnesses.kafka, key, life.topic_id if life is not None else None)
+            incarnation = self._incarnation(key)
+            log_start, _ = partition_of(
+                self.witnesses.kafka, key, incarnation.topic_id if incarnation is not None else None
+            )
             start, end = planned.span
             if planned.start is not None and log_start is not None and start < log_start and start < end:
                 self._add(
@@ -557,14 +563,14 @@ class _Evaluation:
     def _fixed_apps(self) -> Sequence[str]:
         return list(dict.fromkeys(app for commit in self._used for app in commit.txn if not self._is_own(app)))
 
-    def _skipping_app(self, batch: CheckpointBatch, *, lives_anew: bool) -> str | None:
+    def _skipping_app(self, batch: CheckpointBatch, *, new_epoch: bool) -> str | None:
         """The app id under which Delta takes this write for one it has already.
 
-        A new life has a fresh app id, unless the sink was given a fixed one. Within a life, another write
+        A new epoch has a new app id, unless the sink was given a fixed one. Within an epoch, another write
         must have used the number (settings leaked into another write's session).
         """
         newest = self._transactions.newest
-        if lives_anew:
+        if new_epoch:
             return next((app for app in self._fixed_apps if newest.get(app, -1) >= batch.batch_id), None)
         for app in self._newest_apps:
             taken = (app, batch.batch_id) in self._transactions.taken

@@ -3,7 +3,7 @@
 Entries are walked in reading order, (epoch, batch_id, place in the chain): an entry that was restored
 from the Delta log stands later in the chain than it was read. Per topic partition the ranges of consecutive
 micro-batches are joined into *stretches* as long as each starts where the one before it ended, so that Python only
-looks at deviations. A re-created topic (another topic id) begins a new *life* of its partitions.
+looks at deviations. A re-created topic (another topic id) starts a new *incarnation* of its partitions.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Coverage:
         slice: where they come from.
         order: indices of the heads in reading order, replays and releases left out.
         replays: entry → the earlier entry whose write it repeats (same epoch, batch_id and ranges, one commit).
-        lives: per topic partition its lives, oldest first.
+        incarnations: per topic partition its incarnations, oldest first.
         ends: end offsets of all ranges, sorted by topic partition and reading order.
         entries: the entry of each of those ranges.
     """
@@ -172,7 +172,7 @@ class Coverage:
     slice: LedgerSlice
     order: Sequence[int]
     replays: Mapping[int, int]
-    lives: Mapping[Key, Sequence[TopicIncarnation]]
+    incarnations: Mapping[Key, Sequence[TopicIncarnation]]
     ends: Ints
     entries: Ints
 
@@ -250,8 +250,8 @@ def _walk(slice_: LedgerSlice) -> Coverage:
     high = np.append(low[1:], len(rows.code))[: len(low)]
     fields = (low, high, rows.code[low], rows.topic[low], rows.start[low], rows.end[high - 1])
     columns = [column.tolist() for column in (*fields, rows.entry[low], rows.entry[high - 1])]
-    lives = _lives(slice_, list(names), width, zip(*columns, strict=True))
-    return Coverage(slice_, order, replays, lives, rows.end, rows.entry)
+    incarnations = _incarnations(slice_, list(names), width, zip(*columns, strict=True))
+    return Coverage(slice_, order, replays, incarnations, rows.end, rows.entry)
 
 
 class _Rows(NamedTuple):
@@ -289,14 +289,14 @@ def _differ(column: Ints | Bools) -> Bools:
     return found
 
 
-def _lives(
+def _incarnations(
     slice_: LedgerSlice, names: Sequence[tuple[int, str]], width: int, rows: Iterator[tuple[int, ...]]
 ) -> dict[Key, list[TopicIncarnation]]:
-    lives: dict[Key, list[TopicIncarnation]] = {}
+    incarnations: dict[Key, list[TopicIncarnation]] = {}
     for low, high, code, topic, start, end, first, last in rows:
         key = Key(*names[code // width], code % width)
         topic_id = slice_.ranges.topics[topic][2]
-        mine = lives.setdefault(key, [])
+        mine = incarnations.setdefault(key, [])
         if mine and (mine[-1].topic_id == topic_id or None in (mine[-1].topic_id, topic_id)):
             mine[-1].topic_id = mine[-1].topic_id or topic_id
         else:
@@ -304,7 +304,7 @@ def _lives(
                 TopicIncarnation(topic_id, since_start=not mine and not slice_.complete and first < slice_.anchors)
             )
         mine[-1].stretches.append(Stretch(start, end, first, last, (low, high)))
-    return lives
+    return incarnations
 
 
 def _replays(slice_: LedgerSlice, ranked: Sequence[int]) -> dict[int, int]:

@@ -409,15 +409,17 @@ def _tell_gone(ledger: LedgerSlice, gone: set[int], findings: Findings) -> None:
     lost = coverage(_only(ledger, gone))
     kept = coverage(_only(ledger, set(range(len(ledger.heads))) - gone))
     again: dict[tuple[object, str | None], Spans] = {
-        (key, life.topic_id): life.walked.covered for key, lives in kept.lives.items() for life in lives
+        (key, incarnation.topic_id): incarnation.walked.covered
+        for key, incarnations in kept.incarnations.items()
+        for incarnation in incarnations
     }
-    for key, lives in lost.lives.items():
-        for life in lives:
-            left = life.walked.covered.minus(again.get((key, life.topic_id), Spans()))
-            readers = FirstReaders(life.stretches)
+    for key, incarnations in lost.incarnations.items():
+        for incarnation in incarnations:
+            left = incarnation.walked.covered.minus(again.get((key, incarnation.topic_id), Spans()))
+            readers = FirstReaders(incarnation.stretches)
             for start, end in left:
                 ((place, _),) = readers.cut(Spans.of([(start, start + 1)]))
-                head = ledger.heads[lost.entry_at(life.stretches[place], start)]
+                head = ledger.heads[lost.entry_at(incarnation.stretches[place], start)]
                 findings.add(
                     Code.GAP,
                     f"{key}: {offsets(start, end)} are no longer in the table: the commits from {named(head)} on were "

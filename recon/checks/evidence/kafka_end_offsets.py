@@ -60,18 +60,18 @@ class KafkaEndOffsets(EvidenceCheck):
             return no_entries(witnesses)
         findings = Findings.of(witnesses)
         topics: dict[str, dict[Key, TopicIncarnation]] = {name: {} for name in kafka.topics}
-        for key, lives in coverage(ledger).lives.items():
-            topics.setdefault(key.topic, {})[key] = lives[-1]
+        for key, incarnations in coverage(ledger).incarnations.items():
+            topics.setdefault(key.topic, {})[key] = incarnations[-1]
         told: list[dict[str, Any]] = []
-        for name, lives_of in sorted(topics.items()):
+        for name, incarnation_of in sorted(topics.items()):
             topic = kafka.topics.get(name)
             if topic is None:
                 findings.add(Code.INCONCLUSIVE, f"Kafka was not asked about topic {name}, which was read", topic=name)
             elif not topic.exists:
-                for key, life in lives_of.items():
-                    _judge_missing(key, life.walked.frontier, witnesses, findings)
+                for key, incarnation in incarnation_of.items():
+                    _judge_missing(key, incarnation.walked.frontier, witnesses, findings)
             else:
-                told += self._judge_topic(topic, lives_of, kafka, witnesses, findings)
+                told += self._judge_topic(topic, incarnation_of, kafka, witnesses, findings)
         lag = sum(row["lag"] or 0 for row in told)
         message = f"{plural(len(told), 'topic partition')} read up to " + (
             f"{plural(lag, 'offset')} before the end of the log" if lag else "the end of the log"
@@ -82,7 +82,7 @@ class KafkaEndOffsets(EvidenceCheck):
     def _judge_topic(
         self,
         topic: KafkaTopic,
-        lives: Mapping[Key, TopicIncarnation],
+        incarnations: Mapping[Key, TopicIncarnation],
         kafka: KafkaWitness,
         witnesses: Witnesses,
         findings: Findings,
@@ -90,11 +90,11 @@ class KafkaEndOffsets(EvidenceCheck):
         tally = _Tally(topic.topic)
         told = []
         recreated: list[tuple[Key, str]] = []
-        for key, life in lives.items():
-            partition, committed = topic.partitions.get(key.partition), life.walked.frontier
-            known_ids = life.topic_id is not None and topic.topic_id is not None
-            if known_ids and life.topic_id != topic.topic_id:
-                recreated.append((key, f"its id was {life.topic_id} and is {topic.topic_id}"))
+        for key, incarnation in incarnations.items():
+            partition, committed = topic.partitions.get(key.partition), incarnation.walked.frontier
+            known_ids = incarnation.topic_id is not None and topic.topic_id is not None
+            if known_ids and incarnation.topic_id != topic.topic_id:
+                recreated.append((key, f"its id was {incarnation.topic_id} and is {topic.topic_id}"))
             elif partition is None:
                 _judge_missing(key, committed, witnesses, findings)
             elif max(partition.log_end, partition.high_watermark) < committed:
@@ -120,11 +120,11 @@ class KafkaEndOffsets(EvidenceCheck):
                 said = "the ledger ends before"
                 _tell_missed(key, topic.topic_id, committed, partition.log_start, kafka, findings, said)
             told.append(self._row(key, partition, committed, tally))
-        seen = {key.partition for key in lives}
+        seen = {key.partition for key in incarnations}
         for number in sorted(set(topic.partitions) - seen):
             partition = topic.partitions[number]
             told.append(self._row(Key(0, topic.topic, number), partition, None, tally))
-            if lives and partition.log_start > 0:
+            if incarnations and partition.log_start > 0:
                 key = Key(0, topic.topic, number)
                 _tell_missed(key, topic.topic_id, 0, partition.log_start, kafka, findings, "no micro-batch ever read")
         if recreated:

@@ -12,7 +12,7 @@ from recon.checks.evidence.findings import Findings, ledger_of, named, no_entrie
 from recon.model import Code, LedgerSlice, Verdict, Witnesses
 from recon.text import plural, some
 
-# What appends, or only keeps house. A change of rows or a table put in its place is no part of a ledger's life.
+# What appends, or only keeps house. A change of rows or a table put in its place is nothing a ledger needs.
 _LAWFUL = re.compile(
     r"WRITE|CREATE TABLE( AS SELECT)?|OPTIMIZE|VACUUM (START|END)|(UN)?SET TBLPROPERTIES|UPGRADE PROTOCOL|"
     r"ADD (COLUMNS?|CONSTRAINT|FEATURE)|SET (TABLE|COLUMN).*|CHANGE COLUMN|CLUSTER BY|COMPUTE STATS.*|",

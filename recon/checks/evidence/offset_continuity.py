@@ -54,43 +54,43 @@ class OffsetContinuity(EvidenceCheck):
         _tell_replays(covered, findings)
         _tell_empty(covered, findings)
         recreated: set[tuple[str, int]] = set()
-        for key, lives in covered.lives.items():
-            for n, life in enumerate(lives):
+        for key, incarnations in covered.incarnations.items():
+            for n, incarnation in enumerate(incarnations):
                 if n:
-                    _tell_recreated(covered, key, lives[n - 1], life, recreated, findings)
-                _judge_life(covered, key, life, n, witnesses, findings)
+                    _tell_recreated(covered, key, incarnations[n - 1], incarnation, recreated, findings)
+                _judge_incarnation(covered, key, incarnation, n, witnesses, findings)
 
         judged = covered.judged_entries()
         message = (
-            f"{plural(len(judged), 'micro-batch')} over {plural(len(covered.lives), 'topic partition')}: each starts "
-            "where the one before it ended"
+            f"{plural(len(judged), 'micro-batch')} over {plural(len(covered.incarnations), 'topic partition')}: each "
+            "starts where the one before it ended"
         )
         return findings.verdict(
-            message if judged else quiet(ledger), batches=len(judged), partitions=len(covered.lives)
+            message if judged else quiet(ledger), batches=len(judged), partitions=len(covered.incarnations)
         )
 
 
-def _judge_life(
-    covered: Coverage, key: Key, life: TopicIncarnation, number: int, witnesses: Witnesses, findings: Findings
+def _judge_incarnation(
+    covered: Coverage, key: Key, incarnation: TopicIncarnation, number: int, witnesses: Witnesses, findings: Findings
 ) -> None:
-    heads, first = covered.slice.heads, life.stretches[0]
+    heads, first = covered.slice.heads, incarnation.stretches[0]
     if covered.judged(first.first):
         below = min(first.start, first.end)
         if number:  # a re-created topic: its first records are as good as any
             if below:
                 said = f"the re-created topic was read from offset {below} on, not from 0"
-                _tell_missed(key, life, 0, below, heads[first.first], said, witnesses, findings)
+                _tell_missed(key, incarnation, 0, below, heads[first.first], said, witnesses, findings)
         elif below and not _may_start_anywhere(covered, key, first.first):
             head = heads[first.first]
             said = f"the partition is new in {named(head)} and was read from offset {below} on, not from 0"
-            _tell_missed(key, life, 0, below, head, said, witnesses, findings, new=True)
-    if len(life.stretches) == 1 and first.end >= first.start:
+            _tell_missed(key, incarnation, 0, below, head, said, witnesses, findings, new=True)
+    if len(incarnation.stretches) == 1 and first.end >= first.start:
         return
-    walked = life.walked
+    walked = incarnation.walked
     for hole in walked.holes:
         if covered.judged(hole.at.first):
             said = _said(covered, hole)
-            _tell_missed(key, life, hole.start, hole.end, heads[hole.at.first], said, witnesses, findings)
+            _tell_missed(key, incarnation, hole.start, hole.end, heads[hole.at.first], said, witnesses, findings)
     for stretch, twice in walked.overlaps:
         if not covered.judged(stretch.first):
             continue
@@ -106,7 +106,7 @@ def _judge_life(
                 start_offset=start,
                 end_offset=end,
             )
-    for stretch in life.stretches:
+    for stretch in incarnation.stretches:
         known = number and stretch is first  # told as RECREATED
         if stretch.end < stretch.start and covered.judged(stretch.first) and not known:
             head = heads[stretch.first]
@@ -131,8 +131,8 @@ def _may_start_anywhere(covered: Coverage, key: Key, entry: int) -> bool:
         return True
     opens_epoch = heads[before].epoch != heads[entry].epoch
     topic_known = any(
-        lives[0].stretches[0].first != entry
-        for other, lives in covered.lives.items()
+        incarnations[0].stretches[0].first != entry
+        for other, incarnations in covered.incarnations.items()
         if (other.source, other.topic) == (key.source, key.topic)
     )
     return opens_epoch and not topic_known
@@ -153,7 +153,7 @@ def _said(covered: Coverage, hole: Hole) -> str:
 
 def _tell_missed(
     key: Key,
-    life: TopicIncarnation,
+    incarnation: TopicIncarnation,
     start: int,
     end: int,
     head: EntryHead,
@@ -163,7 +163,7 @@ def _tell_missed(
     *,
     new: bool = False,
 ) -> None:
-    for code, low, high, next_step in missed(witnesses.kafka, key, life.topic_id, start, end):
+    for code, low, high, next_step in missed(witnesses.kafka, key, incarnation.topic_id, start, end):
         if new and code is Code.GAP and not _held(next_step):
             code = Code.LOSS_RETENTION  # Spark reads a new partition from its log start
         findings.add(

@@ -53,6 +53,16 @@ class Piece(NamedTuple):
     end: int
     leads: bool
 
+    @property
+    def size(self) -> int:
+        """How many offsets it holds."""
+        return self.end - self.start
+
+    @property
+    def where(self) -> tuple[str, int]:
+        """Its topic and partition, whichever source read them."""
+        return self.key.topic, self.key.partition
+
 
 @dataclass(frozen=True)
 class Account:
@@ -89,9 +99,9 @@ class Account:
     def judged(self) -> Mapping[tuple[str, int], ReadStretches]:
         """The stretches of the period by (topic, partition); several sources of one topic fall together."""
         stretches: dict[tuple[str, int], list[tuple[Key, Stretch]]] = {}
-        for key, lives in self.covered.lives.items():
-            for life in lives:
-                for stretch in life.stretches:
+        for key, incarnations in self.covered.incarnations.items():
+            for incarnation in incarnations:
+                for stretch in incarnation.stretches:
                     if self.covered.judged(stretch.first) and stretch.end > stretch.start:
                         stretches.setdefault((key.topic, key.partition), []).append((key, stretch))
         return {where: ReadStretches(self.covered, mine) for where, mine in stretches.items()}
@@ -100,9 +110,9 @@ class Account:
     def overlaps(self) -> Mapping[Key, Spans]:
         """Offsets that an entry of the period read though another entry holds them."""
         twice: dict[Key, list[Span]] = {}
-        for key, lives in self.covered.lives.items():
-            for life in lives:
-                for stretch, spans in life.walked.overlaps if len(life.stretches) > 1 else ():
+        for key, incarnations in self.covered.incarnations.items():
+            for incarnation in incarnations:
+                for stretch, spans in incarnation.walked.overlaps if len(incarnation.stretches) > 1 else ():
                     if self.covered.judged(stretch.first):
                         twice.setdefault(key, []).extend(spans)
         return {key: Spans.of(spans) for key, spans in twice.items()}
@@ -115,7 +125,7 @@ class ReadStretches:
         self.covered = covered
         self.stretches = stretches
         self.keys = {key for key, _ in stretches}
-        self.incarnations = max((len(covered.lives[key]) for key in self.keys), default=1)
+        self.incarnations = max((len(covered.incarnations[key]) for key in self.keys), default=1)
 
     @cached_property
     def ranges(self) -> Spans:

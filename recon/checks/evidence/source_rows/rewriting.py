@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
+from recon.checks.evidence.source_rows.rows import TopicPartition, is_compacted
 from recon.lazy import np
 from recon.model import Code, EntryHead, Unavailable, Witnesses
 from recon.model.offsets import Spans
 from recon.text import plural
-
-TopicPartition = tuple[str, int]
 
 
 class _Range(NamedTuple):
@@ -184,10 +183,4 @@ def _held(found: _Range, witnesses: Witnesses) -> _Held | str:
     return _Held(committed, max(both - committed, 0), span.size - max(both, committed))
 
 
-def is_compacted(topic: str, witnesses: Witnesses) -> bool:
-    """Whether Kafka compacts the topic, so that records may be missing lawfully."""
-    kafka = None if isinstance(witnesses.kafka, Unavailable) else witnesses.kafka.topics.get(topic)
-    return kafka is not None and "compact" in kafka.cleanup_policy
-
-
-__all__ = ["handed_by", "is_compacted", "judge", "questions"]
+__all__ = ["handed_by", "judge", "questions"]

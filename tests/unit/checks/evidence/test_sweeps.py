@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recon.checks.evidence.checkpoint_commits import _Readings
 from recon.checks.evidence.coverage import Coverage, Hole, Key, Stretch, TopicIncarnation, coverage, ranges_of
 from recon.checks.evidence.row_accounting import Account, Piece, account
-from recon.checks.evidence.source_rows.check import _within
+from recon.checks.evidence.source_rows.missing import within
 from recon.model import LedgerSlice
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
 from tests.support.witnesses import TOPIC, Entry, ledger, span
@@ -155,17 +155,17 @@ def test_offsets_cut_up_by_the_entries_that_read_them(slice_: LedgerSlice, wante
     for stretches in counts.judged.values():
         pieces = list(stretches.pieces(wanted))
         assert pieces == list(_pieces(counts, stretches.stretches, wanted))
-        assert list(_within(pieces, inside)) == list(_within_each(pieces, inside))
+        assert list(within(pieces, inside)) == list(_within_each(pieces, inside))
         readings = [piece for one in stretches.stretches for piece in _pieces(counts, [one], wanted)]
         assert list(stretches.readings(wanted)) == readings
-        assert stretches.incarnations == max(len(counts.covered.lives[key]) for key, _ in stretches.stretches)
+        assert stretches.incarnations == max(len(counts.covered.incarnations[key]) for key, _ in stretches.stretches)
 
 
 @given(ledgers())
 def test_offsets_read_twice(slice_: LedgerSlice) -> None:
     counts = account(slice_)
     found: dict[Key, Spans] = {}
-    for key, incarnations in counts.covered.lives.items():
+    for key, incarnations in counts.covered.incarnations.items():
         for incarnation in incarnations:
             for stretch, twice in _walk(incarnation)[1]:
                 if counts.covered.judged(stretch.first):

@@ -1,0 +1,173 @@
+"""Offsets without a row: filtered, quarantined, released, never a record, or lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from recon.checks.evidence.row_accounting import Piece
+from recon.checks.evidence.source_rows.quarantine import judge_unreleased, waiting
+from recon.checks.evidence.source_rows.reasons import awaited
+from recon.checks.evidence.source_rows.rows import (
+    Explained,
+    SinkRows,
+    TopicPartition,
+    by_partition,
+    is_compacted,
+    tell_explained,
+)
+from recon.model import Code, ProbeAnswer
+from recon.model.offsets import GrowingSpans, Spans
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The offsets of a sink that no row carries, before Kafka is asked.
+
+    Args:
+        unexplained: those that nothing recorded explains, by topic partition: questions for Kafka.
+        removed: those of entries whose commit wrote a row for every offset.
+        released: those of rows that a release took from quarantine, by its number.
+        explained: how many were filtered or wait in quarantine.
+        offsets: how many there are in all.
+    """
+
+    unexplained: Mapping[TopicPartition, Sequence[Piece]]
+    removed: Sequence[Piece]
+    released: Mapping[int, Sequence[Piece]]
+    explained: Explained
+    offsets: int
+
+
+def missing_from(sink: SinkRows) -> Missing:
+    """Offsets without a row, cut up by the entries that read them."""
+    pieces: list[Piece] = []
+    explained: Explained = {}
+    released: dict[int, list[Piece]] = {}
+    quarantined = by_partition(group for group in sink.rows.quarantined if group.release is None)
+    taken = by_partition(group for group in sink.rows.quarantined if group.release is not None)
+    for where, stretches in sink.stretches.items():
+        absent = stretches.ranges.minus(sink.present.get(where, Spans()))
+        in_quarantine = waiting(stretches, absent, quarantined.get(where, ()), sink.ledger.heads)
+        explained.setdefault(where, Counter())["quarantined"] += in_quarantine.size
+        absent = absent.minus(in_quarantine)
+        of_releases = GrowingSpans()
+        for group in taken.get(where, ()):
+            new = [part for span in absent.intersect(group.present) for part in of_releases.add(*span)]
+            released.setdefault(group.batch_id, []).extend(stretches.pieces(Spans(tuple(new))))
+        pieces += stretches.pieces(absent.minus(of_releases.spans))
+    of_entry: Counter[int] = Counter()
+    for piece in pieces:
+        of_entry[piece.entry] += piece.size
+    unexplained: dict[TopicPartition, list[Piece]] = {}
+    removed: list[Piece] = []
+    for piece in pieces:
+        counted = sink.counts.counted[piece.entry]
+        if counted.proved and not counted.dropped:
+            # The commit wrote a row for every offset, whatever Kafka may still know of them.
+            removed.append(piece)
+        elif not counted.explodes and counted.dropped == of_entry[piece.entry]:
+            explained[piece.where]["filtered"] += piece.size
+        else:
+            unexplained.setdefault(piece.where, []).append(piece)
+    in_all = of_entry.total() + sum(piece.size for mine in released.values() for piece in mine)
+    in_all += sum(tally["quarantined"] for tally in explained.values())
+    return Missing(unexplained, removed, released, explained, in_all)
+
+
+def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
+    """Adds findings for lost offsets and for those that nothing explains; returns how many each reason explains."""
+    unread: dict[int, list[Piece]] = {}
+    explained: Explained = {where: Counter(tally) for where, tally in missing.explained.items()}
+    for where, pieces in missing.unexplained.items():
+        answer = sink.witnesses.probes.get(where)
+        if answer is None:
+            sink.tell(Code.INCONCLUSIVE, pieces, "are in no row, and Kafka could not be asked about them")
+            continue
+        for piece in _without_a_record(sink, pieces, answer, explained[where]):
+            unread.setdefault(piece.entry, []).append(piece)
+    _judge_records(sink, unread, explained)
+    judge_unreleased(sink, missing.released, explained)
+    or_quarantine = any(sink.counts.counted[piece.entry].quarantined for piece in missing.removed)
+    sink.tell(
+        Code.GAP,
+        missing.removed,
+        "had a row each when they were written, and no row carries them now: they were removed from the sink"
+        + (" or from its quarantine" if or_quarantine else ""),
+    )
+    return tell_explained(explained, "row", sink.findings)
+
+
+def _without_a_record(
+    sink: SinkRows, pieces: Sequence[Piece], answer: ProbeAnswer, tally: Counter[str]
+) -> Iterator[Piece]:
+    """Counts or reports what Kafka explains or has deleted; yields offsets that have a record, and so need a row."""
+    wanted = Spans.of((piece.start, piece.end) for piece in pieces)
+    expired = wanted.intersect(Spans.of([(0, answer.log_start)]))
+    rest = wanted.minus(expired)
+    seen, aborted = rest.intersect(answer.committed), rest.intersect(answer.uncommitted).minus(answer.committed)
+    unseen = rest.minus(answer.committed).minus(answer.uncommitted)
+    sure = answer.asked.intersect(Spans.of([(0, answer.last_stable)])) if answer.truncated is None else Spans()
+    doubtful = aborted.union(unseen).minus(sure)
+    tally["aborted"] += aborted.intersect(sure).size
+    tally["compacted" if is_compacted(answer.topic, sink.witnesses) else "control"] += unseen.intersect(sure).size
+    log_start = f"are in no row, and Kafka's log now starts at {answer.log_start}"
+    gone = list(within(pieces, expired))
+    sink.tell(Code.LOSS_RETENTION, (p for p in gone if p.leads), f"{log_start}: they cannot be read any more")
+    sink.tell(
+        Code.INCONCLUSIVE,
+        (p for p in gone if not p.leads),
+        f"{log_start}: they were there when they were read, and whether they were records nobody can tell now",
+    )
+    why = answer.truncated or "the probe did not reach them"
+    sink.tell(Code.INCONCLUSIVE, within(pieces, doubtful), f"are in no row, and Kafka could not explain them: {why}")
+    yield from within(pieces, seen)
+
+
+def _judge_records(sink: SinkRows, unread: Mapping[int, Sequence[Piece]], explained: Explained) -> None:
+    """Records that both readers get and no row carries: filtered, if their micro-batch says so, else lost."""
+    lost: list[Piece] = []
+    undecided: list[Piece] = []
+    in_state: list[Piece] = []
+    counts = sink.counts
+    not_recorded = set(awaited(unread, counts, sink.witnesses, sink.findings))
+    for entry, pieces in unread.items():
+        dropped = counts.counted[entry].dropped
+        if dropped is None and entry in not_recorded:
+            continue
+        if dropped is None and counts.operators.keeps_state(sink.ledger.heads[entry]):
+            in_state += pieces
+        elif dropped is None and (counts.transforms or counts.only_rebuilt):
+            undecided += pieces
+        elif sum(piece.size for piece in pieces) <= (dropped or 0):
+            for piece in pieces:
+                explained[piece.where]["filtered"] += piece.size
+        else:
+            lost += pieces
+    in_kafka = "are in no row and in Kafka"
+    sink.tell(Code.INCONCLUSIVE, undecided, f"{in_kafka}, and the micro-batch does not say how many it filtered")
+    sink.tell(
+        Code.INCONCLUSIVE,
+        in_state,
+        f"{in_kafka}: the query keeps state, and nothing recorded how many rows its stateful operators dropped; add "
+        "recon.ProgressListener to the session",
+    )
+    sink.tell(
+        Code.GAP,
+        lost,
+        "are in Kafka and were read past, and no row carries them nor does the micro-batch say it dropped them; read "
+        "exactly this range once more through the hook",
+    )
+
+
+def within(pieces: Iterable[Piece], spans: Spans) -> Iterator[Piece]:
+    """The parts of the pieces that lie in `spans`."""
+    if not spans:
+        return
+    for piece in pieces:
+        for start, end in Spans.of([(piece.start, piece.end)]).intersect(spans):
+            yield piece._replace(start=start, end=end, leads=piece.leads and start == piece.start)
+
+
+__all__ = ["Missing", "judge_missing", "missing_from", "within"]

@@ -1,0 +1,101 @@
+"""Why the ledger's counts are not enough to prove that every offset arrived, so that rows must be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from recon.checks.evidence.findings import Findings, named
+from recon.checks.evidence.row_accounting import Account
+from recon.checks.evidence.source_rows import quarantine
+from recon.checks.evidence.table_history import alive, changes_rows, is_restore
+from recon.model import Code, RowsWitness, Unavailable, Verdict, Witnesses
+from recon.text import plural, some
+
+
+def reasons(counts: Account, witnesses: Witnesses, attested: frozenset[int] = frozenset()) -> list[str]:
+    """Why counts are not enough, but for `attested` entries; empty when they are."""
+    heads = counts.covered.slice.heads
+    why = []
+    unproved = [entry for entry in counts.open if entry not in attested]
+    if unproved:
+        known = sum(deficit for entry in unproved if (deficit := counts.counted[entry].deficit))
+        of = f"{plural(known, 'offset')} without a counted row" if known else "rows that counts cannot tell"
+        why.append(f"{plural(len(unproved), 'micro-batch')} ({some(named(heads[e]) for e in unproved)}) with {of}")
+    if twice := read_twice(counts):
+        why.append(twice)
+    return [*why, *changes(counts, witnesses)]
+
+
+def read_twice(counts: Account) -> str:
+    """How many offsets two micro-batches read, in a sentence; "" for none."""
+    twice = sum(spans.size for spans in counts.overlaps.values())
+    return f"{plural(twice, 'offset')} were read twice" if twice else ""
+
+
+def changes(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+    """What may have removed rows since they were counted, from the sink or from its quarantine."""
+    yield from _changed_by_others(counts, witnesses)
+    yield from quarantine.doubts(counts, witnesses)
+
+
+def _changed_by_others(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+    """Which commits of others changed rows of the sink."""
+    delta = {} if isinstance(witnesses.delta, Unavailable) else witnesses.delta
+    log, heads = delta.get(witnesses.sink or ""), counts.covered.slice.heads
+    if log is None:
+        return
+    still = alive(log)
+    first = min((head.sink_version for head in heads if head.sink_version is not None), default=log.last or 0)
+    changing = [
+        commit.version
+        for commit in log.commits.values()
+        if commit.version in still and commit.version > first and (changes_rows(commit) or is_restore(commit))
+    ]
+    if changing:
+        yield f"version {some(changing)} of the sink changed rows"
+
+
+def attested(counts: Account, witnesses: Witnesses, findings: Findings) -> frozenset[int]:
+    """Unproved entries of a stateful query of which Spark says that it read every offset, or will say so soon."""
+    heads, operators = counts.covered.slice.heads, counts.operators
+    stateful = [entry for entry in counts.open if operators.keeps_state(heads[entry])]
+    read = [entry for entry in stateful if operators.read_whole(heads[entry], counts.width[entry])]
+    if read:
+        findings.add(
+            Code.ATTESTED_ONLY,
+            f"{plural(len(read), 'micro-batch')} ({some(named(heads[e]) for e in read)}): the query keeps state, and "
+            "its rows carry no source offsets; Spark reports that every offset was read, and what the state made of "
+            "them no count can tell",
+        )
+    return frozenset((*read, *awaited(stateful, counts, witnesses, findings)))
+
+
+def awaited(entries: Iterable[int], counts: Account, witnesses: Witnesses, findings: Findings) -> list[int]:
+    """Entries whose progress is not recorded yet, with one finding for all of them."""
+    heads = counts.covered.slice.heads
+    not_recorded = sorted({entry for entry in entries if counts.operators.awaited(heads[entry], witnesses)})
+    if not_recorded:
+        findings.add(
+            Code.INFLIGHT,
+            f"{plural(len(not_recorded), 'micro-batch')} ({some(named(heads[e]) for e in not_recorded)}): Spark's "
+            "progress is not recorded yet; the next audit looks at them again",
+        )
+    return not_recorded
+
+
+def without_rows(verdict: Verdict, rows: RowsWitness | Unavailable, why: Sequence[str], proved: str = "") -> Verdict:
+    """The verdict where rows are needed and cannot be had: refuted findings stand, everything else is unproved."""
+    if verdict.failures:
+        return replace(verdict, evidence={**verdict.evidence, "unread": "; ".join(why)})
+    if isinstance(rows, Unavailable):
+        lacking = rows.reason
+    else:
+        lacking = f"{rows.location} has no _source_topic, _source_partition, _source_offset (stamp_source_offsets)"
+    message = f"{proved}{'; '.join(why)}: the sink's rows are needed and {lacking}"
+    if isinstance(rows, Unavailable) and rows.skipped:
+        return replace(verdict, skipped=message, message=message)
+    return replace(verdict, unproved=message, message=message)
+
+
+__all__ = ["attested", "awaited", "changes", "read_twice", "reasons", "without_rows"]

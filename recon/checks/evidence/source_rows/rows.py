@@ -1,0 +1,108 @@
+"""The rows of one sink against the ranges that its ledger's entries read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from recon.checks.evidence.findings import Findings, named, offsets
+from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
+from recon.model import Code, LedgerSlice, RowGroup, RowsWitness, Unavailable, Witnesses
+from recon.model.offsets import Spans
+from recon.text import plural
+
+TopicPartition = tuple[str, int]
+Explained = dict[TopicPartition, Counter[str]]  # offsets without a row, by the reason for it
+
+
+@dataclass(frozen=True)
+class SinkRows:
+    """What was read from one sink, and the collection that findings about it go to."""
+
+    witnesses: Witnesses
+    ledger: LedgerSlice
+    counts: Account
+    rows: RowsWitness
+    findings: Findings
+
+    @property
+    def stretches(self) -> Mapping[TopicPartition, ReadStretches]:
+        """What the entries of the period read of each topic partition."""
+        return self.counts.judged
+
+    @cached_property
+    def groups(self) -> Mapping[TopicPartition, Sequence[RowGroup]]:
+        """The groups of rows by topic partition."""
+        return by_partition(self.rows.groups)
+
+    @cached_property
+    def present(self) -> Mapping[TopicPartition, Spans]:
+        """The offsets that any row carries."""
+        return {
+            where: Spans.of(span for group in groups for span in group.present) for where, groups in self.groups.items()
+        }
+
+    def tell(self, code: Code, pieces: Iterable[Piece], what: str) -> None:
+        """Adds one finding per unbroken range; it names the micro-batches that read the range."""
+        for joined in _joined(pieces):
+            first, last = (self.ledger.heads[piece.entry] for piece in (joined[0], joined[-1]))
+            key, start, end = joined[0].key, joined[0].start, joined[-1].end
+            by = f"{named(first)} to {named(last)}" if first is not last else named(first)
+            self.findings.add(
+                code,
+                f"{key}: {offsets(start, end)} of {by} {what}",
+                head=first,
+                topic=key.topic,
+                partition=key.partition,
+                start_offset=start,
+                end_offset=end,
+            )
+
+
+def by_partition(groups: Iterable[RowGroup]) -> dict[TopicPartition, list[RowGroup]]:
+    """Groups of rows by topic partition."""
+    by: dict[TopicPartition, list[RowGroup]] = {}
+    for group in groups:
+        by.setdefault((group.topic, group.partition), []).append(group)
+    return by
+
+
+def rewrites(witnesses: Witnesses) -> bool:
+    """Whether later micro-batches may replace the rows of earlier ones, so that a missing row proves nothing."""
+    return witnesses.sink in witnesses.rewriting
+
+
+def is_compacted(topic: str, witnesses: Witnesses) -> bool:
+    """Whether Kafka compacts the topic, so that records may be missing lawfully."""
+    kafka = None if isinstance(witnesses.kafka, Unavailable) else witnesses.kafka.topics.get(topic)
+    return kafka is not None and "compact" in kafka.cleanup_policy
+
+
+def tell_explained(explained: Explained, without: str, findings: Findings) -> Counter[str]:
+    """One EXPLAINED finding per topic partition, and the sum of all; `without` names what its offsets lack."""
+    total: Counter[str] = Counter()
+    for (topic, partition), tally in sorted(explained.items()):
+        total += tally
+        if tally.total():
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(tally.items()) if count)
+            findings.add(
+                Code.EXPLAINED,
+                f"{topic}-{partition}: {plural(tally.total(), 'offset')} without a {without}, all explained: {reasons}",
+                topic=topic,
+                partition=partition,
+            )
+    return total
+
+
+def _joined(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """Pieces that touch, together."""
+    run: list[Piece] = []
+    for piece in sorted(pieces, key=lambda p: (p.key, p.start)):
+        if run and (run[-1].key, run[-1].end) != (piece.key, piece.start):
+            yield run
+            run = []
+        run.append(piece)
+    if run:
+        yield run
