@@ -128,6 +128,23 @@ def test_register_makes_a_check_known_and_is_a_decorator(tmp_path):
         known_checks.bind(project(tmp_path, text.replace("least", "most")))
 
 
+def test_the_pages_check_of_evidence_passes_its_test():
+    page: dict = {"__name__": "page"}
+    for block in blocks("python")[-2:]:
+        exec(compile(block, "own_checks.md", "exec", dont_inherit=True), page)
+    page["test_recent_batch"]()
+
+
+def test_evaluate_refuses_what_the_check_does_not_judge():
+    from recon.testing import evaluate, witnesses
+
+    with raises(ConfigError):
+        evaluate(Quiet(), object())
+    with raises(ConfigError):
+        evaluate(known_checks.check_class("not_null")(column_name="id"), witnesses())
+    assert evaluate(Quiet(), witnesses(), severity="warn").severity == "warn"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Taken(EachRow):
     test: ClassVar[str] = "unique"

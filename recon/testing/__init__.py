@@ -1,0 +1,33 @@
+"""What the tests of a check or a sink of your own need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recon.testing.checks import evaluate
+    from recon.testing.evidence import Entry, checkpoint, kafka, ledger, planned, witnesses
+
+_MODULES = {
+    "Entry": "evidence",
+    "checkpoint": "evidence",
+    "evaluate": "checks",
+    "kafka": "evidence",
+    "ledger": "evidence",
+    "planned": "evidence",
+    "witnesses": "evidence",
+}
+
+__all__ = ["Entry", "checkpoint", "evaluate", "kafka", "ledger", "planned", "witnesses"]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in __all__:
+        raise AttributeError(f"module 'recon.testing' has no attribute {name!r}")
+    return getattr(import_module(f"recon.testing.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
