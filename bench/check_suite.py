@@ -143,10 +143,10 @@ def audit_of(spark: Any, table: Path, folder: Path) -> Callable[[], None]:
 
 def audit_once(spark: Any, recon_yml: Path, keep: bool) -> None:
     """The audit; all ten checks must pass."""
-    from recon.audit.run import audit
+    from recon.audit.run import run_audit
     from recon.project import load
 
-    result = audit(load(recon_yml), exclude=["test_name:ledger_integrity"], spark=spark, keep=keep)
+    result = run_audit(load(recon_yml), exclude=["test_name:ledger_integrity"], spark=spark, keep=keep)
     told = {found.name: (found.status, found.message) for found in result.results}
     assert len(told) == 10 and all(status == "pass" for status, _ in told.values()), told
 

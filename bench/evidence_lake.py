@@ -211,12 +211,12 @@ class Lake:
         """What audits of the days before left: a real one on the eve, its rows kept a day for every day."""
         import pyarrow as pa
 
-        from recon.audit.run import audit
+        from recon.audit.run import run_audit
         from recon.ledger.results import results_schema
         from recon.ledger.store import Filter
         from recon.project import load
 
-        run = audit(load(self.path), from_=day.start - timedelta(minutes=1), to=day.start, no_spark=True)
+        run = run_audit(load(self.path), from_=day.start - timedelta(minutes=1), to=day.start, no_spark=True)
         store = self._open().results
         rows = store.read(Filter())
         assert {r.check: r.status for r in run.results}["ledger_integrity"] == "pass", run.results

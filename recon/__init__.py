@@ -1,6 +1,7 @@
 """recon proves, batch by batch, that streamed data arrived: from the source's offsets to the sink's commits.
 
-The doors: `foreach_batch` inside a streaming query, `run_audit` once a day, `compliance_report` for a period.
+The three entry points: `foreach_batch` inside a streaming query, `run_audit` once a day, `compliance_report` for a
+period.
 Names are loaded when first used, so that importing recon costs next to nothing.
 """
 
@@ -22,7 +23,7 @@ from recon.errors import (
 
 if TYPE_CHECKING:
     from recon.audit.compliance import compliance as compliance_report
-    from recon.audit.run import audit as run_audit
+    from recon.audit.run import run_audit
     from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
     from recon.hook import ForeachBatch, RoutedForeachBatch, foreach_batch
     from recon.ledger import Ledger, open_ledger
@@ -106,7 +107,7 @@ _LATE = {
     "open_ledger": "recon.ledger:open_ledger",
     "read_batches": "recon.sinks.files:read_batches",
     "release": "recon.quarantine.release:release",
-    "run_audit": "recon.audit.run:audit",
+    "run_audit": "recon.audit.run:run_audit",
     "starting_offsets": "recon.recovery.starting_offsets:starting_offsets",
 }
 

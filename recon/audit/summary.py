@@ -1,4 +1,4 @@
-"""From witnesses and results to what a report draws: the answer, the coverage picture, rows per batch. Pure."""
+"""Summarises witnesses and results for reports: the answer, the coverage picture, rows per batch. No I/O."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from recon.model import (
     LedgerSlice,
     Level,
     PartitionFacts,
+    PipelineFacts,
     SinkFacts,
-    Unavailable,
+    Witnesses,
+    known,
 )
+from recon.project import Pipeline, Project
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -77,20 +80,54 @@ def answer(results: Sequence[CheckResult], sinks: Iterable[str]) -> tuple[Answer
     return "complete", "Every offset the stream read is accounted for, up to where it has come"
 
 
+def pipeline_facts(
+    project: Project, pipeline: Pipeline, witnesses: Witnesses, results: Sequence[CheckResult]
+) -> PipelineFacts:
+    """Everything a report shows of one pipeline; `results` may be of several."""
+    of_pipeline = [result for result in results if result.pipeline == pipeline.name]
+    outcome, because = answer(of_pipeline, [sink.name for sink in pipeline.sinks])
+    slices = known(witnesses.ledgers) or {}
+    queries = (h.query_id for of_sink in slices.values() for h in reversed(of_sink.heads) if not h.is_release)
+    return PipelineFacts(
+        name=pipeline.name,
+        answer=outcome,
+        because=because,
+        query_id=next(queries, None),
+        checkpoint=project.resolve(pipeline.checkpoint),
+        topics=pipeline.source.topics
+        or tuple(sorted({topic for of_sink in slices.values() for _, topic, _ in of_sink.ranges.topics})),
+        isolation_level=witnesses.isolation_level,
+        period_from=witnesses.period_from,
+        sinks=tuple(
+            sink_facts(
+                name=sink.name,
+                kind=sink.kind,
+                target=project.location(sink),
+                guarantee=sink.guarantee,
+                ledger=slices.get(sink.name),
+                kafka=known(witnesses.kafka),
+                results=of_pipeline,
+                now=witnesses.now,
+            )
+            for sink in pipeline.sinks
+        ),
+    )
+
+
 def sink_facts(
     *,
     name: str,
     kind: str,
     target: str,
     guarantee: str,
-    ledger: LedgerSlice | Unavailable,
-    kafka: KafkaWitness | Unavailable,
+    ledger: LedgerSlice | None,
+    kafka: KafkaWitness | None,
     results: Sequence[CheckResult],
     now: datetime,
 ) -> SinkFacts:
     """Everything a report shows of one sink, for the judged entries of its ledger slice."""
-    if isinstance(ledger, Unavailable) or len(ledger.heads) == ledger.anchors:
-        head = None if isinstance(ledger, Unavailable) or not ledger.heads else ledger.heads[-1].entry_hash
+    if ledger is None or len(ledger.heads) == ledger.anchors:
+        head = ledger.heads[-1].entry_hash if ledger is not None and ledger.heads else None
         return SinkFacts(
             name=name,
             kind=kind,
@@ -274,7 +311,7 @@ def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
 
 
 def _partitions(
-    ledger: LedgerSlice, kafka: KafkaWitness | Unavailable, findings: Sequence[Finding], now: datetime
+    ledger: LedgerSlice, kafka: KafkaWitness | None, findings: Sequence[Finding], now: datetime
 ) -> Iterable[PartitionFacts]:
     ranges = ledger.ranges
     first = int(np.searchsorted(ranges.entry, ledger.anchors))  # of the judged ones: entries ascend
@@ -299,7 +336,7 @@ def _partitions(
 
 def _partition(
     ledger: LedgerSlice,
-    kafka: KafkaWitness | Unavailable,
+    kafka: KafkaWitness | None,
     topic: str,
     partition: int,
     members: npt.NDArray[np.int64],
@@ -309,7 +346,7 @@ def _partition(
     ranges = ledger.ranges
     start, end = int(ranges.start[members].min()), int(ranges.end[members].max())
     log_start = log_end = None
-    if not isinstance(kafka, Unavailable) and topic in kafka.topics:
+    if kafka is not None and topic in kafka.topics:
         broker = kafka.topics[topic].partitions.get(partition)
         if broker is not None:
             log_start, log_end = broker.log_start, broker.log_end

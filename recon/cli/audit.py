@@ -1,11 +1,11 @@
-"""recon audit, list, report, compliance: what is judged, and how it is told."""
+"""recon audit, retry, list, report, compliance: run checks and write reports."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,6 +25,7 @@ from recon.cli.shared import (
 from recon.errors import ConfigError, ReconError
 
 if TYPE_CHECKING:
+    from recon.audit.options import Options
     from recon.model import RunResult
 
 
@@ -62,14 +63,14 @@ def audit(
 
     Exit 0 when none failed (warnings allowed), 1 when one failed or errored, 2 when recon could not run.
     """
+    from recon.audit.options import Options
+
     start, end = period(from_, to)
-    wanted, unwanted, target = select or [], exclude or [], session.target(target_path)
-    _run(
-        session,
-        target,
-        select=wanted,
-        exclude=unwanted,
-        last=_last_statuses(target, [*wanted, *unwanted]),
+    selected, excluded, target = select or [], exclude or [], session.target(target_path)
+    options = Options(
+        select=selected,
+        exclude=excluded,
+        last=_last_statuses(target, [*selected, *excluded]),
         from_=start,
         to=end,
         fail_fast=fail_fast,
@@ -77,6 +78,7 @@ def audit(
         full_refresh=full_refresh,
         warn_error=warn_error,
     )
+    _run(session, target, options)
 
 
 def retry(
@@ -90,46 +92,42 @@ def retry(
 ) -> None:
     """Run what failed in the last audit again.
 
-    Checks that failed or errored, and those that --fail-fast left out, with the options, --vars and period that the
-    last audit had unless you give others. Exit codes as of `recon audit`; 0 when there is nothing to retry.
+    These are the checks that failed or errored and those that --fail-fast left out. Options, --vars and period are the
+    last audit's where you give none. Exit codes as of `recon audit`; 0 when there is nothing to retry.
     """
     start, end = period(from_, to)
     last = _last_run(session, target_path)
     session.with_variables(last.args.get("vars") or {})
 
-    from recon.audit.run import history_of, retried
+    from recon.audit.retry import options_of
     from recon.checks.registry import bind
 
-    wanted = retried(last)
-    if not wanted:
+    before = options_of(last)
+    unique_ids = before.only or ()
+    if not unique_ids:
         typer.echo("Nothing to retry: in the last run no check failed, errored or was left out by --fail-fast.")
         return
-    there = {bound.unique_id for bound in bind(session.project())}
-    for gone in [unique_id for unique_id in wanted if unique_id not in there]:
-        typer.echo(f"Warning: {gone} is not in the project any more and cannot be retried", err=True)
-    if not there & set(wanted):
+    known = {bound.unique_id for bound in bind(session.project())}
+    for removed in [unique_id for unique_id in unique_ids if unique_id not in known]:
+        typer.echo(f"Warning: {removed} is not in the project any more and cannot be retried", err=True)
+    if known.isdisjoint(unique_ids):
         raise ConfigError("no check of the last run that failed is in the project any more; run 'recon audit'")
-    until = last.args.get("to")
-    _run(
-        session,
-        session.target(target_path),
-        only=wanted,
-        begins={facts.name: facts.period_from for facts in last.pipelines},
-        history_to=history_of(last),
+    options = replace(
+        before,
         from_=start,
-        to=end or (datetime.fromisoformat(until) if until else None),
-        fail_fast=fail_fast or bool(last.args.get("fail_fast")),
-        no_spark=no_spark or bool(last.args.get("no_spark")),
-        full_refresh=bool(last.args.get("full_refresh")),
-        warn_error=warn_error or bool(last.args.get("warn_error")),
+        to=end or before.to,
+        fail_fast=fail_fast or before.fail_fast,
+        no_spark=no_spark or before.no_spark,
+        warn_error=warn_error or before.warn_error,
     )
+    _run(session, session.target(target_path), options)
 
 
-def _run(session: Session, target: Path, **options: Any) -> None:
-    """Audits, tells the console, writes the files and ends with the exit code."""
+def _run(session: Session, target: Path, options: Options) -> None:
+    """Runs the audit, prints each result as it comes, writes the files and ends with the exit code."""
     project = session.project()
 
-    from recon.audit.run import audit as run_audit
+    from recon.audit import run as audits
     from recon.model import CheckResult
     from recon.reports import html, run_results
     from recon.reports.console import Console
@@ -150,7 +148,7 @@ def _run(session: Session, target: Path, **options: Any) -> None:
             done = index
             console.line(index, count, result)
 
-        run = run_audit(project, **options, on_start=on_start, on_check=on_check, on_result=on_result)
+        run = audits.audit(project, replace(options, on_start=on_start, on_check=on_check, on_result=on_result))
         console.summary(run)
         if run.args.get("warn_error") and run.exit_code and not (run.counts()["fail"] or run.counts()["error"]):
             typer.echo("Warnings fail this run (--warn-error).")
@@ -164,7 +162,7 @@ def _run(session: Session, target: Path, **options: Any) -> None:
 
 
 def _last_run(session: Session, target_path: Path | None) -> RunResult:
-    """The last run, found before --vars are known that recon.yml may need."""
+    """The last run's results; recon.yml may be unreadable still, without the --vars which that run has kept."""
     from recon.reports import run_results
 
     try:

@@ -17,6 +17,7 @@ from recon.model.evidence import (
     SinkLog,
     Unavailable,
     Witnesses,
+    known,
 )
 from recon.model.ledger import RELEASES, EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
@@ -82,6 +83,7 @@ __all__ = [
     "Verdict",
     "Witnesses",
     "dump_stamp",
+    "known",
     "offsets_text",
     "parse_offsets",
     "parse_stamp",

@@ -1,11 +1,11 @@
-"""What the witnesses say, as plain values. `recon.evidence` fills these in; `recon.checks` judges them."""
+"""Evidence as plain values, one class per witness. `recon.evidence` reads them; `recon.checks.evidence` judges them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from recon.model.ledger import LedgerSlice
 from recon.model.offsets import OffsetSpan, Spans
@@ -14,15 +14,27 @@ from recon.model.progress import ProgressWitness
 
 @dataclass(frozen=True)
 class Unavailable:
-    """A witness that could not be asked, and why.
+    """A witness that was not read, and why.
 
-    `skipped` is True when the user chose not to ask it (--no-spark); the check is then `skipped`, else it is
+    `skipped` is True when the user chose not to read it (--no-spark): a check that needs it is then `skipped`, else
     `error`. Neither is ever `pass`.
     """
 
     witness: str
     reason: str
     skipped: bool = False
+
+
+W = TypeVar("W")
+
+
+def known(witness: W | Unavailable) -> W | None:
+    """The witness, or None where it is `Unavailable`; for those to whom the reason does not matter.
+
+    >>> known(Unavailable("kafka", "no broker")) or {}
+    {}
+    """
+    return None if isinstance(witness, Unavailable) else witness
 
 
 @dataclass(frozen=True, kw_only=True)

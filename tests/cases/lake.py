@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from recon.audit.run import audit
+from recon.audit.run import run_audit
 from recon.hook import ForeachBatch, foreach_batch
 from recon.ledger import open_ledger
 from recon.local.kafka import LocalKafka
@@ -116,7 +116,7 @@ class Lake:
         shutil.rmtree(self.checkpoint)
 
     def audit(self, **options: Any) -> RunResult:
-        return audit(self.project, spark=self.spark, **options)
+        return run_audit(self.project, spark=self.spark, **options)
 
 
 def statuses(run: RunResult) -> dict[str, str]:

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from recon.audit.run import audit
+from recon.audit.run import run_audit
 from recon.errors import ConfigError
 from recon.hook import ForeachBatch, foreach_batch
 from recon.ledger import open_ledger
@@ -299,7 +299,7 @@ def test_two_sinks_of_one_pipeline_have_their_own_chains(make_lake: MakeLake) ->
     assert [e.prev_hash for e in entries] == ["", "", entries[0].entry_hash]
     with pytest.raises(ConfigError, match="end at different offsets"):
         starting_offsets(both, "p")
-    run = audit(both, spark=lake.spark)
+    run = run_audit(both, spark=lake.spark)
     assert ranges(findings(run, "GAP")) == {(0, 10, 20)} and {f.sink for f in findings(run, "GAP")} == {"copy"}
 
 

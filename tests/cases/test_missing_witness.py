@@ -66,7 +66,7 @@ def test_no_broker(lake: Lake) -> None:
     assert statuses(run)["kafka_end_offsets"] == "error" and not_proved(run)
     assert "127.0.0.1:1" in messages(run)
     assert statuses(run)["offset_continuity"] == statuses(run)["delta_history"] == "pass"
-    assert any("kafka could not be asked" in note for note in run.notes)
+    assert any("kafka could not be read" in note for note in run.notes)
 
 
 def test_no_topic(lake: Lake) -> None:

@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from recon import Batch, RoutedForeachBatch, read_batches, starting_offsets
-from recon.audit.run import audit
+from recon.audit.run import run_audit
 from recon.hook import foreach_batch
 from recon.ledger import open_ledger
 from recon.local.kafka import LocalKafka
@@ -115,7 +115,7 @@ class Streams:
         }
 
     def audit(self) -> RunResult:
-        return audit(self.project, spark=self.spark)
+        return run_audit(self.project, spark=self.spark)
 
     def forget_entries(self, sink: str, batch_id: int) -> None:
         """Removes entries of the ledger, as nobody should."""
@@ -354,7 +354,7 @@ def test_files_and_functions_of_ones_own_through_the_hook(streams: Streams) -> N
         (0, 0, 0), (0, 0, 1), (0, 0, 2), (1, 0, 3),
     ]  # fmt: skip
 
-    run = audit(project, spark=streams.spark)
+    run = run_audit(project, spark=streams.spark)
     of = {(r.check, r.pipeline): (r.status, {str(f.code) for f in r.findings}) for r in run.results}
     assert of["sink_commits", "replaced"] == ("pass", set())
     assert of["source_rows", "replaced"] == ("pass", set())
@@ -373,7 +373,7 @@ def test_files_and_functions_of_ones_own_through_the_hook(streams: Streams) -> N
     # The ledger says one thing and the manifest another.
     manifest = next((streams.path / "files" / "_recon_manifests" / "1" / "0").glob("0.json"))
     manifest.unlink()
-    run = audit(project, spark=streams.spark)
+    run = run_audit(project, spark=streams.spark)
     assert [(str(f.code), f.sink, f.epoch) for f in findings(run, "LEDGER_ORPHAN")] == [
         ("LEDGER_ORPHAN", "replaced", 1)
     ]

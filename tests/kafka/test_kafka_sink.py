@@ -494,7 +494,7 @@ def test_json_and_forwarded_headers_and_plain_records(
 def test_a_stream_through_the_hook_is_proved_by_its_audit(
     kafka: LocalKafka, spark: SparkSession, topic: MakeTopic, lake: Path, keys: dict[str, Any]
 ) -> None:
-    from recon.audit.run import audit
+    from recon.audit.run import run_audit
     from recon.hook import foreach_batch
     from recon.ledger import open_ledger
 
@@ -537,7 +537,7 @@ def test_a_stream_through_the_hook_is_proved_by_its_audit(
         "exactly-once",
     )
     assert sorted(sources(kafka, keys["target"])) == sorted([*range(15), *range(15)])
-    run_ = audit(found, spark=spark)
+    run_ = run_audit(found, spark=spark)
     told = {r.check: (r.status, r.message) for r in run_.results}
     assert [told[check][0] for check in ("sink_commits", "source_rows")] == ["pass", "pass"], told
 

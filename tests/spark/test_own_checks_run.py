@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.audit.run import audit
+from recon.audit.run import run_audit
 from recon.checks import registry as known_checks
 from recon.project import load
 
@@ -39,7 +39,7 @@ def test_the_audit_runs_a_check_of_an_installed_package(spark, lake, monkeypatch
     rows = [(1, 10, 20), (2, 30, 20), (3, 26, 20), (4, None, 20), (5, 25, 20)]
     spark.createDataFrame(rows, "id int, amount int, credit int").write.format("delta").save(str(lake / "lake/orders"))
 
-    outcome = audit(load(lake), select=["test_name:within_credit"], spark=spark, keep=False)
+    outcome = run_audit(load(lake), select=["test_name:within_credit"], spark=spark, keep=False)
     (result,) = outcome.results
     assert (result.check, result.status, result.failures, result.severity) == ("within_credit", "warn", 2, "warn")
     assert result.message == "amount is beyond credit in 2 of 5 rows"

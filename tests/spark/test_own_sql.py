@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from recon.audit.run import audit
+from recon.audit.run import run_audit
 from recon.checks import registry
 from recon.checks.base import Measure, RowCheck, count_if
 from recon.checks.engine.context import ScanContext
@@ -117,8 +117,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 @pytest.fixture(scope="module")
 def results(project: Project, spark: Any) -> dict[str, CheckResult]:
-    run = audit(project, select=["test_type:data"], spark=spark)
-    assert run.notes == ("pipeline p: ledgers could not be asked: " + run.notes[0].split("asked: ")[1],)
+    run = run_audit(project, select=["test_type:data"], spark=spark)
+    assert run.notes == ("pipeline p: ledgers could not be read: " + run.notes[0].split("read: ")[1],)
     return {r.name: r for r in run.results}
 
 
@@ -197,14 +197,14 @@ def test_failing_rows_are_stored_and_never_dropped(
     assert (first[1]["failing_row"]["id"], first[1]["check"], first[1]["pipeline"]) == (1, "sql_test", "p")
     where = results["paid"].evidence["stored_failures"]
     assert where == {"table": store.location, "invocation_id": first[0]["invocation_id"], "rows": 2}
-    again = audit(project, select=["paid", "remembering*"], spark=spark)
+    again = run_audit(project, select=["paid", "remembering*"], spark=spark)
     assert [r["name"] for r in stored_failures(store)] == ["paid", "paid"]
     assert stored_failures(store, where["invocation_id"]) == first
     assert DeltaTable(store.location).to_pyarrow_dataset().count_rows() == 5
     remembering = {r.name: r for r in again.results}["remembering_orders"]
     assert results["remembering_orders"].evidence["history"] == []
     assert remembering.evidence["history"] == [4], "what the audit before measured, though there is no ledger"
-    unkept = audit(project, select=["paid"], spark=spark, keep=False)
+    unkept = run_audit(project, select=["paid"], spark=spark, keep=False)
     assert "stored_failures" not in unkept.results[0].evidence or unkept.results[0].evidence["stored_failures"] == {}
     assert DeltaTable(store.location).version() == 2, "created, and appended to twice"
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from recon.audit.run import STOPPED, audit, history_of, retried
+from recon.audit.options import Options
+from recon.audit.retry import history_of, retried
+from recon.audit.run import STOPPED, audit, run_audit
 from recon.checks.bound import Bound
 from recon.checks.registry import bind
 from recon.ledger import open_ledger
@@ -124,10 +126,11 @@ def test_nothing_to_retry(recon: Run, project: Path) -> None:  # noqa: F811
 
 def test_retry_looks_at_the_same_period(recon: Run, project: Path) -> None:  # noqa: F811
     begin = datetime(2026, 10, 1, tzinfo=UTC)
-    run = audit(load(project), no_spark=True, keep=False, begins={"orders": begin})
+    run = audit(load(project), Options(no_spark=True, keep=False, begins={"orders": begin}))
     assert (run.period_from, run.pipelines[0].period_from) == (begin, begin)
     to = datetime(2026, 11, 2, tzinfo=UTC)
-    run = audit(load(project), no_spark=True, keep=False, begins={"orders": begin}, from_=NOW.replace(day=1), to=to)
+    given = Options(no_spark=True, keep=False, begins={"orders": begin}, from_=NOW.replace(day=1), to=to)
+    run = audit(load(project), given)
     assert run.period_from == datetime(2026, 11, 1, 6, tzinfo=UTC), "what is given wins"
 
 
@@ -240,7 +243,7 @@ def test_a_retry_does_not_remember_the_run_it_retries(recon: Run, project: Path)
 
 
 def test_an_audit_without_a_ledger_keeps_no_unasked_questions(project: Path) -> None:  # noqa: F811
-    audit(load(project), no_spark=True)
+    run_audit(load(project), no_spark=True)
     assert not (project / "_recon").exists()
 
 

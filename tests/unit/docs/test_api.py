@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -20,8 +21,14 @@ def test_every_exported_name_exists_and_has_a_docstring() -> None:
 
 
 def test_the_page_documents_exactly_what_is_exported() -> None:
-    rows = re.findall(r"^\| `(\w+)", (DOCS / "api.md").read_text(), flags=re.MULTILINE)
-    assert sorted(rows) == sorted(recon.__all__)
+    exported, *_ = (DOCS / "api.md").read_text().partition("\n## ")
+    assert sorted(re.findall(r"^\| `(\w+)", exported, flags=re.MULTILINE)) == sorted(recon.__all__)
+
+
+def test_the_page_documents_the_arguments_of_the_audit() -> None:
+    _, _, audit = (DOCS / "api.md").read_text().partition("\n## The audit\n")
+    cells = re.findall(r"^\| (`[^|]+) \|", audit, flags=re.MULTILINE)
+    assert re.findall(r"`(\w+)`", " ".join(cells)) == list(inspect.signature(recon.run_audit).parameters)
 
 
 def test_a_name_that_is_not_there() -> None:

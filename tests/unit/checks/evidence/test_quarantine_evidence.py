@@ -220,7 +220,7 @@ def test_a_release_is_no_micro_batch(place: int) -> None:
     assert codes(LedgerIntegrity().judge(witnesses(slice_))) == []
     assert judged(None, slice_).evidence["batches"] == 2
     drawn = sink_facts(
-        name=SINK, kind="delta", target="t", guarantee="g", ledger=slice_, kafka=gone("kafka"), results=(), now=NOW
+        name=SINK, kind="delta", target="t", guarantee="g", ledger=slice_, kafka=None, results=(), now=NOW
     )
     assert (drawn.batches, drawn.epochs, drawn.rows_written, len(drawn.points)) == (2, 1, 23, 2)
 

@@ -1,0 +1,384 @@
+"""Collects the evidence about a pipeline: reads each witness that the selected checks look at, in a fixed order.
+
+The statements of `collect` are that order. The query goes on writing while we read; the order makes sure that a
+micro-batch which ends meanwhile looks like one still in progress, or like lag, and never like a loss.
+
+A sink's rows cost a Spark job, and Kafka's own records a scan of a topic: `Evidence` reads these later, when a check
+needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TypeVar, cast
+
+from recon.audit import summary
+from recon.audit.options import Options
+from recon.audit.session import AuditSession
+from recon.checks.base import EvidenceCheck
+from recon.checks.bound import Bound
+from recon.checks.engine.runner import Answers, Questions
+from recon.errors import ConfigError, EvidenceError, LedgerError
+from recon.evidence import checkpoint, delta_log
+from recon.lazy import np
+from recon.ledger import Ledger, open_ledger, quarantined
+from recon.ledger.progress import open_progress, read_progress
+from recon.ledger.rebuild import S, unrecorded
+from recon.ledger.results import previous_audit
+from recon.model import (
+    DeltaWitness,
+    KafkaWitness,
+    LedgerSlice,
+    PreviousAudit,
+    ProgressWitness,
+    RowsWitness,
+    SinkLog,
+    Unavailable,
+    Witnesses,
+    known,
+)
+from recon.project import Pipeline, Project, Sink
+from recon.sinks import open_sink
+from recon.storage import Storage
+from recon.text import first_line
+
+# A period begins where the last audit ended that proved everything, within these bounds.
+_AT_LEAST = timedelta(hours=24)
+_AT_MOST = timedelta(days=30)
+# How a stream runs is judged by the last days of a longer period.
+_PROGRESS_AT_MOST = timedelta(days=7)
+# Micro-batches whose offsets are read from the progress table: they cost more than everything else in it.
+_PROGRESS_SAMPLES = 16
+# A sink's clock may differ from ours by less than this.
+_CLOCKS_APART = timedelta(days=1)
+# An entry may become visible a little after the time it carries; periods overlap by this much.
+_EDGE = timedelta(minutes=5)
+
+# The witnesses that a check sees only if it names them in `needs` or `uses`; every check sees the ledger.
+_OPTIONAL = ("checkpoint", "kafka", "delta", "quarantine", "sink_logs", "progress")
+# Those whose absence the run's notes explain.
+_NOTED = ("ledgers", "checkpoint", "delta", "sink_logs", "kafka")
+
+Slices = Mapping[str, LedgerSlice] | Unavailable
+T = TypeVar("T")
+
+
+def collect(
+    project: Project,
+    pipeline: Pipeline,
+    bounds: Sequence[Bound],
+    options: Options,
+    session: AuditSession,
+    now: datetime,
+) -> Evidence:
+    """Reads the witnesses of a pipeline that its selected evidence checks look at, and the ledger in any case.
+
+    A witness that cannot be read is `Unavailable` with the reason; so is one that no check looks at, unread.
+
+    Args:
+        project: where everything is.
+        pipeline: the pipeline to audit.
+        bounds: its selected checks.
+        options: the period, as far as it is given.
+        session: for a ledger that Spark keeps, and later for rows.
+        now: the audit's clock, UTC.
+    """
+    wanted = {"ledgers"}.union(*(_wanted(cast(EvidenceCheck, b.check)) for b in bounds if b.kind == "evidence"))
+    reader = _Reader(project, pipeline, options.to, session, now)
+
+    def read(witness: str, of: Callable[[], T]) -> T | Unavailable:
+        return _attempt(witness, of) if witness in wanted else _unread(witness)
+
+    # 1. The end of the last audit, which the period continues from.
+    ledger = _attempt("ledgers", lambda: open_ledger(project, session.for_ledger()))
+    previous = reader.previous(ledger)
+    begin = _period_from(options, pipeline, previous, now)
+
+    # 2. The checkpoint before the ledger: Spark marks a micro-batch as committed after its entry is written. Read the
+    #    other way round, a micro-batch that ends in between would look like a commit without an entry.
+    checkpoints = read("checkpoint", lambda: checkpoint.read(reader.storage(pipeline.checkpoint)))
+
+    # 3. The ledger.
+    slices = read("ledgers", lambda: reader.slices(ledger, previous, begin))
+
+    # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
+    #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
+    delta = read("delta", lambda: reader.delta(slices))
+    sink_logs = read("sink_logs", lambda: reader.sink_logs(slices, begin))
+
+    # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
+    #    step 3. What has no entry now either is a finding.
+    if reader.outruns(slices, delta, sink_logs):
+        slices = read("ledgers", lambda: reader.slices(ledger, previous, begin))
+
+    # 6. The logs of the quarantine tables of sinks whose entries count quarantined rows.
+    quarantine = read("quarantine", lambda: reader.quarantine(slices))
+
+    # 7. Kafka's log start and end offsets after the last reading of the ledger: what arrives meanwhile is lag, and
+    #    never looks like a loss.
+    kafka = read("kafka", lambda: reader.kafka(slices))
+
+    # 8. What a listener recorded of each micro-batch; nothing is compared with it.
+    samples = _PROGRESS_SAMPLES if "progress_offsets" in wanted else 0
+    progress = read("progress", lambda: reader.progress(begin, samples))
+
+    witnesses = Witnesses(
+        pipeline=pipeline.name,
+        sink=None,
+        now=now,
+        isolation_level=pipeline.source.isolation_level,
+        period_from=begin,
+        period_to=options.to or now,
+        ledgers=slices,
+        checkpoint=checkpoints,
+        kafka=kafka,
+        delta=delta,
+        rows=Unavailable("rows", "the rows were not read"),
+        previous=previous,
+        quarantine=quarantine,
+        sink_logs=sink_logs,
+        guarantees={sink.name: sink.guarantee for sink in pipeline.sinks},
+        rewriting=frozenset(sink.name for sink in pipeline.sinks if sink.rewrites),
+        routed=pipeline.routes.sinks if pipeline.routes else (),
+        progress=progress,
+    )
+    return Evidence(reader, witnesses, frozenset(wanted))
+
+
+@dataclass
+class Evidence:
+    """The witnesses of one pipeline; the rows of its sinks and Kafka's own records are read when a check needs them."""
+
+    _reader: _Reader
+    witnesses: Witnesses
+    _wanted: frozenset[str]
+    _rows: dict[str, RowsWitness | Unavailable] = field(default_factory=dict)
+
+    def seen_by(self, bound: Bound) -> Witnesses:
+        """The witnesses as one check sees them: what it names in `needs` and `uses`, and the rows if it wants them."""
+        check = cast(EvidenceCheck, bound.check)
+        named = _named(check)
+        unseen = {witness: _unread(witness) for witness in _OPTIONAL if witness not in named}
+        seen = replace(self.witnesses, sink=bound.sink, **unseen)  # type: ignore[arg-type]
+        if bound.sink is not None and ("rows" in check.needs or check.wants_rows(seen)):
+            return replace(seen, rows=self._rows_of(bound.sink))
+        return seen
+
+    def _rows_of(self, sink: str) -> RowsWitness | Unavailable:
+        if sink not in self._rows:
+            self._rows[sink] = self._reader.rows(sink, self.witnesses.ledgers)
+        return self._rows[sink]
+
+    def answer(self, questions: Questions) -> Answers | Unavailable:
+        """What Kafka's own records say about some offsets; nothing where Kafka could not be read before."""
+        from recon.evidence import kafka_probe
+
+        if isinstance(self.witnesses.kafka, Unavailable):
+            return self.witnesses.kafka
+        return _attempt("kafka", lambda: kafka_probe.probe(self._reader.project.kafka, questions))
+
+    def unavailable(self) -> Iterator[Unavailable]:
+        """The witnesses that a selected check looks at and that could not be read."""
+        for witness in _NOTED:
+            value = getattr(self.witnesses, witness)
+            if witness in self._wanted and isinstance(value, Unavailable):
+                yield value
+
+
+def _named(check: EvidenceCheck) -> set[str]:
+    """The witnesses that a check names; `progress_offsets` is the progress, with offsets of some micro-batches."""
+    named = {*check.needs, *check.uses}
+    return named | {"progress"} if "progress_offsets" in named else named
+
+
+def _wanted(check: EvidenceCheck) -> set[str]:
+    """The witnesses to read for a check: questions to Kafka's records are put only to a Kafka that answers."""
+    asks = type(check).questions is not EvidenceCheck.questions
+    return _named(check) | {"kafka"} if asks else _named(check)
+
+
+def _unread(witness: str) -> Unavailable:
+    return Unavailable(witness, "no selected check looks at it")
+
+
+def _attempt(witness: str, read: Callable[[], T]) -> T | Unavailable:
+    """A witness, or why it could not be read."""
+    try:
+        return read()
+    except (EvidenceError, LedgerError, ConfigError) as error:
+        return Unavailable(witness, str(error))
+    except Exception as error:  # a client library's; the checks that need no such witness still run
+        return Unavailable(witness, f"{type(error).__name__}: {first_line(error)}")
+
+
+def _period_from(
+    options: Options, pipeline: Pipeline, previous: PreviousAudit | None, now: datetime
+) -> datetime | None:
+    """Begin of the period; None for the whole ledger."""
+    if options.from_ is not None:
+        return options.from_
+    if pipeline.name in options.begins:
+        return options.begins[pipeline.name]
+    if previous is None:
+        return None
+    to = options.to or now
+    return max(min((previous.audited_to or to - _AT_MOST) - _EDGE, to - _AT_LEAST), to - _AT_MOST)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads one witness at a time. Everything may raise; `until` is the end of the period, None for now."""
+
+    project: Project
+    pipeline: Pipeline
+    until: datetime | None
+    session: AuditSession
+    now: datetime
+
+    def storage(self, location: str) -> Storage:
+        return Storage(self.project.resolve(location), self.project.storage_options)
+
+    def previous(self, ledger: Ledger | Unavailable) -> PreviousAudit | None:
+        """The last audit; None where there is none, or it cannot be read."""
+        if isinstance(ledger, Unavailable):
+            return None
+        since = self.now - _AT_MOST
+        return known(
+            _attempt("previous", lambda: previous_audit(ledger.results, self.pipeline.name, since, summary.PROOF))
+        )
+
+    def slices(self, ledger: Ledger | Unavailable, previous: PreviousAudit | None, begin: datetime | None) -> Slices:
+        if isinstance(ledger, Unavailable):
+            return ledger
+        if not ledger.exists():
+            return Unavailable("ledgers", f"there is no ledger at {ledger.location}; has the hook ever written?")
+        operations = ledger.store.operations(after=previous.ledger_version if previous else None)
+        return {
+            sink.name: ledger.slice(self.pipeline.name, sink.name, begin, self.until, operations=operations)
+            for sink in self.pipeline.sinks
+        }
+
+    def delta(self, slices: Slices) -> Mapping[str, DeltaWitness]:
+        """The logs of the sinks that are Delta tables."""
+        return {sink.name: self._delta_log(sink, slices) for sink in self.pipeline.sinks if sink.is_delta}
+
+    def _delta_log(self, sink: Sink, slices: Slices) -> DeltaWitness:
+        first = None
+        if not isinstance(slices, Unavailable) and not slices[sink.name].complete:
+            # From the anchor on: a mutation right after it belongs to the period. A release's version says nothing
+            # about how far the micro-batches have come.
+            of_sink = slices[sink.name]
+            anchors = [i for i in range(of_sink.anchors) if not of_sink.heads[i].is_release]
+            recent = of_sink.heads[anchors[-1] if anchors else 0 :]
+            first = min((head.sink_version for head in recent if head.sink_version is not None), default=None)
+        return delta_log.read(self.storage(sink.target), from_version=first)
+
+    def sink_logs(self, slices: Slices, begin: datetime | None) -> Mapping[str, SinkLog]:
+        """What sinks that are no Delta tables have recorded in the period, and in the day before it."""
+        others = [sink for sink in self.pipeline.sinks if not sink.is_delta]
+        return {sink.name: self._sink_log(sink, slices, begin) for sink in others}
+
+    def _sink_log(self, sink: Sink, slices: Slices, begin: datetime | None) -> SinkLog:
+        heads = [] if isinstance(slices, Unavailable) else slices[sink.name].heads[slices[sink.name].anchors :]
+        # Such an entry carries the time of the restart, and may stand for a write of long ago.
+        restored = any(head.status in ("already_committed", "rebuilt") for head in heads)
+        since = None if restored or begin is None else begin - _CLOCKS_APART
+        return replace(open_sink(self.project, self.pipeline.name, sink).log(since=since), since=since)
+
+    def outruns(
+        self,
+        slices: Slices,
+        delta: Mapping[str, DeltaWitness] | Unavailable,
+        sink_logs: Mapping[str, SinkLog] | Unavailable,
+    ) -> bool:
+        """Whether a sink's record has a commit of the period for which these slices have no entry."""
+        if isinstance(slices, Unavailable):
+            return False
+        for sink, log in (known(delta) or {}).items():
+            commits = [c for c in log.commits.values() if self.until is None or c.timestamp < self.until]
+            if self._unrecorded(slices[sink], commits):
+                return True
+        for sink, record in (known(sink_logs) or {}).items():
+            if self._unrecorded(slices[sink], [c for c in record.commits if self.until is None or c.at < self.until]):
+                return True
+        return False
+
+    def _unrecorded(self, of_sink: LedgerSlice, commits: Iterable[S]) -> list[S]:
+        entries = {(head.epoch, head.batch_id) for head in of_sink.heads}
+        return unrecorded(commits, self.pipeline.name, of_sink.sink, entries)
+
+    def quarantine(self, slices: Slices) -> Mapping[str, DeltaWitness] | Unavailable:
+        if isinstance(slices, Unavailable):
+            return Unavailable("quarantine", slices.reason)
+        sinks = [sink for sink in self.pipeline.sinks if any(h.rows_quarantined for h in slices[sink.name].heads)]
+        tables = {sink.name: quarantined.location(self.project, self.pipeline.name, sink) for sink in sinks}
+        return {sink: delta_log.read(self.storage(table)) for sink, table in tables.items() if table is not None}
+
+    def kafka(self, slices: Slices) -> KafkaWitness | Unavailable:
+        from recon.evidence import kafka
+
+        if "bootstrap.servers" not in self.project.kafka:
+            return Unavailable("kafka", "recon.yml has no kafka: bootstrap.servers")
+        positions = _positions((known(slices) or {}).values())
+        return kafka.read(
+            self.project.kafka,
+            sorted({*self.pipeline.source.topics, *(topic for topic, _ in positions)}),
+            isolation_level=self.pipeline.source.isolation_level,
+            positions=positions,
+        )
+
+    def progress(self, begin: datetime | None, samples: int) -> ProgressWitness:
+        """What a listener recorded in the period, or in its last week."""
+        since = (self.until or self.now) - _PROGRESS_AT_MOST
+        store = open_progress(self.project, self.session.for_ledger())
+        return read_progress(
+            store, self.pipeline.name, max(since, begin) if begin else since, self.until, samples=samples
+        )
+
+    def rows(self, sink_name: str, slices: Slices) -> RowsWitness | Unavailable:
+        """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""
+        from recon.evidence import sink_rows
+        from recon.quarantine import groups as quarantine_groups
+
+        spark = self.session.for_rows()
+        if isinstance(spark, Unavailable):
+            return spark
+        sink = next(s for s in self.pipeline.sinks if s.name == sink_name)
+        first = None
+        if not isinstance(slices, Unavailable) and not slices[sink_name].complete:
+            heads = [head for head in slices[sink_name].heads if not head.is_release]
+            # Batch ids of two epochs do not compare: where a new one began, all rows are read.
+            if len({head.epoch for head in heads}) == 1:
+                first = min(head.batch_id for head in heads)
+
+        def read() -> RowsWitness:
+            location = self.project.location(sink)
+            if sink.is_delta:
+                rows = sink_rows.read(spark, location, first_batch=first)
+            else:
+                table = open_sink(self.project, self.pipeline.name, sink).table(spark)
+                rows = sink_rows.read(spark, table, location=location, first_batch=first)
+            place = quarantined.location(self.project, self.pipeline.name, sink)
+            if place is None or not quarantined.exists(self.storage(place)):
+                return rows
+            return replace(rows, quarantined=quarantine_groups.read(spark, place, first_batch=first))
+
+        return _attempt("rows", read)
+
+
+def _positions(slices: Iterable[LedgerSlice]) -> dict[tuple[str, int], int]:
+    """How far the slowest sink has come, per topic partition."""
+    ends: dict[tuple[str, int], int] = {}
+    for of_sink in slices:
+        ranges = of_sink.ranges
+        if not len(ranges):
+            continue
+        # The furthest micro-batch, which need not be the newest entry: that may be a replay, or one restored late.
+        furthest = max(range(len(of_sink.heads)), key=lambda i: (of_sink.heads[i].epoch, of_sink.heads[i].batch_id))
+        for i in np.flatnonzero(ranges.entry == furthest).tolist():
+            key = (ranges.topics[int(ranges.topic[i])][1], int(ranges.partition[i]))
+            end = int(ranges.end[i])
+            ends[key] = min(ends.get(key, end), end)
+    return ends

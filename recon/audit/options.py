@@ -1,0 +1,77 @@
+"""What an audit is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from recon.checks.select import LastRun
+from recon.model import CheckResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What an audit is asked to do; the first block are the arguments of `run_audit`, the rest is the command line's.
+
+    Args:
+        select: dbt-like selectors; everything when empty.
+        exclude: selectors of what not to run.
+        from_: begin of the period, UTC.
+        to: end of the period, UTC, excluded; now when None.
+        fail_fast: stop at the first failure.
+        no_spark: read no rows.
+        full_refresh: measure incremental checks on whole tables.
+        warn_error: warnings fail the run.
+        spark: the session for checks that read rows.
+        keep: store the results.
+        on_result: called with (index from 1, total, result) as results come.
+        only: unique_ids of the checks to choose from; all when None.
+        last: the status of each unique_id in the last run, for the selector `result:`.
+        begins: begin of the period per pipeline, where `from_` is None; None stands for the whole ledger.
+        history_to: where the history ends that checks compare with; the audit's start when None.
+        on_start: called with the number of checks.
+        on_check: called with the name of the check that runs now.
+    """
+
+    select: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    from_: datetime | None = None
+    to: datetime | None = None
+    fail_fast: bool = False
+    no_spark: bool = False
+    full_refresh: bool = False
+    warn_error: bool = False
+    spark: SparkSession | None = None
+    keep: bool = True
+    on_result: Callable[[int, int, CheckResult], None] | None = None
+
+    only: Collection[str] | None = None
+    last: LastRun | None = None
+    begins: Mapping[str, datetime | None] = field(default_factory=dict)
+    history_to: datetime | None = None
+    on_start: Callable[[int], None] | None = None
+    on_check: Callable[[str], None] | None = None
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The statuses that fail the run."""
+        return ("fail", "error", "warn") if self.warn_error else ("fail", "error")
+
+    def as_args(self) -> dict[str, Any]:
+        """What run_results.json keeps under `args`, and `recon retry` reads again."""
+        return {
+            "select": list(self.select),
+            "exclude": list(self.exclude),
+            "from": self.from_.isoformat() if self.from_ else None,
+            "to": self.to.isoformat() if self.to else None,
+            "fail_fast": self.fail_fast,
+            "no_spark": self.no_spark,
+            "full_refresh": self.full_refresh,
+            "warn_error": self.warn_error,
+            "history_to": self.history_to.isoformat() if self.history_to else None,
+        }

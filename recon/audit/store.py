@@ -1,0 +1,94 @@
+"""Stores an audit's results, and the failing rows of checks with `store_failures`, beside the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from recon.checks.bound import Bound
+from recon.errors import LedgerError
+from recon.ledger import open_ledger
+from recon.ledger.failures import FailingRows, append_failures, open_failures
+from recon.ledger.results import append_run
+from recon.model import CheckResult, RunResult
+from recon.project import Project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = Mapping[str, Any]
+
+
+def store(
+    project: Project,
+    run: RunResult,
+    bounds: Sequence[Bound],
+    failing_rows: Mapping[str, Sequence[Row]],
+    spark: SparkSession | None,
+) -> RunResult:
+    """Appends failing rows and results to the ledger's tables; the run with a note of what could not be stored.
+
+    Args:
+        project: its `ledger` says where the tables are.
+        run: the audit's result.
+        bounds: the checks that were selected.
+        failing_rows: rows by the unique_id of the check that failed.
+        spark: the session, for tables that Spark keeps.
+    """
+    try:
+        run = _with_failing_rows(project, run, bounds, failing_rows, spark)
+    except LedgerError as error:
+        run = replace(run, notes=(*run.notes, f"the failing rows could not be stored: {error}"))
+    try:
+        ledger = open_ledger(project, spark)
+        measured = [result for result in run.results if _measured(result)]
+        if ledger.exists():
+            append_run(ledger.results, run)
+            ledger.tidy()
+        elif measured:  # a later audit's history; an audit that measured nothing creates no table
+            append_run(ledger.results, replace(run, results=tuple(measured)))
+    except LedgerError as error:
+        return replace(run, notes=(*run.notes, f"the results could not be kept beside the ledger: {error}"))
+    return run
+
+
+def _measured(result: CheckResult) -> bool:
+    """Whether a data check left values that a later audit may compare with."""
+    return result.kind == "data" and (
+        result.status in ("pass", "warn", "fail") or (result.status == "skipped" and bool(result.evidence))
+    )
+
+
+def _with_failing_rows(
+    project: Project,
+    run: RunResult,
+    bounds: Sequence[Bound],
+    failing_rows: Mapping[str, Sequence[Row]],
+    spark: SparkSession | None,
+) -> RunResult:
+    """The run with `stored_failures` in the evidence of each check that says where its failing rows were stored."""
+    storing = {bound.unique_id: bound for bound in bounds if bound.config.store_failures}
+    rows = {
+        result.unique_id: failing_rows.get(result.unique_id, ())
+        for result in run.results
+        if result.failures and result.unique_id in storing
+    }
+    if not rows:
+        return run
+    table = open_failures(project, spark)
+    append_failures(
+        table,
+        [FailingRows(bound=storing[unique_id], rows=of_check) for unique_id, of_check in rows.items()],
+        invocation_id=run.invocation_id,
+        project=project.name,
+        at=run.generated_at,
+    )
+
+    def located(result: CheckResult) -> CheckResult:
+        if result.unique_id not in rows:
+            return result
+        place = {"table": table.location, "invocation_id": run.invocation_id, "rows": len(rows[result.unique_id])}
+        return replace(result, evidence={**result.evidence, "stored_failures": place})
+
+    return replace(run, results=tuple(map(located, run.results)))
