@@ -15,7 +15,7 @@ from recon.audit import summary
 from recon.errors import ConfigError, LedgerError
 from recon.lazy import np
 from recon.ledger import Ledger, open_ledger
-from recon.ledger.ledger import integrity, utc_now
+from recon.ledger.ledger import utc_now
 from recon.ledger.results import findings_of
 from recon.ledger.store import Filter
 from recon.model import RUNNING, Answer, Code, Finding, LedgerSlice, Level
@@ -27,6 +27,7 @@ from recon.model.compliance import (
     ExceptionRecord,
     SinkCompliance,
 )
+from recon.model.integrity import verify
 from recon.project import Pipeline, Project, Sink, as_project
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ def _chain(ledger: LedgerSlice) -> ChainHeads:
     heads = ledger.heads[ledger.anchors :]
     if not heads:
         return ChainHeads(first=None, last=None, entries=0, verified=None, reason="no entry in the period")
-    broken = [f for f in integrity(replace(ledger, operations=())) if f.level is Level.FAIL]
+    broken = [f for f in verify(replace(ledger, operations=())) if f.level is Level.FAIL]
     return ChainHeads(
         first=heads[0].entry_hash,
         last=heads[-1].entry_hash,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recon.checks.bound import Bound
 from recon.errors import LedgerError
 from recon.ledger import open_ledger
-from recon.ledger.failures import FailingRows, append_failures, open_failures
+from recon.ledger.failures import append_failures, open_failures
 from recon.ledger.results import append_run
 from recon.model import CheckResult, RunResult
 from recon.project import Project
@@ -68,7 +68,7 @@ def _with_failing_rows(
     spark: SparkSession | None,
 ) -> RunResult:
     """The run with `stored_failures` in the evidence of each check that says where its failing rows were stored."""
-    storing = {bound.unique_id: bound for bound in bounds if bound.config.store_failures}
+    storing = {bound.unique_id for bound in bounds if bound.config.store_failures}
     rows = {
         result.unique_id: failing_rows.get(result.unique_id, ())
         for result in run.results
@@ -77,13 +77,7 @@ def _with_failing_rows(
     if not rows:
         return run
     table = open_failures(project, spark)
-    append_failures(
-        table,
-        [FailingRows(bound=storing[unique_id], rows=of_check) for unique_id, of_check in rows.items()],
-        invocation_id=run.invocation_id,
-        project=project.name,
-        at=run.generated_at,
-    )
+    append_failures(table, run, rows)
 
     def located(result: CheckResult) -> CheckResult:
         if result.unique_id not in rows:

@@ -18,7 +18,8 @@ from recon.ledger import arrow, columns, coverage
 from recon.ledger.chain import GENESIS, link
 from recon.ledger.results import RESULTS_TIME, results_schema
 from recon.ledger.store import ChainMoved, Filter, Store, open_store
-from recon.model import Finding, LedgerEntry, LedgerSlice, Unavailable, Witnesses
+from recon.model import Finding, LedgerEntry, LedgerSlice
+from recon.model.integrity import verify
 from recon.model.offsets import Spans
 from recon.model.wire.app_ids import chain_id
 from recon.project import Project, Sink, as_project
@@ -245,12 +246,12 @@ class Ledger:
         return sorted(set(zip(found["pipeline"].to_pylist(), found["sink"].to_pylist(), strict=True)))
 
     def verify(self, pipeline: str | None = None, sink: str | None = None) -> list[Finding]:
-        """What `ledger_integrity` finds in whole chains, from their first entry on; empty when all are intact."""
+        """What is wrong with whole chains, from their first entry on; empty when all are intact."""
         operations = self.store.operations()
         found: list[Finding] = []
         for of_pipeline, of_sink in self.chains():
             if pipeline in (None, of_pipeline) and sink in (None, of_sink):
-                found.extend(integrity(self.slice(of_pipeline, of_sink, operations=operations)))
+                found.extend(verify(self.slice(of_pipeline, of_sink, operations=operations)))
         return found
 
     def tidy(self) -> None:
@@ -262,28 +263,6 @@ class Ledger:
     def compact(self) -> dict[str, Mapping[str, Any]]:
         """Merge the small files of both tables; the metrics of each, by table."""
         return {store.kind: store.compact() for store in (self.store, self.results) if store.exists()}
-
-
-def integrity(chain: LedgerSlice) -> list[Finding]:
-    """What `ledger_integrity` finds in a slice of a chain."""
-    from recon.checks.evidence.ledger_integrity import LedgerIntegrity
-
-    now = utc_now()
-    unread = Unavailable("", "not asked for")
-    witnesses = Witnesses(
-        pipeline=chain.pipeline,
-        sink=chain.sink,
-        now=now,
-        isolation_level="",
-        period_from=None,
-        period_to=now,
-        ledgers={chain.sink: chain},
-        checkpoint=unread,
-        kafka=unread,
-        delta=unread,
-        rows=unread,
-    )
-    return list(LedgerIntegrity().judge(witnesses).findings)
 
 
 def _furthest(table: pa.Table) -> dict[int, int]:

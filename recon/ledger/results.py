@@ -1,4 +1,4 @@
-"""Audit results kept beside the ledger, so that one audit can see what the last one saw."""
+"""Audit results stored beside the ledger: later audits compare with them, the compliance report is made of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from recon.ledger import arrow
 from recon.model import RUNNING, CheckResult, Finding, PreviousAudit, RunResult, plain
@@ -14,7 +14,6 @@ from recon.model import RUNNING, CheckResult, Finding, PreviousAudit, RunResult,
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from recon.checks.bound import Bound
     from recon.ledger.store import Store
 
 RESULTS_TIME = "generated_at"
@@ -54,7 +53,7 @@ def results_schema() -> pa.Schema:
 
 
 def append_run(store: Store, run: RunResult) -> None:
-    """Keep every result of a run, in one commit."""
+    """Appends every result of a run, in one commit."""
     begins = {facts.name: facts.period_from for facts in run.pipelines}
     rows = [_row(run, result, begins.get(result.pipeline or "", run.period_from)) for result in run.results]
     if rows:
@@ -86,62 +85,75 @@ def _row(run: RunResult, result: CheckResult, period_from: datetime | None) -> d
     }
 
 
+class Remembering(Protocol):
+    """A check of the project that compares with its earlier results."""
+
+    @property
+    def unique_id(self) -> str:
+        """Its name in the results; another check may get it when recon.yml's tests are put in another order."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of what it measures, by which its own results are told from another's."""
+
+
 class History:
-    """What earlier audits measured: `history(bound, key)` of a scan. The table is read at the first question, once.
+    """What earlier audits measured: `history(check, key)` of a scan. The table is read once, when first needed.
 
     Only audits before `before` count, newest first, and at most `most` values of a check. A check that could not be
-    evaluated has left no value; one that was skipped may have, such as for want of history. A value counts when the
-    check asked the same then: names of checks may change hands when recon.yml's tests are put in another order.
+    evaluated has left no value; one that was skipped may have, such as for want of history.
     """
 
     def __init__(self, open_results: Callable[[], Store], wanted: Collection[str], before: datetime, most: int = 200):
-        """`open_results` gives the table of results; `wanted` are the unique_ids that will be asked for."""
+        """`open_results` gives the table of results; `wanted` are the unique_ids of the checks that have a history."""
         self._open, self._wanted, self._before, self._most = open_results, frozenset(wanted), before, most
 
-    def __call__(self, bound: Bound, key: str) -> Sequence[Any]:
+    def __call__(self, bound: Remembering, key: str) -> Sequence[Any]:
         """The values of a key of the check's evidence, newest first.
 
         Raises:
             LedgerError: the results cannot be read.
         """
         fingerprint = bound.fingerprint
-        kept = (e.get(key) for e in self._evidence.get(bound.unique_id, ()) if e.get("asked") == fingerprint)
-        return [value for value in kept if value is not None]
+        values = (e.get(key) for e in self._evidence.get(bound.unique_id, ()) if e.get("asked") == fingerprint)
+        return [value for value in values if value is not None]
 
     @cached_property
     def _evidence(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         from recon.ledger.store import Filter
 
         store = self._open()
-        found: dict[str, list[tuple[datetime, Mapping[str, Any]]]] = {unique_id: [] for unique_id in self._wanted}
+        measured: dict[str, list[tuple[datetime, Mapping[str, Any]]]] = {unique_id: [] for unique_id in self._wanted}
         days = [day for day in reversed(store.dates()) if day <= self._before.date()]
         # A month at a time, so that years of audits cost what the last ones cost.
         for first in range(0, len(days), 31):
             which = Filter(equals=(("kind", "data"),), dates=tuple(days[first : first + 31]), to=self._before)
             for row in arrow.rows(store.read(which, ["unique_id", "generated_at", "status", "evidence"])):
-                if row["unique_id"] in found and row["status"] in ("pass", "warn", "fail", "skipped"):
-                    found[row["unique_id"]].append((row["generated_at"], json.loads(row["evidence"] or "{}")))
-            if all(len(kept) >= self._most for kept in found.values()):
+                if row["unique_id"] in measured and row["status"] in ("pass", "warn", "fail", "skipped"):
+                    measured[row["unique_id"]].append((row["generated_at"], json.loads(row["evidence"] or "{}")))
+            if all(len(of_check) >= self._most for of_check in measured.values()):
                 break
         return {
-            unique_id: [evidence for _, evidence in sorted(kept, key=lambda one: one[0], reverse=True)[: self._most]]
-            for unique_id, kept in found.items()
+            unique_id: [
+                evidence for _, evidence in sorted(of_check, key=lambda one: one[0], reverse=True)[: self._most]
+            ]
+            for unique_id, of_check in measured.items()
         }
 
 
 def findings_of(row: Mapping[str, Any]) -> list[Finding]:
-    """The findings a stored row carries."""
+    """The findings of a stored result."""
     return [Finding(**item) for item in json.loads(row["findings"] or "[]")]
 
 
 def previous_audit(
     store: Store, pipeline: str, not_before: datetime, proof: Sequence[Collection[str]]
 ) -> PreviousAudit | None:
-    """What a pipeline's audits since an instant left; None when there was none.
+    """What a pipeline's audits since an instant recorded; None when there was none.
 
-    Each fact comes from the newest period that told it: an audit of a past week, or of one check, takes nothing
-    away. `audited_to` is how far whole audits reach without a hole: those in which one check of each of
-    `proof` was answered for every sink.
+    Each value is taken from the audit of the newest period that has it: an audit of a past week, or of one check,
+    takes nothing away. `audited_to` is how far whole audits reach without a hole: those in which one check of each
+    collection in `proof` could be evaluated for every sink.
     """
     from recon.ledger.store import Filter
 
@@ -197,13 +209,13 @@ def _audited_to(
     sinks = {row["sink"] for row in rows if row["sink"]}
     reached = not_before
     for evidence in sorted(audits.values(), key=lambda audit: audit[0]["period_to"]):
-        answered = {(row["sink"], row["check"]) for row in evidence if _answered(row)}
+        evaluated = {(row["sink"], row["check"]) for row in evidence if _evaluated(row)}
         begin, end = evidence[0]["period_from"], evidence[0]["period_to"]
-        whole = all(any((sink, check) in answered for check in checks) for sink in sinks for checks in proof)
-        if whole and all(_answered(row) for row in evidence) and (begin is None or begin <= reached):
+        whole = all(any((sink, check) in evaluated for check in checks) for sink in sinks for checks in proof)
+        if whole and all(_evaluated(row) for row in evidence) and (begin is None or begin <= reached):
             reached = max(reached, end)
     return reached if reached > not_before else None
 
 
-def _answered(row: Mapping[str, Any]) -> bool:
+def _evaluated(row: Mapping[str, Any]) -> bool:
     return row["status"] in ("pass", "warn", "fail") and not row["evidence"].get("unread")

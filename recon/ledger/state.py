@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
-from recon.errors import ConfigError, LedgerError
+from recon.errors import LedgerError
 from recon.ledger import arrow
-from recon.ledger.store import DeltalakeStore, Filter, SparkStore, Store
+from recon.ledger.store import Filter, Store, open_store
 from recon.project import Project
 
 if TYPE_CHECKING:
@@ -50,15 +50,7 @@ def open_state(project: Project, spark: SparkSession | None = None) -> Store:
     Raises:
         ConfigError: `ledger` names neither a location nor a table.
     """
-    config = project.ledger
-    if config.table:
-        return SparkStore("state", state_schema(), _TIME, table=f"{config.table}_state", spark=spark)
-    if not config.location:
-        raise ConfigError("recon.yml has no place for the ledger; set `ledger: {location: lake/_recon}`")
-    path = f"{project.resolve(config.location).rstrip('/')}/state"
-    if config.writer == "spark":
-        return SparkStore("state", state_schema(), _TIME, path=path, spark=spark)
-    return DeltalakeStore("state", state_schema(), _TIME, path, project.storage_options)
+    return open_store(project, "state", state_schema(), _TIME, spark)
 
 
 def newest(store: Store, pipeline: str, sink: str) -> Document:

@@ -67,6 +67,13 @@ class EntryHead:
         return self.epoch == RELEASES
 
 
+def named(head: EntryHead) -> str:
+    """A micro-batch, or a release from quarantine, in a sentence."""
+    if head.is_release:
+        return f"release {head.batch_id} from quarantine"
+    return f"micro-batch {head.batch_id} (epoch {head.epoch})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry(EntryHead):
     """A whole ledger entry; `offsets` is sorted by (source, topic, partition)."""

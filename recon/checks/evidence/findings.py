@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, Unavailable, Verdict, Witnesses
+from recon.model.ledger import named
 
 LIMIT = 1000  # findings a check hands on; a last one says how many more there were
 _ORDER = (Level.FAIL, Level.UNPROVED, Level.WARN, Level.INFO)
@@ -100,13 +101,6 @@ def quiet(slice_: LedgerSlice) -> str:
     """What a check says of a period without a micro-batch."""
     last = slice_.heads[-1]
     return f"no micro-batch in the period; the ledger ends with {named(last)} at {last.committed_at:%Y-%m-%d %H:%M:%S}Z"
-
-
-def named(head: EntryHead) -> str:
-    """A micro-batch, or a release from quarantine, in a sentence."""
-    if head.is_release:
-        return f"release {head.batch_id} from quarantine"
-    return f"micro-batch {head.batch_id} (epoch {head.epoch})"
 
 
 def offsets(start: int, end: int) -> str:

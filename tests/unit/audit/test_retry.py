@@ -14,7 +14,7 @@ from recon.audit.run import STOPPED, audit, run_audit
 from recon.checks.bound import Bound
 from recon.checks.registry import bind
 from recon.ledger import open_ledger
-from recon.ledger.failures import FailingRows, append_failures, open_failures, stored_failures
+from recon.ledger.failures import append_failures, open_failures, stored_failures
 from recon.ledger.results import History, append_run
 from recon.model import CheckResult, RunResult
 from recon.project import load
@@ -161,12 +161,13 @@ def test_result_selects_by_the_last_run(recon: Run, project: Path) -> None:  # n
 def test_stored_failures_are_shown(recon: Run, project: Path) -> None:  # noqa: F811
     ended = recon("failures", "show")
     assert ended.err.startswith(f"Error: there are no stored failures at {project}/_recon/failures; checks with")
-    bounds = {b.name: b for b in bind(load(project))}
+    bounds = {b.name: b.unique_id for b in bind(load(project))}
     store = open_failures(load(project))
 
     def keep(invocation: str, at: datetime, **rows: list[dict[str, object]]) -> None:
-        found = [FailingRows(bound=bounds[name], rows=of) for name, of in rows.items()]
-        append_failures(store, found, invocation_id=invocation, project="lake", at=at)
+        results = tuple(replace(result(name, "fail"), unique_id=bounds[name]) for name in rows)
+        run = replace(sample_run(), invocation_id=invocation, project="lake", generated_at=at, results=results)
+        append_failures(store, run, {bounds[name]: of for name, of in rows.items()})
 
     keep("none", NOW)
     assert not store.exists(), "an audit without failing rows leaves no table"

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from recon.errors import LedgerError
 from recon.ledger import columns, coverage, open_ledger
 from recon.ledger.chain import link
-from recon.ledger.ledger import integrity
 from recon.model import RangeTable, offsets_text, parse_offsets
+from recon.model.integrity import verify
 from recon.model.offsets import OffsetSpan, Spans
 from tests.support.ledger_entries import AT, entry, project
 from tests.support.messages import raises
@@ -256,7 +256,7 @@ def test_an_earlier_epochs_end_is_an_anchor_however_long_ago(tmp_path: Path) -> 
         ledger.append(entry(n, at=AT + timedelta(days=n + 1), epoch=1, query_id="q-2"))
     cut = ledger.slice("orders", "orders", AT + timedelta(days=4, hours=12))
     assert [(h.epoch, h.batch_id) for h in cut.heads] == [(0, 2), (1, 3), (1, 4)] and cut.anchors == 2
-    assert integrity(cut) == [], "anchors of two epochs need not follow each other"
+    assert verify(cut) == [], "anchors of two epochs need not follow each other"
 
 
 def test_a_day_of_restored_entries_is_no_anchor_alone(tmp_path: Path) -> None:

@@ -1,0 +1,111 @@
+"""Verifies the hash chain of a ledger slice; for `ledger_integrity`, `recon ledger verify`, the compliance report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from recon.model.ledger import EntryHead, LedgerSlice, named
+from recon.model.result import Code, Finding
+from recon.text import plural, some
+
+# What appends, or only keeps house. A change of rows or a table put in its place is nothing a ledger needs.
+_LAWFUL = re.compile(
+    r"WRITE|CREATE TABLE( AS SELECT)?|OPTIMIZE|VACUUM (START|END)|(UN)?SET TBLPROPERTIES|UPGRADE PROTOCOL|"
+    r"ADD (COLUMNS?|CONSTRAINT|FEATURE)|SET (TABLE|COLUMN).*|CHANGE COLUMN|CLUSTER BY|COMPUTE STATS.*|",
+    re.IGNORECASE,
+)
+
+
+def verify(ledger: LedgerSlice) -> list[Finding]:
+    """Entries that were edited, removed or stored twice, changes of the table, and entries that were restored.
+
+    An entry is edited when its content does not give its own hash (`LedgerSlice.broken`); one is removed when its
+    successor's `prev_hash` is the hash of no entry before it.
+    """
+    return [
+        Finding(pipeline=ledger.pipeline, sink=ledger.sink, **finding)
+        for part in (_hashes, _links, _operations, _restored)
+        for finding in part(ledger)
+    ]
+
+
+def _finding(code: Code, message: str, head: EntryHead | None = None) -> dict[str, Any]:
+    place = {} if head is None else {"batch_id": head.batch_id, "epoch": head.epoch}
+    return {"code": code, "message": message, **place}
+
+
+def _hashes(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
+    for entry in ledger.broken:
+        head = ledger.heads[entry]
+        commit = f"version {head.sink_version} of the sink" if head.sink_version is not None else "its commit"
+        yield _finding(
+            Code.TAMPERED,
+            f"the ledger entry of {named(head)}, committed {head.committed_at:%Y-%m-%d %H:%M:%S}Z, does not match its "
+            f"own entry_hash: it was edited; compare it with the user_metadata of {commit}",
+            head,
+        )
+
+
+def _links(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
+    heads = ledger.heads
+    seen: set[str] = set()
+    followed: dict[str, int] = {}
+    for i, head in enumerate(heads):
+        if i < ledger.anchors - 1:
+            seen.add(head.entry_hash)  # an earlier epoch's end: nothing here need follow it
+            continue
+        if head.entry_hash in seen:
+            yield _finding(
+                Code.UNUSUAL,
+                f"the ledger entry of {named(head)} is stored twice: the same append was made again",
+                head,
+            )
+            continue
+        twin = followed.get(head.prev_hash)
+        if twin is not None:
+            yield _finding(
+                Code.UNUSUAL,
+                f"the ledger entries of {named(heads[twin])} and {named(head)} follow the same entry: two queries "
+                "wrote this sink at the same time; make sure that only one of them runs",
+                head,
+            )
+        elif i == 0 or i == ledger.anchors - 1:
+            if ledger.complete and head.prev_hash:
+                yield _finding(
+                    Code.TAMPERED,
+                    f"the chain begins with {named(head)}, which follows an entry that is not there: the first "
+                    "entries were removed from the ledger",
+                    head,
+                )
+        elif head.prev_hash not in seen:
+            yield _finding(
+                Code.TAMPERED,
+                f"the ledger entry of {named(head)} does not follow the entry of {named(heads[i - 1])} that stands "
+                "before it: an entry between them was removed, or one of the two was changed; `recon ledger rebuild` "
+                "restores what the Delta log still holds",
+                head,
+            )
+        followed.setdefault(head.prev_hash, i)
+        seen.add(head.entry_hash)
+
+
+def _operations(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
+    for version, operation in ledger.operations:
+        if not _LAWFUL.fullmatch(operation.strip()) and operation.strip().upper() != "WRITE APPEND":
+            yield _finding(
+                Code.TAMPERED,
+                f"version {version} of the ledger's table was made by {operation}, where only appends are lawful: look "
+                "at who ran it, and compare with the version before it",
+            )
+
+
+def _restored(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
+    heads = [head for head in ledger.heads[ledger.anchors :] if head.status == "rebuilt"]
+    if heads:
+        yield _finding(
+            Code.REBUILT,
+            f"{plural(len(heads), 'entry')} restored from the Delta log: {some(named(head) for head in heads)}",
+            heads[0] if len(heads) == 1 else None,
+        )

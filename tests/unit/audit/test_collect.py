@@ -1,0 +1,145 @@
+"""In which order the evidence is read, what is read again, and what is not read at all; no Spark, no Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recon.audit.collect import Evidence, collect
+from recon.audit.options import Options
+from recon.audit.run import audit
+from recon.audit.session import AuditSession
+from recon.checks.registry import bind
+from recon.errors import EvidenceError
+from recon.ledger import open_ledger
+from recon.ledger.ledger import Ledger
+from recon.model import DeltaWitness, Unavailable
+from recon.project import Project, load
+from tests.support.ledger_entries import entry
+from tests.support.witnesses import NOW, Entry, checkpoint, commit, delta, kafka
+
+RECON_YML = """
+version: 2
+name: lake
+ledger: _recon
+kafka: {bootstrap.servers: "localhost:1"}
+pipelines:
+  - name: orders
+    checkpoint: cp
+    source: {topics: [orders]}
+    data_tests: [offset_continuity, kafka_end_offsets, checkpoint_commits]
+    sinks:
+      - name: orders
+        kind: delta
+        target: orders
+        data_tests: [ledger_integrity, delta_history, not_null: {column_name: a}]
+"""
+
+
+class Readers:
+    """Stand-ins that note who was read; the query may write an entry while the Delta log is read."""
+
+    def __init__(self, project: Project, patch: pytest.MonkeyPatch) -> None:
+        self.project, self.patch = project, patch
+        self.order: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.log: DeltaWitness = delta()
+        slice_ = Ledger.slice
+        self._stand_in("recon.evidence.checkpoint.read", "checkpoint", lambda: checkpoint())
+        self._stand_in("recon.evidence.delta_log.read", "delta", self._delta)
+        self._stand_in("recon.evidence.kafka.read", "kafka", lambda: kafka((0, 30)))
+        patch.setattr(Ledger, "slice", lambda *of, **more: self.order.append("ledger") or slice_(*of, **more))
+
+    def _stand_in(self, place: str, name: str, answer: Callable[[], Any]) -> None:
+        self.patch.setattr(place, lambda *_, **__: (self.order.append(name), answer())[1])
+
+    def _delta(self) -> DeltaWitness:
+        self.meanwhile()
+        return self.log
+
+    def collect(self, *checks: str, **options: Any) -> Evidence:
+        bounds = [bound for bound in bind(self.project) if bound.check.test in checks]
+        session = AuditSession(self.project, True, None)
+        (pipeline,) = self.project.pipelines
+        return collect(self.project, pipeline, bounds, Options(**options), session, NOW)
+
+
+@pytest.fixture
+def readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Readers:
+    (tmp_path / "recon.yml").write_text(RECON_YML)
+    project = load(tmp_path)
+    open_ledger(project).append(entry(0, at=NOW))
+    return Readers(project, monkeypatch)
+
+
+def batches(evidence: Evidence) -> Sequence[int]:
+    ledgers = evidence.witnesses.ledgers
+    assert not isinstance(ledgers, Unavailable)
+    return [head.batch_id for head in ledgers["orders"].heads]
+
+
+def stamped(batch_id: int) -> Any:
+    made = commit(batch_id, Entry(batch_id, (0, 10)), timestamp=NOW)
+    assert made.stamp is not None
+    return replace(made, stamp=replace(made.stamp, sink="orders"))
+
+
+def test_each_witness_is_read_once_in_the_order_that_makes_no_false_alarm(readers: Readers) -> None:
+    readers.collect("checkpoint_commits", "kafka_end_offsets", "delta_history", "offset_continuity")
+    assert readers.order == ["checkpoint", "ledger", "delta", "kafka"]
+
+
+def test_what_no_selected_check_looks_at_is_not_read(readers: Readers) -> None:
+    evidence = readers.collect("ledger_integrity")
+    assert readers.order == ["ledger"]
+    assert isinstance(evidence.witnesses.kafka, Unavailable) and list(evidence.unavailable()) == []
+    readers.order.clear()
+    assert batches(readers.collect("not_null")) == [0] and readers.order == ["ledger"]
+
+
+def test_the_ledger_is_read_again_where_a_commit_has_no_entry_in_it(readers: Readers) -> None:
+    readers.log = delta(stamped(0), stamped(1))
+    readers.meanwhile = lambda: open_ledger(readers.project).append(entry(1, at=NOW))
+    evidence = readers.collect("delta_history", "kafka_end_offsets")
+    assert readers.order == ["ledger", "delta", "ledger", "kafka"], "Kafka's end offsets come after it"
+    assert batches(evidence) == [0, 1]
+
+
+def test_once_more_is_enough(readers: Readers) -> None:
+    readers.log = delta(stamped(0), stamped(7))
+    readers.collect("delta_history")
+    assert readers.order == ["ledger", "delta", "ledger"]
+    readers.order.clear()
+    readers.collect("delta_history", to=NOW)
+    assert readers.order == ["ledger", "delta"], "what is committed after the period needs no entry in it"
+
+
+def test_a_check_sees_only_what_it_names(readers: Readers) -> None:
+    evidence = readers.collect("ledger_integrity", "delta_history", "checkpoint_commits", "kafka_end_offsets")
+    integrity = next(bound for bound in bind(readers.project) if bound.check.test == "ledger_integrity")
+    seen = evidence.seen_by(integrity)
+    assert seen.sink == "orders" and not isinstance(seen.ledgers, Unavailable)
+    assert all(isinstance(w, Unavailable) for w in (seen.checkpoint, seen.kafka, seen.delta, seen.rows))
+
+
+def test_a_witness_that_cannot_be_read_is_a_note_where_a_check_looks_at_it(readers: Readers) -> None:
+    def broken(error: Exception) -> Callable[..., Any]:
+        def read(*_: object, **__: object) -> Any:
+            raise error
+
+        return read
+
+    readers.patch.setattr("recon.evidence.checkpoint.read", broken(EvidenceError("no checkpoint there")))
+    readers.patch.setattr("recon.evidence.kafka.read", broken(RuntimeError("unforeseen")))
+    run = audit(readers.project, Options(no_spark=True, keep=False))
+    status = {result.check: (result.status, result.message) for result in run.results}
+    assert status["checkpoint_commits"] == ("error", "no checkpoint there")
+    assert status["kafka_end_offsets"] == ("error", "RuntimeError: unforeseen")
+    assert status["ledger_integrity"][0] == "pass", "the others still run"
+    assert [note.split(": ")[1].split()[0] for note in run.notes] == ["checkpoint", "kafka"]
+    alone = audit(readers.project, Options(select=["test_name:ledger_integrity"], no_spark=True, keep=False))
+    assert alone.notes == ()
