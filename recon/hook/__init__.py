@@ -1,7 +1,8 @@
-"""The foreachBatch door: every sink write is stamped, confirmed and entered in the ledger.
+"""The hook that users call in `foreachBatch`: it stamps, confirms and records every sink write.
 
-`door` is what users call, `batch` one pipeline's writer into one sink, `routed` into several, `offsets` where a fresh
-checkpoint goes on.
+`foreach_batch` makes the hook from recon.yml or from arguments. `writer` writes into one sink, `routes` into several.
+`writer` uses `identify` (query and offset ranges of the micro-batch, with `broker`), `epochs` (new or a replay),
+`prepare` (transform and stamp), `gate` (post-batch checks), `row_counts` and `repair` (what a crash left).
 """
 
 from __future__ import annotations

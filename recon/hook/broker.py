@@ -1,4 +1,4 @@
-"""What the hook asks Kafka while a micro-batch waits."""
+"""Topic ids and log starts from Kafka, for the hook: with short time limits, since a micro-batch waits for them."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from recon.evidence.kafka_admin import KafkaAdmin
 
 log = logging.getLogger("recon")
 
-_TOPIC_IDS_LIVE_S = 30.0  # a topic id is asked for again after this long; a failed broker is retried then too
+_TOPIC_IDS_FOR_S = 30.0  # topic ids are read again after this long, and a failed broker is tried again
 
 
 class Broker:
-    """What the hook asks Kafka: topic ids, and log starts of new partitions. Never blocks a batch for long."""
+    """Reads topic ids, and log starts of new partitions; what a broker does not give within 3 s is unknown."""
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self._conf = dict(conf)
         self._admin: KafkaAdmin | None = None
         self._ids: dict[str, str | None] = {}
-        self._asked = float("-inf")
+        self._read_at = float("-inf")
 
     def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str | None]:
-        """The topics' ids as far as the broker tells them; asked again every half minute."""
-        fresh = time.monotonic() - self._asked < _TOPIC_IDS_LIVE_S
+        """The id of each topic, None where the broker does not give it; read again every half minute."""
+        fresh = time.monotonic() - self._read_at < _TOPIC_IDS_FOR_S
         if not topics or "bootstrap.servers" not in self._conf or (fresh and set(topics) <= set(self._ids)):
             return self._ids
-        self._asked = time.monotonic()
+        self._read_at = time.monotonic()
         try:
-            self._ids = dict(self._opened().topic_ids(topics, timeout_s=3))
+            self._ids = dict(self._open().topic_ids(topics, timeout_s=3))
         except EvidenceError as error:
             log.warning("topic ids are unknown for now: %s", error)
             self._ids = dict.fromkeys(topics)
         return self._ids
 
-    def log_starts(self, wanted: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
-        """The log start of each (topic, partition), as far as the broker tells it."""
+    def log_starts(self, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        """The log start of each (topic, partition) that the broker gives."""
         if "bootstrap.servers" not in self._conf:
             return {}
         try:
-            return dict(self._opened().log_starts(wanted, timeout_s=3))
+            return dict(self._open().log_starts(partitions, timeout_s=3))
         except EvidenceError as error:
             log.warning("the log start of new partitions is unknown, taken as 0: %s", error)
             return {}
 
-    def _opened(self) -> KafkaAdmin:
+    def _open(self) -> KafkaAdmin:
         if self._admin is None:
             self._admin = KafkaAdmin(self._conf)
         return self._admin

@@ -1,7 +1,7 @@
-"""Where a micro-batch stands in the ledger: in its epoch, as a replay, or at the begin of a new epoch.
+"""Classifies a micro-batch by the ledger: new in its epoch, a replay, or the first of a new epoch.
 
-Batch ids start over with a new checkpoint, so nothing is ever known by its batch_id alone. `already processed` means:
-the ledger has an entry of the same epoch, number and ranges.
+Batch ids start over with a new checkpoint, so no micro-batch is identified by its batch_id alone. `Already processed`
+means that the ledger has an entry of the same epoch, number and ranges.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from recon.project import Sink
 log = logging.getLogger("recon")
 
 CLOCKS_APART = timedelta(days=1)  # a sink's clock may differ from the ledger's by less than this
-RECENT = 1000  # entries looked back at for a replay: Spark itself keeps 100 micro-batches
+RECENT = 1000  # the newest entries, among which a replay is searched: Spark itself keeps 100 micro-batches
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A micro-batch, identified: who reads which ranges, as the checkpoint planned it."""
+    """A micro-batch: its query and its offset ranges, as the checkpoint planned them."""
 
     query_id: str
     run_id: str | None
@@ -38,14 +38,14 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlacement:
-    """Where a micro-batch stands in the ledger: its epoch, and the entry it replays, if it does."""
+    """A micro-batch's epoch, and the ledger entry that it replays; None where it is new."""
 
     epoch: int
     replays: LedgerEntry | None = None
 
 
 class Epochs:
-    """The lives of one sink's checkpoint, as its ledger tells them."""
+    """The epochs of one sink's checkpoint, from its ledger; classifies a micro-batch by them."""
 
     def __init__(
         self, ledger: Ledger, pipeline: str, sink: Sink, checkpoint: str, entries: Iterable[LedgerEntry]
@@ -54,26 +54,23 @@ class Epochs:
         self._ledger, self._pipeline, self._sink, self._checkpoint = ledger, pipeline, sink, checkpoint
         self.front: LedgerEntry | None = None  # the entry that got furthest: highest (epoch, batch_id)
         self._recent: deque[LedgerEntry] = deque(maxlen=RECENT)
-        self._held: dict[coverage.Key, Spans] | None = None  # what the ledger covers, where that is asked
+        self._covered: dict[coverage.Key, Spans] | None = None  # the offsets in the ledger; read when first needed
         for entry in entries:
-            self._took(entry)
+            self.add(entry)
 
-    def entered(self, entry: LedgerEntry) -> None:
-        """Takes note of an entry that was appended."""
-        self._took(entry)
-        if self._held is not None:
-            self._held = coverage.plus(self._held, entry.offsets)
-
-    def _took(self, entry: LedgerEntry) -> None:
+    def add(self, entry: LedgerEntry) -> None:
+        """Adds an entry that was appended to the ledger."""
         self.front = further(self.front, entry)
         self._recent.append(entry)
+        if self._covered is not None:
+            self._covered = coverage.plus(self._covered, entry.offsets)
 
-    def settle(self, batch: Batch) -> BatchPlacement:
-        """Where a micro-batch stands.
+    def place(self, batch: Batch) -> BatchPlacement:
+        """Classifies a micro-batch as new, a replay, or the first of an epoch.
 
         Raises:
-            NewEpochError: it begins a new epoch whose ranges overlap or miss what the ledger holds, and `on_new_epoch`
-                is `stop`.
+            NewEpochError: it begins a new epoch whose ranges overlap the ledger's or leave a gap to them, and
+                `on_new_epoch` is `stop`.
         """
         front = self.front
         if front is None:
@@ -81,54 +78,54 @@ class Epochs:
         if front.query_id == batch.query_id:
             if batch.batch_id > front.batch_id:
                 return BatchPlacement(epoch=front.epoch)
-            known = self._known(front.epoch, batch)
-            if known is not None:
-                return BatchPlacement(epoch=front.epoch, replays=known)
+            replayed = self._replayed(front.epoch, batch)
+            if replayed is not None:
+                return BatchPlacement(epoch=front.epoch, replays=replayed)
         self._require_continuity(front, batch)
         return BatchPlacement(epoch=front.epoch + 1)
 
-    def _covered(self) -> dict[coverage.Key, Spans]:
-        """What the ledger covers, read once: only a new epoch needs to know it all."""
-        if self._held is None:
-            self._held = self._ledger.coverage(self._pipeline, self._sink.name)
-        return self._held
+    def _coverage(self) -> dict[coverage.Key, Spans]:
+        """The offsets that the ledger's entries cover, read once: only a new epoch needs all of them."""
+        if self._covered is None:
+            self._covered = self._ledger.coverage(self._pipeline, self._sink.name)
+        return self._covered
 
-    def _known(self, epoch: int, batch: Batch) -> LedgerEntry | None:
-        """The newest entry of this very micro-batch: same epoch, same number, same ranges."""
+    def _replayed(self, epoch: int, batch: Batch) -> LedgerEntry | None:
+        """The newest entry of this micro-batch: same epoch, same number, same ranges."""
         for entry in reversed(self._recent):
             if (entry.epoch, entry.batch_id) == (epoch, batch.batch_id):
-                planned = offsets_text(_without_ids(entry.offsets))
-                again = _starting_as(entry, batch)
-                same = planned == offsets_text(_without_ids(again))
-                return entry if same or planned == self._text_when_trimmed(entry, again) else None
+                recorded = offsets_text(_without_ids(entry.offsets))
+                planned = _starting_as(entry, batch)
+                same = recorded == offsets_text(_without_ids(planned))
+                return entry if same or recorded == self._text_when_trimmed(entry, planned) else None
         return None
 
     def _text_when_trimmed(self, entry: LedgerEntry, planned: Sequence[OffsetSpan]) -> str | None:
-        """What the entry would hold if it were this micro-batch, less what the ledger held before it."""
+        """The planned offsets, without those that the ledger had before the entry: what the entry would have."""
         if not self._sink.trim_replayed_offsets:
             return None
         before = self._ledger.slice(self._pipeline, self._sink.name, to=entry.committed_at, operations=())
-        mine = [(head.epoch, head.batch_id) == (entry.epoch, entry.batch_id) for head in before.heads]
-        held = coverage.of(_without_entries(before.ranges, mine))
-        return offsets_text(_without_ids(coverage.remainder(held, planned)))
+        same_batch = [(head.epoch, head.batch_id) == (entry.epoch, entry.batch_id) for head in before.heads]
+        covered = coverage.of(_without_entries(before.ranges, same_batch))
+        return offsets_text(_without_ids(coverage.remainder(covered, planned)))
 
     def _require_continuity(self, front: LedgerEntry, batch: Batch) -> None:
-        """A new epoch may only go on where the ledger ends, unless the user accepted what it does instead."""
-        overlaps, gaps = coverage.relation(self._covered(), batch.ranges)
+        """Requires that a new epoch starts where the ledger ends, unless the user accepts an overlap or a gap."""
+        overlaps, gaps = coverage.relation(self._coverage(), batch.ranges)
         name = f"pipeline {self._pipeline}, sink {self._sink.name}"
         if self._sink.trim_replayed_offsets:
             overlaps = []
         if not (overlaps or gaps):
             log.warning("%s: query %s begins epoch %d", name, batch.query_id, front.epoch + 1)
             return
-        said = []
+        faults = []
         if overlaps:
-            said.append(f"overlap what the ledger already holds ({coverage.told(overlaps)})")
+            faults.append(f"overlap what the ledger already holds ({coverage.told(overlaps)})")
         if gaps:
-            said.append(f"leave a gap to the ledger's end ({coverage.told(gaps)})")
+            faults.append(f"leave a gap to the ledger's end ({coverage.told(gaps)})")
         message = (
             f"{name}: micro-batch {batch.batch_id} of checkpoint {self._checkpoint} begins a new epoch and its "
-            f"ranges {' and '.join(said)}; either start a fresh checkpoint with the startingOffsets that "
+            f"ranges {' and '.join(faults)}; either start a fresh checkpoint with the startingOffsets that "
             f"`recon offsets --pipeline {self._pipeline} --sink {self._sink.name}` prints, or accept it with "
             "`on_new_epoch: warn`"
             + (" (or drop what is already there with `trim_replayed_offsets: true`)" if overlaps else "")
@@ -138,23 +135,23 @@ class Epochs:
         log.warning("%s", message)
 
     def effective(self, batch: Batch, epoch: int) -> tuple[OffsetSpan, ...]:
-        """The ranges this write accounts for: all of them, or what the ledger does not hold yet."""
+        """The ranges of this write: all of the micro-batch's, or with trim_replayed_offsets those not in the ledger."""
         if not self._sink.trim_replayed_offsets or epoch == 0:
             return batch.ranges
-        held = self._covered()
-        overlaps, _ = coverage.relation(held, batch.ranges)
+        covered = self._coverage()
+        overlaps, _ = coverage.relation(covered, batch.ranges)
         if not overlaps:
             return batch.ranges
         unknown = sorted(
-            {span.topic for span in batch.ranges if span.topic_id is None} | {t for t, i, _ in held if not i}
+            {span.topic for span in batch.ranges if span.topic_id is None} | {t for t, i, _ in covered if not i}
         )
         if unknown:
             raise SinkError(
-                f"pipeline {self._pipeline}: trim_replayed_offsets cannot tell whether topic {unknown[0]} is the "
-                "one the ledger knows, because no broker gave its topic id, now or when it was written; set kafka: "
-                "bootstrap.servers in recon.yml, or start where `recon offsets` says"
+                f"pipeline {self._pipeline}: trim_replayed_offsets cannot decide whether topic {unknown[0]} is "
+                "still the one in the ledger, because no broker gave its topic id, now or when the entry was written; "
+                "set kafka: bootstrap.servers in recon.yml, or start at the offsets that `recon offsets` prints"
             )
-        return coverage.remainder(held, batch.ranges)
+        return coverage.remainder(covered, batch.ranges)
 
 
 def _without_ids(ranges: Sequence[OffsetSpan]) -> list[OffsetSpan]:
@@ -163,7 +160,7 @@ def _without_ids(ranges: Sequence[OffsetSpan]) -> list[OffsetSpan]:
 
 
 def _starting_as(entry: LedgerEntry, batch: Batch) -> list[OffsetSpan]:
-    """The planned ranges; a partition that was new starts where the entry says, since only Kafka said it then."""
+    """The planned ranges; a partition that was new starts at the entry's offset, which only Kafka had then."""
     starts = {(s.source, s.topic, s.partition): s.start_offset for s in entry.offsets}
     return [
         span._replace(start_offset=starts.get(where, span.start_offset)) if where in batch.new_partitions else span
@@ -185,7 +182,7 @@ def _without_entries(table: RangeTable, left_out: Sequence[bool]) -> RangeTable:
 
 
 def further(front: LedgerEntry | None, entry: LedgerEntry) -> LedgerEntry | None:
-    """Whichever got further; a replay of the same micro-batch replaces its earlier entry, a release counts not."""
+    """The one that is further ahead; a replay replaces its micro-batch's earlier entry, a release does not count."""
     if entry.is_release:
         return front
     if front is None or (entry.epoch, entry.batch_id) >= (front.epoch, front.batch_id):

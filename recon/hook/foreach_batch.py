@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from recon.errors import ConfigError
+from recon.hook.prepare import Transform
 from recon.hook.routes import RoutedForeachBatch
-from recon.hook.writer import ForeachBatch, Transform
+from recon.hook.writer import ForeachBatch
 from recon.project import CustomSink, LedgerConfig, Pipeline, Project, Sink, Source, as_project
 from recon.project.messages import complaint_of_arguments
 from recon.sinks import find_pipeline, find_sink

@@ -30,7 +30,7 @@ from recon.model.wire.app_ids import claim_app_id, parse_app_id, release_app_id
 from recon.model.wire.columns import QUARANTINE_COLUMNS, REASONS, RELEASE, ROW_ID, STAMPED_COLUMNS
 from recon.model.wire.quarantine import ClaimNote, dump_claim, dump_closed, dump_returned, parse_claim
 from recon.project import DeltaSink, Pipeline, Project, Sink, load
-from recon.quarantine.rows import Asked, RowChecks
+from recon.quarantine.rows import RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
 from recon.sinks import BatchSink, Landed, find_sink, open_sink
 from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
@@ -206,15 +206,15 @@ class _ReleaseRun:
         return RowChecks(registry.bind_post_batch(self.project, self.pipeline.name, self.sink.name))
 
     def _refused(self, rows: DataFrame) -> Column | None:
-        asked: Asked = self._checks.asked(rows, f"the quarantined rows of {self.table.target}")
-        kept = [(b, reason) for b, reason in asked.broken if b.config.on_failure != "warn"]
+        checks = self._checks.fitted(rows, f"the quarantined rows of {self.table.target}")
+        kept = [(b, reason) for b, reason in checks.broken if b.config.on_failure != "warn"]
         if kept:
             bound, reason = kept[0]
             raise ConfigError(
                 f"post-batch check {bound.name}: {reason}; what cannot be judged is not released: correct the check, "
                 "or release with force"
             )
-        return asked.refused()
+        return checks.refusal_condition()
 
     def _judged(self, rows: DataFrame, force: bool) -> DataFrame:
         """Each row's id and whether it is `refused`. A row that a repair made several of goes whole or not at all."""

@@ -1,13 +1,13 @@
-"""Row checks on a micro-batch before it is written: what they count, which rows fail, what that means.
+"""Row checks of a micro-batch: what they count, which rows fail, and the results.
 
-A row check names a condition that a failing row meets. All conditions are put to the rows on their way into the
-sink, by `observe`, so that asking costs no pass of its own; only what must be known before the write (a check with
-`on_failure: stop`, a share above which to stop) costs one aggregate job. NULL meets no condition.
+A row check has a condition that a failing row meets. All conditions are evaluated during the sink write, using
+`observe`, so that the checks cost no pass of their own; only what must be known before the write (a check with
+`on_failure: stop`, the share of failing rows with `stop_above`) costs one aggregate job. NULL meets no condition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-# Among what is counted, beside all ROWS: those that at least one check with on_failure: quarantine fails.
+# The name of a count: rows that fail at least one check with on_failure: quarantine. ROWS counts all rows.
 FAILING = "failing"
 
 
 def names_rows(check: DataCheck) -> bool:
-    """Whether a check tells its failing rows from the row alone, so that it can be asked before the write."""
+    """Whether a check decides from a row alone whether it fails, so that it can be evaluated before the write."""
     return (
         isinstance(check, RowCheck)
         and type(check).failing is not RowCheck.failing
@@ -41,7 +41,7 @@ def names_rows(check: DataCheck) -> bool:
 
 
 class RowChecks:
-    """The row checks of a sink's `post_batch`; the others are `others`."""
+    """The checks of a sink's `post_batch`: `bounds` judge rows, `others` judge the micro-batch as a whole."""
 
     def __init__(self, bounds: Sequence[Bound]) -> None:
         """Raises ConfigError where `on_failure: quarantine` stands at a check that names no failing rows."""
@@ -50,28 +50,28 @@ class RowChecks:
         for bound in self.others:
             if bound.config.on_failure == "quarantine":
                 raise ConfigError(
-                    f"post-batch check {bound.name} of pipeline {bound.pipeline}, sink {bound.sink} cannot put rows "
-                    f"aside: {bound.check.test} judges the micro-batch, not its rows one by one; set on_failure to "
-                    "warn or stop"
+                    f"post-batch check {bound.name} of pipeline {bound.pipeline}, sink {bound.sink} cannot "
+                    f"quarantine rows: {bound.check.test} judges the micro-batch, not its rows one by one; set "
+                    "on_failure to warn or stop"
                 )
-        self._fitted: tuple[StructType, Asked] | None = None
+        self._fitted: tuple[StructType, FittedRowChecks] | None = None
 
     @property
-    def puts_aside(self) -> bool:
-        """Whether any of them has `on_failure: quarantine`."""
+    def quarantines(self) -> bool:
+        """Whether a row check has `on_failure: quarantine`."""
         return any(bound.config.on_failure == "quarantine" for bound in self.bounds)
 
     @property
     def stops(self) -> bool:
-        """Whether any of them has `on_failure: stop`."""
+        """Whether a row check has `on_failure: stop`."""
         return any(bound.config.on_failure == "stop" for bound in self.bounds)
 
     def forget(self) -> None:
-        """Fits the checks anew; another session may have other functions."""
+        """Has the checks fitted anew: another session may have other functions."""
         self._fitted = None
 
-    def asked(self, frame: DataFrame, name: str) -> Asked:
-        """The checks fitted to rows like these; `name` is what messages call them."""
+    def fitted(self, frame: DataFrame, name: str) -> FittedRowChecks:
+        """The row checks for rows of this schema; messages call the rows `name`."""
         schema = frame.schema
         if self._fitted is None or self._fitted[0] != schema:
             self._fitted = (schema, _fit(self.bounds, frame, name))
@@ -79,8 +79,8 @@ class RowChecks:
 
 
 @dataclass(frozen=True)
-class _Fitted:
-    """One check for rows of a known schema: what it counts, and the condition its failing rows meet."""
+class _FittedRowCheck:
+    """One row check for rows of a known schema: what it counts, and the condition that its failing rows meet."""
 
     bound: Bound
     check: RowCheck
@@ -88,64 +88,62 @@ class _Fitted:
     failing: Column | None
 
     @property
-    def puts_aside(self) -> bool:
+    def quarantines(self) -> bool:
         return self.bound.config.on_failure == "quarantine"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Row checks fitted to one schema. `broken` are those that cannot be put, each with its reason."""
+class FittedRowChecks:
+    """Row checks fitted to one schema. `broken` are those that cannot be evaluated on it, each with its reason."""
 
-    checks: tuple[_Fitted, ...]
+    checks: tuple[_FittedRowCheck, ...]
     broken: tuple[tuple[Bound, str], ...] = ()
 
     def aggregates(self) -> list[Column]:
         """Everything to count, under unique names."""
-        counted = [F.count(F.lit(1)).alias(ROWS)]
-        if (bad := self.bad()) is not None:
-            counted.append(F.count_if(bad).alias(FAILING))
-        return counted + [c.alias(f"c{i}.{n}") for i, check in enumerate(self.checks) for n, c in check.counts.items()]
+        counts = [F.count(F.lit(1)).alias(ROWS)]
+        if (fails := self.quarantine_condition()) is not None:
+            counts.append(F.count_if(fails).alias(FAILING))
+        return counts + [c.alias(f"c{i}.{n}") for i, check in enumerate(self.checks) for n, c in check.counts.items()]
 
     def measure(self, frame: DataFrame) -> Mapping[str, Any]:
         """The counts, in one job."""
         return dict(frame.agg(*self.aggregates()).collect()[0].asDict())
 
-    def bad(self) -> Column | None:
-        """Whether a row is to be put aside; never NULL. None where no check puts rows aside."""
-        conditions = [c.failing for c in self.checks if c.puts_aside and c.failing is not None]
-        return reduce(lambda a, b: a | b, conditions) if conditions else None
+    def quarantine_condition(self) -> Column | None:
+        """Whether a row fails a check with `on_failure: quarantine`; never NULL. None where there is no such check."""
+        return _any(c.failing for c in self.checks if c.quarantines)
 
-    def refused(self) -> Column | None:
-        """Whether a row fails a check that may not be passed over (quarantine or stop); None where there is none."""
-        kept = [c.failing for c in self.checks if c.bound.config.on_failure != "warn" and c.failing is not None]
-        return reduce(lambda a, b: a | b, kept) if kept else None
+    def refusal_condition(self) -> Column | None:
+        """Whether a row fails a check with `on_failure: quarantine` or `stop`; None where there is no such check."""
+        return _any(c.failing for c in self.checks if c.bound.config.on_failure != "warn")
 
     def reasons(self) -> Column:
-        """The names of the checks that put a row aside."""
-        named = [F.when(c.failing, F.lit(c.bound.name)) for c in self.checks if c.puts_aside and c.failing is not None]
+        """The names of the checks with `on_failure: quarantine` that a row fails."""
+        named = [F.when(c.failing, F.lit(c.bound.name)) for c in self.checks if c.quarantines and c.failing is not None]
         return F.array_compact(F.array(*named))
 
-    def judge(self, counted: Mapping[str, Any], at: datetime, name: str) -> list[CheckResult]:
-        """A result per check from its counts, `if_empty` and thresholds applied."""
+    def results(self, counts: Mapping[str, Any], at: datetime, name: str) -> list[CheckResult]:
+        """A result per check from its counts, `if_empty` and thresholds applied; messages call the table `name`."""
         from recon.checks.engine.context import ScanContext
         from recon.checks.engine.executor import ScheduledCheck, verdict_of
 
-        found = []
+        results = []
         for i, check in enumerate(self.checks):
-            values = {n: counted[f"c{i}.{n}"] for n in check.counts}
+            values = {n: counts[f"c{i}.{n}"] for n in check.counts}
             scheduled = ScheduledCheck(i, check.bound, check.check, None)
-            verdict = verdict_of(scheduled, {ROWS: counted[ROWS], **values}, ScanContext())
-            found.append(settle(check.bound, verdict, at, at, name))
-        return found
+            verdict = verdict_of(scheduled, {ROWS: counts[ROWS], **values}, ScanContext())
+            results.append(settle(check.bound, verdict, at, at, name))
+        return results
 
-    def refusals(self, at: datetime, name: str) -> list[CheckResult]:
-        """A result, status error, for each check that cannot be put."""
+    def errors(self, at: datetime, name: str) -> list[CheckResult]:
+        """A result, status error, for each check that cannot be evaluated."""
         return [settle(bound, Verdict(unproved=reason), at, at, name) for bound, reason in self.broken]
 
-    def without_those_that_break_on(self, frame: DataFrame) -> Asked | None:
-        """Tells the checks whose expressions Spark cannot evaluate on these rows from the others.
+    def without_those_that_break_on(self, frame: DataFrame) -> FittedRowChecks | None:
+        """The checks that Spark can evaluate on these rows; the others are among its `broken`.
 
-        None when no check is to blame: the rows themselves cannot be read, or every check can be evaluated.
+        None where no check is at fault: the rows themselves cannot be computed, or every check can be evaluated.
         """
         try:
             frame.write.format("noop").mode("overwrite").save()
@@ -154,22 +152,22 @@ class Asked:
         kept, broken = [], list(self.broken)
         for check in self.checks:
             try:
-                Asked((check,)).measure(frame)
+                FittedRowChecks((check,)).measure(frame)
                 kept.append(check)
             except Exception as error:
                 broken.append((check.bound, reason_of(error)))
-        return Asked(tuple(kept), tuple(broken)) if len(kept) < len(self.checks) else None
+        return FittedRowChecks(tuple(kept), tuple(broken)) if len(kept) < len(self.checks) else None
 
 
-def _fit(bounds: Sequence[Bound], frame: DataFrame, name: str) -> Asked:
-    checks: list[_Fitted] = []
+def _fit(bounds: Sequence[Bound], frame: DataFrame, name: str) -> FittedRowChecks:
+    checks: list[_FittedRowCheck] = []
     broken: list[tuple[Bound, str]] = []
     for bound in bounds:
         try:
             checks.append(_fitted(bound, frame, name))
         except Exception as error:
             broken.append((bound, reason_of(error)))
-    whole = Asked(tuple(checks), tuple(broken))
+    whole = FittedRowChecks(tuple(checks), tuple(broken))
     try:
         _analyse(whole, frame)
     except Exception:
@@ -177,38 +175,44 @@ def _fit(bounds: Sequence[Bound], frame: DataFrame, name: str) -> Asked:
     return whole
 
 
-def _analyse(asked: Asked, frame: DataFrame) -> None:
-    """Lets Spark resolve and type everything that is counted; no job runs. It refuses what is not deterministic."""
-    _ = frame.observe("recon", *asked.aggregates()).schema
+def _analyse(checks: FittedRowChecks, frame: DataFrame) -> None:
+    """Has Spark resolve and type all aggregates, without a job; it refuses those that are not deterministic."""
+    _ = frame.observe("recon", *checks.aggregates()).schema
 
 
-def _analysed(whole: Asked, frame: DataFrame) -> Asked:
-    """One wrong expression costs its check and no other."""
-    kept: list[_Fitted] = []
+def _analysed(whole: FittedRowChecks, frame: DataFrame) -> FittedRowChecks:
+    """The checks analysed one by one, so that a wrong expression breaks its own check and no other."""
+    kept: list[_FittedRowCheck] = []
     broken = list(whole.broken)
     for check in whole.checks:
         try:
-            _analyse(Asked((check,)), frame)
+            _analyse(FittedRowChecks((check,)), frame)
             kept.append(check)
         except Exception as error:
             broken.append((check.bound, reason_of(error)))
     return replace(whole, checks=tuple(kept), broken=tuple(broken))
 
 
-def _fitted(bound: Bound, frame: DataFrame, name: str) -> _Fitted:
+def _fitted(bound: Bound, frame: DataFrame, name: str) -> _FittedRowCheck:
     from recon.checks.engine.scan import fitted
 
-    found, where = fitted(bound, frame, name)
-    check = cast(RowCheck, found)
+    fitted_check, where = fitted(bound, frame, name)
+    check = cast(RowCheck, fitted_check)
     failing = check.failing()
     if failing is None and bound.config.on_failure == "quarantine":
-        raise ConfigError(f"{check.test} names no failing rows with these arguments, so none can be put aside")
+        raise ConfigError(
+            f"{check.test} has no condition for failing rows with these arguments, so none can be quarantined"
+        )
     counts = {n: measure.over(where) for n, measure in check.measures().items()}
     if where is not None:
         counts[ROWS] = F.count_if(where)
         failing = None if failing is None else failing & where
-    sure = None if failing is None else F.coalesce(failing, F.lit(False))
-    return _Fitted(bound, check, counts, sure)
+    return _FittedRowCheck(bound, check, counts, None if failing is None else F.coalesce(failing, F.lit(False)))
 
 
-__all__ = ["FAILING", "ROWS", "Asked", "RowChecks", "names_rows"]
+def _any(conditions: Iterable[Column | None]) -> Column | None:
+    known = [condition for condition in conditions if condition is not None]
+    return reduce(lambda one, other: one | other, known) if known else None
+
+
+__all__ = ["FAILING", "ROWS", "FittedRowChecks", "RowChecks", "names_rows"]

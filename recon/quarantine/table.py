@@ -1,8 +1,8 @@
-"""The quarantine table: one per sink, the sink's rows with the reasons why they were put aside.
+"""The quarantine table: one per sink, with the sink's failing rows and the checks that they fail.
 
-Beside the sink's columns and recon's stamps it has `_recon_id` (unique), `_recon_reasons` (names of the checks),
+Besides the sink's columns and recon's stamps it has `_recon_id` (unique), `_recon_reasons` (names of the checks),
 `_recon_epoch`, `_recon_quarantined_at` and `_recon_release`: NULL while a row waits, then the number of the release
-that claimed it. An append carries a txn of its own, so that the replay of a micro-batch cannot put rows aside twice.
+that claimed it. An append carries a txn of its own, so that the replay of a micro-batch cannot quarantine rows twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recon.model import ReconStamp
 from recon.model.wire.app_ids import quarantine_app_id
 from recon.model.wire.columns import BATCH_ID, EPOCH, QUARANTINE_COLUMNS, QUARANTINED_AT, REASONS, RELEASE, ROW_ID
 from recon.project import Pipeline, Project, Sink
-from recon.quarantine.rows import Asked
+from recon.quarantine.rows import FittedRowChecks
 from recon.sinks import DeltaAppend
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-# New columns of the sink come by themselves. Rows change only when they are released: deletion vectors would only
-# keep other readers out.
+# New columns of the sink are added by mergeSchema. Rows are updated only when they are released, so that deletion
+# vectors would gain nothing and keep other readers out.
 _OPTIONS = {"mergeSchema": "true", "delta.enableDeletionVectors": "false"}
 
 
@@ -43,23 +43,23 @@ class QuarantineTable(DeltaAppend):
         return quarantine_app_id(stamp.pipeline, stamp.sink, stamp.epoch)
 
     def exists(self) -> bool:
-        """Whether anything was ever put aside."""
+        """Whether a row was ever quarantined."""
         return quarantined.exists(self.storage)
 
-    def put(self, frame: DataFrame, asked: Asked, stamp: ReconStamp, at: datetime) -> int | None:
-        """Append the rows of a micro-batch that fail, and find them again in the log.
+    def append_failing(self, frame: DataFrame, checks: FittedRowChecks, stamp: ReconStamp, at: datetime) -> int | None:
+        """Append the rows of a micro-batch that fail a check with `on_failure: quarantine`, and confirm the commit.
 
-        Returns the number of rows that the commit holds; None when the log does not say.
+        Returns the number of rows that the commit holds; None when the log does not have it.
 
         Raises:
             SinkError: they could not be written; the next start of the query tries again.
         """
         taken = [name for name in QUARANTINE_COLUMNS if name in frame.columns]
-        bad = asked.bad()
-        assert bad is not None
+        fails = checks.quarantine_condition()
+        assert fails is not None
         own = {
             ROW_ID: F.expr("uuid()"),
-            REASONS: asked.reasons(),
+            REASONS: checks.reasons(),
             EPOCH: F.lit(stamp.epoch).cast("long"),
             RELEASE: F.lit(None).cast("long"),
             QUARANTINED_AT: F.lit(at),
@@ -67,30 +67,29 @@ class QuarantineTable(DeltaAppend):
         try:
             if taken:
                 raise ConfigError(f"the rows have a column {taken[0]}, which recon writes itself")
-            self.write(frame.filter(bad).withColumns(own), stamp)
+            self.write(frame.filter(fails).withColumns(own), stamp)
         except Exception as error:
-            said = spark_error(error)
             raise SinkError(
                 f"pipeline {stamp.pipeline}, sink {stamp.sink}: the failing rows of micro-batch {stamp.batch_id} could "
-                f"not be put into the quarantine table {self.target}: {said}; its other rows are in the sink: "
-                "put that right, or name another table with `quarantine: {target: …}`, and restart the query, which "
-                "goes on here"
+                f"not be written to the quarantine table {self.target}: {spark_error(error)}; its other rows are in "
+                "the sink: correct the cause, or name another table with `quarantine: {target: …}`, then restart the "
+                "query, which writes the failing rows first"
             ) from error
         return self.confirm(stamp).rows
 
-    def found(self, stamp: ReconStamp, spark: SparkSession) -> int | None:
-        """How many rows an earlier attempt of the same micro-batch put aside; None when it did not come to that."""
+    def rows_of_batch(self, stamp: ReconStamp, spark: SparkSession) -> int | None:
+        """Rows that an earlier attempt of this micro-batch quarantined; None when it ended before that."""
         if not self.exists():
             return None
         for commit in delta_log.read(self.storage).commits.values():
             ours = commit.txn.get(self._app_id(stamp)) == stamp.batch_id
             if ours and commit.rows_added is not None:
                 return commit.rows_added
-        known = delta_log.transaction_version(self.storage, self._app_id(stamp))
-        if known is None or known < stamp.batch_id:
+        last_batch = delta_log.transaction_version(self.storage, self._app_id(stamp))
+        if last_batch is None or last_batch < stamp.batch_id:
             return None
-        mine = (F.col(BATCH_ID) == stamp.batch_id) & (F.col(EPOCH) == stamp.epoch)
-        return self.rows(spark).filter(mine).count()
+        of_batch = (F.col(BATCH_ID) == stamp.batch_id) & (F.col(EPOCH) == stamp.epoch)
+        return self.rows(spark).filter(of_batch).count()
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """All rows, waiting and released."""
@@ -110,10 +109,10 @@ def open_quarantine(project: Project, pipeline: Pipeline, sink: Sink) -> Quarant
             "quarantined rows; set the sink's `quarantine: {target: path or URI}`"
         )
     for pipe, other in ((p, s) for p in project.pipelines for s in p.sinks):
-        used = {"the table": project.location(other)}
+        taken = {"the table": project.location(other)}
         if (pipe.name, other.name) != (pipeline.name, sink.name):
-            used["the quarantine"] = quarantined.location(project, pipe.name, other) or ""
-        for what, where in used.items():
+            taken["the quarantine"] = quarantined.location(project, pipe.name, other) or ""
+        for what, where in taken.items():
             if where.rstrip("/") == place.rstrip("/"):
                 raise ConfigError(
                     f"pipeline {pipeline.name}, sink {sink.name}: the quarantine target {place} is {what} of sink "

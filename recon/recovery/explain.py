@@ -295,7 +295,7 @@ class _Asked:
         entries = self._recent(sink)
         restored = self._unrecorded(sink, entries)
         epochs = Epochs(self.ledger, self.pipeline.name, sink, self.storage.uri, (*entries, *restored))
-        known = epochs.settle(batch).replays
+        known = epochs.place(batch).replays
         return known, known in restored
 
     def _of_known(self, sink: Sink, known: LedgerEntry, restored: bool, mine: tuple[LedgerEntry, ...]) -> SinkAnswer:
@@ -334,7 +334,7 @@ class _Asked:
             return self._answer(sink, "write", said, ())
         if front.query_id != found.query_id:
             try:
-                epochs.settle(Batch(query_id=found.query_id, run_id=None, batch_id=number, ranges=tuple(planned)))
+                epochs.place(Batch(query_id=found.query_id, run_id=None, batch_id=number, ranges=tuple(planned)))
             except NewEpochError as error:
                 return self._answer(sink, "stop", f"stops the query: {error}", mine)
             return self._answer(sink, "write", f"writes it and begins epoch {front.epoch + 1}", mine)

@@ -16,15 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Landed:
-    """A confirmed write: the sink's version that holds it and the rows it took in, None where unknown.
+    """A confirmed write.
 
-    `given` is how many rows the sink was handed, where it reduces them itself (one per key, only newer ones); the
-    ledger counts the rest as filtered.
+    Attributes:
+        version: the sink's version that holds it; None where the sink has none.
+        rows: rows that the sink took in; None where unknown.
+        given: rows that the sink was given, where it reduces them itself (one per key, only newer ones) and reports
+            it; the ledger counts the rest as filtered.
+        computed_again: whether the write computed the rows in more than one Spark job. An Observation of them keeps
+            the count of the first job that ended, failed or not.
     """
 
     version: int | None
     rows: int | None
     given: int | None = None
+    computed_again: bool = False
 
 
 class BatchSink(ABC):
@@ -36,10 +42,6 @@ class BatchSink(ABC):
 
     # Called at the sink's own moments of a write (recon.sinks.failpoints); a crash test's ends the process there.
     failpoint: Failpoint = staticmethod(no_failpoint)
-
-    # Whether the last write ran the rows through more than one job: what Spark counted on the way is then not to be
-    # believed, since an Observation reports the first job that ends, failed or not.
-    ran_again: bool = False
 
     @abstractmethod
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:

@@ -38,7 +38,7 @@ def test_what_the_next_start_does(make_lake: MakeLake) -> None:
     assert not already_processed(lake.project, "p", 3)
 
     # Rows without an entry: it says that the entry will be restored, and nothing is written twice.
-    with pytest.raises(StreamingQueryException, match="died after_write"):
+    with pytest.raises(StreamingQueryException, match="died at after_write"):
         lake.run(_dies_at(lake, "after_write"))
     told = explain(lake.project, "p")
     assert (told.next, told.sinks[0].does) == ("replay", "restore")
@@ -47,7 +47,7 @@ def test_what_the_next_start_does(make_lake: MakeLake) -> None:
     shutil.copytree(lake.checkpoint, saved)
 
     # Rows and entry: it says that the write is skipped. Then Kafka loses the range, and it says that, too.
-    with pytest.raises(StreamingQueryException, match="died after_ledger"):
+    with pytest.raises(StreamingQueryException, match="died at after_ledger"):
         lake.run(_dies_at(lake, "after_ledger"))
     told = explain(lake.project, "p")
     assert told.sinks[0].does == "skip"

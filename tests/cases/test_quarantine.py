@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def produce(lake: Lake, *records: tuple[str | None, str]) -> None:
     lake.kafka.produce(lake.topic, [(key, value, 0) for key, value in records])
 
 
-def aside(lake: Lake) -> list[Any]:
+def quarantined(lake: Lake) -> list[Any]:
     return lake.spark.read.format("delta").load(str(place(lake))).orderBy("_source_offset").collect()
 
 
@@ -84,7 +85,7 @@ def test_the_split_its_counts_the_audit_and_the_way_back(make_lake: MakeLake, ca
         lake.spark.conf.unset("spark.sql.ansi.enabled")
 
     assert offsets(lake) == [0, 4, 5, 6, 7]
-    rows = {row["_source_offset"]: row for row in aside(lake)}
+    rows = {row["_source_offset"]: row for row in quarantined(lake)}
     assert {offset: sorted(row["_recon_reasons"]) for offset, row in rows.items()} == {
         1: ["has_key"], 2: ["small"], 3: ["has_key", "small"],
     }  # fmt: skip
@@ -93,7 +94,7 @@ def test_the_split_its_counts_the_audit_and_the_way_back(make_lake: MakeLake, ca
     counts = [(e.rows_read, e.rows_written, e.rows_quarantined, e.rows_filtered) for e in lake.entries()]
     assert counts == [(6, 3, 3, 0), (2, 2, 0, 0)]
     assert rows_by_batch(Storage(str(place(lake))), "p", "s") == {(0, 0): 3}  # nothing is written where nothing fails
-    assert "post-batch check has_key: fail 2" in caplog.text and "put aside" in caplog.text
+    assert "post-batch check has_key: fail 2" in caplog.text and "written to quarantine" in caplog.text
     assert "post-batch check told: fail 1" in caplog.text
 
     run = lake.audit()
@@ -112,7 +113,7 @@ def test_the_split_its_counts_the_audit_and_the_way_back(make_lake: MakeLake, ca
     assert release(lake.project, "p", force=True, spark=lake.spark).number is None
 
     assert offsets(lake) == list(range(8))
-    assert [row["_recon_release"] for row in aside(lake)] == [0, 1, 1]
+    assert [row["_recon_release"] for row in quarantined(lake)] == [0, 1, 1]
     released = lake.entries()[2:]
     assert [(e.epoch, e.batch_id, e.status, e.rows_read, e.rows_written, e.offsets) for e in released] == [
         (-1, 0, "released", 1, 1, ()),
@@ -141,7 +142,7 @@ def test_the_split_its_counts_the_audit_and_the_way_back(make_lake: MakeLake, ca
     }  # fmt: skip
     assert summary.samples[0]["_source_offset"] == 9
 
-    # the ledger is lost: the quarantine's own log tells what was put aside
+    # the ledger is lost: the log of the quarantine table has the number of quarantined rows
     for kept in ("ledger", "results"):
         (lake.path / "recon" / kept).rename(lake.path / f"lost-{kept}")
     rebuild(lake.project)
@@ -175,7 +176,7 @@ def test_a_crash_between_the_writes_is_repaired_by_the_replay(make_lake: MakeLak
     with pytest.raises(StreamingQueryException, match="died after"):
         lake.run(ends_after)  # and once more, behind the entry
     lake.run(hook(lake))
-    assert offsets(lake) == [0] and [row["_source_offset"] for row in aside(lake)] == [1, 2]
+    assert offsets(lake) == [0] and [row["_source_offset"] for row in quarantined(lake)] == [1, 2]
     told = [(e.status, e.rows_written, e.rows_quarantined) for e in lake.entries()]
     restored = None if at == AFTER_WRITE else 2
     assert told == [("rebuilt", 1, restored), ("already_committed", 1, 2), ("already_committed", 1, 2)]
@@ -194,7 +195,7 @@ def test_thresholds_and_stops_write_nothing_and_a_repair_goes_on(make_lake: Make
             lake.run(hook(lake))
         assert "2 of 3 rows of micro-batch 1 (66.67%) fail has_key" in said(caught)
         assert "stop_above allows 25.00%" in said(caught) and "nothing of it was written" in said(caught)
-        assert len(lake.entries()) == 1 and len(aside(lake)) == 1 and offsets(lake) == [0, 2, 3]
+        assert len(lake.entries()) == 1 and len(quarantined(lake)) == 1 and offsets(lake) == [0, 2, 3]
 
     lake.sink = {"post_batch": (spec("accepted_values", "stop", column_name="n", values=(1,), alias="one"),)}
     with pytest.raises(StreamingQueryException) as caught:
@@ -235,7 +236,7 @@ def test_a_check_that_cannot_be_put(make_lake: MakeLake, caplog: pytest.LogCaptu
     assert offsets(lake) == [0, 1] and lake.entries()[0].rows_quarantined == 0
 
     lake.sink = {"post_batch": (spec("unique", column_name="k"),)}
-    with pytest.raises(ConfigError, match="cannot put rows aside: unique judges the micro-batch"):
+    with pytest.raises(ConfigError, match="cannot quarantine rows: unique judges the micro-batch"):
         hook(lake)
     lake.sink = {"post_batch": (HAS_KEY,), "quarantine": QuarantineConfig(target="table")}
     with pytest.raises(ConfigError, match="is the table of sink s"):
@@ -322,7 +323,7 @@ def test_a_release_that_the_sink_refuses_waits_again(make_lake: MakeLake) -> Non
 
     with pytest.raises(SinkError, match=r"release 0 .* did not take the rows.* wait in quarantine again"):
         release(lake.project, "p", repair={"k": "'x'"}, spark=lake.spark)
-    assert [row["_recon_release"] for row in aside(lake)] == [None, None] and offsets(lake) == [0]
+    assert [row["_recon_release"] for row in quarantined(lake)] == [None, None] and offsets(lake) == [0]
     done = release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
     assert (done.finished, done.number, done.rows) == ((), 1, 1)
 
@@ -372,9 +373,11 @@ def test_what_spark_does_not_report_and_rows_that_change_between_the_passes(
     assert lake.audit().pipelines[0].answer == "complete"
 
     produce(lake, ("c", "3"), (None, "4"))
-    put = QuarantineTable.put
+    append = QuarantineTable.append_failing
     with monkeypatch.context() as patched:  # as a transform would do that gives other rows the second time
-        patched.setattr(QuarantineTable, "put", lambda table, frame, *rest: put(table, frame.limit(0), *rest))
+        patched.setattr(
+            QuarantineTable, "append_failing", lambda table, frame, *rest: append(table, frame.limit(0), *rest)
+        )
         lake.run(hook(lake))
     assert "the checks saw 2 rows, and 1 are in the sink and 0 in quarantine" in caplog.text
     last = lake.entries()[-1]
@@ -384,11 +387,12 @@ def test_what_spark_does_not_report_and_rows_that_change_between_the_passes(
 
 
 def test_of_a_write_that_ran_twice_a_job_counts(make_lake: MakeLake, monkeypatch: Any) -> None:
-    """A first run that failed has told Spark's observer its own counts, and no later run is heard."""
+    """Spark's Observation keeps the counts of a first job that failed, and none of a later job."""
     lake = make_lake(sink={"post_batch": (HAS_KEY,)})
     produce(lake, ("a", "1"), (None, "2"))
     again = hook(lake)
-    again.writer.ran_again = True
+    confirm = again.writer.confirm
+    monkeypatch.setattr(again.writer, "confirm", lambda stamp: replace(confirm(stamp), computed_again=True))
     monkeypatch.setattr(Observation, "get", property(lambda _: {"rows": 0, "failing": 0}))
     lake.run(again)
     (entry,) = lake.entries()

@@ -17,7 +17,7 @@ import secrets
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +81,7 @@ class StagedSink(JdbcSink):
         digest = hashlib.sha256(f"{pipeline}\0{sink.name}".encode()).hexdigest()[:10]
         self._stages = f"recon_stage_{digest}_"
         self._columns: Mapping[str, TargetColumn] | None = None  # the target's, by name
+        self._computed_again = False  # whether the last write staged its rows more than once
         self._tidy = False  # whether what crashed attempts left was looked for
 
     # -- the interface -----------------------------------------------------------------------------
@@ -88,14 +89,14 @@ class StagedSink(JdbcSink):
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Stage, then one transaction; what can be tried again safely is tried again, within bounds."""
         tries, stage, staged = Tries(self.sink.retry), None, 0
-        self.ran_again = False
+        self._computed_again = False
         try:
             while True:
                 try:
                     # An earlier attempt, or another driver, may have committed it.
                     if self._entry(stamp) is None:
                         staged += stage is None
-                        self.ran_again = staged > 1
+                        self._computed_again = staged > 1
                         stage = stage or self._staged(frame, stamp)
                         self._move(stage, stamp)
                     break
@@ -132,7 +133,7 @@ class StagedSink(JdbcSink):
                 f"{stamp.said} left no row in {LEDGER_TABLE} of the {self.database.said}, though its "
                 "transaction was committed; look for a trigger, a rule or a restored backup, then restart the query"
             )
-        return self._as_landed(entry)
+        return replace(self._as_landed(entry), computed_again=self._computed_again)
 
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
         """What recon_ledger says of an earlier attempt."""

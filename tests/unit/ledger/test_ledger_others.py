@@ -35,7 +35,7 @@ def test_a_driver_that_was_replaced_does_not_write_on(tmp_path: Path) -> None:
     # The heir has a fresh checkpoint that begins where the ledger ends.
     theirs.append(entry(0, at=AT + timedelta(seconds=1), query_id="q-2", epoch=1, offsets=entry(1).offsets))
     for other in ours.others("orders", "orders"):
-        epochs.entered(other)
+        epochs.add(other)
     ranges = tuple(OffsetSpan("orders", "id-1", p, 10, 20) for p in range(2))
     with raises(NewEpochError):
-        epochs.settle(Batch(query_id="q-1", run_id=None, batch_id=1, ranges=ranges))
+        epochs.place(Batch(query_id="q-1", run_id=None, batch_id=1, ranges=ranges))

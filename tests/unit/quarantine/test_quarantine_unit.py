@@ -1,4 +1,4 @@
-"""Quarantine without Spark: which checks can put rows aside, where the table lies, what the command line says."""
+"""Quarantine without Spark: which checks can quarantine rows, where the table lies, what the command line says."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def test_row_checks_are_told_from_the_others() -> None:
     checks = RowChecks(bind_post_batch(lake, "p", "s"))
     assert [b.check.test for b in checks.bounds] == ["not_null", "not_null"]
     assert [b.check.test for b in checks.others] == ["unique"]
-    assert checks.puts_aside and checks.stops
+    assert checks.quarantines and checks.stops
     alone = RowChecks(bind_post_batch(made(spec("unique", "stop", column_name="a")), "p", "s"))
-    assert not alone.bounds and not alone.puts_aside and not alone.stops
+    assert not alone.bounds and not alone.quarantines and not alone.stops
 
 
 @pytest.mark.parametrize(
     "check", [spec("unique", column_name="a"), spec("unique_combination_of_columns", combination_of_columns=("a", "b"))]
 )
-def test_a_check_without_failing_rows_cannot_put_aside(check: CheckSpec) -> None:
+def test_a_check_without_failing_rows_cannot_quarantine(check: CheckSpec) -> None:
     with raises(ConfigError):
         foreach_batch(made(check), pipeline="p")
 
@@ -75,8 +75,8 @@ def test_every_check_is_one_or_the_other(name: str) -> None:
 def test_where_the_table_lies() -> None:
     lake = made(NOT_NULL)
     assert location(lake, "p", lake.pipelines[0].sinks[0]) == "/x/lake/_recon/quarantine/p/s"
-    other = made(NOT_NULL, quarantine=QuarantineConfig(target="lake/aside"))
-    assert location(other, "p", other.pipelines[0].sinks[0]) == "/x/lake/aside"
+    other = made(NOT_NULL, quarantine=QuarantineConfig(target="lake/failing"))
+    assert location(other, "p", other.pipelines[0].sinks[0]) == "/x/lake/failing"
 
 
 def test_a_catalog_ledger_needs_a_target() -> None:
@@ -93,9 +93,9 @@ def test_the_sinks_own_table_is_no_place_for_quarantine() -> None:
         open_quarantine(lake, lake.pipelines[0], lake.pipelines[0].sinks[0])
 
 
-@pytest.mark.parametrize("target", ["lake/aside/", "lake/_recon/quarantine/p/s"])
+@pytest.mark.parametrize("target", ["lake/failing/", "lake/_recon/quarantine/p/s"])
 def test_two_sinks_do_not_share_a_quarantine(target: str) -> None:
-    first = made(NOT_NULL, quarantine=QuarantineConfig(target="lake/aside" if "aside" in target else None))
+    first = made(NOT_NULL, quarantine=QuarantineConfig(target="lake/failing" if "failing" in target else None))
     other = DeltaSink(name="t", target="lake/t", post_batch=(NOT_NULL,), quarantine=QuarantineConfig(target=target))
     both = first.model_copy(
         update={"pipelines": (*first.pipelines, Pipeline(name="q", checkpoint="d", sinks=(other,)))}
@@ -106,7 +106,7 @@ def test_two_sinks_do_not_share_a_quarantine(target: str) -> None:
         foreach_batch(both, pipeline="p")
 
 
-def test_rows_put_aside_are_told_by_pipeline_and_sink(tmp_path: Path) -> None:
+def test_quarantined_rows_are_counted_by_pipeline_and_sink(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
     for version, (sink, rows) in enumerate([("s", 3), ("other", 5)]):
         stamp = ReconStamp(pipeline="p", sink=sink, epoch=0, batch_id=0, query_id="q", run_id=None, prev_hash="",

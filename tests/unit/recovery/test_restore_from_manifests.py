@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from recon.hook import ForeachBatch
-from recon.hook import writer as hook_batch
+from recon.hook import repair
 from recon.ledger import open_ledger
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
@@ -19,13 +17,14 @@ from recon.model.wire import manifests
 from recon.project import FileSink, Pipeline, Project
 from recon.recovery import starting_offsets as offsets
 from recon.recovery.starting_offsets import starting_offsets
+from recon.sinks import open_sink
 from recon.storage import Storage
 from tests.support.ledger_entries import AT, entry
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.setattr(hook_batch, "RECENT", 2)
+    monkeypatch.setattr(repair, "RECENT", 2)
     monkeypatch.setattr(offsets, "RECENT", 2)
     sink = FileSink(name="orders", kind="parquet", target="files")
     return Project(
@@ -49,19 +48,26 @@ def put(folder: Path, batch_id: int) -> None:
     Storage(str(folder / "files")).write(manifests.manifest_path(0, batch_id), manifests.dump_manifest(made).encode())
 
 
+def repair_ledger(project: Project) -> None:
+    """What the hook does with its first micro-batch."""
+    pipeline = project.pipelines[0]
+    spark: Any = None
+    repair.open_repaired(
+        project, pipeline, pipeline.sinks[0], open_sink(project, pipeline.name, pipeline.sinks[0]), spark
+    )
+
+
 def test_only_what_has_no_entry_is_restored(project: Project) -> None:
     ledger = open_ledger(project)
     for batch_id in range(5):
         put(project.project_dir, batch_id)
         spans = (OffsetSpan("orders", "id-1", 0, batch_id * 10, batch_id * 10 + 10),)
         ledger.append(entry(batch_id, at=AT + timedelta(seconds=10 * batch_id), sink_version=None, offsets=spans))
-    pipeline = project.pipelines[0]
-    frame: Any = SimpleNamespace(sparkSession=None)
-    ForeachBatch(project, pipeline, pipeline.sinks[0])._opened(frame)
+    repair_ledger(project)
     assert len(open_ledger(project).entries()) == 5
     assert json.loads(starting_offsets(project, "orders")) == {"orders": {"0": 50}}
     put(project.project_dir, 5)  # written, and its entry never was
     assert json.loads(starting_offsets(project, "orders")) == {"orders": {"0": 60}}
-    ForeachBatch(project, pipeline, pipeline.sinks[0])._opened(frame)
+    repair_ledger(project)
     found = open_ledger(project).entries()
     assert [(e.batch_id, e.status) for e in found] == [*((n, "committed") for n in range(5)), (5, "rebuilt")]

@@ -1,0 +1,83 @@
+"""Identifies a micro-batch: its query and its offset ranges, from the checkpoint's files and Kafka.
+
+Nothing here needs the JVM gateway, so that Spark Connect works, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recon.errors import ConfigError, EvidenceError
+from recon.evidence import checkpoint
+from recon.hook.broker import Broker
+from recon.hook.epochs import Batch
+from recon.model import CheckpointBatch
+from recon.model.offsets import OffsetSpan
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def identify(frame: DataFrame, batch_id: int, *, pipeline: str, storage: Storage, broker: Broker) -> Batch:
+    """The micro-batch as the checkpoint planned it.
+
+    Args:
+        frame: the micro-batch.
+        batch_id: its number.
+        pipeline: the pipeline's name, for messages.
+        storage: the checkpoint's folder.
+        broker: gives topic ids, and log starts of new partitions.
+
+    Raises:
+        ConfigError: the checkpoint belongs to another query than the one that runs.
+        EvidenceError: the checkpoint does not have the micro-batch's offset range.
+    """
+    query_id = checkpoint.query_id(storage)
+    running, run_id = _running_query(frame)
+    if running is not None and running != query_id:
+        raise ConfigError(
+            f"pipeline {pipeline}: the running query is {running}, but checkpoint {storage.uri} belongs to query "
+            f"{query_id}; set the pipeline's checkpoint to the checkpointLocation of this query"
+        )
+    planned = checkpoint.read_batch(storage, batch_id)
+    if not planned.starts_known:
+        raise EvidenceError(
+            f"checkpoint {storage.uri} has no start offsets for micro-batch {batch_id} (offsets/{batch_id - 1} or "
+            "sources/0/0 is missing), so its range cannot be recorded; restore the file, or start a fresh checkpoint "
+            "with the offsets that `recon offsets` prints"
+        )
+    return Batch(
+        query_id=query_id,
+        run_id=run_id,
+        batch_id=batch_id,
+        ranges=_ranges(planned, broker),
+        new_partitions=frozenset((source, topic, p) for source, topic, p, _ in planned.new_partitions),
+    )
+
+
+def _ranges(planned: CheckpointBatch, broker: Broker) -> tuple[OffsetSpan, ...]:
+    topics = sorted({s.topic for s in planned.ranges} | {topic for _, topic, _, _ in planned.new_partitions})
+    ids = broker.topic_ids(topics)
+    # A topic that was re-created and is shorter now moves the position back: nothing was read.
+    ranges = [
+        span._replace(topic_id=ids.get(span.topic), start_offset=min(span.start_offset, span.end_offset))
+        for span in planned.ranges
+    ]
+    if planned.new_partitions:
+        # The checkpoint does not have the offset at which Spark began to read a new partition: it is the log start.
+        # Where that is unknown it is taken as 0, so that offsets that no row carries are reported as missing.
+        starts = broker.log_starts([(topic, partition) for _, topic, partition, _ in planned.new_partitions])
+        for source, topic, partition, end in planned.new_partitions:
+            start = min(starts.get((topic, partition), 0), end)
+            ranges.append(OffsetSpan(topic, ids.get(topic), partition, start, end, source))
+    return tuple(ranges)
+
+
+def _running_query(frame: DataFrame) -> tuple[str | None, str | None]:
+    """(query_id, run_id) from Spark's thread-local properties; (None, None) where there is no gateway."""
+    try:
+        context = frame.sparkSession.sparkContext
+        return context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("spark.jobGroup.id")
+    except Exception:  # Spark Connect has no SparkContext and raises several kinds of errors
+        return None, None

@@ -1,0 +1,158 @@
+"""Prepares the rows that one sink writes of a micro-batch: transform, trim, stamp."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from recon.errors import SinkError
+from recon.hook.epochs import Batch
+from recon.hook.row_counts import RowCounts
+from recon.model.offsets import OffsetSpan
+from recon.model.wire.columns import (
+    BATCH_ID,
+    KAFKA_COLUMNS,
+    SOURCE_COLUMNS,
+    SOURCE_OFFSET,
+    SOURCE_PARTITION,
+    SOURCE_TOPIC,
+    STAMPED_COLUMNS,
+)
+from recon.project import Pipeline, Sink
+from recon.sinks import Landed
+from recon.spark.lazy import F
+from recon.spark.observation import ROWS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+Transform = Callable[..., "DataFrame"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedRows:
+    """The stamped rows to write. `read` observes the rows read, where their number may differ from the rows' own."""
+
+    rows: DataFrame
+    read: Observation | None = None
+
+
+class BatchRows(ABC):
+    """What one sink writes of one micro-batch, and how its ledger entry counts it. `frame` is the micro-batch."""
+
+    frame: DataFrame
+
+    @abstractmethod
+    def prepare(self, batch: Batch, ranges: Sequence[OffsetSpan]) -> PreparedRows:
+        """The rows to write; `ranges` may be fewer than the micro-batch's, of offsets that the ledger already has."""
+
+    def counts_of_write(
+        self, counts: RowCounts, landed: Landed, batch: Batch, ranges: Sequence[OffsetSpan]
+    ) -> RowCounts:
+        """The counts for the ledger entry, from those of the write itself."""
+        return counts
+
+    def counts_of_replay(
+        self, counts: RowCounts, landed: Landed, batch: Batch, ranges: Sequence[OffsetSpan]
+    ) -> RowCounts:
+        """The counts for the entry of a replay that found its rows in the sink, from those of the earlier entry."""
+        return counts
+
+
+class WholeBatch(BatchRows):
+    """All rows of the micro-batch, after the user's transform."""
+
+    def __init__(self, frame: DataFrame, pipeline: Pipeline, sink: Sink, transform: Transform | None) -> None:
+        """No job runs here."""
+        self.frame, self._pipeline, self._sink, self._transform = frame, pipeline, sink, transform
+
+    @override
+    def prepare(self, batch: Batch, ranges: Sequence[OffsetSpan]) -> PreparedRows:
+        require_free(self.frame, self._pipeline.name)
+        trimming = tuple(ranges) != tuple(batch.ranges)
+        rows, read = observed_rows(self.frame) if self._transform is not None or trimming else (self.frame, None)
+        rows = self._with_source(rows)
+        if trimming:
+            rows = trimmed(rows, ranges, self._pipeline.name)
+        if self._transform is not None:
+            rows = self._with_source(call(self._transform, rows, batch.batch_id))
+        return PreparedRows(rows=stamped(rows, batch.batch_id, self._pipeline.name, self._sink), read=read)
+
+    def _with_source(self, rows: DataFrame) -> DataFrame:
+        return with_source(rows) if self._sink.stamp_source_offsets else rows
+
+
+def observed_rows(frame: DataFrame) -> tuple[DataFrame, Observation]:
+    """The frame, and an Observation of how many rows it has."""
+    from pyspark.sql import Observation
+
+    observation = Observation()
+    return frame.observe(observation, F.count(F.lit(1)).alias(ROWS)), observation
+
+
+def require_free(frame: DataFrame, pipeline: str) -> None:
+    """Raises SinkError where the micro-batch has a column of a name that recon writes."""
+    reserved = [column for column in STAMPED_COLUMNS if column in frame.columns]
+    if reserved:
+        raise SinkError(
+            f"pipeline {pipeline}: the micro-batch already has a column {reserved[0]}, which recon "
+            "writes itself; rename it before the sink"
+        )
+
+
+def with_source(frame: DataFrame) -> DataFrame:
+    """The rows with the source columns, where the columns of Spark's Kafka source are there to take them from."""
+    columns = set(frame.columns)
+    if not columns.issuperset(KAFKA_COLUMNS):
+        return frame
+    names = zip(SOURCE_COLUMNS, KAFKA_COLUMNS, strict=True)
+    return frame.withColumns({ours: F.col(kafka) for ours, kafka in names if ours not in columns})
+
+
+def call(transform: Transform, frame: DataFrame, batch_id: int) -> DataFrame:
+    """What the user's transform returns, called with the batch_id if it has two required parameters."""
+    required = [
+        p
+        for p in inspect.signature(transform).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    return transform(frame, batch_id) if len(required) > 1 else transform(frame)
+
+
+def trimmed(frame: DataFrame, ranges: Sequence[OffsetSpan], pipeline: str) -> DataFrame:
+    """Only the rows whose offsets lie in `ranges`."""
+    if SOURCE_OFFSET not in frame.columns:
+        raise SinkError(
+            f"pipeline {pipeline}: trim_replayed_offsets needs the Kafka columns topic, partition and offset in the "
+            "micro-batch; do not drop them before foreachBatch"
+        )
+    kept = [(s.topic, s.partition, s.start_offset, s.end_offset) for s in ranges if s.span.size]
+    spans = frame.sparkSession.createDataFrame(kept, "t string, p int, a long, b long")
+    inside = (
+        (F.col(SOURCE_TOPIC) == F.col("t"))
+        & (F.col(SOURCE_PARTITION) == F.col("p"))
+        & (F.col(SOURCE_OFFSET) >= F.col("a"))
+        & (F.col(SOURCE_OFFSET) < F.col("b"))
+    )
+    return frame.join(F.broadcast(spans), inside, "left_semi")
+
+
+def stamped(rows: DataFrame, batch_id: int, pipeline: str, sink: Sink) -> DataFrame:
+    """The rows with `_batch_id`.
+
+    Raises:
+        SinkError: the sink stamps source offsets, and the rows have no source columns.
+    """
+    missing = [column for column in SOURCE_COLUMNS if column not in rows.columns]
+    if sink.stamp_source_offsets and missing:
+        raise SinkError(
+            f"pipeline {pipeline}: the rows to write have no column {missing[0]} and no Kafka columns "
+            "to take it from; keep _source_topic, _source_partition and _source_offset in your transform, or set "
+            f"stamp_source_offsets: false for sink {sink.name} (row-level proofs are then not possible)"
+        )
+    return rows.withColumn(BATCH_ID, F.lit(batch_id).cast("long"))

@@ -1,0 +1,85 @@
+"""The row counts of one micro-batch in one sink, as its ledger entry has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from recon.model import LedgerEntry
+from recon.sinks import Landed
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCounts:
+    """Rows read, filtered, quarantined and written, of which an audit expects: read - filtered - quarantined = written.
+
+    None means unknown, and never 0; whatever is computed from an unknown count is unknown, too.
+
+    Attributes:
+        read: rows of the micro-batch, before the transform. None where Spark did not report the count, where the rows
+            were computed more than once (Spark reports the first job, even one that failed), and in a restored entry.
+        filtered: rows read and neither written nor quarantined: the transform dropped them, or the sink kept another
+            row of the same key and reports how many rows it was given. None where `read` or `written` is unknown, and
+            where the transform made more rows than it read.
+        quarantined: rows written to the quarantine table. None where its log does not have their number, and in a
+            restored entry without a quarantine commit.
+        written: rows that the sink took in. None where the sink does not report them.
+    """
+
+    read: int | None
+    filtered: int | None
+    quarantined: int | None
+    written: int | None
+
+    @classmethod
+    def of_entry(cls, entry: LedgerEntry, landed: Landed, quarantined: int | None) -> RowCounts:
+        """The counts of a replay that wrote nothing: those of the earlier attempt's entry."""
+        return cls(
+            read=entry.rows_read, filtered=entry.rows_filtered, quarantined=quarantined, written=landed.rows
+        ).or_written(entry.rows_written)
+
+    @classmethod
+    def of_write(cls, landed: Landed, *, read: int | None, checked: int | None, quarantined: int | None) -> RowCounts:
+        """The counts of a write.
+
+        Args:
+            landed: what the sink confirmed.
+            read: rows of the micro-batch.
+            checked: rows that the row checks counted, after the transform; None without row checks or a report.
+            quarantined: rows written to the quarantine table.
+        """
+        # Where the sink does not report what it was given, rows that it reduced away are not counted as filtered.
+        kept = total(landed.rows, quarantined) if landed.given is not None or checked is None else checked
+        return cls(read=read, filtered=_remainder(read, kept), quarantined=quarantined, written=landed.rows)
+
+    def of_route(self, landed: Landed, *, read: int, elsewhere: int | None) -> RowCounts:
+        """The counts of one route: the whole micro-batch is read, and rows without a row in this route are filtered.
+
+        Args:
+            landed: what the route's sink confirmed.
+            read: rows of the whole micro-batch.
+            elsewhere: rows of the micro-batch that gave this route no row; None where they cannot be counted.
+        """
+        return replace(self, read=read, filtered=None if elsewhere is None else elsewhere + reduced(landed))
+
+    def or_written(self, rows: int | None) -> RowCounts:
+        """These counts, with `rows` written where the sink does not report the number."""
+        return self if self.written is not None else replace(self, written=rows)
+
+
+def delivered(landed: Landed, quarantined: int | None) -> int | None:
+    """Rows that the sink was given, and rows written to quarantine."""
+    return total(landed.rows if landed.given is None else landed.given, quarantined)
+
+
+def reduced(landed: Landed) -> int:
+    """Rows that the sink was given and left out itself, as far as it reports them."""
+    return landed.given - landed.rows if landed.given is not None and landed.rows is not None else 0
+
+
+def total(one: int | None, other: int | None) -> int | None:
+    """The sum; None where a part is unknown."""
+    return None if one is None or other is None else one + other
+
+
+def _remainder(read: int | None, kept: int | None) -> int | None:
+    return None if read is None or kept is None or kept > read else read - kept
