@@ -1,0 +1,152 @@
+"""Claims: a release writes its number to the quarantined rows that it is going to write, before it writes them.
+
+A claim is a MERGE into the quarantine table that carries a txn, whose version is the number of the release, and a note
+in userMetadata. So two releases never write the same row, and an interrupted release can be finished later.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recon.errors import SinkError
+from recon.evidence import delta_log
+from recon.ledger import Ledger
+from recon.ledger.rebuild import recorded
+from recon.model import RELEASES
+from recon.model.wire.app_ids import claim_app_id, parse_app_id
+from recon.model.wire.columns import RELEASE, ROW_ID
+from recon.model.wire.quarantine import ClaimNote, dump_claim, dump_returned, parse_claim
+from recon.quarantine.repair import Repair
+from recon.quarantine.table import QuarantineTable
+from recon.spark.lazy import F
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_CONF = "spark.databricks.delta"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claimed release: its number, the note of its commit, and how many rows it claimed (None where unknown)."""
+
+    number: int
+    note: ClaimNote
+    rows: int | None = None
+
+
+class Claims:
+    """The claims on one sink's quarantined rows."""
+
+    def __init__(
+        self, spark: SparkSession, table: QuarantineTable, ledger: Ledger, pipeline: str, sink: str, target: Storage
+    ) -> None:
+        """`target` is the sink's own table. Nothing is read yet."""
+        self._spark, self._table, self._ledger = spark, table, ledger
+        self._pipeline, self._sink, self._target = pipeline, sink, target
+        self._app_id = claim_app_id(pipeline, sink)
+
+    def waiting(self) -> DataFrame:
+        """Quarantined rows that no release has claimed."""
+        return self._table.rows(self._spark).filter(F.col(RELEASE).isNull())
+
+    def rows(self, number: int) -> DataFrame:
+        """The rows that a release has claimed."""
+        return self._table.rows(self._spark).filter(F.col(RELEASE) == number)
+
+    def recorded(self) -> set[int]:
+        """The numbers of releases with a ledger entry."""
+        entries = recorded(self._ledger, self._pipeline, self._sink) if self._ledger.exists() else set()
+        return {number for epoch, number in entries if epoch == RELEASES}
+
+    def unfinished(self) -> list[Claim]:
+        """Claims without a ledger entry, oldest first."""
+        claimed = self._table.rows(self._spark).select(RELEASE).distinct().collect()
+        numbers = sorted({int(row[0]) for row in claimed if row[0] is not None} - self.recorded())
+        if not numbers:
+            return []
+        notes = {
+            commit.txn[self._app_id]: parse_claim(commit.user_metadata)
+            for commit in delta_log.read(self._table.storage).commits.values()
+            if self._app_id in commit.txn
+        }
+        return [Claim(number, notes.get(number, ClaimNote())) for number in numbers]
+
+    def claim(self, passing: DataFrame, repair: Repair | None, force: bool) -> Claim:
+        """Writes the next free number to the rows; of two releases at once, each gets a number of its own.
+
+        Raises:
+            SinkError: another release took the number at the same moment.
+        """
+        from delta.tables import DeltaTable
+
+        number = self._next_number()
+        note = ClaimNote(
+            token=str(uuid.uuid4()),
+            expressions=dict(repair) if isinstance(repair, Mapping) else None,
+            function=callable(repair),
+            force=force,
+        )
+        metadata = dump_claim(note)
+        before = delta_log.latest_version(self._table.storage)
+        with self._commit_with(metadata, self._app_id, number):
+            (
+                DeltaTable.forPath(self._spark, self._table.target)
+                .alias("t")
+                .merge(passing.alias("s"), f"t.{ROW_ID} = s.{ROW_ID} AND t.{RELEASE} IS NULL")
+                .whenMatchedUpdate(set={RELEASE: F.lit(number).cast("long")})
+                .execute()
+            )
+        after = -1 if before is None else before
+        commit = delta_log.find_stamped(self._table.storage, self._app_id, number, after=after)
+        if commit is None or commit.user_metadata != metadata:
+            raise SinkError(
+                f"another release of pipeline {self._pipeline}, sink {self._sink} took number {number} at the same "
+                "moment; nothing was claimed here: run it again"
+            )
+        updated = str(commit.operation_metrics.get("numTargetRowsUpdated"))
+        return Claim(number, note, int(updated) if updated.isdecimal() else None)
+
+    def return_rows(self, number: int) -> None:
+        """Lets the rows of a release wait in quarantine again."""
+        from delta.tables import DeltaTable
+
+        unclaimed: dict[str, str | Column] = {RELEASE: F.lit(None).cast("long")}
+        with self._commit_with(dump_returned(number)):
+            DeltaTable.forPath(self._spark, self._table.target).update(F.col(RELEASE) == number, unclaimed)
+
+    def _next_number(self) -> int:
+        """A number that no claim, no entry and, as far as its newest version has txns, no commit of the sink has."""
+        latest = delta_log.latest_version(self._target)
+        txns = {} if latest is None else delta_log.read(self._target, from_version=latest).txns
+        apps = [app for app in map(parse_app_id, txns) if app is not None]
+        written = [app.release for app in apps if (app.pipeline, app.sink) == (self._pipeline, self._sink)]
+        claimed = delta_log.transaction_version(self._table.storage, self._app_id)
+        return 1 + max([-1, *self.recorded(), *(number for number in (*written, claimed) if number is not None)])
+
+    @contextmanager
+    def _commit_with(self, user_metadata: str, app_id: str | None = None, version: int = 0) -> Iterator[None]:
+        """Gives the MERGE or UPDATE inside userMetadata and a txn, which it takes from the session's settings alone."""
+        settings = {f"{_CONF}.commitInfo.userMetadata": user_metadata}
+        if app_id is not None:
+            settings |= {f"{_CONF}.write.txnAppId": app_id, f"{_CONF}.write.txnVersion": str(version)}
+        conf = self._spark.conf
+        before = {key: conf.get(key, None) for key in settings}
+        try:
+            for key, value in settings.items():
+                conf.set(key, value)
+            yield
+        finally:
+            for key, old in before.items():
+                if old is None:
+                    conf.unset(key)
+                else:
+                    conf.set(key, old)
+
+
+__all__ = ["Claim", "Claims"]
