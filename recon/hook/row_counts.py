@@ -18,8 +18,8 @@ class RowCounts:
         read: rows of the micro-batch, before the transform. None where Spark did not report the count, where the rows
             were computed more than once (Spark reports the first job, even one that failed), and in a restored entry.
         filtered: rows read and neither written nor quarantined: the transform dropped them, or the sink kept another
-            row of the same key and reports how many rows it was given. None where `read` or `written` is unknown, and
-            where the transform made more rows than it read.
+            row of the same key and reports how many rows it was given. None where `read` is unknown, where neither the
+            row checks nor sink and quarantine counted the rows, and where the transform made more rows than it read.
         quarantined: rows written to the quarantine table. None where its log does not have their number, and in a
             restored entry without a quarantine commit.
         written: rows that the sink took in. None where the sink does not report them.

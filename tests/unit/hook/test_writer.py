@@ -1,0 +1,151 @@
+"""The hook's steps without a JVM: a checkpoint's files, a custom sink, and rows that stand for a DataFrame."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from recon.hook import ForeachBatch, foreach_batch
+from recon.hook.epochs import Batch
+from recon.hook.prepare import BatchRows, PreparedRows
+from recon.ledger import open_ledger
+from recon.model import LedgerEntry
+from recon.model.offsets import OffsetSpan
+from recon.project import CustomSink, LedgerConfig, Pipeline, Project
+from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
+from tests.support.failpoints import dies_at
+
+SPARK = SimpleNamespace(version="4.0.0")  # as with Spark Connect there is no SparkContext
+
+
+class Rows(BatchRows):
+    """10 rows read; `written` of them are left by the transform."""
+
+    def __init__(self, read: int | None = None) -> None:
+        self.frame: Any = SimpleNamespace(sparkSession=SPARK)
+        self.observed: Any = None if read is None else SimpleNamespace(get={"rows": read})
+
+    @override
+    def prepare(self, batch: Batch, ranges: Sequence[OffsetSpan]) -> PreparedRows:
+        return PreparedRows(rows=self.frame, read=self.observed)
+
+
+class Sink:
+    """A custom sink: what `confirm` finds of each micro-batch."""
+
+    def __init__(self) -> None:
+        self.writes: list[str] = []
+        self.confirms: Any = {"rows": 8}
+
+    def write(self, frame: Any, batch: Any) -> None:
+        self.writes.append(batch.key)
+
+    def confirm(self, batch: Any) -> Any:
+        return self.confirms if batch.key in self.writes else None
+
+
+@pytest.fixture
+def sink() -> Sink:
+    return Sink()
+
+
+@pytest.fixture
+def make_hook(tmp_path: Path, sink: Sink) -> Callable[..., ForeachBatch]:
+    for folder in ("offsets", "sources/0"):
+        (tmp_path / "cp" / folder).mkdir(parents=True)
+    (tmp_path / "cp" / "metadata").write_text(json.dumps({"id": "q-1"}))
+    (tmp_path / "cp" / "sources/0/0").write_bytes(b'\0v1\n{"orders":{"0":0}}')
+    for n in range(3):
+        body = f'v1\n{{"batchTimestampMs":1763640000000}}\n{{"orders":{{"0":{10 * n + 10}}}}}'
+        (tmp_path / "cp" / "offsets" / str(n)).write_text(body)
+    out = CustomSink(name="s", kind="custom", target="t", declares="exactly-once")
+    pipeline = Pipeline(name="p", checkpoint="cp", sinks=(out,))
+    project = Project(name="x", ledger=LedgerConfig(location="l"), pipelines=(pipeline,), project_dir=tmp_path)
+
+    def make(**options: Any) -> ForeachBatch:
+        hook = foreach_batch(project, pipeline="p", write=sink.write, confirm=sink.confirm, **options)
+        assert isinstance(hook, ForeachBatch)
+        return hook
+
+    return make
+
+
+def entries(hook: ForeachBatch) -> list[LedgerEntry]:
+    return open_ledger(hook.project).entries("p", "s")
+
+
+def told(entry: LedgerEntry) -> tuple[Any, ...]:
+    return entry.batch_id, entry.status, entry.attempt
+
+
+def counts(entry: LedgerEntry) -> tuple[Any, ...]:
+    return entry.rows_read, entry.rows_filtered, entry.rows_quarantined, entry.rows_written
+
+
+def test_each_micro_batch_is_written_confirmed_and_entered(make_hook: Callable[..., ForeachBatch], sink: Sink) -> None:
+    points: list[str] = []
+    hook = make_hook(failpoint=lambda point, stamp: points.append(f"{point} {stamp.batch_id}"))
+    hook.write(Rows(read=10), 0)
+    hook.write(Rows(), 1)
+    first, second = entries(hook)
+    assert told(first) == (0, "committed", 1) and counts(first) == (10, 2, 0, 8)
+    assert told(second) == (1, "committed", 1) and counts(second) == (8, 0, 0, 8)
+    assert [span.span for span in second.offsets] == [(10, 20)] and second.prev_hash == first.entry_hash
+    assert sink.writes == ["p:s:0:0", "p:s:0:1"]
+    order = (BEFORE_WRITE, AFTER_WRITE, BEFORE_LEDGER, AFTER_LEDGER)
+    assert points == [f"{point} {n}" for n in (0, 1) for point in order]
+
+
+@pytest.mark.parametrize("point", [BEFORE_WRITE, AFTER_WRITE, BEFORE_LEDGER])
+def test_a_micro_batch_without_an_entry_is_written_again(
+    make_hook: Callable[..., ForeachBatch], sink: Sink, point: str
+) -> None:
+    hook = make_hook(failpoint=dies_at(point, times=1))
+    with pytest.raises(RuntimeError, match=point):
+        hook.write(Rows(read=10), 0)
+    assert entries(hook) == []
+    hook.write(Rows(read=10), 0)
+    (entry,) = entries(hook)
+    assert told(entry) == (0, "committed", 1) and counts(entry) == (10, 2, 0, 8)
+    assert len(sink.writes) == (1 if point == BEFORE_WRITE else 2)
+
+
+def test_a_replay_that_finds_its_rows_writes_nothing_and_keeps_the_counts(
+    make_hook: Callable[..., ForeachBatch], sink: Sink
+) -> None:
+    with pytest.raises(RuntimeError, match="died"):
+        make_hook(failpoint=dies_at(AFTER_LEDGER)).write(Rows(read=10), 0)
+    sink.confirms = True  # the sink has the micro-batch, and no longer reports its rows
+    hook = make_hook()
+    hook.write(Rows(), 0)
+    assert [told(entry) for entry in entries(hook)] == [(0, "committed", 1), (0, "already_committed", 2)]
+    assert [counts(entry) for entry in entries(hook)] == [(10, 2, 0, 8)] * 2
+    assert sink.writes == ["p:s:0:0"]
+
+
+def test_a_replay_that_does_not_find_its_rows_writes_them_again(
+    make_hook: Callable[..., ForeachBatch], sink: Sink
+) -> None:
+    make_hook().write(Rows(read=10), 0)
+    sink.writes.clear()
+    hook = make_hook()
+    hook.write(Rows(read=10), 0)
+    assert [told(entry) for entry in entries(hook)] == [(0, "committed", 1), (0, "committed", 2)]
+    assert sink.writes == ["p:s:0:0"]
+
+
+def test_counts_that_nobody_reports_are_unknown(make_hook: Callable[..., ForeachBatch], sink: Sink) -> None:
+    sink.confirms = True
+    hook = make_hook()
+    hook.write(Rows(read=10), 0)
+    hook.write(Rows(), 1)
+    assert [counts(entry) for entry in entries(hook)] == [(10, None, 0, None), (None, None, 0, None)]
+    sink.confirms = {"rows": 6, "given": 8}  # the sink kept one row per key
+    hook.write(Rows(read=10), 2)
+    assert counts(entries(hook)[-1]) == (10, 4, 0, 6)
