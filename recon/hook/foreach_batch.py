@@ -11,7 +11,7 @@ from recon.hook.prepare import Transform
 from recon.hook.routes import RoutedForeachBatch
 from recon.hook.writer import ForeachBatch
 from recon.project import CustomSink, LedgerConfig, Pipeline, Project, Sink, Source, as_project
-from recon.project.messages import complaint_of_arguments
+from recon.project.messages import arguments_message
 from recon.sinks import find_pipeline, find_sink
 from recon.sinks.custom import CustomWriter
 from recon.sinks.failpoints import Failpoint, no_failpoint
@@ -123,4 +123,4 @@ def _project_of(
             project_dir=Path.cwd(),
         )
     except ValidationError as error:
-        raise ConfigError(f"foreach_batch: {complaint_of_arguments(error)}") from None
+        raise ConfigError(f"foreach_batch: {arguments_message(error)}") from None

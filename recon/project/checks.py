@@ -1,4 +1,4 @@
-"""Tests as recon.yml lists them, in any of dbt's forms, with dbt's config and what streams add to it."""
+"""The tests of recon.yml, in any of dbt's forms, with dbt's config and recon's additions for streams."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from recon.errors import ConfigError
 from recon.project.fields import Strict, one_tag
-from recon.project.messages import Problem
+from recon.project.messages import BadValue
 from recon.text import did_you_mean, nearest
 
 
 class CheckConfig(Strict):
-    """dbt's test config, and what streams add to it.
+    """dbt's test config, and recon's additions for streams.
 
-    `limit` caps samples and stored failures. `if_empty` is what zero rows give. `incremental` measures new
-    micro-batches only and merges them with what earlier runs measured. `on_failure` is for post-batch checks.
+    `limit` caps samples and stored failures. `if_empty` is the result for zero rows. `incremental` measures new
+    micro-batches only and merges them with the saved state of earlier runs. `on_failure` is for post-batch checks.
     """
 
     severity: Literal["error", "warn"] = "error"
@@ -37,7 +37,7 @@ class CheckConfig(Strict):
     on_failure: Literal["warn", "quarantine", "stop"] = "warn"
 
     def over(self, defaults: CheckConfig) -> CheckConfig:
-        """This config over what is the default around it: what is set here wins; tags unite, meta merges."""
+        """This config with defaults for what it does not set; tags are united and meta is merged."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         merged = {**{name: getattr(defaults, name) for name in defaults.model_fields_set}, **given}
         if tags := tuple(dict.fromkeys((*defaults.tags, *self.tags))):
@@ -49,7 +49,7 @@ class CheckConfig(Strict):
     @model_validator(mode="before")
     @classmethod
     def _without_plus(cls, value: Any) -> Any:
-        """Both `severity` and `+severity`, as dbt writes defaults."""
+        """Accepts `+severity` for `severity`, as dbt does in defaults."""
         if not isinstance(value, Mapping):
             return value
         return {k.removeprefix("+") if isinstance(k, str) else k: v for k, v in value.items()}
@@ -65,9 +65,8 @@ class CheckConfig(Strict):
 class CheckSpec(Strict):
     """One item of a `data_tests` list: the check's name, its arguments and config.
 
-    `column` is filled in for a test listed below a column; `line` is its line in recon.yml.
-    dbt's ways of writing an item (a name; a name over `arguments` and `config`; the older flat form; the form
-    with `test_name`) are all read.
+    `column` is set for a test that is listed below a column; `line` is its line in recon.yml. All of dbt's forms are
+    read: a name; a name with `arguments` and `config` below it; the older flat form; the form with `test_name`.
     """
 
     test: str
@@ -82,8 +81,8 @@ class CheckSpec(Strict):
         return value if isinstance(value, Mapping) and "test" in value else check_item(value)
 
 
-class Tested(Strict):
-    """Whatever has `data_tests`, which dbt used to call `tests`."""
+class WithTests(Strict):
+    """A part of recon.yml with `data_tests`, which older versions of dbt call `tests`."""
 
     data_tests: tuple[CheckSpec, ...] = ()
 
@@ -93,14 +92,14 @@ class Tested(Strict):
         if not isinstance(value, Mapping) or "tests" not in value:
             return value
         if "data_tests" in value:
-            raise Problem("has both 'data_tests' and 'tests'; keep 'data_tests'", "tests", owner=True)
+            raise BadValue("has both 'data_tests' and 'tests'; keep 'data_tests'", "tests", owner=True)
         return {("data_tests" if k == "tests" else k): v for k, v in value.items()}
 
 
-class Column(Tested):
-    """A column of a sink with its tests, which take its `tags`.
+class Column(WithTests):
+    """A column of a sink with its tests, which inherit its `tags`.
 
-    `data_type`, `meta` and `quote` are dbt's; they are read and change nothing.
+    `data_type`, `meta` and `quote` are dbt's; they are accepted and have no effect.
     """
 
     name: str
@@ -120,27 +119,27 @@ class Column(Tested):
         return self
 
 
-T = TypeVar("T", bound=Tested)
+T = TypeVar("T", bound=WithTests)
 
 
-def tests_over(of: T, defaults: CheckConfig) -> T:
-    """What has tests, each of them over the defaults."""
-    return of.model_copy(update={"data_tests": tuple(over(spec, defaults) for spec in of.data_tests)})
+def tests_over(part: T, defaults: CheckConfig) -> T:
+    """The part with the defaults applied to each of its tests."""
+    return part.model_copy(update={"data_tests": tuple(over(spec, defaults) for spec in part.data_tests)})
 
 
 def over(spec: CheckSpec, defaults: CheckConfig) -> CheckSpec:
-    """The test with its config over the defaults."""
+    """The test with the defaults applied to its config."""
     return spec.model_copy(update={"config": spec.config.over(defaults)})
 
 
-def config_of(given: Mapping[str, Any]) -> CheckConfig:
+def config_of(values: Mapping[str, Any]) -> CheckConfig:
     """A SQL test's `config(…)` as typed values.
 
     Raises:
         ConfigError: a key is unknown, or its value cannot be used.
     """
     try:
-        return CheckConfig.model_validate(dict(given))
+        return CheckConfig.model_validate(dict(values))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = str(first["loc"][0])
@@ -158,45 +157,47 @@ _BODY_KEYS = ("arguments", "config", "name", "description")
 
 
 def check_item(item: Any) -> dict[str, Any]:
-    """An item of a `data_tests` list in any of dbt's forms, as CheckSpec's fields."""
+    """The fields of CheckSpec from an item of a `data_tests` list in any of dbt's forms."""
     if isinstance(item, str):
         return {"test": item}
     if not isinstance(item, Mapping):
-        raise Problem("a test must be its name, or its name with arguments and config below it", whole=True)
+        raise BadValue("a test must be its name, or its name with arguments and config below it", whole=True)
     if "test_name" in item:
         test, body = item["test_name"], {k: v for k, v in item.items() if k != "test_name"}
     elif len(item) == 1:
         ((test, body),) = item.items()
     else:
         keys = ", ".join(f"'{key}'" for key in item)
-        raise Problem(f"a test must be one name, found the keys {keys}; indent what belongs below the name", whole=True)
+        raise BadValue(
+            f"a test must be one name, found the keys {keys}; indent what belongs below the name", whole=True
+        )
     if body is not None and not isinstance(body, Mapping):
-        raise Problem(f"what stands below {test} must be a mapping: arguments and config", test, whole=True)
+        raise BadValue(f"the content of {test} must be a mapping: arguments and config", test, whole=True)
     return {"test": test, **_check_body(test, dict(body or {}))}
 
 
 def _check_body(test: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Sorts what stands below a test's name into arguments and config."""
+    """Sorts the keys below a test's name into arguments and config."""
     nested = "arguments" in body
     arguments, config = body.pop("arguments", None), body.pop("config", None)
     arguments, config = {} if arguments is None else arguments, {} if config is None else config
     if not isinstance(arguments, Mapping) or not isinstance(config, Mapping):
-        return {"arguments": arguments, "config": config}  # the types say what is wrong
+        return {"arguments": arguments, "config": config}  # pydantic refuses them
     arguments, config = dict(arguments), dict(config)
     for key, value in body.items():
         target = {"name": "alias"}.get(key, key)
         if target in _CONFIG_KEYS:
             if target in config:
-                raise Problem(f"'{key}' is given twice for {test}; keep the one in config", key, whole=True)
+                raise BadValue(f"'{key}' is given twice for {test}; keep the one in config", key, whole=True)
             config[target] = value
         elif nested:
-            raise Problem(
+            raise BadValue(
                 f"unknown key '{key}' in {test}{did_you_mean(key, [*_BODY_KEYS, *_CONFIG_KEYS], 'known keys:')}",
                 key,
                 whole=True,
             )
         elif near := nearest(key, [*_BODY_KEYS, *_CONFIG_KEYS], 0.85):
-            raise Problem(f"unknown key '{key}' in {test}; did you mean '{near[0]}'?", key, whole=True)
+            raise BadValue(f"unknown key '{key}' in {test}; did you mean '{near[0]}'?", key, whole=True)
         else:
             arguments[key] = value  # dbt's older form: arguments directly below the name
     return {"arguments": arguments, "config": config}

@@ -1,4 +1,4 @@
-"""What the parts of recon.yml are made of: names, texts, and models that refuse what they do not know."""
+"""Types of fields of recon.yml, and the base of its models, which refuse unknown keys."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
-from recon.project.messages import Problem
+from recon.project.messages import BadValue
 
 
 def _name(value: str) -> str:
     # Names are joined with ':' in Delta application ids and with '.' and '_' in check ids.
     if not re.fullmatch(r"[\w.-]+", value):
-        raise Problem("may hold only letters, digits, '_', '-' and '.'", found=True)
+        raise BadValue("may hold only letters, digits, '_', '-' and '.'", show_value=True)
     return value
 
 
 def _texts(value: Any) -> Any:
-    """Numbers and booleans as the text that librdkafka, Spark and object stores read."""
+    """Numbers and booleans as text, which is what librdkafka, Spark and object stores expect."""
     if not isinstance(value, Mapping):
         return value
     return {k: _text(v) if isinstance(v, (bool, int, float)) else v for k, v in value.items()}
@@ -39,15 +39,15 @@ def one_tag(value: Any) -> Any:
 
 
 class Strict(BaseModel):
-    """A part of recon.yml: frozen, and without keys that it does not know."""
+    """A part of recon.yml: frozen; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def refuse_doubles(key: str, where: str, names: Iterable[str]) -> None:
-    """Raises Problem when two of a list have one name."""
+def require_unique(key: str, where: str, names: Iterable[str]) -> None:
+    """Raises BadValue where two items of a list have the same name."""
     seen: set[str] = set()
     for n, name in enumerate(names):
         if name in seen:
-            raise Problem(f"two {key}{where} are named '{name}'; give one of them another name", key, n, whole=True)
+            raise BadValue(f"two {key}{where} are named '{name}'; give one of them another name", key, n, whole=True)
         seen.add(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recon.errors import ConfigError
-from recon.project.messages import Problem
+from recon.project.messages import BadValue
 from recon.project.sinks import Guarantee, Sink, sink_class, sink_kinds
 
 _ROUTES = Guarantee(
@@ -25,7 +25,7 @@ def guarantees() -> Iterator[tuple[str, Guarantee]]:
     try:
         for kind in sink_kinds():
             kinds_of.setdefault(sink_class(kind), []).append(kind)
-    except Problem as problem:
+    except BadValue as problem:
         raise ConfigError(f"the kind of a sink {problem}") from problem
     for config, kinds in kinds_of.items():
         for keys in config.variants:

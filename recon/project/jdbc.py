@@ -1,4 +1,4 @@
-"""JDBC URLs: which database they name, and that they hold no password."""
+"""Parses JDBC URLs and refuses those that hold a password."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from recon.project.messages import Problem
+from recon.project.messages import BadValue
 
 PORTS: Mapping[str, int] = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "sqlserver": 1433}
 _URL = re.compile(r"jdbc:(?P<product>[a-z]+)://(?P<hosts>[^/;?]+)(?:/(?P<name>[^?;]*))?(?P<rest>[?;].*)?", re.DOTALL)
@@ -15,7 +15,7 @@ _PASSWORDS = {"password", "pwd", "pass", "sslpassword", "passphrase", "accesstok
 
 @dataclass(frozen=True, kw_only=True)
 class JdbcUrl:
-    """What a JDBC URL says; `product` is its own word for the database, the keys of `properties` are in lower case."""
+    """A parsed JDBC URL; `product` is its name for the database, the keys of `properties` are in lower case."""
 
     product: str
     hosts: tuple[tuple[str, int], ...]
@@ -24,34 +24,35 @@ class JdbcUrl:
 
 
 def parse_url(url: str) -> JdbcUrl:
-    """A JDBC URL, taken apart.
+    """The parts of a JDBC URL.
 
     Raises:
-        Problem: it is not the JDBC URL of a database that recon knows, or it holds a password. It is not shown.
+        BadValue: it is not the JDBC URL of a database that recon knows, or it holds a password; the message does
+            not quote it.
 
     >>> parse_url("jdbc:postgresql://db.example:5433/shop?sslmode=require").hosts
     (('db.example', 5433),)
     >>> parse_url("jdbc:sqlserver://db:1433;databaseName=shop;encrypt=true").database
     'shop'
     """
-    found = _URL.fullmatch(url.strip())
-    if found is None or found["product"] not in PORTS:
-        raise Problem(
+    match = _URL.fullmatch(url.strip())
+    if match is None or match["product"] not in PORTS:
+        raise BadValue(
             "must be the JDBC URL of PostgreSQL, MariaDB, MySQL or SQL Server, such as "
             "jdbc:postgresql://host:5432/database"
         )
-    words = [word.split("=", 1) for word in re.split(r"[?&;]", found["rest"] or "") if "=" in word]
-    properties = {key.strip().lower(): value for key, value in words}
-    if _PASSWORDS & set(properties) or "@" in found["hosts"]:
-        raise Problem(
+    assignments = [word.split("=", 1) for word in re.split(r"[?&;]", match["rest"] or "") if "=" in word]
+    properties = {key.strip().lower(): value for key, value in assignments}
+    if _PASSWORDS & set(properties) or "@" in match["hosts"]:
+        raise BadValue(
             "must not hold a password, which Spark would show in plans and logs; give it as "
             "password: \"{{ env_var('…') }}\" beside the url"
         )
     hosts = []
-    for one in found["hosts"].split(","):
+    for one in match["hosts"].split(","):
         host, _, port = one.partition(":")
         if port and not port.isdigit():
-            raise Problem("must name each host as host or host:port, with a number for the port")
-        hosts.append((host, int(port) if port else PORTS[found["product"]]))
-    database = found["name"] or properties.get("databasename") or properties.get("database") or ""
-    return JdbcUrl(product=found["product"], hosts=tuple(hosts), database=database, properties=properties)
+            raise BadValue("must name each host as host or host:port, with a number for the port")
+        hosts.append((host, int(port) if port else PORTS[match["product"]]))
+    database = match["name"] or properties.get("databasename") or properties.get("database") or ""
+    return JdbcUrl(product=match["product"], hosts=tuple(hosts), database=database, properties=properties)

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from recon.errors import ConfigError
 from recon.project.checks import check_item
-from recon.project.messages import Problem, complaint, unknown_key
+from recon.project.messages import BadValue, unknown_key_message, validation_message
 from recon.project.model import Project
-from recon.project.yaml import Document, Located, read
+from recon.project.yaml import Document, LocatedValue, read
 
 FILE_NAME = "recon.yml"
 
@@ -34,7 +34,7 @@ def find(start: Path) -> Path:
 
 
 def as_project(project: str | Path | Project) -> Project:
-    """A project that is read already, or the one that a recon.yml or its folder holds.
+    """The project itself, or the one of a recon.yml or its folder.
 
     Raises:
         ConfigError: recon.yml is missing or cannot be used.
@@ -47,10 +47,10 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
 
     Args:
         path: the file, or the folder that holds it.
-        vars: what `var('name')` finds.
+        vars: the values of `var('name')`.
 
     Raises:
-        ConfigError: one sentence with file and line; values from the environment are never in it.
+        ConfigError: one sentence with file and line, without values from the environment.
     """
     file = Path(path)
     if file.is_dir():
@@ -60,37 +60,37 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
     document = read(file, vars or {})
     data = document.root.value
     if data is None:
-        raise ConfigError(f"{document.name} is empty; 'recon init' writes one to start from")
+        raise ConfigError(f"{document.name} is empty; 'recon init' writes a first one")
     if not isinstance(data, dict):
         raise ConfigError(f"{document.name}:{document.root.line}: must be a mapping (key: value) at the top")
     if "project_dir" in data:
-        raise ConfigError(unknown_key(Project, document, ("project_dir",)))
+        raise ConfigError(unknown_key_message(Project, document, ("project_dir",)))
     _number_tests(document.root)
     try:
         project = Project.model_validate({**data, "project_dir": file.parent.absolute()})
     except ValidationError as error:
-        raise ConfigError(complaint(error, Project, document)) from None
+        raise ConfigError(validation_message(error, Project, document)) from None
     _refuse_literals(project, document)
     project._secrets = frozenset(_secrets(project, document.secrets))
     project._variables = dict(vars or {})
     return project
 
 
-def _number_tests(root: Located) -> None:
-    """Gives each test of the tree its line."""
+def _number_tests(root: LocatedValue) -> None:
+    """Adds to each test of the tree its line in the file."""
     for holder in _test_holders(root):
         for key in ("data_tests", "tests", "post_batch"):
-            if isinstance(found := holder.items.get(key), Located) and isinstance(found.value, list):
-                for n, item in found.items.items():
+            if isinstance(tests := holder.items.get(key), LocatedValue) and isinstance(tests.value, list):
+                for n, item in tests.items.items():
                     try:
-                        found.value[int(n)] = {**check_item(item.value), "line": item.line}
-                    except Problem:
-                        continue  # validation meets it again and says so
+                        tests.value[int(n)] = {**check_item(item.value), "line": item.line}
+                    except BadValue:
+                        continue  # the validation below reports it
 
 
-def _test_holders(root: Located) -> Iterator[Located]:
-    def children(of: Located, key: str) -> Iterable[Located]:
-        return of.items[key].items.values() if key in of.items else ()
+def _test_holders(root: LocatedValue) -> Iterator[LocatedValue]:
+    def children(node: LocatedValue, key: str) -> Iterable[LocatedValue]:
+        return node.items[key].items.values() if key in node.items else ()
 
     for pipeline in children(root, "pipelines"):
         yield pipeline
@@ -105,21 +105,24 @@ _SECRET_KEY = re.compile(r"password|passwd|secret|token|jaas|access.?key|account
 
 
 def _refuse_literals(project: Project, document: Document) -> None:
-    """Raises for a password that stands in the file itself, where it must come from the environment."""
+    """Raises ConfigError for a password that is written into the file instead of coming from the environment."""
     for pipeline in project.pipelines:
         for sink in pipeline.sinks:
             settings = sink.settings() if sink.secrets_from_environment else ()
             for key, value in (item for place in settings for item in place.items()):
                 if _SECRET_KEY.search(key) and value and not any(secret in value for secret in document.secrets):
                     raise ConfigError(
-                        f"{document.name}: {key} of sink '{sink.name}' stands in the file itself; take it from the "
+                        f"{document.name}: {key} of sink '{sink.name}' is written into the file; take it from the "
                         f"environment: {key}: \"{{{{ env_var('…') }}}}\""
                     )
 
 
-def _secrets(project: Project, given: frozenset[str]) -> Iterator[str]:
+def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str]:
     sinks = [sink for pipeline in project.pipelines for sink in pipeline.sinks]
-    options = [*(given for sink in sinks for given in sink.settings()), *(table.options for table in project.tables)]
+    options = [
+        *(settings for sink in sinks for settings in sink.settings()),
+        *(table.options for table in project.tables),
+    ]
     places = [project.kafka, project.storage_options, project.spark.conf, *options]
     for place in places:
         for key, value in place.items():
@@ -127,4 +130,4 @@ def _secrets(project: Project, given: frozenset[str]) -> Iterator[str]:
                 continue
             if _SECRET_KEY.search(key):
                 yield value
-            yield from (secret for secret in given if secret in value)
+            yield from (secret for secret in from_environment if secret in value)

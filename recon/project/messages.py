@@ -1,4 +1,4 @@
-"""One sentence for each of pydantic's errors: file, line, what was found, and the nearest right word."""
+"""Turns each of pydantic's errors into one sentence: file, line, the value there, and the nearest known word."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from recon.project.yaml import HIDDEN, Document, Located, hide
+from recon.project.yaml import HIDDEN, Document, LocatedValue, mask
 from recon.text import did_you_mean, nearest
 
 
-class Problem(ValueError):
-    """A value that cannot be used, found by a validator of our own.
+class BadValue(ValueError):
+    """A value of recon.yml that one of recon's own validators refuses.
 
     Args:
-        message: what is wrong; it continues "<place> …", unless `whole` says that it stands alone.
-        path: leads from the validated value to the place.
-        found: also tell the value.
-        whole: the message is a whole sentence.
-        owner: the message speaks of the validated value, and the path leads to the line alone.
+        message: what is wrong; it continues "<place> …", unless `whole` is True.
+        path: the keys from the validated value to the place.
+        show_value: end the sentence with the value, masked where it may be a secret.
+        whole: the message is a whole sentence, which names its place itself.
+        owner: the message is about the validated value; the path only gives the line.
     """
 
     def __init__(
-        self, message: str, *path: str | int, found: bool = False, whole: bool = False, owner: bool = False
+        self, message: str, *path: str | int, show_value: bool = False, whole: bool = False, owner: bool = False
     ) -> None:
         super().__init__(message)
         self.path = path
-        self.found = found
+        self.show_value = show_value
         self.whole = whole
         self.owner = owner
 
@@ -53,59 +53,59 @@ _FILLED_IN = {"Project": ("project_dir",), "CheckSpec": ("test", "column", "line
 _Loc = tuple[str | int, ...]
 
 
-def complaint(error: ValidationError, root: type[BaseModel], document: Document) -> str:
-    """The error that stands first in the file, and how many more there are."""
+def validation_message(error: ValidationError, root: type[BaseModel], document: Document) -> str:
+    """The error that comes first in the file, and how many more there are."""
     items = error.errors(include_url=False)
     unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]
-    # A misspelt key is reported once, not also as the missing one it stands for.
+    # A misspelt key is reported once, not also as the missing key that was meant.
     misspelt = {(*loc[:-1], *nearest(str(loc[-1]), _keys(root, document, loc[:-1]))) for loc in unknown}
-    found = []
+    problems = []
     for item in items:
         if item["type"] == "missing" and item["loc"] in misspelt:
             continue
         if item["type"] == "too_short" and any(_inside(other["loc"], item["loc"]) for other in items):
-            continue  # pydantic counts a list's valid items only; the invalid ones speak for themselves
+            continue  # pydantic counts only the valid items of a list; the others have errors of their own
         cause = item.get("ctx", {}).get("error")
-        path = (*item["loc"], *cause.path) if isinstance(cause, Problem) else item["loc"]
+        path = (*item["loc"], *cause.path) if isinstance(cause, BadValue) else item["loc"]
         line = _line(document.root, path)
-        found.append((line, item["type"] == "missing", _sentence(root, item, path, cause, line, document)))
-    line, _, sentence = min(found)  # on one line, what is there is told before what is missing
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{document.name}:{line}: {sentence}{more}"
+        problems.append((line, item["type"] == "missing", _message(root, item, path, cause, line, document)))
+    line, _, message = min(problems)  # on the same line, a wrong value comes before a missing key
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{document.name}:{line}: {message}{more}"
 
 
-def complaint_of_arguments(error: ValidationError) -> str:
-    """The first error of values that came from Python, not from a file; what may hold a secret is not shown."""
+def arguments_message(error: ValidationError) -> str:
+    """The first error of arguments given in Python; a value that may hold a secret is left out."""
     first = error.errors(include_url=False)[0]
     cause = first.get("ctx", {}).get("error")
-    loc = (*first["loc"], *(cause.path if isinstance(cause, Problem) else ()))
+    loc = (*first["loc"], *(cause.path if isinstance(cause, BadValue) else ()))
     where = ".".join(str(part) for part in loc)
-    said = str(cause) if isinstance(cause, Problem) else first["msg"].lower()
-    plain = isinstance(first["input"], (str, int, float)) and not _SECRETIVE.intersection(map(str, loc))
-    return f"{where}: {said}" + (f" (got {first['input']!r})" if plain else "")
+    reason = str(cause) if isinstance(cause, BadValue) else first["msg"].lower()
+    plain = isinstance(first["input"], (str, int, float)) and not _MAY_HOLD_SECRETS.intersection(map(str, loc))
+    return f"{where}: {reason}" + (f" (got {first['input']!r})" if plain else "")
 
 
-_SECRETIVE = {"connection", "driver_options", "kafka", "options", "storage_options"}
+_MAY_HOLD_SECRETS = {"connection", "driver_options", "kafka", "options", "storage_options"}
 
 
 def _inside(path: _Loc, other: _Loc) -> bool:
     return len(path) > len(other) and path[: len(other)] == other
 
 
-def _sentence(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: int, document: Document) -> str:
+def _message(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: int, document: Document) -> str:
     kind, value = item["type"], item["input"]
     if kind == "extra_forbidden":
         return _unknown(root, document, path, line)
     if kind == "missing":
         return f"missing key '{path[-1]}' in {_place(document, path[:-1])}"
     subject = _place(document, path)
-    # What stands there may be a URL with a password, written where its mapping should be.
+    # The value may be a URL with a password, written in place of the mapping.
     shown = HIDDEN if "connection" in path else document.shown(value, line)
     if kind == "literal_error":
         choices = get_args(_annotation(root, document, path))
         allowed = [str(choice) for choice in choices]
         listed = " or ".join(f"'{c}'" if isinstance(c, str) else str(c) for c in choices)
-        # The nearest choice would give away what a masked value looks like.
+        # The nearest choice would reveal part of a masked value.
         nearest = did_you_mean(str(value), allowed, "") if HIDDEN not in shown else ""
         return f"{subject} must be {listed}, found {shown}{nearest}"
     if kind == "too_short":
@@ -116,16 +116,16 @@ def _sentence(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: in
         quotes = kind == "string_type" and isinstance(value, (int, float))
         hint = "; put it in quotes" if quotes else ""
         return f"{subject} must be {_EXPECTED[kind]}, found {shown}{hint}"
-    if isinstance(cause, Problem):
-        message = hide(str(cause), document.secrets, shortest=3)
-        ending = f", found {shown}" if cause.found else ""
+    if isinstance(cause, BadValue):
+        message = mask(str(cause), document.secrets, shortest=3)
+        ending = f", found {shown}" if cause.show_value else ""
         of = _place(document, item["loc"]) if cause.owner else subject
         return message if cause.whole else f"{of} {message}{ending}"
-    return f"{subject}: {hide(item['msg'], document.secrets)}"
+    return f"{subject}: {mask(item['msg'], document.secrets)}"
 
 
-def unknown_key(root: type[BaseModel], document: Document, path: _Loc) -> str:
-    """The sentence for a key that `root` does not know, with its place."""
+def unknown_key_message(root: type[BaseModel], document: Document, path: _Loc) -> str:
+    """The message about a key that `root` does not have, with file and line."""
     line = _line(document.root, path)
     return f"{document.name}:{line}: {_unknown(root, document, path, line)}"
 
@@ -144,8 +144,8 @@ def _keys(root: type[BaseModel], document: Document, path: _Loc) -> list[str]:
     return [k for k in model.model_fields if k not in _FILLED_IN.get(model.__name__, ())]
 
 
-def _line(root: Located, path: _Loc) -> int:
-    """The line of a validated path, which may differ from the file's where a test or `ledger` was short."""
+def _line(root: LocatedValue, path: _Loc) -> int:
+    """The line of a validated path; the file's own path differs where a test or `ledger` is in its short form."""
     node = root
     for part in path:
         inner = next(iter(node.items.values())) if len(node.items) == 1 else None
@@ -159,20 +159,20 @@ def _line(root: Located, path: _Loc) -> int:
     return node.line
 
 
-def _child(node: Located, part: str | int) -> Located | None:
-    """The item at a key, which the file may have in dbt's older word or with a plus."""
-    words: tuple[str | int, ...] = (part, {"data_tests": "tests", "alias": "name"}.get(str(part), part), f"+{part}")
-    return next((node.items[word] for word in words if word in node.items), None)
+def _child(node: LocatedValue, part: str | int) -> LocatedValue | None:
+    """The item at a key, which the file may spell with dbt's older word or with a plus."""
+    spellings: tuple[str | int, ...] = (part, {"data_tests": "tests", "alias": "name"}.get(str(part), part), f"+{part}")
+    return next((node.items[key] for key in spellings if key in node.items), None)
 
 
 _SINGULAR = {"pipelines": "pipeline", "sinks": "sink", "columns": "column", "tables": "table"}
 
 
 def _place(document: Document, path: _Loc) -> str:
-    """A path in words: `config of not_null`, `checkpoint of pipeline 'orders'`, `kafka`."""
+    """A path as a message names it: `config of not_null`, `checkpoint of pipeline 'orders'`, `kafka`."""
     owner, keys, node, above = "", [], document.root, ""
     for part in path:
-        node = _child(node, part) or Located(None, node.line)
+        node = _child(node, part) or LocatedValue(None, node.line)
         if isinstance(part, str):
             keys.append(part)
         elif above in _SINGULAR:
@@ -200,10 +200,10 @@ def _annotation(root: type[BaseModel], document: Document, path: _Loc) -> Any:
 
 
 def _model(root: type[BaseModel], document: Document, path: _Loc) -> type[BaseModel]:
-    """The model that a validated path leads to; a sink's is chosen by its kind in the file."""
+    """The model at the end of a validated path; a sink's depends on its `kind` in the file."""
     model, node = root, document.root
     for part in path:
-        node = _child(node, part) or Located(None, node.line)
+        node = _child(node, part) or LocatedValue(None, node.line)
         if isinstance(part, str) and part in model.model_fields:
             model = next(_models(model.model_fields[part].annotation), model)
         chosen = getattr(model, "class_for", None)
@@ -213,7 +213,7 @@ def _model(root: type[BaseModel], document: Document, path: _Loc) -> type[BaseMo
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a value of this type may be."""
+    """The models in a type annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):

@@ -1,4 +1,4 @@
-"""A whole recon.yml as typed values: pipelines, their sources and sinks, tables, the ledger, Spark."""
+"""recon.yml as typed values: pipelines, their sources and sinks, tables, the ledger, Spark."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from recon.errors import ConfigError
-from recon.project.checks import CheckConfig, Tested, config_of, over, tests_over
-from recon.project.fields import Name, Strict, Texts, refuse_doubles
-from recon.project.messages import Problem
+from recon.project.checks import CheckConfig, WithTests, config_of, over, tests_over
+from recon.project.fields import Name, Strict, Texts, require_unique
+from recon.project.messages import BadValue
 from recon.project.sinks import Sink
 from recon.project.sql_tests import SqlTests
-from recon.project.yaml import hide
+from recon.project.yaml import mask
 from recon.text import did_you_mean
 
 
 class Table(Strict):
-    """A table that checks may look at besides the sinks: `ref('name')` finds it.
+    """A table that checks may read besides the sinks, as `ref('name')`.
 
     `format` and `options` go to Spark's reader (`delta`, `parquet`, `jdbc`, …); `target` is its path or URI, or a
     catalog table for `format: table`.
@@ -34,7 +34,7 @@ class Table(Strict):
     @model_validator(mode="after")
     def _somewhere(self) -> Table:
         if self.target is None and not self.options:
-            raise Problem("needs 'target' (a path, URI or catalog table), or 'options' that say where it is")
+            raise BadValue("needs 'target' (a path, URI or catalog table), or 'options' that locate it")
         return self
 
 
@@ -48,7 +48,7 @@ class Source(Strict):
 class Routes(Strict):
     """How each micro-batch is split between sinks of the pipeline.
 
-    `by`: a column, or an SQL expression over the micro-batch as the transform gives it. `to`: the sink for each of its
+    `by`: a column, or an SQL expression over the result of the transform. `to`: the sink for each of its
     values. `otherwise`: the sink for every other value and NULL; without it such rows stop the query before anything
     is written. `persist`: keep the split micro-batch while the sinks are written.
     """
@@ -67,11 +67,11 @@ class Routes(Strict):
 
     @property
     def sinks(self) -> tuple[str, ...]:
-        """The sinks that rows are routed to, each once."""
+        """The sinks that rows are routed to, without duplicates."""
         return tuple(dict.fromkeys([*self.to.values(), *([self.otherwise] if self.otherwise else [])]))
 
 
-class Pipeline(Tested):
+class Pipeline(WithTests):
     """One streaming query: its checkpoint, its source, its sinks, its tests; `routes` split it between the sinks."""
 
     name: Name
@@ -84,7 +84,7 @@ class Pipeline(Tested):
 
     @model_validator(mode="after")
     def _sinks_differ(self) -> Pipeline:
-        refuse_doubles("sinks", f" of pipeline '{self.name}'", (s.name for s in self.sinks))
+        require_unique("sinks", f" of pipeline '{self.name}'", (s.name for s in self.sinks))
         return self
 
     @model_validator(mode="after")
@@ -92,8 +92,8 @@ class Pipeline(Tested):
         names = [sink.name for sink in self.sinks]
         for name in self.routes.sinks if self.routes else ():
             if name not in names:
-                raise Problem(
-                    f"routes of pipeline '{self.name}' lead to sink '{name}', which it does not have"
+                raise BadValue(
+                    f"routes of pipeline '{self.name}' name sink '{name}', which it does not have"
                     f"{did_you_mean(name, names, 'it has:')}",
                     "routes",
                     whole=True,
@@ -102,7 +102,7 @@ class Pipeline(Tested):
 
 
 class LedgerConfig(Strict):
-    """Where the ledger lives and who writes it: a folder, or a catalog table written by Spark.
+    """Where the ledger is stored, and what writes it: a folder, or a catalog table written by Spark.
 
     With `location`, the Delta tables `<location>/ledger` and `<location>/results` are used. With `table`
     (`catalog.schema.name`) Spark writes `name` and `name_results`.
@@ -118,7 +118,7 @@ class LedgerConfig(Strict):
         if isinstance(value, str):
             return {"location": value}
         if not isinstance(value, (Mapping, LedgerConfig)):
-            raise Problem("must be a folder, or a mapping with 'location' or 'table'", found=True)
+            raise BadValue("must be a folder, or a mapping with 'location' or 'table'", show_value=True)
         if isinstance(value, Mapping) and value.get("table") is not None:
             return {"writer": "spark", **value}
         return value
@@ -126,11 +126,11 @@ class LedgerConfig(Strict):
     @model_validator(mode="after")
     def _one_place(self) -> LedgerConfig:
         if self.location is None and self.table is None:
-            raise Problem("needs 'location' (a folder) or 'table' (a catalog table)")
+            raise BadValue("needs 'location' (a folder) or 'table' (a catalog table)")
         if self.location is not None and self.table is not None:
-            raise Problem("has both 'location' and 'table'; keep one of them", "table", owner=True)
+            raise BadValue("has both 'location' and 'table'; keep one of them", "table", owner=True)
         if self.table is not None and self.writer != "spark":
-            raise Problem("is a catalog 'table', which only Spark can write; set writer: spark", "writer", owner=True)
+            raise BadValue("is a catalog 'table', which only Spark can write; set writer: spark", "writer", owner=True)
         return self
 
 
@@ -143,7 +143,7 @@ class SparkConfig(Strict):
 
 
 class Project(Strict):
-    """A whole recon.yml. Relative paths are relative to `project_dir`, the folder that holds it."""
+    """recon.yml. Relative paths are relative to `project_dir`, the folder that holds it."""
 
     version: Literal[2] = 2
     name: Name
@@ -164,13 +164,13 @@ class Project(Strict):
 
     @model_validator(mode="after")
     def _pipelines_differ(self) -> Project:
-        refuse_doubles("pipelines", "", (p.name for p in self.pipelines))
-        refuse_doubles("tables", "", (t.name for t in self.tables))
+        require_unique("pipelines", "", (p.name for p in self.pipelines))
+        require_unique("tables", "", (t.name for t in self.tables))
         return self
 
     @model_validator(mode="after")
     def _defaults_reach_the_tests(self) -> Project:
-        """Every test's config over its sink's defaults, over its pipeline's, over the project's."""
+        """Applies the defaults of the sink, the pipeline and the project, in this order, to every test's config."""
         pipelines = tuple(_with_defaults(pipeline, self.defaults) for pipeline in self.pipelines)
         object.__setattr__(self, "pipelines", pipelines)
         return self
@@ -182,26 +182,26 @@ class Project(Strict):
         return str((self.project_dir / location).absolute())
 
     def location(self, sink: Sink) -> str:
-        """Where a sink is, for people and for the ledger: an absolute path or URI, or its target as it stands."""
+        """The sink's target for messages and the ledger: an absolute path or URI for files, else as in recon.yml."""
         return self.resolve(sink.target) if sink.in_files else sink.target
 
     def mask(self, text: str) -> str:
         """The text without the project's secrets.
 
-        Secret is what env_var gave to `kafka` (but bootstrap.servers), `storage_options`, `spark.conf` and a
-        sink's `options`, and every value there whose key speaks of a password, secret, key or token. Values
-        shorter than four characters are left alone: masking them would only garble the text.
+        A value is secret where env_var returned it for `kafka` (except bootstrap.servers), `storage_options`,
+        `spark.conf` or a sink's `options`, or where its key there contains password, secret, key or token. Values
+        shorter than four characters are not masked: they also occur in ordinary words.
         """
-        return hide(text, self._secrets, shortest=4)
+        return mask(text, self._secrets, shortest=4)
 
     @property
     def variables(self) -> Mapping[str, Any]:
-        """What --vars gave."""
+        """The variables of --vars."""
         return self._variables
 
     @property
     def sql_tests(self) -> SqlTests:
-        """The project's own SQL tests and macros; files are read when first asked for."""
+        """The project's own SQL tests and macros; files are read on first use."""
         if self._sql_tests is None or self._sql_tests.folder != self.project_dir:
             self._sql_tests = SqlTests(
                 self.project_dir,
@@ -213,7 +213,7 @@ class Project(Strict):
         return self._sql_tests
 
     def find_table(self, name: str) -> tuple[Pipeline, Sink] | Table | None:
-        """What `ref` finds: an entry of `tables`, or a sink by its name or `pipeline.sink`; None when there is none.
+        """The table of a `ref`: an entry of `tables`, or a sink by its name or `pipeline.sink`; None for no such name.
 
         Raises:
             ConfigError: sinks of several pipelines have the name.
@@ -225,16 +225,16 @@ class Project(Strict):
         exact = [(p, s) for p, s in sinks if f"{p.name}.{s.name}" == name]
         if len(exact or sinks) > 1:
             several = ", ".join(f"{pipeline.name}.{name}" for pipeline, _ in sinks)
-            raise ConfigError(f"several pipelines have a sink {name!r}; write which: {several}")
+            raise ConfigError(f"several pipelines have a sink {name!r}; write one of {several}")
         return (exact or sinks)[0] if sinks else None
 
     def table_names(self) -> list[str]:
-        """The names that `find_table` knows."""
+        """The names that `find_table` accepts."""
         return [*(t.name for t in self.tables), *(s.name for p in self.pipelines for s in p.sinks)]
 
 
-def _with_defaults(pipeline: Pipeline, around: CheckConfig) -> Pipeline:
-    below = pipeline.defaults.over(around)
+def _with_defaults(pipeline: Pipeline, defaults: CheckConfig) -> Pipeline:
+    below = pipeline.defaults.over(defaults)
     sinks = []
     for sink in pipeline.sinks:
         inner = sink.defaults.over(below)

@@ -1,8 +1,8 @@
-"""A project's own SQL: `data_tests/*.sql` and `macros/*.sql`, read and rendered by Jinja as dbt does it.
+"""A project's own SQL: `data_tests/*.sql` and `macros/*.sql`, rendered by Jinja as in dbt.
 
 A singular test is a SELECT that returns failing rows. A generic test is a `{% test name(model, …) %}` block that
-recon.yml lists like a built-in check. Jinja runs in its sandbox. What a template refers to is not opened here: the
-rendered text holds a stand-in for each reference, and whoever runs it puts a relation in its place.
+recon.yml lists like a built-in check. Jinja runs in its sandbox. Tables that a template refers to are not opened here:
+the rendered text holds a placeholder for each reference, and the caller replaces it by a relation's name.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 
 from recon.errors import ConfigError
-from recon.project.yaml import Surroundings, friendly, hide, line_of, reference
+from recon.project.yaml import TemplateContext, display_path, line_of, mask, reference
 
 MACROS = "macros"
 GENERIC = "generic"
 MODEL = "model"  # the reference that stands for the tested rows
 
-# Private-use characters, which Jinja lets through and no SQL holds: the number of a reference.
+# Private-use characters, which Jinja lets through and SQL does not use: the number of a reference.
 _REFERENCE = re.compile("\ue004(\\d+)\ue005")
 _WRITTEN = re.compile(r"""\s*(?:\{\{)?\s*((?:ref|source)\(\s*(['"]).+?\2\s*(?:,\s*(['"]).+?\3\s*)?\))\s*(?:\}\})?\s*""")
 _KNOWN = "ref, source, var, env_var, config and the project's macros"
@@ -41,9 +41,9 @@ Config = Callable[[Mapping[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Rendered:
-    """A rendered test: its SQL with stand-ins, what they stand for in order of first use, and its `config(…)`.
+    """A rendered test: its SQL with placeholders, their references in order of first use, and its `config(…)`.
 
-    `secrets` is what the environment gave; messages must not show it.
+    `secrets` are the values that env_var returned; messages must not show them.
     """
 
     text: str = field(repr=False)
@@ -53,16 +53,16 @@ class Rendered:
 
     def sql(self, names: Sequence[str]) -> str:
         """The SQL with a relation's name for each reference."""
-        return _REFERENCE.sub(lambda found: names[int(found[1])], self.text)
+        return _REFERENCE.sub(lambda placeholder: names[int(placeholder[1])], self.text)
 
-    def hide(self, text: str) -> str:
-        """The text without what the environment gave."""
-        return hide(text, self.secrets, shortest=4)
+    def mask(self, text: str) -> str:
+        """The text with the secrets masked."""
+        return mask(text, self.secrets, shortest=4)
 
 
 @dataclass(frozen=True)
 class Singular:
-    """One file of a test path: `name` is its stem, `file` its path as people see it."""
+    """One file of a test path: `name` is its stem, `file` its path for messages."""
 
     name: str
     file: str
@@ -71,7 +71,7 @@ class Singular:
 
 @dataclass(frozen=True)
 class Generic:
-    """One `{% test %}` block. `arguments` says of each but `model` whether it must be given."""
+    """One `{% test %}` block. `arguments` maps each argument except `model` to whether it is required."""
 
     name: str
     file: str
@@ -81,17 +81,17 @@ class Generic:
 
 @dataclass
 class _Rendering:
-    """What the template that runs now has asked for."""
+    """The references and the config of the template that is being rendered."""
 
     references: dict[str, int] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
 
-    def stand_in(self, name: str) -> str:
+    def placeholder(self, name: str) -> str:
         return f"\ue004{self.references.setdefault(name, len(self.references))}\ue005"
 
 
 class SqlTests:
-    """The SQL tests of one project; files are read when first asked for, and once."""
+    """The SQL tests of one project; each file is read once, on first use."""
 
     def __init__(
         self, folder: Path, paths: Sequence[str], variables: Mapping[str, Any], config: Config, *, must_exist: bool
@@ -99,20 +99,20 @@ class SqlTests:
         """Nothing is read yet.
 
         Args:
-            folder: recon.yml's.
+            folder: the folder of recon.yml.
             paths: folders of tests, relative to it.
-            variables: what `var` finds.
-            config: makes typed config of what `config(…)` was given; raises ConfigError.
+            variables: the values of `var`.
+            config: validates the arguments of `config(…)`; raises ConfigError.
             must_exist: a missing folder is an error.
         """
         self.folder, self.paths = folder, tuple(paths)
         self._config, self._must_exist = config, must_exist
-        self._surroundings = Surroundings(variables)
+        self._context = TemplateContext(variables)
         self._now: _Rendering | None = None
         self._one_at_a_time = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what cannot be pickled and is made again."""
+        """Without the parts that cannot be pickled and are created again."""
         dropped = ("_one_at_a_time", "_library", "singular", "generic")
         return {k: v for k, v in self.__dict__.items() if k not in dropped}
 
@@ -122,28 +122,28 @@ class SqlTests:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """What the environment gave to the tests rendered so far."""
-        return frozenset(self._surroundings.secrets)
+        """The values that env_var returned to the tests rendered so far."""
+        return frozenset(self._context.secrets)
 
     @cached_property
     def singular(self) -> Sequence[Singular]:
-        """All files of the test paths but those in `generic`, in the order of their paths.
+        """All files of the test paths except those in `generic`, in the order of their paths.
 
         Raises:
             ConfigError: a configured path is missing, or two files have one name.
         """
-        found: dict[str, Singular] = {}
+        tests: dict[str, Singular] = {}
         for folder in self._test_folders():
             for path in _sql_files(folder):
                 if path.is_relative_to(folder / GENERIC):
                     continue
-                test = Singular(path.stem, friendly(path), path)
-                if test.name in found:
+                test = Singular(path.stem, display_path(path), path)
+                if test.name in tests:
                     raise ConfigError(
-                        f"{test.file} and {found[test.name].file} would both be the test {test.name!r}; rename one"
+                        f"{test.file} and {tests[test.name].file} would both be the test {test.name!r}; rename one"
                     )
-                found[test.name] = test
-        return list(found.values())
+                tests[test.name] = test
+        return list(tests.values())
 
     @property
     def generic(self) -> Mapping[str, Generic]:
@@ -154,7 +154,7 @@ class SqlTests:
         """A singular test as SQL.
 
         Raises:
-            ConfigError: Jinja refuses it; the message names file and line.
+            ConfigError: the template fails; the message names file and line.
         """
         library = self._library
         source = _read(test.path, test.file)
@@ -163,10 +163,10 @@ class SqlTests:
     def render_generic(self, test: Generic, arguments: Mapping[str, Any]) -> Rendered:
         """A generic test with its arguments as SQL; the tested rows are the reference `MODEL`.
 
-        A text argument that reads `ref('orders')` becomes that relation, as in dbt.
+        The text `ref('orders')` as an argument becomes that relation, as in dbt.
 
         Raises:
-            ConfigError: Jinja refuses it; the message names file and line.
+            ConfigError: the template fails; the message names file and line.
         """
         library = self._library
 
@@ -174,7 +174,7 @@ class SqlTests:
             given = {name: self._argument(value) for name, value in arguments.items()}
             body = library.test(test.name)
             driving = library.environment.from_string("{{ body() }}")
-            # Only what a template's own render runs through gets Jinja's lines into its traceback.
+            # Jinja puts its lines into a traceback only where the error passes through a template's own render.
             driving.globals = {
                 **driving.globals,
                 "body": lambda: body(model=self._refer(MODEL), **given),
@@ -198,7 +198,7 @@ class SqlTests:
         return Rendered(text, tuple(now.references), config, self.secrets - {""})
 
     def _refuse(self, error: Exception, file: str, line: int) -> NoReturn:
-        """The sentence with file and line; a foreign error's text may quote a value, so only its kind is told."""
+        """Raises the error with file and line; another library's text may quote a secret, so only its type is named."""
         if isinstance(error, TemplateSyntaxError):
             raise ConfigError(f"{error.filename or file}:{error.lineno}: not valid Jinja: {error.message}") from None
         at, number = line_of(error, self._library.files) or (file, line)
@@ -216,8 +216,8 @@ class SqlTests:
 
     def _refer(self, *names: str) -> str:
         if self._now is None:
-            raise ConfigError("ref and source stand inside of a test or macro")
-        return self._now.stand_in(names[0] if names == (MODEL,) else reference(*names))
+            raise ConfigError("ref and source can only be called inside a test or a macro")
+        return self._now.placeholder(names[0] if names == (MODEL,) else reference(*names))
 
     def _ref(self, *names: Any) -> str:
         texts = [name for name in names if isinstance(name, str) and name]
@@ -226,18 +226,18 @@ class SqlTests:
         return self._refer(*texts)
 
     def _argument(self, value: Any) -> Any:
-        found = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
-        if found is None:
+        reference_text = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
+        if reference_text is None:
             return value
-        return self._ref(*re.findall(r"""['"](.+?)['"]""", found[1]))
+        return self._ref(*re.findall(r"""['"](.+?)['"]""", reference_text[1]))
 
-    def _take_config(self, *given: Any, **keys: Any) -> str:
+    def _take_config(self, *mappings: Any, **keys: Any) -> str:
         if self._now is not None:
-            for mapping in (*given, keys):
+            for mapping in (*mappings, keys):
                 if not isinstance(mapping, Mapping):
                     raise ConfigError("config takes keys and values: config(severity='warn')")
                 self._now.config.update(mapping)
-            self._config(self._now.config)  # said here, the message has its line
+            self._config(self._now.config)  # validated here, so that the message has its line
         return ""
 
     # -- files ---------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class SqlTests:
             if folder.is_dir():
                 yield folder
             elif self._must_exist:
-                raise ConfigError(f"test_paths names {path!r} and there is no folder {friendly(folder)}")
+                raise ConfigError(f"test_paths names {path!r} and there is no folder {display_path(folder)}")
 
     @cached_property
     def _library(self) -> _Library:
@@ -257,15 +257,15 @@ class SqlTests:
             "ref": self._ref,
             "source": self._ref,
             "config": self._take_config,
-            "env_var": self._surroundings.env_var,
-            "var": self._surroundings.var,
+            "env_var": self._context.env_var,
+            "var": self._context.var,
             "range": safe_range,
         }
         return _Library([path for folder in folders for path in _sql_files(folder)], known)
 
 
 class _TestTag(Extension):
-    """`{% test name(model) %} … {% endtest %}`: a macro named `test_name`, as dbt has it."""
+    """`{% test name(model) %} … {% endtest %}`: a macro named `test_name`, as in dbt."""
 
     tags = {"test", "data_test"}  # noqa: RUF012 - as Jinja declares it
 
@@ -280,7 +280,7 @@ class _TestTag(Extension):
 
 
 class _Library:
-    """The macros and generic tests of all files; each knows all others by name."""
+    """The macros and generic tests of all files; each may call all others by name."""
 
     def __init__(self, paths: Sequence[Path], known: Mapping[str, Any]) -> None:
         self.environment = ImmutableSandboxedEnvironment(
@@ -296,7 +296,7 @@ class _Library:
             self._add(path, reserved=known)
 
     def template(self, source: str, file: str) -> Template:
-        """A file's template; its name is in the traceback of what goes wrong."""
+        """A file's template; its name is in the traceback of an error."""
         self.files.add(file)
         code = self.environment.compile(source, name=file, filename=file)
         return Template.from_code(self.environment, code, self.environment.globals)
@@ -306,17 +306,17 @@ class _Library:
         return self._macro(f"test_{name}")
 
     def _add(self, path: Path, reserved: Mapping[str, Any]) -> None:
-        file = friendly(path)
+        file = display_path(path)
         source = _read(path, file)
         try:
-            found = list(self.environment.parse(source, file, file).find_all(nodes.Macro))
+            macros = list(self.environment.parse(source, file, file).find_all(nodes.Macro))
             template = self.template(source, file)
         except TemplateSyntaxError as error:
             raise ConfigError(f"{file}:{error.lineno}: not valid Jinja: {error.message}") from None
-        for macro in found:
+        for macro in macros:
             where = f"{file}:{macro.lineno}"
             if macro.name in reserved:
-                raise ConfigError(f"{where}: a macro cannot be named {macro.name!r}, which recon has already")
+                raise ConfigError(f"{where}: a macro cannot be named {macro.name!r}, which is a name of recon's own")
             if macro.name in self._homes:
                 raise ConfigError(f"{where}: {macro.name!r} is also in {self._homes[macro.name].filename}; rename one")
             self._homes[macro.name] = template
@@ -334,7 +334,7 @@ class _Library:
         self.generic[name] = Generic(name, file, macro.lineno, arguments)
 
     def _macro(self, name: str) -> Callable[..., str]:
-        """The macro, looked up when it is called: files may call each other whatever their order."""
+        """The macro, looked up when it is called: files may call each other in any order."""
 
         def call(*arguments: Any, **named: Any) -> str:
             return str(getattr(self._homes[name].module, name)(*arguments, **named))
@@ -343,7 +343,7 @@ class _Library:
 
 
 def sql_literal(value: Any) -> str:
-    r"""A value as Spark SQL writes it: text quoted and escaped, a list in parentheses, None as NULL.
+    r"""A value as a literal of Spark SQL: text quoted and escaped, a list in parentheses, None as NULL.
 
     >>> sql_literal("it's"), sql_literal(["a", 1, None]), sql_literal(True)
     ("'it\\'s'", "('a', 1, NULL)", 'true')

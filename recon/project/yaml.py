@@ -1,7 +1,7 @@
-"""A YAML file rendered by Jinja, as a tree that remembers its lines.
+"""Renders a YAML file by Jinja and parses it into a tree with line numbers.
 
-Jinja runs in its sandbox and knows `env_var`, `var` and `ref`, as in dbt. A value they return is put in place after
-the YAML is parsed, so that no character of a password can change what the file means.
+Jinja runs in its sandbox and knows `env_var`, `var` and `ref`, as in dbt. Their values are inserted after the YAML is
+parsed, so that no character of a password can change the structure of the file.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from recon.errors import ConfigError
 
-# Private-use characters, which YAML and Jinja let through: a line's number, and a value to be put in later.
+# Private-use characters, which YAML and Jinja let through: a line's number, and a placeholder for a value.
 _LINE = re.compile("\ue000(\\d+)\ue001")
 _VALUE = re.compile("\ue002(\\d+)\ue003")
 _TEMPLATE = "<template>"  # Jinja's name for a template without a file
 HIDDEN = "***"
-# A comment line that holds Jinja. dbt parses YAML first, so that a commented-out line asks for nothing.
+# A comment line that holds Jinja. dbt parses YAML first, so Jinja in a comment is never evaluated.
 _COMMENT = re.compile(r"^([ \t]*#).*(?:\{\{|\{%|\{#).*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Located:
-    """A value of the file with its line; `items` holds the same for what is inside a mapping or a list.
+class LocatedValue:
+    """A value of the file with its line; `items` are the located values inside a mapping or a list.
 
     The line of a mapping's item is the line of its key.
     """
 
     value: Any
     line: int
-    items: Mapping[str | int, Located] = field(default_factory=dict)
+    items: Mapping[str | int, LocatedValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Document:
-    """A read file: its name as people see it, its tree, and what must not be echoed.
+    """A file that was read: its name for messages, its tree, and what messages must mask.
 
-    `secrets` are the values that came from the environment; `hidden_lines` are the lines that ask for one.
+    `secrets` are the values that came from the environment; `hidden_lines` are the lines that call env_var.
     """
 
     name: str
-    root: Located
+    root: LocatedValue
     secrets: frozenset[str] = field(repr=False)
     hidden_lines: frozenset[int]
 
     def shown(self, value: Any, line: int) -> str:
-        """A value of the file as a message may quote it; what came from the environment is masked."""
+        """A value of the file for a message; what came from the environment is masked."""
         if value is None:
             return "nothing"
         if isinstance(value, (list, tuple)):
@@ -65,11 +65,11 @@ class Document:
         if isinstance(value, Mapping):
             return "a mapping"
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        masked = HIDDEN if line in self.hidden_lines else hide(text, self.secrets)
+        masked = HIDDEN if line in self.hidden_lines else mask(text, self.secrets)
         return f"'{masked}'" if isinstance(value, str) else masked
 
 
-def hide(text: str, secrets: frozenset[str], shortest: int = 1) -> str:
+def mask(text: str, secrets: frozenset[str], shortest: int = 1) -> str:
     """The text with every secret of at least `shortest` characters masked."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= shortest:
@@ -78,49 +78,49 @@ def hide(text: str, secrets: frozenset[str], shortest: int = 1) -> str:
 
 
 def read(file: Path, variables: Mapping[str, Any]) -> Document:
-    """The file as a tree.
+    """Reads a file as a tree.
 
     Raises:
-        ConfigError: it cannot be read, or Jinja or YAML refuse it; the message names the line.
+        ConfigError: it cannot be read, or it is not valid Jinja or YAML; the message names the line.
     """
-    name = friendly(file)
+    name = display_path(file)
     try:
         source = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{name} cannot be read as UTF-8 text: {error}") from error
     rendering = _Rendering(name, source, variables)
     text, lines = rendering.run()
-    root = _Tree(name, lines, rendering.given).build(text)
-    asking = frozenset(n for n, row in enumerate(source.splitlines(), 1) if "env_var" in row)
-    return Document(name, root, frozenset(rendering.asked.secrets - {""}), asking)
+    root = _Tree(name, lines, rendering.values).build(text)
+    hidden_lines = frozenset(n for n, row in enumerate(source.splitlines(), 1) if "env_var" in row)
+    return Document(name, root, frozenset(rendering.context.secrets - {""}), hidden_lines)
 
 
-def friendly(file: Path) -> str:
-    """The path as the user would type it."""
+def display_path(file: Path) -> str:
+    """The path relative to the working directory where it is inside, else absolute."""
     absolute = file.absolute()
     return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
 
 
 def reference(*names: str) -> str:
-    """`ref('orders')`, as dbt's YAML writes the name of another table: kept as text until the table is opened."""
+    """`ref('orders')`, the way dbt's YAML refers to another table; it stays text until the table is opened."""
     return f"ref({', '.join(repr(str(name)) for name in names)})"
 
 
 def line_of(error: BaseException, names: Container[str]) -> tuple[str, int] | None:
-    """Template and line of the innermost frame; Jinja puts its own file names and lines into the traceback."""
-    found, trace = None, error.__traceback__
+    """Template and line of the innermost template frame; Jinja's tracebacks carry the template's own file and line."""
+    innermost, trace = None, error.__traceback__
     while isinstance(trace, TracebackType):
         if trace.tb_frame.f_code.co_filename in names:
-            found = (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+            innermost = (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
-    return found
+    return innermost
 
 
-class Surroundings:
-    """What a template may ask for as in dbt, and in `secrets` what the environment answered."""
+class TemplateContext:
+    """`env_var` and `var` for templates, as in dbt; `secrets` are the values that env_var returned."""
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
-        """`variables` is what `var` finds."""
+        """`variables` are the values of `var`."""
         self.variables = variables
         self.secrets: set[str] = set()
 
@@ -130,10 +130,10 @@ class Surroundings:
         Raises:
             ConfigError: it is not set and there is no default.
         """
-        found = os.environ.get(name)
-        if found is not None:
-            self.secrets.add(found)
-            return found
+        value = os.environ.get(name)
+        if value is not None:
+            self.secrets.add(value)
+            return value
         if default is None:
             raise ConfigError(
                 f"environment variable {name} is not set; export it, or give a default: env_var('{name}', 'default')"
@@ -141,22 +141,22 @@ class Surroundings:
         return default
 
     def var(self, name: str, default: Any = None) -> Any:
-        """What --vars gave, or the default.
+        """A variable of --vars, or the default.
 
         Raises:
             ConfigError: it was not given and there is no default.
         """
-        found = self.variables.get(name, default)
-        if found is None:
+        value = self.variables.get(name, default)
+        if value is None:
             raise ConfigError(
                 f"variable {name} is not given; pass --vars '{{{name}: …}}', or give a default: "
                 f"var('{name}', 'default')"
             )
-        return found
+        return value
 
 
-class _Given(str):
-    """A value that env_var, var or ref returned, untouched by filters."""
+class _Verbatim(str):
+    """A value that env_var, var or ref returned and no filter changed."""
 
     __slots__ = ()
 
@@ -175,13 +175,13 @@ class _NumberLines(Extension):
 
 
 class _Rendering:
-    """One rendering of a template: what it was given and what it asked for."""
+    """One rendering of a template, and the values to insert for its placeholders."""
 
     def __init__(self, name: str, source: str, variables: Mapping[str, Any]) -> None:
         self.name = name
         self.source = source
-        self.asked = Surroundings(variables)
-        self.given: list[str] = []
+        self.context = TemplateContext(variables)
+        self.values: list[str] = []
 
     def run(self) -> tuple[str, list[int]]:
         """The rendered text, and for each of its lines the line of the template it came from."""
@@ -202,7 +202,7 @@ class _Rendering:
         except SecurityError as error:
             raise ConfigError(f"{self._where(error)}: {str(error).rstrip('.')}") from None
         except Exception as error:
-            # The text of a foreign error may quote a value, so only its kind is told.
+            # The text of another library's error may quote a secret, so the message names its type only.
             what = f"a Jinja expression fails with {type(error).__name__}; check its filters and arguments"
             raise ConfigError(f"{self._where(error)}: {what}") from None
         rows, lines, at = [], [], 1
@@ -214,85 +214,85 @@ class _Rendering:
         return "\n".join(rows), lines
 
     def _env_var(self, name: str, default: Any = None) -> Any:
-        return _as_given(self.asked.env_var(name, default))
+        return _verbatim(self.context.env_var(name, default))
 
     def _var(self, name: str, default: Any = None) -> Any:
-        return _as_given(self.asked.var(name, default))
+        return _verbatim(self.context.var(name, default))
 
     def _write(self, value: Any) -> Any:
-        """What Jinja writes for an expression: a stand-in for an untouched value, else its text."""
-        if not isinstance(value, _Given):
+        """What Jinja writes for an expression: a placeholder for a verbatim value, else its text."""
+        if not isinstance(value, _Verbatim):
             return value
-        self.given.append(str(value))
-        return f"\ue002{len(self.given) - 1}\ue003"
+        self.values.append(str(value))
+        return f"\ue002{len(self.values) - 1}\ue003"
 
     def _where(self, error: BaseException) -> str:
-        """file:line of the template's innermost frame."""
+        """file:line of the innermost template frame."""
         _, line = line_of(error, (_TEMPLATE,)) or (_TEMPLATE, 1)
         return f"{self.name}:{line}"
 
 
-def _ref(*names: str) -> _Given:
-    return _Given(reference(*names))  # its quotes would end the text around it
+def _ref(*names: str) -> _Verbatim:
+    return _Verbatim(reference(*names))  # inserted after parsing: its quotes would end the string around it
 
 
-def _as_given(value: Any) -> Any:
-    return _Given(value) if isinstance(value, str) else value
+def _verbatim(value: Any) -> Any:
+    return _Verbatim(value) if isinstance(value, str) else value
 
 
 class _Tree:
-    """Builds the tree from PyYAML's nodes, which know their lines."""
+    """Builds the tree from PyYAML's nodes, which carry line numbers."""
 
-    def __init__(self, name: str, lines: list[int], given: list[str]) -> None:
+    def __init__(self, name: str, lines: list[int], values: list[str]) -> None:
         self.name = name
         self.lines = lines
-        self.given = given
+        self.values = values
         self.flattened: set[yaml.Node] = set()
 
-    def build(self, text: str) -> Located:
+    def build(self, text: str) -> LocatedValue:
         try:
             self.loader = yaml.SafeLoader(text)
             node = self.loader.get_single_node()
-            return Located(None, 1) if node is None else self._located(node, ())
+            return LocatedValue(None, 1) if node is None else self._located(node, ())
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            why = error.problem or error.context or ""
-            if why.startswith("but "):
-                why = f"{error.context}, {why}"
-            if "'\\t'" in why:
-                why += "; indent with spaces"
+            reason = error.problem or error.context or ""
+            if reason.startswith("but "):
+                reason = f"{error.context}, {reason}"
+            if "'\\t'" in reason:
+                reason += "; indent with spaces"
             elif isinstance(error, yaml.parser.ParserError | yaml.scanner.ScannerError):
-                why += "; check the indentation, brackets and quotes here and just above"
-            raise self._refused(mark.line if mark else 0, why) from None
+                reason += "; check the indentation, brackets and quotes here and just above"
+            raise self._refused(mark.line if mark else 0, reason) from None
         except yaml.reader.ReaderError as error:
             row = text.count("\n", 0, error.position)
             raise self._refused(row, f"{error.reason} ({error.character!r})") from None
 
-    def _located(self, node: yaml.Node, above: tuple[yaml.Node, ...]) -> Located:
+    def _located(self, node: yaml.Node, above: tuple[yaml.Node, ...]) -> LocatedValue:
         if node in above:
-            raise self._refused(node.start_mark.line, "an alias stands inside its own anchor")
+            raise self._refused(node.start_mark.line, "an alias is inside its own anchor")
         line = self._line(node)
         if isinstance(node, yaml.ScalarNode):
-            return Located(self._scalar(node), line)
+            return LocatedValue(self._scalar(node), line)
         if node.tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
             raise self._refused(node.start_mark.line, f"the tag {node.tag} is not known")
-        items: dict[str | int, Located] = {}
+        items: dict[str | int, LocatedValue] = {}
         if isinstance(node, yaml.SequenceNode):
             for n, child in enumerate(node.value):
                 items[n] = self._located(child, (*above, node))
-            return Located([item.value for item in items.values()], line, items)
+            return LocatedValue([item.value for item in items.values()], line, items)
         assert isinstance(node, yaml.MappingNode)
-        if node not in self.flattened:  # an alias brings the same node again
-            self._refuse_doubles(node)
+        if node not in self.flattened:  # an alias refers to the same node
+            self._require_unique_keys(node)
             self.loader.flatten_mapping(node)  # YAML's merge key, <<
             self.flattened.add(node)
         for key, child in node.value:
             inner = self._located(child, (*above, node))
-            items[self._key(key)] = Located(inner.value, self._line(key), inner.items)
-        return Located({k: item.value for k, item in items.items()}, line, items)
+            items[self._key(key)] = LocatedValue(inner.value, self._line(key), inner.items)
+        return LocatedValue({k: item.value for k, item in items.items()}, line, items)
 
-    def _refuse_doubles(self, node: yaml.MappingNode) -> None:
-        """The same key twice in one mapping; YAML would let the last one win in silence."""
+    def _require_unique_keys(self, node: yaml.MappingNode) -> None:
+        """Raises for a key that a mapping has twice; YAML would silently take the last one."""
         seen: dict[str, int] = {}
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
@@ -312,8 +312,8 @@ class _Tree:
     def _scalar(self, node: yaml.ScalarNode) -> Any:
         tag, text = node.tag, node.value
         if _VALUE.search(text):
-            text = _VALUE.sub(lambda found: self.given[int(found.group(1))], text)
-            if node.style is None:  # unquoted: what it is (a number, true, null) is read from the real value
+            text = _VALUE.sub(lambda placeholder: self.values[int(placeholder.group(1))], text)
+            if node.style is None:  # unquoted: the type (number, boolean, null) is resolved from the inserted value
                 tag = self.loader.resolve(  # type: ignore[no-untyped-call]
                     yaml.ScalarNode, text, (True, False)
                 )
@@ -326,6 +326,6 @@ class _Tree:
     def _line(self, node: yaml.Node) -> int:
         return self.lines[min(node.start_mark.line, len(self.lines) - 1)]
 
-    def _refused(self, row: int, why: str) -> ConfigError:
+    def _refused(self, row: int, reason: str) -> ConfigError:
         line = self.lines[min(row, len(self.lines) - 1)]
-        return ConfigError(f"{self.name}:{line}: not valid YAML: {why}")
+        return ConfigError(f"{self.name}:{line}: not valid YAML: {reason}")

@@ -24,7 +24,7 @@ from recon.evidence import checkpoint as checkpoints
 from recon.ledger.progress import append_progress, last_day_to_forget, open_progress, row_of
 from recon.ledger.store import Store
 from recon.project import LedgerConfig, Project, load
-from recon.project.messages import complaint_of_arguments
+from recon.project.messages import arguments_message
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def _without_yaml(pipeline: str, checkpoint: str | None, ledger: str) -> Project
             }
         )
     except ValidationError as error:
-        raise ConfigError(f"ProgressListener: {complaint_of_arguments(error)}") from None
+        raise ConfigError(f"ProgressListener: {arguments_message(error)}") from None
 
 
 __all__ = ["ProgressListener"]

@@ -261,7 +261,7 @@ def test_a_failed_route_that_is_passed_over_is_partial_and_a_restored_one_is_jud
 
 
 def test_routes_that_lead_nowhere() -> None:
-    with pytest.raises(ValidationError, match=r"lead to sink 'lake_e', which it does not have; did you mean 'lake_eu'"):
+    with pytest.raises(ValidationError, match=r"name sink 'lake_e', which it does not have; did you mean 'lake_eu'"):
         Project.model_validate(
             {
                 "name": "x",

@@ -438,7 +438,7 @@ def test_tables_of_a_project(spark, orders, tmp_path):
     assert {reference: tables.open(reference).count() for reference in rows} == rows
     assert tables.open("some") is tables.open("ref('some')")  # opened once, so that all checks see one version
     for reference, sentence in {
-        "ref('orders')": "several pipelines have a sink 'orders'; write which: a.orders, b.orders",
+        "ref('orders')": "several pipelines have a sink 'orders'; write one of a.orders, b.orders",
         "ref('som')": "there is no table 'som'; did you mean 'some'?",
         "ref(some)": "'ref(some)' names no table; write ref('name'), a path or a catalog table",
         "lost": "table 'lost' cannot be read: ",

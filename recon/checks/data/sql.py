@@ -78,7 +78,7 @@ class SqlTest(QueryCheck):
 
     @override
     def hide(self, text: str) -> str:
-        return self.rendered.hide(text)
+        return self.rendered.mask(text)
 
     @override
     def label(self) -> str:

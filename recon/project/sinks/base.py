@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import ModelWrapValidatorHandler, field_validator, model_validator
 
-from recon.project.checks import CheckConfig, CheckSpec, Column, Tested
-from recon.project.fields import Name, Strict, refuse_doubles
-from recon.project.messages import Problem
+from recon.project.checks import CheckConfig, CheckSpec, Column, WithTests
+from recon.project.fields import Name, Strict, require_unique
+from recon.project.messages import BadValue
 from recon.project.sinks import kinds
 from recon.text import did_you_mean
 
@@ -49,11 +49,11 @@ class QuarantineConfig(Strict):
         share = float(percent[1]) / 100 if percent else value
         valid = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1
         if value is not None and not valid:
-            raise Problem("must be a share of the rows, from 0 to 1 or such as 1%", found=True)
+            raise BadValue("must be a share of the rows, from 0 to 1 or such as 1%", show_value=True)
         return share
 
 
-class Sink(Tested):
+class Sink(WithTests):
     """The keys that every sink has; `kind` says which subclass a sink of recon.yml is.
 
     `stamp_source_offsets`: also stamp `_source_topic`, `_source_partition`, `_source_offset`.
@@ -88,7 +88,7 @@ class Sink(Tested):
 
     @model_validator(mode="after")
     def _columns_differ(self) -> Sink:
-        refuse_doubles("columns", f" of sink '{self.name}'", (c.name for c in self.columns))
+        require_unique("columns", f" of sink '{self.name}'", (c.name for c in self.columns))
         return self
 
     @model_validator(mode="wrap")
@@ -101,7 +101,7 @@ class Sink(Tested):
         """The subclass that a sink of recon.yml is validated by.
 
         Raises:
-            Problem: there is no such kind, or the installed package that offers it is broken.
+            BadValue: there is no such kind, or the installed package that offers it is broken.
         """
         if isinstance(value, Sink):
             return type(value)
@@ -126,12 +126,12 @@ def sink_class(kind: Any) -> type[Sink]:
     """The config class of a kind of sink.
 
     Raises:
-        Problem: there is no such kind, or the installed package that offers it is broken.
+        BadValue: there is no such kind, or the installed package that offers it is broken.
     """
     try:
         offer = kinds.offered(kind) if isinstance(kind, str) else None
     except Exception as error:  # importing runs the package's module
-        raise Problem(
+        raise BadValue(
             f"is {kind!r}, which an installed package offers and which cannot be loaded ({type(error).__name__}: "
             f"{error}); repair or reinstall that package",
             "kind",
@@ -139,14 +139,16 @@ def sink_class(kind: Any) -> type[Sink]:
     if offer is None:
         known = kinds.names()
         listed = " or ".join(f"'{name}'" for name in known)
-        raise Problem(f"must be {listed}, found {kind!r}{did_you_mean(str(kind), known, '')}", "kind")
+        raise BadValue(f"must be {listed}, found {kind!r}{did_you_mean(str(kind), known, '')}", "kind")
     location, found = offer
     if not (isinstance(found, type) and issubclass(found, Sink) and hasattr(found, "writer")):
-        raise Problem(
+        raise BadValue(
             f"is {kind!r}, and {location} is no config class of a sink; derive it from recon.Sink and give it "
             "`writer = 'module:Class'`",
             "kind",
         )
     if kind not in get_args(found.model_fields["kind"].annotation):
-        raise Problem(f"is {kind!r}, which {location} does not accept; declare `kind: Literal[{kind!r}]` there", "kind")
+        raise BadValue(
+            f"is {kind!r}, which {location} does not accept; declare `kind: Literal[{kind!r}]` there", "kind"
+        )
     return found

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import field_validator
 from typing_extensions import override
 
-from recon.project.messages import Problem
+from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
 
 
@@ -36,7 +36,7 @@ class CustomSink(Sink):
     @classmethod
     def _function(cls, value: Any) -> Any:
         if isinstance(value, str) and not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", value):
-            raise Problem("must name a function as package.module:function", found=True)
+            raise BadValue("must name a function as package.module:function", show_value=True)
         return value
 
     @property

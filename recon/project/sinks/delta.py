@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
 
-from recon.project.fields import Strict, Texts, one_tag, refuse_doubles
-from recon.project.messages import Problem
+from recon.project.fields import Strict, Texts, one_tag, require_unique
+from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
 
 
@@ -106,12 +106,12 @@ class DeltaMergeSink(Sink):
 
     @model_validator(mode="after")
     def _columns_fit(self) -> DeltaMergeSink:
-        refuse_doubles("keys", f" of sink '{self.name}'", self.keys)
+        require_unique("keys", f" of sink '{self.name}'", self.keys)
         if self.newer_wins in self.keys:
-            raise Problem(f"is '{self.newer_wins}', one of the keys; it has to tell rows of a key apart", "newer_wins")
+            raise BadValue(f"is '{self.newer_wins}', one of the keys; it has to tell rows of a key apart", "newer_wins")
         for n, prune in enumerate(self.prune_by):
             if prune.column not in self.keys and not prune.immutable:
-                raise Problem(
+                raise BadValue(
                     f"names '{prune.column}', which is none of the keys: where a key's value changes there, its old "
                     "row would not be found and stay beside the new one; make it a key, or declare that it never "
                     "changes: "
@@ -120,7 +120,7 @@ class DeltaMergeSink(Sink):
                     n,
                 )
         if not self.stamp_source_offsets and not (self.newer_wins or self.order_by):
-            raise Problem(
+            raise BadValue(
                 f"sink '{self.name}' needs newer_wins or order_by: without source offsets nothing says which of two "
                 "rows of a key is the latest",
                 "stamp_source_offsets",
@@ -128,18 +128,18 @@ class DeltaMergeSink(Sink):
             )
         for key in ("newer_wins", "update_when", "insert_when"):
             if self.scd2 is not None and getattr(self, key) is not None:
-                raise Problem(
+                raise BadValue(
                     f"cannot be combined with scd2, which keeps every version by its instant in {self.scd2.effective}; "
                     "filter rows in the transform",
                     key,
                 )
         if self.scd2 is not None and self.scd2.effective in self.keys:
-            raise Problem(f"is '{self.scd2.effective}', one of the keys; leave it out of them", "scd2", "effective")
+            raise BadValue(f"is '{self.scd2.effective}', one of the keys; leave it out of them", "scd2", "effective")
         if self.scd2 is not None:
             made = (self.scd2.valid_from, self.scd2.valid_to, self.scd2.is_current)
             for n, name in enumerate(("valid_from", "valid_to", "is_current")):
                 if made[n].lower() in {column.lower() for column in (*self.keys, *made[:n])}:
-                    raise Problem(
+                    raise BadValue(
                         f"is '{made[n]}', which is another column of the sink; name it otherwise", "scd2", name
                     )
         return self

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from recon.model.wire.columns import BATCH_ID, EPOCH
 from recon.project.fields import Texts
-from recon.project.messages import Problem
+from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
 
 
@@ -33,7 +33,7 @@ class FileSink(Sink):
     def _columns_of_recon(self) -> FileSink:
         for column in self.partition_by:
             if column in (BATCH_ID, EPOCH):
-                raise Problem(
+                raise BadValue(
                     f"names {column}, by which the sink's folders are divided anyway; remove it", "partition_by"
                 )
         return self

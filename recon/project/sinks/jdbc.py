@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from recon.project.fields import Strict, Texts, one_tag
 from recon.project.jdbc import parse_url
-from recon.project.messages import Problem
+from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
 from recon.text import did_you_mean
 
@@ -52,7 +52,7 @@ class JdbcSink(Sink):
         known = ("url", "user", "password", "driver")
         for key in self.connection:
             if key not in known:
-                raise Problem(
+                raise BadValue(
                     f"connection of sink '{self.name}' has no key '{key}'"
                     f"{did_you_mean(key, known, 'known keys:')}; properties of the driver "
                     "belong in options",
@@ -61,21 +61,21 @@ class JdbcSink(Sink):
                     whole=True,
                 )
         if "url" not in self.connection:
-            raise Problem(f"connection of sink '{self.name}' needs a url", "connection", whole=True)
+            raise BadValue(f"connection of sink '{self.name}' needs a url", "connection", whole=True)
         try:
             url = parse_url(self.connection["url"])
-        except Problem as problem:
-            raise Problem(f"connection's url of sink '{self.name}' {problem}", "connection", whole=True) from None
+        except BadValue as problem:
+            raise BadValue(f"connection's url of sink '{self.name}' {problem}", "connection", whole=True) from None
         for key in self.options:
             if key.lower() in (*known, "dbtable", "query"):
-                raise Problem(
+                raise BadValue(
                     f"'{key}' in options of sink '{self.name}' belongs in connection; the table is target",
                     "options",
                     key,
                     whole=True,
                 )
         if self.stage_with == "copy" and url.product != "postgresql":
-            raise Problem(f"is copy, which PostgreSQL has and {url.product} has not; use jdbc", "stage_with")
+            raise BadValue(f"is copy, which PostgreSQL has and {url.product} has not; use jdbc", "stage_with")
         return self
 
     @override
@@ -107,9 +107,9 @@ class JdbcUpsertSink(JdbcSink):
     def _columns_fit(self) -> JdbcUpsertSink:
         for key in self.keys:
             if self.update and key in self.update:
-                raise Problem(f"names '{key}', which is one of the keys; a key is never updated", "update")
+                raise BadValue(f"names '{key}', which is one of the keys; a key is never updated", "update")
         if self.newer_wins in self.keys:
-            raise Problem(f"is '{self.newer_wins}', one of the keys; it has to tell rows of a key apart", "newer_wins")
+            raise BadValue(f"is '{self.newer_wins}', one of the keys; it has to tell rows of a key apart", "newer_wins")
         return self
 
     @property

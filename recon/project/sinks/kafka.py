@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from recon.project.fields import Texts
-from recon.project.messages import Problem
+from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
 
 
@@ -45,21 +45,21 @@ class KafkaSink(Sink):
     @model_validator(mode="after")
     def _claims_what_it_can(self) -> KafkaSink:
         if self.mode == "transactional" and "mode" in self.model_fields_set and not self.stamp_source_offsets:
-            raise Problem(
+            raise BadValue(
                 f"sink '{self.name}' cannot be exactly-once with stamp_source_offsets: false: without source "
                 "coordinates nothing says which task had which row; stamp them, or set mode: at_least_once",
                 "mode",
                 whole=True,
             )
         if self.target == self.marker_topic:
-            raise Problem("is the sink's target, too; give the markers a topic of their own", "marker_topic")
+            raise BadValue("is the sink's target, too; give the markers a topic of their own", "marker_topic")
         weaker = {"enable.idempotence": ("false",), "acks": ("0", "1"), "request.required.acks": ("0", "1")}
         for name, refused in weaker.items():
             if self.kafka.get(name) in refused:
-                raise Problem(f"cannot be {self.kafka[name]}: records could be lost or doubled", "kafka", name)
+                raise BadValue(f"cannot be {self.kafka[name]}: records could be lost or doubled", "kafka", name)
         for name in ("transactional.id", "isolation.level"):
             if name in self.kafka:
-                raise Problem("is set by recon; leave it out", "kafka", name)
+                raise BadValue("is set by recon; leave it out", "kafka", name)
         return self
 
     @property

@@ -281,7 +281,7 @@ def test_commented_lines_ask_for_nothing(written: Callable[..., Path]) -> None:
         ("version: 2", "\tversion: 2", "1: not valid YAML: found character '\\t' that cannot start any token; indent"),
         ("name: orders_lake", "name: a\nname: b", "3: not valid YAML: the key 'name' is already given at line 2"),
         ("version: 2", "kafka: *x", "1: not valid YAML: found undefined alias 'x'"),
-        ("lake/_recon", "&x [*x]", "3: not valid YAML: an alias stands inside its own anchor"),
+        ("lake/_recon", "&x [*x]", "3: not valid YAML: an alias is inside its own anchor"),
         ("version: 2", "a: !!python/object/apply:os.system [ls]", "1: not valid YAML: the tag"),
         ("version: 2", "a: 2024-99-99", "1: not valid YAML: a value is not a valid timestamp"),
         ("version: 2", "1: 2", "1: not valid YAML: a key must be a string; put it in quotes"),
@@ -292,7 +292,7 @@ def test_yaml_errors(written: Callable[..., Path], old: str, new: str, told: str
 
 
 def test_files_that_are_no_project(written: Callable[..., Path]) -> None:
-    assert refused(written(text="")) == "recon.yml is empty; 'recon init' writes one to start from"
+    assert refused(written(text="")) == "recon.yml is empty; 'recon init' writes a first one"
     assert refused(written(text="# only a comment\n")).startswith("recon.yml is empty")
     assert refused(written(text="- a\n")) == "recon.yml:1: must be a mapping (key: value) at the top"
     assert "expected a single document" in refused(written(text="a: 1\n---\nb: 2\n"))
@@ -367,7 +367,7 @@ def test_files_that_are_no_project(written: Callable[..., Path]) -> None:
             "14: config of kafka_end_offsets must be a mapping (key: value), found 'warn'",
         ),
         ("- not_null", "- 5", "22: a test must be its name, or its name with arguments and config below it"),
-        ("- not_null", "- not_null: 5", "22: what stands below not_null must be a mapping: arguments and config"),
+        ("- not_null", "- not_null: 5", "22: the content of not_null must be a mapping: arguments and config"),
         (
             "- not_null",
             "- {not_null: , config: {}}",

@@ -110,7 +110,7 @@ select * from {{ ref("customers") }} c join {{ ref('payments') }} p using (id) w
         ("select 1 from {{ ref('customers') }}", "refers to ref('customers') and to no sink"),
         (
             "select 1 from {{ ref('orders') }}",
-            "data_tests/t.sql: several pipelines have a sink 'orders'; write which: p",
+            "data_tests/t.sql: several pipelines have a sink 'orders'; write one of p",
         ),
         ("select\n{{ reff('payments') }}", "data_tests/t.sql:2: 'reff' is undefined; SQL tests know ref, source, var"),
         ("\n\n{% if %}", "data_tests/t.sql:3: not valid Jinja: "),
@@ -155,7 +155,7 @@ def test_what_the_environment_gave_is_hidden(make: Make, monkeypatch: pytest.Mon
     project = make({"data_tests/t.sql": "select '{{ env_var('RECON_TEST_KEY') }}' from {{ ref('payments') }}"})
     (bound,) = own(project)
     assert "hunter2" not in repr(bound)
-    assert bound.check.rendered.hide("cannot cast 'hunter2-secret'") == "cannot cast '***'"
+    assert bound.check.rendered.mask("cannot cast 'hunter2-secret'") == "cannot cast '***'"
     assert "hunter2-secret" in sql(bound)
 
 
@@ -232,7 +232,7 @@ def test_arguments_are_held_to_the_signature(make: Make, item: str, told: str) -
             "\n{% test unique(model) %}{% endtest %}",
             "macros/g.sql:2: test 'unique' has the name of a check that there is",
         ),
-        ("{% macro ref(a) %}{% endmacro %}", "a macro cannot be named 'ref', which recon has already"),
+        ("{% macro ref(a) %}{% endmacro %}", "a macro cannot be named 'ref', which is a name of recon's own"),
         (
             "{% macro a() %}{% endmacro %}\n{% macro a() %}{% endmacro %}",
             "g.sql:2: 'a' is also in macros/g.sql; rename",

@@ -11,7 +11,7 @@ import pytest
 from recon.errors import ConfigError
 from recon.project import load
 from recon.project.jdbc import parse_url
-from recon.project.messages import Problem
+from recon.project.messages import BadValue
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import open_sink
 from recon.sinks.jdbc.database import Database, trouble
@@ -68,12 +68,12 @@ def test_a_sink_of_recon_yml(written: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("\"{{ env_var('DB_PASSWORD') }}\"", PASSWORD, "password of sink 'orders' stands in the file itself"),
-        ("\"{{ env_var('DB_PASSWORD') }}\"", f"\"{{{{ env_var('NO', '{PASSWORD}') }}}}\"", "stands in the file itself"),
+        ("\"{{ env_var('DB_PASSWORD') }}\"", PASSWORD, "password of sink 'orders' is written into the file"),
+        ("\"{{ env_var('DB_PASSWORD') }}\"", f"\"{{{{ env_var('NO', '{PASSWORD}') }}}}\"", "is written into the file"),
         (
             "        keys:",
             "        options: {sslPassword: in-the-file}\n        keys:",
-            "sslPassword of sink 'orders' stands",
+            "sslPassword of sink 'orders' is written",
         ),
         ("\"{{ env_var('DB_URL') }}\"", f"jdbc:postgresql://h/d?password={PASSWORD}", "must not hold a password"),
         ("\"{{ env_var('DB_URL') }}\"", f"jdbc:mysql://me:{PASSWORD}@h/d", "must not hold a password"),
@@ -143,7 +143,7 @@ def test_urls(url: str, product: str, hosts: object, database: str) -> None:
 
 @pytest.mark.parametrize("url", ["jdbc:postgresql://a:port/d", "jdbc:h2:mem:x", "", "jdbc:postgresql://u:p@h/d"])
 def test_urls_that_are_refused(url: str) -> None:
-    with pytest.raises(Problem):
+    with pytest.raises(BadValue):
         parse_url(url)
 
 
