@@ -1,1 +1,1 @@
-"""After a crash: what the next start will do, where to start, and how lost ledger entries are restored."""
+"""Crash repair: predicts the next start, computes startingOffsets, restores lost ledger entries."""

@@ -1,8 +1,8 @@
-"""What Spark will do next with a checkpoint, and what each sink will make of it; nothing is written.
+"""Predicts what the next start of a query does: which micro-batch Spark runs, and what each sink does with it.
 
 A start of the query replays the newest planned micro-batch if `commits/<N>` is missing, with exactly the offsets that
-`offsets/<N>` holds; else it plans micro-batch N+1 from where N ended (Spark's MicroBatchExecution). Whether Kafka still
-has the range, and whether the sink has the rows, Spark does not ask.
+`offsets/<N>` holds; else it plans micro-batch N+1 from where N ended (Spark's MicroBatchExecution). Spark checks
+neither whether Kafka still has the range, nor whether the sink has the rows. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -30,27 +30,17 @@ from recon.model import (
 )
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink, as_project
+from recon.recovery.ranges import RangeHeld, held, losses, onwards
 from recon.sinks import Landed, find_pipeline, find_sink, open_sink
 from recon.storage import Storage
 
 Next = Literal["first start", "replay", "continue", "past", "not planned"]
-Held = Literal["held", "partly deleted", "deleted", "re-created", "beyond the end", "gone", "unknown"]
 Does = Literal["skip", "restore", "write", "write again", "stop", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RangeHeld:
-    """A range of a micro-batch and what Kafka has of it now; `log_start`, `log_end` are None where it did not say."""
-
-    span: OffsetSpan
-    held: Held
-    log_start: int | None = None
-    log_end: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class SinkAnswer:
-    """What one sink makes of the micro-batch; `said` is the sentence for `does`, `entries` its ledger entries."""
+    """What one sink does with the micro-batch; `said` is the sentence for `does`, `entries` its ledger entries."""
 
     sink: str
     kind: str
@@ -62,7 +52,7 @@ class SinkAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """A micro-batch, past or next, from all four witnesses; `said` are the sentences that matter most, in order."""
+    """A micro-batch, past or next, by all four witnesses; `said` are the main sentences, most important first."""
 
     pipeline: str
     checkpoint: str
@@ -76,12 +66,12 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        found = asdict(replace(self, ranges=(), sinks=()))
-        found["ranges"] = [
+        document = asdict(replace(self, ranges=(), sinks=()))
+        document["ranges"] = [
             {**one.span._asdict(), "held": one.held, "log_start": one.log_start, "log_end": one.log_end}
             for one in self.ranges
         ]
-        found["sinks"] = [
+        document["sinks"] = [
             {
                 **{name: getattr(one, name) for name in ("sink", "kind", "guarantee", "does", "said")},
                 "entries": [
@@ -95,38 +85,39 @@ class Explanation:
             }
             for one in self.sinks
         ]
-        return found
+        return document
 
 
 def explain(project: str | Path | Project, pipeline: str, batch_id: int | None = None) -> Explanation:
-    """What the next start of a pipeline's query will do; or what became of one micro-batch.
+    """What the next start of a pipeline's query will do, or what happened to one micro-batch.
 
     Reads the checkpoint, the ledger, each sink's own record and Kafka; starts no JVM.
 
     Args:
         project: where recon.yml is, or a `Project`.
         pipeline: the pipeline's name.
-        batch_id: a micro-batch of the checkpoint's present life; by default the one that the next start begins with.
+        batch_id: a micro-batch of the checkpoint as it is now; by default the one that the next start begins with.
 
     Raises:
         ConfigError: there is no such pipeline.
-        EvidenceError: the checkpoint is there and cannot be understood.
+        EvidenceError: the checkpoint exists and cannot be read.
         LedgerError: the ledger cannot be read.
     """
     project = as_project(project)
-    return _Asked(project, find_pipeline(project, pipeline)).explain(batch_id)
+    return _Witnesses(project, find_pipeline(project, pipeline)).explain(batch_id)
 
 
 def already_processed(project: str | Path | Project, pipeline: str, batch_id: int, sink: str | None = None) -> bool:
-    """Whether a micro-batch that the checkpoint plans is in the sink already, and a replay of it would write nothing.
+    """Whether a micro-batch that the checkpoint plans is in the sink already, so that a replay of it writes nothing.
 
-    A batch_id alone says nothing, since ids start over with a new checkpoint: the ledger is asked for the same epoch,
-    number and offset ranges, and the sink whether it still has them. The hook asks the same before every write.
+    A batch_id alone identifies nothing, since ids start over with a new checkpoint: the ledger must have an entry of
+    the same epoch, number and offset ranges, and the sink must still have its rows. The hook decides by the same rule
+    before every write.
 
     Args:
         project: where recon.yml is, or a `Project`.
         pipeline: the pipeline's name.
-        batch_id: a micro-batch that stands in the checkpoint's `offsets`.
+        batch_id: a micro-batch in the checkpoint's `offsets`.
         sink: the sink's name; may be left out when the pipeline has one.
 
     Raises:
@@ -136,19 +127,20 @@ def already_processed(project: str | Path | Project, pipeline: str, batch_id: in
     """
     project = as_project(project)
     pipe, out = find_sink(project, pipeline, sink)
-    asked = _Asked(project, pipe)
-    plan = checkpoint.read_batch(asked.storage, batch_id)
+    witnesses = _Witnesses(project, pipe)
+    plan = checkpoint.read_batch(witnesses.storage, batch_id)
     if not plan.starts_known:
         raise EvidenceError(
-            f"checkpoint {asked.storage.uri} no longer tells where micro-batch {batch_id} begins; ask for a newer one"
+            f"checkpoint {witnesses.storage.uri} no longer has the offsets where micro-batch {batch_id} begins; name a "
+            "newer one"
         )
-    batch = asked._batch(checkpoint.query_id(asked.storage), plan, asked._kafka(plan.ranges))
-    known, _ = asked._known(out, batch)
-    return known is not None and asked._landed(out, known) is not None
+    batch = witnesses.batch(checkpoint.query_id(witnesses.storage), plan, witnesses.kafka(plan.ranges))
+    entry, _ = witnesses.replayed_entry(out, batch)
+    return entry is not None and witnesses.landed(out, entry) is not None
 
 
-class _Asked:
-    """The witnesses of one pipeline."""
+class _Witnesses:
+    """Reads the witnesses of one pipeline, and explains a micro-batch by them."""
 
     def __init__(self, project: Project, pipeline: Pipeline) -> None:
         self.project, self.pipeline = project, pipeline
@@ -156,17 +148,17 @@ class _Asked:
         self.ledger: Ledger = open_ledger(project)
 
     def explain(self, batch_id: int | None) -> Explanation:
-        found = self._checkpoint()
-        if found is None or (found.last is None and batch_id is None):
-            return self._first_start(None if found is None else found.query_id)
-        last = found.last
+        witness = self._checkpoint()
+        if witness is None or (witness.last is None and batch_id is None):
+            return self._first_start(None if witness is None else witness.query_id)
+        last = witness.last
         if batch_id is None and last is not None and last.committed:
-            return self._continue(found, last)
+            return self._continue(witness, last)
         if last is None or (batch_id is not None and batch_id > last.batch_id):
-            return self._not_planned(found, last, -1 if batch_id is None else batch_id)
+            return self._not_planned(witness, last, -1 if batch_id is None else batch_id)
         wanted = last.batch_id if batch_id is None else batch_id
-        plan = next((one for one in found.batches if one.batch_id == wanted), None)
-        return self._past(found, plan, wanted) if plan is None or plan.committed else self._replay(found, plan)
+        plan = next((one for one in witness.batches if one.batch_id == wanted), None)
+        return self._past(witness, plan, wanted) if plan is None or plan.committed else self._replay(witness, plan)
 
     def _checkpoint(self) -> CheckpointWitness | None:
         try:
@@ -177,84 +169,87 @@ class _Asked:
             raise
         return checkpoint.read(self.storage)
 
-    # -- the four stories ------------------------------------------------------------------------------------------
+    # -- one method for each `next` ------------------------------------------------------------------------------------
 
     def _first_start(self, query_id: str | None) -> Explanation:
-        known = [sink.name for sink in self.pipeline.sinks if self._recent(sink)]
-        said = [f"no micro-batch was planned in {self.storage.uri}: Spark begins with micro-batch 0 at startingOffsets"]
-        if known:
-            said.append(
-                f"the ledger has entries of sink {', '.join(known)}, so this begins a new epoch: set startingOffsets "
-                f"to what `recon offsets --pipeline {self.pipeline.name}` prints, or rows are read again or left out"
+        recorded = [sink.name for sink in self.pipeline.sinks if self._recent(sink)]
+        sentences = [
+            f"no micro-batch was planned in {self.storage.uri}: Spark begins with micro-batch 0 at startingOffsets"
+        ]
+        if recorded:
+            sentences.append(
+                f"the ledger has entries of sink {', '.join(recorded)}, so this begins a new epoch: set "
+                f"startingOffsets to what `recon offsets --pipeline {self.pipeline.name}` prints, or rows are read "
+                "again or left out"
             )
         sinks = tuple(
-            self._answer(sink, "unknown" if sink.name in known else "write", "depends on startingOffsets", ())
-            if sink.name in known
-            else self._answer(sink, "write", "writes what it is given: the ledger has no entry of it", ())
+            self._answer(sink, "unknown", "depends on startingOffsets", ())
+            if sink.name in recorded
+            else self._answer(sink, "write", "writes every row that it gets: the ledger has no entry of it", ())
             for sink in self.pipeline.sinks
         )
-        return self._told("first start", query_id, None, None, (), sinks, said)
+        return self._explanation("first start", query_id, None, None, (), sinks, sentences)
 
-    def _continue(self, found: CheckpointWitness, last: CheckpointBatch) -> Explanation:
-        kafka = self._kafka(last.ranges)
+    def _continue(self, witness: CheckpointWitness, last: CheckpointBatch) -> Explanation:
+        kafka = self.kafka(last.ranges)
         number = last.batch_id + 1
-        ranges = tuple(_onwards(span, kafka) for span in last.ranges)
-        said = [
+        ranges = tuple(onwards(span, kafka) for span in last.ranges)
+        sentences = [
             f"micro-batch {last.batch_id} is finished (commits/{last.batch_id} exists): Spark continues with "
             f"micro-batch {number} where it ended"
         ]
-        said += _losses(ranges, kafka)
+        sentences += losses(ranges, kafka)
         planned = [one.span for one in ranges if one.held != "unknown"]
-        sinks = tuple(self._next_of(sink, found, last, number, planned) for sink in self.pipeline.sinks)
-        return self._told("continue", found.query_id, number, None, ranges, sinks, said)
+        sinks = tuple(self._next_of(sink, witness, last, number, planned) for sink in self.pipeline.sinks)
+        return self._explanation("continue", witness.query_id, number, None, ranges, sinks, sentences)
 
-    def _replay(self, found: CheckpointWitness, plan: CheckpointBatch) -> Explanation:
-        kafka = self._kafka(plan.ranges)
-        ranges = tuple(_held(span, kafka) for span in plan.ranges)
-        said = [
+    def _replay(self, witness: CheckpointWitness, plan: CheckpointBatch) -> Explanation:
+        kafka = self.kafka(plan.ranges)
+        ranges = tuple(held(span, kafka) for span in plan.ranges)
+        sentences = [
             f"micro-batch {plan.batch_id} was planned{_at(plan.planned_at)} and not finished (no commits/"
             f"{plan.batch_id}): Spark replays it with these very ranges"
         ]
         if not plan.starts_known:
-            said.append(f"offsets/{plan.batch_id - 1} is gone, so where its ranges begin is not known")
-        said += _losses(ranges, kafka)
-        batch = self._batch(found.query_id, plan, kafka)
+            sentences.append(f"offsets/{plan.batch_id - 1} is gone, so where its ranges begin is not known")
+        sentences += losses(ranges, kafka)
+        batch = self.batch(witness.query_id, plan, kafka)
         sinks = tuple(self._of_replay(sink, batch) for sink in self.pipeline.sinks)
-        return self._told("replay", found.query_id, plan.batch_id, plan.planned_at, ranges, sinks, said)
+        return self._explanation("replay", witness.query_id, plan.batch_id, plan.planned_at, ranges, sinks, sentences)
 
-    def _past(self, found: CheckpointWitness, plan: CheckpointBatch | None, number: int) -> Explanation:
+    def _past(self, witness: CheckpointWitness, plan: CheckpointBatch | None, number: int) -> Explanation:
         answers, spans = [], () if plan is None else plan.ranges
         for sink in self.pipeline.sinks:
-            entries = tuple(e for e in self._recent(sink, found.query_id) if e.batch_id == number)
+            entries = tuple(e for e in self._recent(sink, witness.query_id) if e.batch_id == number)
             spans = spans or (entries[-1].offsets if entries else ())
             answers.append(self._of_past(sink, entries, number))
-        kafka = self._kafka(spans)
-        ranges = tuple(_held(span, kafka) for span in spans)
+        kafka = self.kafka(spans)
+        ranges = tuple(held(span, kafka) for span in spans)
         where = (
             f"is finished (commits/{number} exists)"
             if plan is not None
-            else f"is no longer in the checkpoint, which begins at micro-batch {found.batches[0].batch_id}"
+            else f"is no longer in the checkpoint, which begins at micro-batch {witness.batches[0].batch_id}"
         )
-        said = [f"micro-batch {number} {where}: Spark does not run it again unless the checkpoint is set back"]
-        said += [f"{told}; a replay could not read it all" for told in _losses(ranges, kafka)[:1]]
+        sentences = [f"micro-batch {number} {where}: Spark does not run it again unless the checkpoint is set back"]
+        sentences += [f"{loss}; a replay could not read it all" for loss in losses(ranges, kafka)[:1]]
         planned_at = None if plan is None else plan.planned_at
-        return self._told("past", found.query_id, number, planned_at, ranges, tuple(answers), said)
+        return self._explanation("past", witness.query_id, number, planned_at, ranges, tuple(answers), sentences)
 
-    def _not_planned(self, found: CheckpointWitness, last: CheckpointBatch | None, number: int) -> Explanation:
+    def _not_planned(self, witness: CheckpointWitness, last: CheckpointBatch | None, number: int) -> Explanation:
         newest = "none yet" if last is None else f"micro-batch {last.batch_id}"
-        said = [f"micro-batch {number} is not planned: the newest in {self.storage.uri} is {newest}"]
+        sentences = [f"micro-batch {number} is not planned: the newest in {self.storage.uri} is {newest}"]
         sinks = []
         for sink in self.pipeline.sinks:
-            entries = tuple(e for e in self._recent(sink, found.query_id) if e.batch_id == number)
+            entries = tuple(e for e in self._recent(sink, witness.query_id) if e.batch_id == number)
             if entries:
-                said.append(
+                sentences.append(
                     f"sink {sink.name} has it in the ledger: the checkpoint was set back, and a micro-batch {number} "
                     "with other ranges would begin a new epoch"
                 )
             sinks.append(self._of_past(sink, entries, number))
-        return self._told("not planned", found.query_id, number, None, (), tuple(sinks), said)
+        return self._explanation("not planned", witness.query_id, number, None, (), tuple(sinks), sentences)
 
-    def _told(
+    def _explanation(
         self,
         next_: Next,
         query_id: str | None,
@@ -262,7 +257,7 @@ class _Asked:
         planned_at: datetime | None,
         ranges: tuple[RangeHeld, ...],
         sinks: tuple[SinkAnswer, ...],
-        said: Sequence[str],
+        sentences: Sequence[str],
     ) -> Explanation:
         return Explanation(
             pipeline=self.pipeline.name,
@@ -273,137 +268,140 @@ class _Asked:
             planned_at=planned_at,
             ranges=ranges,
             sinks=sinks,
-            said=tuple(said),
+            said=tuple(sentences),
         )
 
-    # -- what a sink makes of it -----------------------------------------------------------------------------------
+    # -- what a sink does with it -----------------------------------------------------------------------------------
 
     def _of_replay(self, sink: Sink, batch: Batch) -> SinkAnswer:
         mine = tuple(e for e in self._recent(sink) if e.query_id == batch.query_id and e.batch_id == batch.batch_id)
         try:
-            known, restored = self._known(sink, batch)
-            if known is None:
-                return self._answer(sink, "write", self._said_of_write(sink), mine)
-            return self._of_known(sink, known, restored, mine)
+            entry, restored = self.replayed_entry(sink, batch)
+            if entry is None:
+                return self._answer(sink, "write", self._sentence_for_write(sink), mine)
+            return self._of_replayed(sink, entry, restored, mine)
         except NewEpochError as error:
             return self._answer(sink, "stop", f"stops the query: {error}", mine)
         except ReconError as error:
-            return self._answer(sink, "unknown", f"cannot be told: {error}", mine)
+            return self._answer(sink, "unknown", f"cannot be predicted: {error}", mine)
 
-    def _known(self, sink: Sink, batch: Batch) -> tuple[LedgerEntry | None, bool]:
-        """The entry that a replay meets, and whether it is yet to be restored from the sink's record."""
+    def replayed_entry(self, sink: Sink, batch: Batch) -> tuple[LedgerEntry | None, bool]:
+        """The entry of the micro-batch that a replay repeats, and whether it has yet to be restored from the sink."""
         entries = self._recent(sink)
         restored = self._unrecorded(sink, entries)
         epochs = Epochs(self.ledger, self.pipeline.name, sink, self.storage.uri, (*entries, *restored))
-        known = epochs.place(batch).replays
-        return known, known in restored
+        entry = epochs.place(batch).replays
+        return entry, entry in restored
 
-    def _of_known(self, sink: Sink, known: LedgerEntry, restored: bool, mine: tuple[LedgerEntry, ...]) -> SinkAnswer:
-        landed = self._landed(sink, known)
-        version = "" if known.sink_version is None else f" as version {known.sink_version}"
+    def _of_replayed(self, sink: Sink, entry: LedgerEntry, restored: bool, mine: tuple[LedgerEntry, ...]) -> SinkAnswer:
+        landed = self.landed(sink, entry)
+        version = "" if entry.sink_version is None else f" as version {entry.sink_version}"
         if landed is None:
-            said = f"writes it again: the ledger has it{version}, and {self._where(sink)} no longer does"
-            return self._answer(sink, "write again", said, mine)
+            sentence = f"writes it again: the ledger has it{version}, and {self._where(sink)} no longer has its rows"
+            return self._answer(sink, "write again", sentence, mine)
         if restored:
-            said = f"has the rows{version} without a ledger entry: restores the entry and writes nothing"
-            return self._answer(sink, "restore", said, mine)
-        said = f"skips it: attempt {known.attempt} wrote {_rows(known)}{version}{_at(known.committed_at)}"
-        return self._answer(sink, "skip", said, mine)
+            sentence = f"has the rows{version} without a ledger entry: restores the entry and writes nothing"
+            return self._answer(sink, "restore", sentence, mine)
+        sentence = f"skips it: attempt {entry.attempt} wrote {_rows(entry)}{version}{_at(entry.committed_at)}"
+        return self._answer(sink, "skip", sentence, mine)
 
-    def _said_of_write(self, sink: Sink) -> str:
-        said = "writes it: neither the ledger nor the sink has it"
+    def _sentence_for_write(self, sink: Sink) -> str:
+        sentence = "writes it: neither the ledger nor the sink has it"
         if sink.guarantee.startswith("exactly-once"):
-            return said
+            return sentence
         if sink.guarantee == "at-most-once":
-            return "writes it: the ledger has no entry; what an interrupted attempt wrote your function must leave out"
+            return "writes it: the ledger has no entry; your function must leave out what an interrupted attempt wrote"
         return f"writes it: the ledger has no entry; {sink.guarantee}, so what an interrupted attempt wrote is doubled"
 
     def _next_of(
-        self, sink: Sink, found: CheckpointWitness, last: CheckpointBatch, number: int, planned: Sequence[OffsetSpan]
+        self, sink: Sink, witness: CheckpointWitness, last: CheckpointBatch, number: int, planned: Sequence[OffsetSpan]
     ) -> SinkAnswer:
         entries = self._recent(sink)
         try:
             restored = self._unrecorded(sink, entries)
         except ReconError as error:
-            return self._answer(sink, "unknown", f"cannot be told: {error}", ())
+            return self._answer(sink, "unknown", f"cannot be predicted: {error}", ())
         epochs = Epochs(self.ledger, self.pipeline.name, sink, self.storage.uri, (*entries, *restored))
         front = epochs.front
-        mine = tuple(e for e in entries if e.query_id == found.query_id and e.batch_id == last.batch_id)
+        mine = tuple(e for e in entries if e.query_id == witness.query_id and e.batch_id == last.batch_id)
         if front is None:
-            said = f"writes it; the ledger has none of the {number} before: were they written without recon?"
-            return self._answer(sink, "write", said, ())
-        if front.query_id != found.query_id:
+            sentence = (
+                f"writes it; the ledger has no entry of the {number} micro-batches before: were they written without "
+                "recon?"
+            )
+            return self._answer(sink, "write", sentence, ())
+        if front.query_id != witness.query_id:
             try:
-                epochs.place(Batch(query_id=found.query_id, run_id=None, batch_id=number, ranges=tuple(planned)))
+                epochs.place(Batch(query_id=witness.query_id, run_id=None, batch_id=number, ranges=tuple(planned)))
             except NewEpochError as error:
                 return self._answer(sink, "stop", f"stops the query: {error}", mine)
             return self._answer(sink, "write", f"writes it and begins epoch {front.epoch + 1}", mine)
         if front.batch_id > last.batch_id:
-            said = (
-                f"has come to micro-batch {front.batch_id} already: the checkpoint was set back; micro-batches up to "
+            sentence = (
+                f"already has micro-batch {front.batch_id}: the checkpoint was set back; micro-batches up to "
                 "there are skipped only if Spark plans the ranges they had, else they begin a new epoch, and "
                 f"on_new_epoch: {sink.on_new_epoch} decides"
             )
-            return self._answer(sink, "stop" if sink.on_new_epoch == "stop" else "write", said, mine)
+            return self._answer(sink, "stop" if sink.on_new_epoch == "stop" else "write", sentence, mine)
         if front.batch_id < last.batch_id:
-            said = (
-                f"writes it; of micro-batch {front.batch_id + 1} to {last.batch_id} neither the ledger nor the sink "
-                "knows: run `recon audit`"
+            sentence = (
+                f"writes it; of micro-batches {front.batch_id + 1} to {last.batch_id} neither the ledger nor the sink "
+                "has a record: run `recon audit`"
             )
-            return self._answer(sink, "write", said, mine)
+            return self._answer(sink, "write", sentence, mine)
         if restored:
-            said = f"restores the entry of micro-batch {front.batch_id} that a crash left out, then writes the new one"
-            return self._answer(sink, "restore", said, mine)
+            sentence = f"restores the entry of micro-batch {front.batch_id} that a crash left out, then writes it"
+            return self._answer(sink, "restore", sentence, mine)
         return self._answer(
             sink, "write", f"writes it, behind micro-batch {front.batch_id} (epoch {front.epoch})", mine
         )
 
     def _of_past(self, sink: Sink, entries: tuple[LedgerEntry, ...], number: int) -> SinkAnswer:
         if not entries:
-            said = f"has no ledger entry of micro-batch {number} among its newest {RECENT}"
-            return self._answer(sink, "unknown", said, entries)
+            sentence = f"has no ledger entry of micro-batch {number} among its newest {RECENT}"
+            return self._answer(sink, "unknown", sentence, entries)
         try:
-            landed = self._landed(sink, entries[-1])
+            landed = self.landed(sink, entries[-1])
         except ReconError as error:
-            return self._answer(sink, "unknown", f"cannot be told: {error}", entries)
+            return self._answer(sink, "unknown", f"cannot be predicted: {error}", entries)
         last = entries[-1]
         version = "" if last.sink_version is None else f" as version {last.sink_version}"
         if landed is None:
-            said = f"had {_rows(last)}{version}, and {self._where(sink)} no longer has them: run `recon audit`"
-            return self._answer(sink, "write again", said, entries)
-        said = f"has {_rows(last)}{version}, written{_at(last.committed_at)} (epoch {last.epoch})"
-        return self._answer(sink, "skip", said, entries)
+            sentence = f"had {_rows(last)}{version}, and {self._where(sink)} no longer has them: run `recon audit`"
+            return self._answer(sink, "write again", sentence, entries)
+        sentence = f"has {_rows(last)}{version}, written{_at(last.committed_at)} (epoch {last.epoch})"
+        return self._answer(sink, "skip", sentence, entries)
 
-    def _answer(self, sink: Sink, does: Does, said: str, entries: tuple[LedgerEntry, ...]) -> SinkAnswer:
+    def _answer(self, sink: Sink, does: Does, sentence: str, entries: tuple[LedgerEntry, ...]) -> SinkAnswer:
         return SinkAnswer(
-            sink=sink.name, kind=sink.kind, guarantee=sink.guarantee, does=does, said=said, entries=entries
+            sink=sink.name, kind=sink.kind, guarantee=sink.guarantee, does=does, said=sentence, entries=entries
         )
 
     def _where(self, sink: Sink) -> str:
         return self.project.location(sink)
 
     def _recent(self, sink: Sink, query_id: str | None = None) -> list[LedgerEntry]:
-        found = self.ledger.last(self.pipeline.name, sink.name, RECENT) if self.ledger.exists() else []
-        return [e for e in found if not e.is_release and query_id in (None, e.query_id)]
+        entries = self.ledger.last(self.pipeline.name, sink.name, RECENT) if self.ledger.exists() else []
+        return [e for e in entries if not e.is_release and query_id in (None, e.query_id)]
 
     def _unrecorded(self, sink: Sink, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-        """The entries that the next start restores from what the sink itself remembers."""
+        """The entries that the next start restores from the sink's own record."""
         versions = [e.sink_version for e in entries if e.sink_version is not None]
         since = max((e.committed_at for e in entries), default=None)
-        remembered = open_sink(self.project, self.pipeline.name, sink).log(
+        sink_log = open_sink(self.project, self.pipeline.name, sink).log(
             after=max(versions, default=None), since=None if since is None else since - CLOCKS_APART
         )
         known = {(e.epoch, e.batch_id) for e in entries}
-        if self.ledger.exists() and unrecorded(remembered.commits, self.pipeline.name, sink.name, known):
-            # A sink without versions remembers more than was looked at.
+        if self.ledger.exists() and unrecorded(sink_log.commits, self.pipeline.name, sink.name, known):
+            # The record of a sink without versions goes further back than the entries read.
             known |= recorded(self.ledger, self.pipeline.name, sink.name)
         target = self.project.location(sink)
         return [
             entry_of(commit, target=target, kind=sink.kind, guarantee=sink.guarantee, restored_at=utc_now())
-            for commit in unrecorded(remembered.commits, self.pipeline.name, sink.name, known)
+            for commit in unrecorded(sink_log.commits, self.pipeline.name, sink.name, known)
         ]
 
-    def _landed(self, sink: Sink, entry: LedgerEntry) -> Landed | None:
+    def landed(self, sink: Sink, entry: LedgerEntry) -> Landed | None:
         stamp = ReconStamp(
             pipeline=self.pipeline.name,
             sink=sink.name,
@@ -418,7 +416,7 @@ class _Asked:
 
     # -- Kafka -----------------------------------------------------------------------------------------------------
 
-    def _kafka(self, spans: Iterable[OffsetSpan]) -> KafkaWitness | Unavailable:
+    def kafka(self, spans: Iterable[OffsetSpan]) -> KafkaWitness | Unavailable:
         from recon.evidence import kafka
 
         topics = sorted({span.topic for span in spans})
@@ -430,8 +428,8 @@ class _Asked:
         except ReconError as error:
             return Unavailable("kafka", str(error))
 
-    def _batch(self, query_id: str, plan: CheckpointBatch, kafka: KafkaWitness | Unavailable) -> Batch:
-        """The micro-batch as the hook will identify it."""
+    def batch(self, query_id: str, plan: CheckpointBatch, kafka: KafkaWitness | Unavailable) -> Batch:
+        """The micro-batch in the form by which the hook identifies it."""
         topics = {} if isinstance(kafka, Unavailable) else kafka.topics
         ids: Mapping[str, str | None] = {name: topic.topic_id for name, topic in topics.items()}
         ranges = [
@@ -449,56 +447,6 @@ class _Asked:
             ranges=tuple(ranges),
             new_partitions=frozenset((source, topic, p) for source, topic, p, _ in plan.new_partitions),
         )
-
-
-def _onwards(span: OffsetSpan, kafka: KafkaWitness | Unavailable) -> RangeHeld:
-    """What follows a range, up to the end of the log."""
-    end = None if isinstance(kafka, Unavailable) else _log(span, kafka)
-    onwards = span._replace(start_offset=span.end_offset, end_offset=span.end_offset if end is None else end[1])
-    return _held(onwards._replace(end_offset=max(onwards.end_offset, onwards.start_offset)), kafka, onwards=True)
-
-
-def _log(span: OffsetSpan, kafka: KafkaWitness) -> tuple[int, int] | None:
-    topic = kafka.topics.get(span.topic)
-    partition = None if topic is None else topic.partitions.get(span.partition)
-    return None if partition is None else (partition.log_start, partition.log_end)
-
-
-def _held(span: OffsetSpan, kafka: KafkaWitness | Unavailable, onwards: bool = False) -> RangeHeld:
-    if isinstance(kafka, Unavailable):
-        return RangeHeld(span=span, held="unknown")
-    log, topic = _log(span, kafka), kafka.topics.get(span.topic)
-    if log is None or topic is None:
-        return RangeHeld(span=span, held="gone")
-    start, end = log
-    held: Held = "held"
-    if span.topic_id is not None and topic.topic_id is not None and span.topic_id != topic.topic_id:
-        held = "re-created"
-    elif end < span.end_offset or (onwards and end < span.start_offset):
-        held = "beyond the end"
-    elif start > span.start_offset:
-        held = "deleted" if start >= span.end_offset > span.start_offset else "partly deleted"
-    return RangeHeld(span=span, held=held, log_start=start, log_end=end)
-
-
-def _losses(ranges: Sequence[RangeHeld], kafka: KafkaWitness | Unavailable | None = None) -> list[str]:
-    """A sentence for each thing that Kafka no longer has as it was planned."""
-    because = f": {kafka.reason}" if isinstance(kafka, Unavailable) else ""
-    found = []
-    for one in ranges:
-        span, where = one.span, f"{one.span.topic}-{one.span.partition}"
-        then = "with failOnDataLoss Spark stops, without it it goes on and the rows are lost"
-        if one.held in ("deleted", "partly deleted") and one.log_start is not None:
-            found.append(f"Kafka deleted [{span.start_offset}, {one.log_start}) of {where}: {then}")
-        elif one.held == "re-created":
-            found.append(f"topic {span.topic} was deleted and created again: these offsets are other records now")
-        elif one.held == "beyond the end":
-            found.append(f"{where} ends at {one.log_end}, before {span.end_offset}: re-created, or cut off; {then}")
-        elif one.held == "gone":
-            found.append(f"Kafka has no {where}: {then}")
-    if any(one.held == "unknown" for one in ranges):
-        found.append(f"Kafka could not be asked whether it still holds the ranges{because}")
-    return list(dict.fromkeys(found))
 
 
 def _rows(entry: LedgerEntry) -> str:

@@ -1,4 +1,4 @@
-"""After a crash: put right what it left, and say what the next start will do."""
+"""Crash repair: restores ledger entries that a crash left out, from the sinks' own records."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from recon.sinks import open_sink
 
 
 def rebuild(project: Project, pipeline: str | None = None, sink: str | None = None) -> list[LedgerEntry]:
-    """Restore what is missing for every (or the named) pipeline and sink, as far as the sinks remember.
+    """Restores the missing entries of all sinks, or of the named ones, as far as the sinks' own records go back.
 
     Raises:
         LedgerError: the ledger cannot be written.
-        EvidenceError: a sink cannot be asked.
+        EvidenceError: a sink's record cannot be read.
     """
     ledger = open_ledger(project)
     restored: list[LedgerEntry] = []

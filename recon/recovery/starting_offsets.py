@@ -1,4 +1,4 @@
-"""Where a fresh checkpoint goes on: the startingOffsets at which the ledger ends."""
+"""The startingOffsets for a new checkpoint: the offsets at which the ledger ends."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from recon.errors import ConfigError
 from recon.hook.epochs import CLOCKS_APART, RECENT, further
 from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.rebuild import recorded, unrecorded
-from recon.model import (
-    RELEASES,
-    LedgerEntry,
-    parse_offsets,
-)
+from recon.model import RELEASES, LedgerEntry, parse_offsets
 from recon.project import Project, Sink, as_project
 from recon.sinks import find_pipeline, find_sink, open_sink
 
@@ -30,16 +26,16 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
     project = as_project(project)
     pipe = find_sink(project, pipeline, sink)[0] if sink else find_pipeline(project, pipeline)
     ledger = open_ledger(project)
-    answers: dict[str, str] = {}
+    offsets: dict[str, str] = {}
     for out in pipe.sinks:
         if sink in (None, out.name):
             ends = _ends(project, ledger, pipe.name, out)
-            answers[out.name] = json.dumps(ends, separators=(",", ":"))
-    if len(set(answers.values())) > 1:
+            offsets[out.name] = json.dumps(ends, separators=(",", ":"))
+    if len(set(offsets.values())) > 1:
         raise ConfigError(
-            f"the sinks of pipeline {pipeline} end at different offsets ({', '.join(answers)}); name one with --sink"
+            f"the sinks of pipeline {pipeline} end at different offsets ({', '.join(offsets)}); name one with --sink"
         )
-    return next(iter(answers.values()))
+    return next(iter(offsets.values()))
 
 
 def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[str, dict[str, int]]:
@@ -50,13 +46,13 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[s
     since = front.committed_at - CLOCKS_APART if front else None
     commits = open_sink(project, pipeline, sink).log(after=front.sink_version if front else None, since=since).commits
     later = unrecorded(commits, pipeline, sink.name, {(entry.epoch, entry.batch_id) for entry in recent})
-    if later:  # a sink without versions remembers more than was looked at
+    if later:  # the record of a sink without versions goes further back than the entries read
         later = unrecorded(later, pipeline, sink.name, recorded(ledger, pipeline, sink.name))
     stamps = [commit.stamp for commit in later if commit.stamp.epoch != RELEASES]
     written = [parse_offsets(stamp.offsets_text) for stamp in stamps]
     last = written[-1] if written else (front.offsets if front else ())
     if front is not None and front.epoch > 0:
-        # An epoch that read old offsets again may not have come as far as the one before it.
+        # An epoch that read old offsets again may end before the one before it.
         held = ledger.coverage(pipeline, sink.name)
         for ranges in written:
             held = coverage.plus(held, ranges)

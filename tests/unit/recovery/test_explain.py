@@ -16,7 +16,8 @@ from recon.model import KafkaWitness, LedgerEntry, ReconStamp, Unavailable, dump
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.app_ids import app_id
 from recon.project import Project
-from recon.recovery.explain import Explanation, _held, _losses, already_processed, explain
+from recon.recovery.explain import Explanation, already_processed, explain
+from recon.recovery.ranges import held, losses
 from tests.support import ledger_entries
 from tests.support.ledger_entries import AT
 from tests.support.messages import raises
@@ -106,7 +107,7 @@ def test_a_replay_of_what_neither_ledger_nor_sink_has(stage: Stage) -> None:
     assert (found.next, found.batch_id) == ("replay", 1)
     assert [(r.span.start_offset, r.span.end_offset, r.held) for r in found.ranges] == [(10, 20, "unknown")]
     assert [s.does for s in found.sinks] == ["write"]
-    assert "Kafka could not be asked" in found.said[-1]
+    assert "whether Kafka still has the ranges is not known" in found.said[-1]
 
 
 def test_a_replay_that_the_ledger_knows_is_skipped(stage: Stage) -> None:
@@ -155,7 +156,7 @@ def test_a_checkpoint_that_was_set_back(stage: Stage) -> None:
     stage.entered(entry(0), entry(1), entry(2))
     (answer,) = stage.explain().sinks
     assert answer.does == "stop"
-    assert "has come to micro-batch 2 already: the checkpoint was set back" in answer.said
+    assert "already has micro-batch 2: the checkpoint was set back" in answer.said
 
 
 def test_a_replay_with_other_ranges_stops(stage: Stage) -> None:
@@ -180,7 +181,7 @@ def test_a_ledger_behind_the_checkpoint(stage: Stage) -> None:
     stage.commits(entry(0))
     stage.entered(entry(0))
     (answer,) = stage.explain().sinks
-    assert "of micro-batch 1 to 2 neither the ledger nor the sink knows" in answer.said
+    assert "of micro-batches 1 to 2 neither the ledger nor the sink has a record" in answer.said
 
 
 def test_one_micro_batch_of_the_past(stage: Stage) -> None:
@@ -222,6 +223,6 @@ def test_the_answer_as_json(stage: Stage) -> None:
     ],
 )
 def test_what_kafka_has_of_a_range(witness: KafkaWitness | Unavailable, expected: str) -> None:
-    found = _held(span(10, 20), witness)
+    found = held(span(10, 20), witness)
     assert found.held == expected
-    assert bool(_losses([found])) == (expected != "held")
+    assert bool(losses([found])) == (expected != "held")

@@ -1,0 +1,76 @@
+"""What Kafka still has of a micro-batch's ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from recon.model import KafkaWitness, Unavailable
+from recon.model.offsets import OffsetSpan
+
+Held = Literal["held", "partly deleted", "deleted", "re-created", "beyond the end", "gone", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangeHeld:
+    """A range of a micro-batch and what Kafka has of it now; `log_start`, `log_end` are None where not known."""
+
+    span: OffsetSpan
+    held: Held
+    log_start: int | None = None
+    log_end: int | None = None
+
+
+def onwards(span: OffsetSpan, kafka: KafkaWitness | Unavailable) -> RangeHeld:
+    """The offsets after a range, up to the end of the log."""
+    end = None if isinstance(kafka, Unavailable) else _log(span, kafka)
+    start = span.end_offset
+    return held(span._replace(start_offset=start, end_offset=start if end is None else max(start, end[1])), kafka)
+
+
+def _log(span: OffsetSpan, kafka: KafkaWitness) -> tuple[int, int] | None:
+    topic = kafka.topics.get(span.topic)
+    partition = None if topic is None else topic.partitions.get(span.partition)
+    return None if partition is None else (partition.log_start, partition.log_end)
+
+
+def held(span: OffsetSpan, kafka: KafkaWitness | Unavailable) -> RangeHeld:
+    """A range with what Kafka has of it."""
+    if isinstance(kafka, Unavailable):
+        return RangeHeld(span=span, held="unknown")
+    log, topic = _log(span, kafka), kafka.topics.get(span.topic)
+    if log is None or topic is None:
+        return RangeHeld(span=span, held="gone")
+    start, end = log
+    state: Held = "held"
+    if span.topic_id is not None and topic.topic_id is not None and span.topic_id != topic.topic_id:
+        state = "re-created"
+    elif end < span.end_offset:
+        state = "beyond the end"
+    elif start > span.start_offset:
+        state = "deleted" if start >= span.end_offset > span.start_offset else "partly deleted"
+    return RangeHeld(span=span, held=state, log_start=start, log_end=end)
+
+
+def losses(ranges: Sequence[RangeHeld], kafka: KafkaWitness | Unavailable | None = None) -> list[str]:
+    """A sentence for each planned range that Kafka no longer has as it was."""
+    because = f": {kafka.reason}" if isinstance(kafka, Unavailable) else ""
+    sentences = []
+    for one in ranges:
+        span, where = one.span, f"{one.span.topic}-{one.span.partition}"
+        then = "with failOnDataLoss Spark stops; without it Spark continues, and the rows are lost"
+        if one.held in ("deleted", "partly deleted") and one.log_start is not None:
+            sentences.append(f"Kafka deleted [{span.start_offset}, {one.log_start}) of {where}: {then}")
+        elif one.held == "re-created":
+            sentences.append(f"topic {span.topic} was deleted and created again: these offsets are other records now")
+        elif one.held == "beyond the end":
+            sentences.append(f"{where} ends at {one.log_end}, before {span.end_offset}: re-created, or cut off; {then}")
+        elif one.held == "gone":
+            sentences.append(f"Kafka has no {where}: {then}")
+    if any(one.held == "unknown" for one in ranges):
+        sentences.append(f"whether Kafka still has the ranges is not known{because}")
+    return list(dict.fromkeys(sentences))
+
+
+__all__ = ["Held", "RangeHeld", "held", "losses", "onwards"]
