@@ -34,14 +34,14 @@ def import_dbt(
 ) -> None:
     """Make recon.yml of a dbt schema.yml's tests.
 
-    What recon has no counterpart for becomes a comment, and is told on stderr.
+    Tests without a counterpart in recon become comments, and are listed on stderr.
     """
     from recon.convert.dbt import read
 
     found = read(path)
     _write(found.text, output)
-    left = f"; left to you are {len(found.left_out)}:" if found.left_out else "."
-    typer.echo(f"Took over {found.tests} tests of {found.tables} tables{left}", err=True)
+    left = f"; {len(found.left_out)} are left out:" if found.left_out else "."
+    typer.echo(f"Converted {found.tests} tests of {found.tables} tables{left}", err=True)
     for sentence in found.left_out:
         typer.echo(f"  {sentence}", err=True)
 
@@ -51,7 +51,7 @@ def export_gx(
 ) -> None:
     """Write a sink's row checks as a Great Expectations suite.
 
-    What GX has no counterpart for is kept in the suite's meta, and told on stderr.
+    Checks without a counterpart in GX are listed in the suite's meta and on stderr.
     """
     session.check_names(pipeline, sink)
 

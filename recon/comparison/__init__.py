@@ -1,7 +1,7 @@
-"""Two tables compared by key: a source and its sink, before and after.
+"""Compares two tables by key, such as a source and its sink.
 
-`compare` is the engine. One aggregate over both tables tells whether they are equal; only where they are not are
-rows read again and set side by side.
+`compare` runs one aggregate over both tables; only where that shows a difference does a second query read rows
+again and compare them by value.
 """
 
 from recon.comparison.engine import compare

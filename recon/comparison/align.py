@@ -28,7 +28,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:
-    """The key, the columns to compare, what only one side has, and which columns `where` may speak of."""
+    """The key, the columns to compare, the differences of the schemas, and the columns that `where` may use."""
 
     key: tuple[Pair, ...]
     columns: tuple[Pair, ...]
@@ -60,13 +60,13 @@ def align(
     if len(set(pairs.values())) < len(pairs):
         twice = next(r for r in pairs.values() if list(pairs.values()).count(r) > 1)
         raise ConfigError(f"mapping gives column {twice!r} of {names[1]} to more than one column of {names[0]}")
-    free = [name for name in rights if name not in pairs.values()]
+    unpaired = [name for name in rights if name not in pairs.values()]
     for name in lefts:
-        if name not in pairs and (found := _named(name, free, exact_only=_several(name, lefts))) is not None:
-            pairs[name] = found
-            free.remove(found)
+        if name not in pairs and (other := _named(name, unpaired, exact_only=_several(name, lefts))) is not None:
+            pairs[name] = other
+            unpaired.remove(other)
     if not key:
-        raise ConfigError("a comparison needs a key: the columns that say which rows belong together")
+        raise ConfigError("a comparison needs a key: the columns that identify a row on both sides")
     keys = list(dict.fromkeys(_both(k, lefts, pairs, names, "key") for k in key))
     if columns is not None:
         wanted = list(dict.fromkeys(_both(c, lefts, pairs, names, "columns") for c in columns))
@@ -95,15 +95,15 @@ def align(
         ]
         schema += [
             SchemaDifference(column=name, left=None, right=rights[name].simpleString())
-            for name in free
+            for name in unpaired
             if name not in left_out
         ]
-    known = {name.casefold() for name in pairs}
+    paired = {name.casefold() for name in pairs}
     return Alignment(
         key=tuple(matched[name] for name in keys),
         columns=tuple(matched[name] for name in wanted),
         schema=tuple(schema),
-        names=(*pairs.items(), *((name, name) for name in free if name.casefold() not in known)),
+        names=(*pairs.items(), *((name, name) for name in unpaired if name.casefold() not in paired)),
     )
 
 
@@ -129,17 +129,17 @@ def _named(name: str, names: Sequence[str], exact_only: bool = False) -> str | N
 
 
 def _find(name: str, names: Mapping[str, DataType], table: str, option: str) -> str:
-    found = _named(name, list(names))
-    if found is None:
+    column = _named(name, list(names))
+    if column is None:
         raise ConfigError(f"{option} names {name!r}, which {table} does not have{did_you_mean(name, names, 'it has')}")
-    return found
+    return column
 
 
 def _both(name: str, lefts: Mapping[str, DataType], pairs: Mapping[str, str], tables: tuple[str, str], of: str) -> str:
-    found = _find(name, lefts, tables[0], of)
-    if found not in pairs:
+    column = _find(name, lefts, tables[0], of)
+    if column not in pairs:
         raise ConfigError(f"{of} names {name!r}, which {tables[1]} does not have; map it to the name that it has there")
-    return found
+    return column
 
 
 def _excluded(
@@ -207,11 +207,11 @@ def _comparable(type_: DataType) -> bool:
 
 
 def common_type(left: DataType, right: DataType) -> DataType | None:
-    """The type in which values of both are compared; casts to it never fail and lose nothing but for `double`.
+    """The type in which values of both are compared; casts to it never fail, and only `double` loses digits.
 
-    Whole numbers widen; a boolean next to one becomes 0 or 1; decimals keep all digits, and None says that there are
-    more than 38; anything next to `double` or `float` becomes `double`; dates become timestamps, timestamps without
-    a zone are read in the session's; anything next to a string becomes its text. Text is compared byte by byte.
+    Whole numbers widen; a boolean next to one becomes 0 or 1; decimals keep all digits, and None is returned where
+    that takes more than 38; anything next to `double` or `float` becomes `double`; dates become timestamps, timestamps
+    without a zone are read in the session's; anything next to a string becomes its text. Text is compared byte by byte.
     """
     from pyspark.sql import types as T
 
@@ -258,7 +258,7 @@ def _plain(type_: DataType) -> DataType:
 
 
 def _common_struct(left: StructType, right: StructType) -> StructType | None:
-    """Fields belong together by their place; the left one's names stay."""
+    """Fields are paired by their position; names are those of the left struct."""
     from pyspark.sql import types as T
 
     if [f.name.casefold() for f in left.fields] != [f.name.casefold() for f in right.fields]:

@@ -1,7 +1,7 @@
 """Second pass: which rows differ, and in which columns, by value.
 
-The rows of the buckets that differ are grouped by their values. Rows that occur equally often on both sides are struck
-out, and what is left of a key is set side by side.
+The rows of the buckets that differ are grouped by their values. Rows that occur equally often on both sides are
+removed; the remaining rows of a key are paired.
 """
 
 from __future__ import annotations

@@ -41,25 +41,25 @@ def compare(
     NULL equals NULL, in keys and in values, and nothing else; NaN equals NaN; 0.0 equals -0.0; text is compared byte by
     byte, so `''`, `' '` and NULL are three values. Types that differ are aligned first (see `common_type`).
 
-    Keys need not be unique. Rows of a key that are equal on both sides are struck out, the others are set side by side
-    in the order of their values: a key that is there twice on the left and once on the right has a missing row.
+    Keys need not be unique. Rows of a key that are equal on both sides are removed, the others are paired in the order
+    of their values: a key that occurs twice on the left and once on the right has a missing row.
 
     Costs one aggregate over both tables when they are equal, else a second query that reads both again and shuffles
-    only the rows of differing buckets. Nothing is cached. A table that is written to meanwhile must be read at a fixed
-    version, or the two queries see different rows.
+    only the rows of differing buckets. Nothing is cached. Read a table that is written to meanwhile at a fixed version,
+    or the two queries see different rows.
 
     Args:
         left: the rows that should have arrived, such as the source's.
         right: the rows to check against them, such as the sink's.
-        key: columns that say which rows belong together, by their names on the left.
+        key: columns that identify a row on both sides, by their names on the left.
         columns: compare only these; by default all that both sides have. Columns of one side are then no difference.
         exclude: leave these out, whichever side they are on.
-        mapping: the right side's name of a left column, where it is another one.
+        mapping: the right side's name of a left column, where it differs.
         tolerances: per column a number, a duration (`"5 seconds"`) or `{"absolute": …, "relative": …}`.
         where: SQL that both sides' rows must meet, with the left side's names.
         left_name: what the result calls the left table.
         right_name: what the result calls the right table.
-        samples: at most so many examples of each kind of difference and of each column; 0 for none.
+        samples: the largest number of examples of each kind of difference and of each column; 0 for none.
         same_types: also differ where types differ.
 
     Raises:

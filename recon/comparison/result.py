@@ -1,4 +1,4 @@
-"""What a comparison says, as plain frozen values."""
+"""The result of a comparison, as frozen values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 class SchemaDifference:
     """A column that only one side has (the other's type is None), or whose types differ.
 
-    Types that differ are aligned before values are compared: `compared_as` says to which.
+    Types that differ are aligned before values are compared: `compared_as` is that type.
     """
 
     column: str
@@ -42,7 +42,7 @@ class ColumnDifference:
     """A column that differs in at least one changed row.
 
     `rows` is the number of changed rows in which it differs, `max_difference` the greatest absolute difference among
-    them: a number, seconds for dates and times, None for other types or where no finite one is known. `samples` are
+    them: a number, seconds for dates and times, None for other types, or where it is not finite. `samples` are
     changed rows, with this column alone.
     """
 
@@ -61,7 +61,7 @@ class Comparison:
     that occur more than once on that side and whose rows do not all have their equal on the other side.
 
     `equal` is True when no row is missing, extra or changed and no column is on one side only; with `same_types`, also
-    no type differs. Two tables without rows are equal: look at `left_rows` where that is not enough.
+    no type differs. Two tables without rows are equal: test `left_rows` where that must not pass.
     """
 
     left: str

@@ -1,4 +1,4 @@
-"""A comparison in words, for the console."""
+"""Formats a comparison for the console."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHOWN = 5  # examples of each kind
 
 
 def text(comparison: Comparison) -> Iterator[str]:
-    """The lines that tell it, most important first; values are in Python's notation, so that blanks are seen."""
+    """The lines of the report, most important first; values are in Python's notation, which shows blanks."""
     c = comparison
     yield f"{c.left} and {c.right} are {'equal' if c.equal else 'different'}{_because(c)}"
     yield ""
@@ -74,15 +74,15 @@ def _samples(c: Comparison) -> Iterator[str]:
 
 def _row(row: RowDifference) -> str:
     if row.left is not None and row.right is not None:
-        told = ", ".join(f"{name}: {row.left[name]!r} → {row.right[name]!r}" for name in row.left)
+        values = ", ".join(f"{name}: {row.left[name]!r} → {row.right[name]!r}" for name in row.left)
     else:
-        told = _pairs(row.left or row.right or {})
+        values = _pairs(row.left or row.right or {})
     many = (
         f" ({row.left_rows:,} and {row.right_rows:,} rows of this key)"
         if max(row.left_rows, row.right_rows) > 1
         else ""
     )
-    return f"{_pairs(row.key)}{' | ' if told else ''}{told}{many}"
+    return f"{_pairs(row.key)}{' | ' if values else ''}{values}{many}"
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

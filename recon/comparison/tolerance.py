@@ -1,4 +1,4 @@
-"""How far two values may lie apart and still count as equal."""
+"""How much two values may differ and still count as equal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORMS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """Values are equal when either bound allows it; both are included.
+    """Values are equal when their difference is within any of the bounds; the bounds are included.
 
     `absolute` is a number in the column's unit. `relative` is a share of the greater of the two absolute values.
     `duration` is for dates and times. NULL equals NULL alone, NaN equals NaN alone, whatever the tolerance.
@@ -58,8 +58,8 @@ class Tolerance:
         if isinstance(value, Mapping):
             unknown = sorted(str(k) for k in set(value) - {"absolute", "relative"})
             if unknown or not value:
-                found = f"unknown {unknown[0]!r}" if unknown else "nothing"
-                raise ConfigError(f"the tolerance of {column!r} holds {found}; {_FORMS}")
+                content = f"unknown {unknown[0]!r}" if unknown else "nothing"
+                raise ConfigError(f"the tolerance of {column!r} holds {content}; {_FORMS}")
             bounds = {name: _number(column, bound) for name, bound in value.items()}
             relative = float(bounds["relative"]) if "relative" in bounds else None
             return cls(absolute=bounds.get("absolute"), relative=relative)

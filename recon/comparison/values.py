@@ -1,4 +1,4 @@
-"""Values of one type as Spark expressions: hashed, measured against each other, and shown."""
+"""Spark expressions for the values of one type: hash input, difference, tolerance, and JSON form."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from recon.comparison.align import Pair
     from recon.comparison.tolerance import Tolerance
 
-_MASK = 62  # columns whose NULLs one signed 64-bit number can tell
+_MASK = 62  # columns whose NULLs fit into one signed 64-bit number
 
 
 def hashable(columns: Sequence[tuple[Column, DataType]]) -> list[Column]:
-    """What to give to `xxhash64` so that equal rows and no others get equal inputs.
+    """The input of `xxhash64` that is equal for equal rows and for no others.
 
-    Spark's hash passes over NULL, and chains the elements of an array without its length: (NULL, 'a') and ('a', NULL)
-    would be the same. So the NULLs come first, as bits, and an array tells its size.
+    Spark's hash skips NULL, and chains the elements of an array without its length: (NULL, 'a') and ('a', NULL) would
+    have the same hash. So the NULLs come first, as bits, and an array has its size before its elements.
     """
     masks = [_nulls([column for column, _ in columns[i : i + _MASK]]) for i in range(0, len(columns), _MASK)]
     return [*masks, *(part for column, type_ in columns for part in _content(column, type_))]
@@ -50,7 +50,7 @@ def _content(column: Column, type_: DataType) -> list[Column]:
 
 
 def allowed(pair: Pair, tolerance: Tolerance) -> str | None:
-    """Why a tolerance cannot be put to a column of this type; None where it can."""
+    """Why a column of this type cannot have the tolerance; None where it can."""
     from pyspark.sql import types as T
 
     compared = pair.type.simpleString()
@@ -64,10 +64,10 @@ def allowed(pair: Pair, tolerance: Tolerance) -> str | None:
 
 
 def distance(left: Column, right: Column, pair: Pair) -> Column | None:
-    """The absolute difference, of times in seconds; None for a type without one, NULL where it cannot be told."""
+    """The absolute difference, of times in seconds; None for a type without one, NULL where it cannot be computed."""
     from pyspark.sql import types as T
 
-    if isinstance(pair.type, T.IntegralType):  # decimals: the difference of two longs may be none
+    if isinstance(pair.type, T.IntegralType):  # as decimals: the difference of two longs may overflow
         return F.abs(F.try_subtract(left.cast("decimal(20,0)"), right.cast("decimal(20,0)")))
     if isinstance(pair.type, T.NumericType):
         return F.abs(F.try_subtract(left, right))
@@ -85,13 +85,13 @@ def distance(left: Column, right: Column, pair: Pair) -> Column | None:
 
 
 def tolerated(left: Column, right: Column, apart: Column | None, pair: Pair, tolerance: Tolerance) -> Column:
-    """Whether two values lie within the tolerance; False where one is NULL or the distance cannot be told.
+    """Whether two values lie within the tolerance; False where one is NULL or the distance cannot be computed.
 
     Infinity is within no tolerance of anything else.
     """
     from pyspark.sql import types as T
 
-    assert apart is not None  # `allowed` has seen to it
+    assert apart is not None  # `allowed` refuses other types
     floating = isinstance(pair.type, (T.FloatType, T.DoubleType))
     within = F.lit(False)
     if tolerance.absolute is not None:
@@ -108,7 +108,7 @@ def tolerated(left: Column, right: Column, apart: Column | None, pair: Pair, tol
 
 
 def shown(column: Column, type_: DataType) -> Column:
-    """The value as JSON can hold it without losing digits: decimals, times and the like become text."""
+    """The value in a form that JSON holds without losing digits: decimals, times and the like become text."""
     from pyspark.sql import types as T
 
     if isinstance(type_, T.BinaryType):

@@ -1,6 +1,6 @@
 """A sink's row checks as a Great Expectations suite, in the JSON that GX 1.x reads.
 
-GX is not needed for it. What GX has no counterpart for is said and kept in the suite's meta, never dropped in silence.
+GX need not be installed. Checks without a counterpart in GX are listed in the suite's meta and reported.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Expectation = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Exported:
-    """A suite as it is written, and what it lacks: name of the check, and why."""
+    """A suite in GX's JSON, and the checks left out: (name, reason)."""
 
     suite: Mapping[str, Any]
     left_out: tuple[tuple[str, str], ...]
 
 
 class _NoCounterpart(Exception):
-    """Says why a check cannot be an expectation."""
+    """A check cannot be an expectation; the message says why."""
 
 
 def suite_of(bounds: Sequence[Bound], name: str) -> Exported:
     """The data checks among `bounds`, all of one sink, as a suite of this name.
 
     A check's `where` becomes the expectation's row condition, `severity: warn` GX's `warning`. Thresholds (`warn_if`,
-    `error_if`) have no counterpart that means the same, so that a check with one is left out.
+    `error_if`) have no counterpart of the same meaning: a check with one is left out.
     """
     expectations: list[Mapping[str, Any]] = []
     left_out: list[tuple[str, str]] = []
@@ -48,13 +48,13 @@ def suite_of(bounds: Sequence[Bound], name: str) -> Exported:
 
 def _written(bound: Bound, kind: str, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     config = bound.config
-    told: dict[str, Any] = {"name": bound.name, "check": bound.check.test}
+    meta: dict[str, Any] = {"name": bound.name, "check": bound.check.test}
     if bound.tags:
-        told["tags"] = list(bound.tags)
+        meta["tags"] = list(bound.tags)
     written: dict[str, Any] = {
         "type": kind,
         "kwargs": dict(kwargs),
-        "meta": {**config.meta, "recon": told},
+        "meta": {**config.meta, "recon": meta},
         "severity": "warning" if config.severity == "warn" else "critical",
     }
     if config.description:
@@ -63,7 +63,7 @@ def _written(bound: Bound, kind: str, kwargs: Mapping[str, Any]) -> Mapping[str,
 
 
 def _counterparts(bound: Bound) -> Iterator[Expectation]:
-    """The expectations that together say what the check says."""
+    """The expectations that together mean the same as the check."""
     config = bound.config
     for threshold in (config.warn_if, config.error_if):
         if threshold.replace(" ", "") not in ("!=0", "<>0", ">0", ">=1"):
@@ -84,10 +84,10 @@ def _counterparts(bound: Bound) -> Iterator[Expectation]:
             yield kind, {**kwargs, "row_condition": config.where, "condition_parser": "spark"}
 
 
-# -- one function for each check; `of` is the check, whose arguments are its fields ------------------------------
+# -- one function for each check; `of` is the check, its arguments are its fields ------------------------------
 
 _QUERY, _QUERY_TEXT = "unexpected_rows_expectation", "unexpected_rows_query"
-# What recon trims: blanks, tabs, line ends.
+# Any character but those that recon trims: blanks, tabs, line ends.
 _NOT_BLANK = r"[^ \t\n\x0B\f\r]"
 
 
@@ -103,7 +103,7 @@ def _unique_combination(of: Any) -> Iterator[Expectation]:
     columns = list(of.combination_of_columns)
     if len(columns) == 1:
         raise _NoCounterpart("a combination of one column, in which NULL equals NULL, has no counterpart")
-    # GX leaves out rows whose columns are all NULL unless told otherwise; here NULL equals NULL.
+    # By default GX leaves out rows whose columns are all NULL; here NULL equals NULL.
     yield "expect_compound_columns_to_be_unique", {"column_list": columns, "ignore_row_if": "never"}
 
 
@@ -218,12 +218,12 @@ _COUNTERPARTS: Mapping[str, Callable[[Any], Iterator[Expectation]]] = {
 
 
 def _failing(condition: str) -> Expectation:
-    """Rows that meet a condition, as GX's query on the table under test."""
+    """GX's query for the rows that meet a condition."""
     return _QUERY, {_QUERY_TEXT: f"SELECT * FROM {{batch}} WHERE ({_braced(condition)})"}
 
 
 def _braced(sql: str) -> str:
-    """SQL inside of a query in which GX replaces what stands in braces."""
+    """SQL for a query in which GX replaces names in braces: braces are doubled."""
     return sql.replace("{", "{{").replace("}", "}}")
 
 
@@ -258,7 +258,7 @@ def _is_time(text: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value that JSON can hold."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, date):

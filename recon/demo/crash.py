@@ -2,8 +2,8 @@
 
     python -m recon.demo.crash SCRIPT BATCH_ID
 
-The whole process group goes, Python and the JVM alike, as it would when a container is ended; the demo starts this in
-a group of its own. SIGKILL cannot be caught: nothing is cleaned up, flushed or said goodbye to.
+SIGKILL ends the whole process group, Python and the JVM, as when a container is killed; the demo starts this in a group
+of its own. SIGKILL cannot be caught: nothing is cleaned up, flushed or closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def run(script: str, batch_id: int) -> None:
         RuntimeError: this process does not lead its group, so that killing the group would hit others.
     """
     if os.getpgrp() != os.getpid():
-        raise RuntimeError("demo_crash must lead its own process group: start it in a new session")
+        raise RuntimeError("recon.demo.crash must lead its own process group: start it in a new session")
 
     def crash(point: str, stamp: ReconStamp) -> None:
         if point == BEFORE_LEDGER and stamp.batch_id == batch_id:

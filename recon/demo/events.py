@@ -1,4 +1,4 @@
-"""What the demo's two producers send, and where every record must end up: known before anything is read."""
+"""The records that the demo's two producers send, and the offsets of the faults, computed before anything is read."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ SENT_TWICE = 40
 _SENT_AGAIN = range(0, SENT_TWICE * 307, 307)  # a prime step spreads them over the partitions
 EXPIRED_PARTITION = 2
 EXPIRED_RECORDS = 700
-# payment_id from, to (exclusive): what the DELETE takes out of the table. Kafka still holds these records, so that the
-# audit can prove that they were records.
+# payment_id from, to (exclusive): the rows that the DELETE removes. Kafka still holds these records, so that
+# the audit can prove that they existed.
 DELETED_ROWS = (17_000, 17_100)
 DELETED_WHERE = f"payment_id BETWEEN {DELETED_ROWS[0]} AND {DELETED_ROWS[1] - 1}"
 
 
 @dataclass(frozen=True)
 class OrdersSent:
-    """What stands in the topic orders: `offsets` counts the records that must arrive, those of aborted
+    """The content of the topic orders: `offsets` counts the records that must arrive, those of aborted
     transactions, and transaction markers.
     """
 
@@ -42,7 +42,7 @@ class OrdersSent:
 
 
 def send_orders(kafka: KafkaClient, topic: str) -> OrdersSent:
-    """Fill the topic with 200,000 events in transactions; four are aborted and sent again, as a producer does."""
+    """Fills the topic with 200,000 events in transactions; four are aborted and sent again, as a producer does."""
     producer = kafka.transactional(f"{topic}-producer")
     aborted = 0
     for number in range(ORDERS_TRANSACTIONS):
@@ -63,12 +63,12 @@ def _orders(transaction: int) -> Iterator[Record]:
 
 
 def send_payments(kafka: KafkaClient, topic: str) -> None:
-    """The first payments; at the end the producer sends forty of them once more, as new records."""
+    """Sends the first payments, then forty of them once more as new records."""
     kafka.produce(topic, map(_payment, [*range(PAYMENTS_BEFORE), *_SENT_AGAIN]))
 
 
 def send_later_payments(kafka: KafkaClient, topic: str) -> None:
-    """What arrives while the job is down."""
+    """Sends the payments that arrive while the job is down."""
     kafka.produce(topic, map(_payment, range(PAYMENTS_BEFORE, PAYMENTS_BEFORE + PAYMENTS_AFTER)))
 
 
@@ -84,13 +84,13 @@ def expired_offsets() -> tuple[int, int]:
 
 
 def deleted_offsets() -> dict[int, tuple[int, int]]:
-    """Partition → [start, end): where the payments that the DELETE takes out stand in the topic."""
+    """Partition → [start, end): the offsets of the payments that the DELETE removes."""
     first, end = (n - PAYMENTS_BEFORE for n in DELETED_ROWS)
-    found = {}
+    by_partition = {}
     for partition in range(PAYMENTS_PARTITIONS):
         offsets = [n // PAYMENTS_PARTITIONS for n in range(first, end) if n % PAYMENTS_PARTITIONS == partition]
-        found[partition] = (_before(partition) + offsets[0], _before(partition) + offsets[-1] + 1)
-    return found
+        by_partition[partition] = (_before(partition) + offsets[0], _before(partition) + offsets[-1] + 1)
+    return by_partition
 
 
 def _before(partition: int) -> int:

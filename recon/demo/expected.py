@@ -1,6 +1,6 @@
-"""What the audit of the demo must say: every check's status, every failing finding with its offsets.
+"""The expected result of the demo's audit: every check's status, every failing finding with its offsets.
 
-All of it follows from what was sent and deleted (`demo_events`), nothing from what was measured.
+All of it is computed from the records that were sent and deleted (`recon.demo.events`), not from measurements.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ANSWERS: dict[str, Answer] = {"orders": "complete", "payments": "not complete"}
 
 
 class Refuted(NamedTuple):
-    """A failing finding, as far as the demo knows it beforehand; a mutation is about no partition."""
+    """A failing finding, with the parts that the demo knows beforehand; a mutation has no partition."""
 
     pipeline: str
     check: str
@@ -54,7 +54,7 @@ class Refuted(NamedTuple):
 
 
 def refuted() -> set[Refuted]:
-    """The findings that refute something."""
+    """The expected failing findings."""
     return {
         Refuted("payments", "delta_history", Code.MUTATED),
         Refuted("payments", "delta_history", Code.GAP),
@@ -67,7 +67,7 @@ def refuted() -> set[Refuted]:
 
 
 def differences(run: RunResult) -> list[str]:
-    """One sentence for each way in which the audit differs from what was done to the data; empty when in none."""
+    """One sentence for each difference between the audit and the expected result."""
     return [*_statuses(run), *_findings(run), *_figures(run), *_answers(run)]
 
 
@@ -96,18 +96,18 @@ def _findings(run: RunResult) -> list[str]:
 
 
 def _figures(run: RunResult) -> list[str]:
-    """The duplicate keys are counted, and the repaired crash is told."""
-    wrong = []
+    """Compares the number of duplicate keys, and the findings about the repaired crash."""
+    errors = []
     twice = [r.failures for r in run.results if (r.pipeline, r.check) == ("payments", "unique")]
     if twice != [events.SENT_TWICE]:
-        wrong.append(f"unique of payments: expected {events.SENT_TWICE} duplicate keys, found {twice}")
+        errors.append(f"unique of payments: expected {events.SENT_TWICE} duplicate keys, found {twice}")
     repaired = {
         f.code for r in run.results for f in r.findings if f.pipeline == "orders" and f.batch_id == events.CRASH_AT
     }
     for code in (Code.REBUILT, Code.REPLAYED):
         if code not in repaired:
-            wrong.append(f"{code} was expected for micro-batch {events.CRASH_AT} of orders and not found")
-    return wrong
+            errors.append(f"{code} was expected for micro-batch {events.CRASH_AT} of orders and not found")
+    return errors
 
 
 def _answers(run: RunResult) -> list[str]:

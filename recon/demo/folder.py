@@ -1,4 +1,4 @@
-"""The demo's folder: recon.yml and the two jobs in it, a marker that it is ours, one demo at a time."""
+"""The demo's folder: recon.yml, the two jobs, a marker file; one demo at a time."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from recon.errors import ConfigError
 from recon.local.kafka import stop_detached
 
 MARKER = ".recon-demo"
-_TOLD = "Made by `recon demo`, which may replace everything in this folder.\n"
+_MARKER_TEXT = "Made by `recon demo`, which may replace everything in this folder.\n"
 FILES = ("recon.yml", "orders.py", "payments.py")
 
 
 class DemoFolder:
-    """An empty folder for one run; entering it removes what an earlier demo left, and nothing else's files.
+    """An empty folder for one run; entering it removes the files of an earlier demo, and no others.
 
     Raises:
-        ConfigError: there are files that no demo left, or a demo runs there now.
+        ConfigError: the folder has files of another origin, or a demo runs there now.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,8 +51,8 @@ class DemoFolder:
         marker = self.path / MARKER
         if not marker.is_file() and any(self.path.iterdir()):
             raise ConfigError(
-                f"{self.path} holds files that no earlier demo left, and is not touched; choose another folder with "
-                "--dir, or empty it first"
+                f"{self.path} holds files that are not from an earlier demo, and is not changed; choose another folder "
+                "with --dir, or empty it first"
             )
         self._lock = os.open(marker, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -63,21 +63,21 @@ class DemoFolder:
             raise ConfigError(
                 f"another demo runs in {self.path} now; wait for it, or choose another folder with --dir"
             ) from None
-        marker.write_text(_TOLD)
+        marker.write_text(_MARKER_TEXT)
 
     def _clear(self) -> None:
         if (self.kafka / "server.properties").exists():
             stop_detached(self.kafka)  # left running by --keep-broker
-        for left in self.path.iterdir():
-            if left.name == MARKER:
+        for path in self.path.iterdir():
+            if path.name == MARKER:
                 continue
-            if left.is_dir() and not left.is_symlink():
-                shutil.rmtree(left)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
             else:
-                left.unlink()
+                path.unlink()
 
     def write_project(self, bootstrap_servers: str) -> None:
-        """Write recon.yml for this broker, and the two jobs."""
+        """Writes recon.yml for this broker, and the two jobs."""
         for name in FILES:
             text = (resources.files("recon.demo") / "templates" / name).read_text(encoding="utf-8")
             if name.endswith(".yml"):

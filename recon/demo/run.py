@@ -1,8 +1,8 @@
 """`recon demo`: a real broker, two real streams, four faults made on purpose, and the audit that finds them.
 
-Every part is a process of its own: the broker, the two jobs (orders.py and payments.py, written into the demo's folder
-and readable there) and `recon audit`. What is told on the way is read back from the Delta log and the ledger,
-not assumed. At the end the audit's findings are held against what was done.
+Every part is a process of its own: the broker, the two jobs (orders.py and payments.py, written into the demo's
+folder) and `recon audit`. The versions and counts that the demo prints are read from the Delta log and the ledger. At
+the end the audit's findings are compared with the faults that were made.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from recon.storage import Storage
 if TYPE_CHECKING:
     from rich.status import Status
 
-_FOUND_AS_EXPECTED, _FOUND_OTHERWISE = 0, 1
+_AS_EXPECTED, _DIFFERENT = 0, 1
 
 
 def run(dir: Path, keep_broker: bool) -> int:
@@ -52,27 +52,27 @@ def run(dir: Path, keep_broker: bool) -> int:
         ReconError: a job did not run.
     """
     began = time.monotonic()
-    tell = _Narrator()
+    console = _Narrator()
     with DemoFolder(dir) as folder:
-        tell.say(
+        console.say(
             "Everything here is real and runs on this machine: a Kafka broker, two Spark streams into Delta tables, "
             "and faults made on purpose. It takes about two minutes."
         )
-        tell.say(f"All of it stays in {_friendly(folder.path)} to look at afterwards.")
-        with _broker(folder, keep_broker, tell) as kafka:
+        console.say(f"All of it stays in {_friendly(folder.path)} to look at afterwards.")
+        with _broker(folder, keep_broker, console) as kafka:
             folder.write_project(kafka.bootstrap_servers)
-            story = _Story(folder, kafka, load(folder.path), tell)
-            story.orders()
-            story.payments()
-            code = story.audit()
-        tell.step("Now it is yours")
-        _tell_what_is_left(folder, kafka, keep_broker, tell)
-        tell.say(f"The demo took {time.monotonic() - began:.0f} s.")
+            demo = _Demo(folder, kafka, load(folder.path), console)
+            demo.orders()
+            demo.payments()
+            code = demo.audit()
+        console.step("What to try next")
+        _print_next_commands(folder, kafka, keep_broker, console)
+        console.say(f"The demo took {time.monotonic() - began:.0f} s.")
     return code
 
 
 class _Narrator:
-    """Short plain sentences on the console, and a progress line while something takes long."""
+    """Prints sentences on the console, and a progress line while something takes long."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -81,32 +81,32 @@ class _Narrator:
         self._step = 0
 
     def step(self, title: str) -> None:
-        """A new chapter."""
+        """Prints the title of a new step."""
         self._step += 1
         self._out.print()
         self._out.print(f"{self._step}. {title}", style="bold")
 
     def say(self, sentence: str, style: str | None = None) -> None:
-        """A paragraph."""
+        """Prints a paragraph."""
         from rich.padding import Padding
         from rich.text import Text
 
         self._out.print(Padding(Text(sentence, style=style or ""), (0, 0, 0, 3 if self._step else 0)))
 
     def command(self, words: str, comment: str = "") -> None:
-        """A command to type; never wrapped, so that it can be copied."""
+        """Prints a command; never wrapped, so that it can be copied."""
         from rich.text import Text
 
         line = Text("   $ ", style="dim").append(words, style="bold not dim")
         self._out.print(line.append(f"   # {comment}" if comment else ""), soft_wrap=True)
 
     def blank(self) -> None:
-        """An empty line."""
+        """Prints an empty line."""
         self._out.print()
 
     @contextmanager
     def working(self, on_what: str) -> Iterator[Callable[[str], None]]:
-        """A progress line on a terminal; what is yielded changes its text."""
+        """Shows a progress line on a terminal; yields a function that changes its text."""
         if not self._out.is_terminal:
             yield lambda _: None
             return
@@ -116,21 +116,21 @@ class _Narrator:
 
 
 @contextmanager
-def _broker(folder: DemoFolder, keep: bool, tell: _Narrator) -> Iterator[KafkaClient]:
-    """The broker; it ends with the demo, or, with `keep`, only when the demo fails."""
-    tell.step("A Kafka broker")
+def _broker(folder: DemoFolder, keep: bool, console: _Narrator) -> Iterator[KafkaClient]:
+    """Runs the broker until the demo ends; with `keep` it runs on, unless the demo fails."""
+    console.step("A Kafka broker")
     began = time.monotonic()
     if not keep:
-        with tell.working("starting"):
+        with console.working("starting"):
             broker = LocalKafka(folder.kafka).start()
         with broker:
-            tell.say(_broker_runs(broker.pid, broker.bootstrap_servers, time.monotonic() - began))
+            console.say(_broker_runs(broker.pid, broker.bootstrap_servers, time.monotonic() - began))
             yield broker
         return
     try:
-        with tell.working("starting"):
+        with console.working("starting"):
             info = start_detached(folder.kafka)
-        tell.say(_broker_runs(info.pid, info.bootstrap_servers, time.monotonic() - began))
+        console.say(_broker_runs(info.pid, info.bootstrap_servers, time.monotonic() - began))
         yield KafkaClient(info.bootstrap_servers)
     except BaseException:
         stop_detached(folder.kafka)
@@ -141,37 +141,36 @@ def _broker_runs(pid: int, address: str, seconds: float) -> str:
     return f"Process {pid} listens on {address} (ready in {seconds:.0f} s; its log is kafka/broker.log)."
 
 
-class _Story:
-    """The demo's chapters, in order."""
+class _Demo:
+    """The demo's steps, in order."""
 
-    def __init__(self, folder: DemoFolder, kafka: KafkaClient, project: Project, tell: _Narrator) -> None:
-        self.folder, self.kafka, self.project, self.tell = folder, kafka, project, tell
-        # Spark's launcher takes the Java of JAVA_HOME; let it be the one that was found good.
-        # A KAFKA_BOOTSTRAP of the user's own must not lead the jobs to another broker.
-        ours = {"JAVA_HOME": str(java_home()), "KAFKA_BOOTSTRAP": kafka.bootstrap_servers}
-        self._env = {**os.environ, **ours}
+    def __init__(self, folder: DemoFolder, kafka: KafkaClient, project: Project, console: _Narrator) -> None:
+        self.folder, self.kafka, self.project, self.console = folder, kafka, project, console
+        # Spark's launcher runs the Java of JAVA_HOME; KAFKA_BOOTSTRAP in the user's environment may be another broker.
+        settings = {"JAVA_HOME": str(java_home()), "KAFKA_BOOTSTRAP": kafka.bootstrap_servers}
+        self._env = {**os.environ, **settings}
 
     # -- orders ------------------------------------------------------------------------------------
 
     def orders(self) -> None:
-        """Transactions, a stream, a killed process, a restart."""
-        tell = self.tell
-        tell.step(f"orders: {events.ORDERS_EVENTS:,} events, written in transactions")
+        """Writes transactions, runs the stream, kills its process, restarts it."""
+        console = self.console
+        console.step(f"orders: {events.ORDERS_EVENTS:,} events, written in transactions")
         self.kafka.create_topic("orders", events.ORDERS_PARTITIONS)
-        with tell.working("producing"):
+        with console.working("producing"):
             sent = events.send_orders(self.kafka, "orders")
-        tell.say(
+        console.say(
             f"{events.ORDERS_TRANSACTIONS} transactions over {events.ORDERS_PARTITIONS} partitions were committed. "
             f"{len(events.ORDERS_ABORTED)} of them had been aborted first and were sent again: their "
-            f"{sent.aborted:,} records are in the topic too, and must not arrive."
+            f"{sent.aborted:,} records are in the topic too, and must not arrive in the table."
         )
-        tell.say(
+        console.say(
             f"Transaction markers take offsets as well: {sent.offsets:,} offsets for {sent.committed:,} events. "
-            "Whoever compares offsets with rows finds a difference and learns nothing from it."
+            "Comparing the number of offsets with the number of rows therefore proves nothing."
         )
 
-        tell.step("orders: the stream, and a process that is killed")
-        tell.say("orders.py reads the topic with read_committed and writes each micro-batch through recon's hook.")
+        console.step("orders: the stream, and its process is killed")
+        console.say("orders.py reads the topic with read_committed and writes each micro-batch through recon's hook.")
         self._crash()
         self._restart(sent)
 
@@ -187,10 +186,10 @@ class _Story:
                 f"the crash was not where it was meant to be: Delta ends with micro-batch {landed}, the ledger with "
                 f"{entry.batch_id}; run the demo again"
             )
-        self.tell.say(
+        self.console.say(
             f"Process {job.pid} was killed (SIGKILL) after Delta version {commit.version}, before its ledger entry: "
             f"the rows of micro-batch {landed} are in the table, the ledger ends with micro-batch {entry.batch_id}. "
-            "Spark does not know that it had written them, and will try again.",
+            "Spark has not recorded the micro-batch as done, and will run it again.",
             style="yellow",
         )
 
@@ -199,14 +198,14 @@ class _Story:
         self._finish(job, "orders")
         entries, commits = self._entries("orders"), self._commits("orders")
         again = [entry for entry in entries if entry.batch_id == events.CRASH_AT]
-        told = ", then ".join(f"{entry.status} (attempt {entry.attempt})" for entry in again)
-        self.tell.say(
+        statuses = ", then ".join(f"{entry.status} (attempt {entry.attempt})" for entry in again)
+        self.console.say(
             f"It was started again as process {job.pid}. The hook found version {again[0].sink_version} in the Delta "
             f"log and restored its entry; when Spark ran micro-batch {events.CRASH_AT} once more, nothing was written "
-            f"a second time. The ledger says of it: {told}."
+            f"a second time. Its ledger entries: {statuses}."
         )
         rows = sum(commit.rows_added or 0 for commit in commits)
-        self.tell.say(
+        self.console.say(
             f"{len(commits)} commits for {len({entry.batch_id for entry in entries})} micro-batches, {rows:,} rows: "
             f"{'each event once' if rows == sent.committed else f'{sent.committed:,} were expected'}.",
         )
@@ -214,36 +213,36 @@ class _Story:
     # -- payments ----------------------------------------------------------------------------------
 
     def payments(self) -> None:
-        """Records sent twice, records the broker deleted, rows somebody deleted."""
-        tell = self.tell
-        tell.step("payments: a pipeline that three things happen to")
+        """Sends records twice, lets the broker delete unread records, deletes rows of the table."""
+        console = self.console
+        console.step("payments: a pipeline with three faults")
         self.kafka.create_topic("payments", events.PAYMENTS_PARTITIONS)
         events.send_payments(self.kafka, "payments")
         self._finish(self._start("payments", ["payments.py"]), "payments")
-        tell.say(
+        console.say(
             f"The producer sent {events.PAYMENTS_BEFORE:,} payments, and {events.SENT_TWICE} of them twice, as new "
-            "records. payments.py has written what there is, and stops."
+            "records. payments.py has written them all, and stops."
         )
         start, end = events.expired_offsets()
         events.send_later_payments(self.kafka, "payments")
         self.kafka.delete_records({("payments", events.EXPIRED_PARTITION): end})
-        tell.say(
+        console.say(
             f"While it is down {events.PAYMENTS_AFTER:,} more payments arrive, and the broker deletes "
             f"{events.EXPIRED_RECORDS} of them (DeleteRecords, as retention does): partition "
             f"{events.EXPIRED_PARTITION}, offsets [{start}, {end}).",
             style="yellow",
         )
         self._finish(self._start("payments", ["payments.py"]), "payments")
-        tell.say("payments.py goes on with failOnDataLoss=false: Spark skips them and reports success.")
+        console.say("payments.py continues with failOnDataLoss=false: Spark skips them and reports success.")
         version, rows = self._delete()
-        tell.say(
+        console.say(
             f"Then somebody runs DELETE FROM payments WHERE {events.DELETED_WHERE}: {rows} rows are gone (Delta "
             f"version {version}).",
             style="yellow",
         )
 
     def _delete(self) -> tuple[int, int]:
-        """The DELETE, by delta-rs: (version, rows deleted)."""
+        """Deletes rows by delta-rs; returns (version, rows deleted)."""
         from deltalake import DeltaTable
 
         table = DeltaTable(self._table("payments").uri)
@@ -253,58 +252,58 @@ class _Story:
     # -- audit -------------------------------------------------------------------------------------
 
     def audit(self) -> int:
-        """`recon audit` as anybody would run it, and its findings held against what was done."""
-        tell = self.tell
-        tell.step("The audit")
-        tell.say("It compares the ledger, Spark's checkpoints, the Delta logs, Kafka and, where needed, the rows.")
-        tell.command("recon audit")
-        tell.blank()
+        """Runs `recon audit` as a user would, and compares its findings with the faults that were made."""
+        console = self.console
+        console.step("The audit")
+        console.say("It compares the ledger, Spark's checkpoints, the Delta logs, Kafka and, where needed, the rows.")
+        console.command("recon audit")
+        console.blank()
         child = self._start("audit", ["-m", "recon.cli", "audit"], shown=True)
         self._await(child)
         if child.exit_code not in (0, 1):
             raise ReconError(self._failed(child, "recon audit"))
         results = Path(self.project.resolve(self.project.target_path)) / "run_results.json"
-        wrong = differences(run_results.read(results))
+        errors = differences(run_results.read(results))
         self._tidy()
-        tell.step("What that proves")
+        console.step("What that proves")
         if child.exit_code == 0:
-            wrong.append("recon audit ended with 0, though payments is not complete")
-        if wrong:
-            tell.say("The audit did not find exactly what was done to the data:", style="bold red")
-            for sentence in wrong:
-                tell.say(f"- {sentence}", style="red")
-            return _FOUND_OTHERWISE
-        tell.say(
-            "The audit found exactly what was done, and nothing else. orders is complete in spite of the aborted "
+            errors.append("recon audit ended with 0, though payments is not complete")
+        if errors:
+            console.say("The audit did not find exactly the faults that were made:", style="bold red")
+            for sentence in errors:
+                console.say(f"- {sentence}", style="red")
+            return _DIFFERENT
+        console.say(
+            "The audit found exactly the faults that were made. orders is complete in spite of the aborted "
             "transactions, the markers and the killed process.",
             style="bold green",
         )
-        tell.say(
+        console.say(
             "payments is not: the audit names the offsets that expired unread, the rows that were deleted and the "
             "keys that are there twice. That is why `recon audit` itself ended with exit code 1; the demo ends with 0 "
             "because this was expected."
         )
-        return _FOUND_AS_EXPECTED
+        return _AS_EXPECTED
 
     def _tidy(self) -> None:
-        """Spark leaves an empty folder for the artefacts of its sessions in the current one, a killed Spark always."""
+        """Removes the folder of session artefacts that Spark may leave, and that a killed Spark always leaves."""
         shutil.rmtree(self.folder.path / "artifacts", ignore_errors=True)
 
     # -- processes and witnesses -------------------------------------------------------------------
 
     def _start(self, name: str, arguments: Sequence[str], *, shown: bool = False) -> ChildProcess:
-        """A Python process in the demo's folder; its output goes to logs/."""
+        """Starts a Python process in the demo's folder; its output goes to logs/."""
         log = self.folder.logs / f"{name}.log"
         return ChildProcess([sys.executable, *arguments], log, env=self._env, cwd=self.folder.path, shown=shown)
 
     def _await(self, child: ChildProcess, pipeline: str | None = None) -> None:
-        """Wait for a process; on a terminal its progress is shown. It is stopped when we are."""
+        """Waits for a process, shows its progress on a terminal, and stops it when the demo is interrupted."""
         try:
             if pipeline is None:
                 while child.alive:
                     time.sleep(0.05)
                 return
-            with self.tell.working(f"{pipeline}.py starts Spark") as progress:
+            with self.console.working(f"{pipeline}.py starts Spark") as progress:
                 while child.alive:
                     latest = delta_log.latest_version(self._table(pipeline))
                     if latest is not None:
@@ -327,7 +326,7 @@ class _Story:
         return Storage(self.project.resolve(f"lake/{name}"))
 
     def _commits(self, name: str) -> list[DeltaCommit]:
-        """The data commits of a table that carry recon's mark, oldest first."""
+        """The stamped data commits of a table, oldest first."""
         commits = delta_log.read(self._table(name)).commits
         return [commits[version] for version in sorted(commits) if commits[version].stamp]
 
@@ -335,23 +334,23 @@ class _Story:
         return list(open_ledger(self.project).entries(name))
 
 
-def _tell_what_is_left(folder: DemoFolder, kafka: KafkaClient, keep_broker: bool, tell: _Narrator) -> None:
+def _print_next_commands(folder: DemoFolder, kafka: KafkaClient, keep_broker: bool, console: _Narrator) -> None:
     here = _friendly(folder.path)
     report = folder.path / "target" / "report.html"
-    tell.say(f"The report: {report}")
-    tell.say("Table, ledger, checkpoints, jobs and results are as they were left. Try:")
-    tell.command(f"cd {shlex.quote(here)}")
-    tell.command("recon ledger show --pipeline orders")
-    tell.command("recon offsets --pipeline orders")
-    tell.command("recon audit --no-spark")
+    console.say(f"The report: {report}")
+    console.say("Tables, ledger, checkpoints, jobs and results stay in the folder. Try:")
+    console.command(f"cd {shlex.quote(here)}")
+    console.command("recon ledger show --pipeline orders")
+    console.command("recon offsets --pipeline orders")
+    console.command("recon audit --no-spark")
     today = datetime.now(UTC).date()
-    tell.command(f"recon compliance --from {today} --to {today}")
+    console.command(f"recon compliance --from {today} --to {today}")
     if keep_broker:
-        tell.say(f"The broker still runs on {kafka.bootstrap_servers}. To stop it:")
-        tell.command(f"recon local kafka stop --dir {shlex.quote(_friendly(folder.kafka))}")
+        console.say(f"The broker still runs on {kafka.bootstrap_servers}. To stop it:")
+        console.command(f"recon local kafka stop --dir {shlex.quote(_friendly(folder.kafka))}")
     else:
-        tell.say(
-            "The broker has been stopped: checks that must ask Kafka now say so, and are not passed. "
+        console.say(
+            "The broker has been stopped: checks that need Kafka are now `error`, not `pass`. "
             "(--keep-broker leaves it running.)"
         )
 

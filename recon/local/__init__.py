@@ -1,4 +1,4 @@
-"""A real Kafka broker, a real Spark, a real cluster, on this machine: for the demo, the tests and the bench.
+"""A Kafka broker and a Spark session on this machine: for the demo, a user's first try, the tests and the bench.
 
-No other room but the command line imports this one.
+Only the command line and the demo import this room.
 """

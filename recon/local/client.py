@@ -1,4 +1,4 @@
-"""Topics and records for tests and the demo: a thin layer over confluent_kafka's admin and producers."""
+"""Topics and records for tests and the demo, by confluent_kafka's admin client, producers and consumers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 Outcome = Literal["commit", "abort", "open"]
 Isolation = Literal["read_uncommitted", "read_committed"]
 _TIMEOUT = 30.0
-# Everything settles at once, so that a test need not wait for the cleaner's usual patience.
+# The cleaner compacts at once, so that a test need not wait for its default delays.
 _COMPACT_NOW = {
     "cleanup.policy": "compact",
     "segment.ms": "50",
@@ -48,7 +48,7 @@ class Seen(NamedTuple):
 
 
 class KafkaClient:
-    """What tests and the demo do to a broker at `bootstrap_servers`."""
+    """Creates and changes topics and records of the broker at `bootstrap_servers`."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -56,9 +56,9 @@ class KafkaClient:
     # Topics
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-        """Create a topic and return its id once the broker tells it.
+        """Creates a topic and returns its id when its partitions have leaders.
 
-        A topic that is still being deleted under this name is waited for.
+        Waits for a topic of this name that is still being deleted.
         """
         from confluent_kafka import KafkaError, KafkaException
 
@@ -113,8 +113,8 @@ class KafkaClient:
         """
         from confluent_kafka import TopicPartition
 
-        asked = [TopicPartition(topic, partition, offset) for (topic, partition), offset in before.items()]
-        done = self._admin().delete_records(asked)
+        limits = [TopicPartition(topic, partition, offset) for (topic, partition), offset in before.items()]
+        done = self._admin().delete_records(limits)
         return {(at.topic, at.partition): int(f.result(_TIMEOUT).low_watermark) for at, f in done.items()}
 
     def topic_id(self, topic: str) -> str:
@@ -129,15 +129,15 @@ class KafkaClient:
 
         Empty for a topic that does not exist.
         """
-        found: dict[int, tuple[int, int]] = {}
+        offsets: dict[int, tuple[int, int]] = {}
 
-        def ask() -> bool:
-            found.clear()
-            found.update(self._offsets(topic, isolation))
+        def read() -> bool:
+            offsets.clear()
+            offsets.update(self._offsets(topic, isolation))
             return True
 
-        _wait(ask, f"the offsets of topic {topic} could not be read")
-        return found
+        _wait(read, f"the offsets of topic {topic} could not be read")
+        return offsets
 
     # Records
 
@@ -215,7 +215,7 @@ class KafkaClient:
 
         _wait(compacted, f"topic {topic} was not compacted")
 
-    # Below the surface
+    # Internals
 
     def _offsets(self, topic: str, isolation: Isolation) -> dict[int, tuple[int, int]]:
         from confluent_kafka import IsolationLevel, TopicPartition
@@ -227,12 +227,12 @@ class KafkaClient:
             return {}
         ends: list[dict[int, int]] = []
         for spec in (spec_of.earliest(), spec_of.latest()):
-            told = self._admin().list_offsets(dict.fromkeys(at, spec), isolation_level=level)
-            ends.append({one.partition: int(f.result(_TIMEOUT).offset) for one, f in told.items()})
+            answers = self._admin().list_offsets(dict.fromkeys(at, spec), isolation_level=level)
+            ends.append({one.partition: int(f.result(_TIMEOUT).offset) for one, f in answers.items()})
         return {partition: (ends[0][partition], ends[1][partition]) for partition in sorted(ends[1])}
 
     def _config(self) -> dict[str, Any]:
-        # librdkafka prints connection trouble to stderr by itself; here every error comes back as a value.
+        # Without this librdkafka prints connection errors to stderr; callers get every error as an exception.
         return {"bootstrap.servers": self.bootstrap_servers, "log_level": 0}
 
     def _admin(self) -> AdminClient:
@@ -273,7 +273,7 @@ class TransactionalProducer:
         self._client = KafkaClient(bootstrap_servers)
         self._last: dict[tuple[str, int], int] = {}  # last offset of the open transaction
         self._producer = self._client._producer(
-            # The longest the broker grants: a transaction left open stays open while a test looks at it.
+            # The longest that the broker allows: a transaction left open stays open during a test.
             {"transactional.id": transactional_id, "transaction.timeout.ms": 900_000}
         )
         self._producer.init_transactions(_TIMEOUT)
@@ -321,7 +321,7 @@ def _send(
     records: Iterable[Record | tuple[Any, ...]],
     last: dict[tuple[str, int], int] | None = None,
 ) -> int:
-    """Hand records to the producer; `last` receives the last offset of each partition as they arrive."""
+    """Produces records; `last` receives the last offset of each partition as they are acknowledged."""
     refused: list[str] = []
 
     def delivered(error: Any, message: Any) -> None:

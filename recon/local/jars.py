@@ -1,4 +1,4 @@
-"""Kafka's broker as a folder of jars, fetched once by the Ivy that pyspark carries."""
+"""The jars of Kafka's broker, downloaded once by the Ivy of pyspark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALA = "2.13"
 
 
 def cache_dir() -> Path:
-    """Where fetched jars are kept: `RECON_CACHE`, else `~/.cache/spark-recon`."""
+    """The folder of downloaded jars: `RECON_CACHE`, else `~/.cache/spark-recon`."""
     return Path(os.environ.get("RECON_CACHE") or Path.home() / ".cache" / "spark-recon")
 
 
@@ -29,7 +29,7 @@ def pyspark_home() -> Path:
 
 
 def kafka_jars() -> Path:
-    """The folder of the broker's jars, fetched on first use; no network is needed after that.
+    """The folder of the broker's jars, downloaded on first use; no network is needed after that.
 
     Raises:
         ConfigError: they are not cached and could not be fetched.
@@ -46,7 +46,7 @@ def kafka_jars() -> Path:
             with tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as scratch:
                 fetched = Path(scratch) / "jars"
                 _retrieve(fetched)
-                # The folder appears under its name only when it is whole.
+                # The folder gets its name only when it is complete.
                 fetched.rename(final)
     return final
 
@@ -54,7 +54,7 @@ def kafka_jars() -> Path:
 def broker_classpath() -> str:
     """The broker's classpath: logging from pyspark first, then Kafka's jars.
 
-    Kafka's Maven artefacts carry no SLF4J binding; without one the broker writes no log at all.
+    Kafka's Maven artefacts have no SLF4J binding; without one the broker writes no log at all.
     """
     jars = pyspark_home() / "jars"
     logging = [
@@ -75,14 +75,14 @@ def _retrieve(into: Path) -> None:
     command += ["-dependency", "org.apache.kafka", f"kafka_{_SCALA}", KAFKA_VERSION, "-confs", "default"]
     command += ["-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"]
     # Ivy resolves relative to, and leaves reports in, its working folder.
-    told = subprocess.run(command, capture_output=True, text=True, cwd=into.parent, check=False)
-    if told.returncode == 0 and any(into.glob(f"kafka_{_SCALA}-*.jar")):
+    completed = subprocess.run(command, capture_output=True, text=True, cwd=into.parent, check=False)
+    if completed.returncode == 0 and any(into.glob(f"kafka_{_SCALA}-*.jar")):
         return
     shutil.rmtree(into, ignore_errors=True)
-    words = (told.stdout + told.stderr).splitlines()
+    output = (completed.stdout + completed.stderr).splitlines()
     reason = next(
-        (w.strip(" \t:") for w in words if "UnknownHost" in w or "unresolved" in w or "[FAILED" in w),
-        f"Ivy ended with exit code {told.returncode}",
+        (line.strip(" \t:") for line in output if any(w in line for w in ("UnknownHost", "unresolved", "[FAILED"))),
+        f"Ivy ended with exit code {completed.returncode}",
     )
     raise ConfigError(
         f"the jars of Kafka {KAFKA_VERSION} could not be fetched from Maven Central: {reason}; "

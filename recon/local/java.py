@@ -1,4 +1,4 @@
-"""Find a Java that Spark 4 and Kafka 4 can run on: JAVA_HOME first, then PATH, 17 or newer."""
+"""Finds a Java that can run Spark 4 and Kafka 4, 17 or newer: JAVA_HOME first, then PATH."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def find_java(env: Mapping[str, str] | None = None) -> Path:
     Raises:
         ConfigError: there is none, or only older ones.
     """
-    seen = []
+    rejected = []
     for where, java in _candidates(os.environ if env is None else env):
         major = major_version(java)
         if major is not None and major >= MINIMUM:
             return java.resolve()
-        seen.append(f"{where} gives {java} ({'not a working Java' if major is None else f'Java {major}'})")
-    found = "; ".join(seen) or "JAVA_HOME is not set and PATH has no java"
+        rejected.append(f"{where} gives {java} ({'not a working Java' if major is None else f'Java {major}'})")
+    reasons = "; ".join(rejected) or "JAVA_HOME is not set and PATH has no java"
     raise ConfigError(
-        f"Java {MINIMUM} or newer is needed and was not found: {found}; "
+        f"Java {MINIMUM} or newer is needed and was not found: {reasons}; "
         f"install openjdk-{MINIMUM}-jre-headless (or any JDK {MINIMUM}+) or set JAVA_HOME"
     )
 
@@ -42,12 +42,12 @@ def java_home(env: Mapping[str, str] | None = None) -> Path:
 
 
 def major_version(java: Path) -> int | None:
-    """The major version `java -version` tells (8 for `1.8.0`); None when it is not a working Java."""
+    """The major version that `java -version` prints (8 for `1.8.0`); None when it is not a working Java."""
     try:
-        told = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
+        completed = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    version = re.search(r'version "(\d+)(?:\.(\d+))?', told.stderr + told.stdout)
+    version = re.search(r'version "(\d+)(?:\.(\d+))?', completed.stderr + completed.stdout)
     if version is None:
         return None
     first, second = version.groups()
@@ -57,6 +57,6 @@ def major_version(java: Path) -> int | None:
 def _candidates(env: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     if home := env.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home) / "bin" / "java"
-    # An empty PATH means "look nowhere"; shutil.which would fall back to a default one on None.
+    # An empty PATH means that no folder is searched; with None shutil.which would search a default path.
     if on_path := shutil.which("java", path=env.get("PATH", "")):
         yield "PATH", Path(on_path)

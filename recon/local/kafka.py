@@ -62,12 +62,12 @@ rootLogger.appenderRef.out.ref=out
 
 
 class LocalKafka(LocalServer, KafkaClient):
-    """A broker of our own, on free loopback ports; starts on `start()` or `with`.
+    """A broker on free loopback ports; starts on `start()` or `with`.
 
     Args:
         data_dir: holds `server.properties`, `broker.log` and the data. None makes a temporary folder that
-            `stop()` keeps and leaving `with` removes. A folder that was used before is used again, with its
-            topics and its ports.
+            `stop()` keeps and leaving `with` removes. A folder of an earlier broker keeps its topics and its
+            ports.
     """
 
     def __init__(self, data_dir: Path | None = None, *, detached: bool = False) -> None:
@@ -91,7 +91,7 @@ class LocalKafka(LocalServer, KafkaClient):
         """Start the broker and return when it answers; does nothing when it runs.
 
         Raises:
-            ConfigError: no Java, no jars, or the broker did not come up; names its log file.
+            ConfigError: no Java, no jars, or the broker did not start; the message names its log file.
         """
         if self._process is not None and self._process.alive:
             return self
@@ -103,13 +103,13 @@ class LocalKafka(LocalServer, KafkaClient):
             self.__dict__.pop("_admin_client", None)
             if self._run():
                 return self
-            # Somebody took a port between our look and the broker's bind. A new data folder can move.
+            # Another process took a port before the broker bound it. A new data folder can use other ports.
             if again or "Address already in use" not in tail(self.log_file, 200):
                 break
             if attempt < 2:
                 self.log_file.unlink()
         raise ConfigError(
-            f"the local Kafka broker on {self.bootstrap_servers} did not come up: "
+            f"the local Kafka broker on {self.bootstrap_servers} did not start: "
             f"{_last_error(self.log_file)}; its log is {self.log_file}"
         )
 
@@ -125,22 +125,22 @@ class LocalKafka(LocalServer, KafkaClient):
         (self.data_dir / "log4j2.properties").write_text(_LOGGING)
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ("kafka.tools.StorageTool", "format")
-        told = subprocess.run(
+        completed = subprocess.run(
             [*self._java("-Xmx128m"), *tool, f"--cluster-id={cluster_id}", "-c", str(draft)],
             capture_output=True,
             text=True,
             check=False,
         )
-        if told.returncode != 0:
-            said = (told.stderr + told.stdout).strip().splitlines()
+        if completed.returncode != 0:
+            output = (completed.stderr + completed.stdout).strip().splitlines()
             raise ConfigError(
                 f"the local Kafka data folder {self.data_dir} could not be formatted: "
-                f"{said[-1] if said else f'exit code {told.returncode}'}; give it an empty folder"
+                f"{output[-1] if output else f'exit code {completed.returncode}'}; give it an empty folder"
             )
         draft.rename(self.data_dir / "server.properties")
 
     def _run(self) -> bool:
-        """Start the process; True when it answers, False when it ended or stayed silent."""
+        """Starts the process; True when the broker answers, False when it ended or did not answer in time."""
         command = [
             *self._java("-Xms128m", "-Xmx512m"),
             "kafka.Kafka",
@@ -160,7 +160,7 @@ class LocalKafka(LocalServer, KafkaClient):
         return False
 
     def _cluster_id(self) -> str:
-        """The id our data folder was formatted with: another broker on our port does not have it."""
+        """The id of the formatted data folder; another broker on the same port has another id."""
         for line in (self.data_dir / "logs" / "meta.properties").read_text().splitlines():
             if line.startswith("cluster.id="):
                 return line.removeprefix("cluster.id=")
@@ -170,10 +170,10 @@ class LocalKafka(LocalServer, KafkaClient):
         return [
             str(find_java()),
             *options,
-            # Starting fast matters more here than the last bit of throughput.
+            # A fast start matters more here than throughput.
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
-            # The broker says goodbye in a shutdown hook; Log4j's own hook would silence it.
+            # The broker logs in its shutdown hook; Log4j's own hook would end logging before that.
             "-Dlog4j2.shutdownHookEnabled=false",
             f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}",
             "-cp",
@@ -183,7 +183,7 @@ class LocalKafka(LocalServer, KafkaClient):
 
 @dataclass(frozen=True)
 class BrokerInfo:
-    """A broker that runs by itself: what `start_detached` writes down and `stop_detached` reads."""
+    """A broker that outlives its starter: `start_detached` writes this to a file, `stop_detached` reads it."""
 
     pid: int
     bootstrap_servers: str
@@ -192,10 +192,10 @@ class BrokerInfo:
 
 
 def start_detached(data_dir: Path) -> BrokerInfo:
-    """Start a broker that outlives this process; one that already runs in `data_dir` is returned as it is.
+    """Starts a broker that outlives this process, or returns the one that already runs in `data_dir`.
 
     Raises:
-        ConfigError: it did not come up.
+        ConfigError: it did not start.
     """
     data_dir = Path(data_dir).absolute()
     if (running := running_broker(data_dir)) is not None:
@@ -211,7 +211,7 @@ def start_detached(data_dir: Path) -> BrokerInfo:
 def stop_detached(data_dir: Path) -> BrokerInfo | None:
     """Stop the broker that `start_detached` left in `data_dir`; None when none runs there.
 
-    A process is ended only when its command line is our broker's: a pid may have passed to somebody else.
+    A process is ended only when its command line is that broker's: the pid may belong to another process now.
     """
     data_dir = Path(data_dir).absolute()
     running = running_broker(data_dir)
@@ -222,10 +222,10 @@ def stop_detached(data_dir: Path) -> BrokerInfo | None:
 
 
 def running_broker(data_dir: Path) -> BrokerInfo | None:
-    """The detached broker of `data_dir`, if its process lives and really is that broker.
+    """The detached broker of `data_dir`, if its process runs and is that broker.
 
     Raises:
-        ConfigError: the state file cannot be understood.
+        ConfigError: the state file is not one of a broker.
     """
     state = Path(data_dir).absolute() / _STATE
     try:

@@ -1,4 +1,4 @@
-"""Child processes that are stopped cleanly, and that do not outlive us when we are killed."""
+"""Child processes that are stopped in order, and that end when their parent is killed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 class ChildProcess:
     """One process in a session of its own, its output appended to `log`.
 
-    A session of its own keeps Ctrl-C away from it, so that we stop it in order. A tiny guard (a shell that
-    waits for our end of a pipe to close) sends it SIGTERM when we die without a chance to clean up; a
-    `detached` process has no guard and lives on. With `shown` its standard output is ours, and the log gets
-    standard error alone.
+    In a session of its own it does not get Ctrl-C, so that the parent can stop it in order. A guard process (a shell
+    that waits for the parent's end of a pipe to close) sends it SIGTERM when the parent is killed; a `detached` process
+    has no guard and runs on. With `shown` it writes to the parent's standard output, and the log gets standard error
+    alone.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, minus the signal's number when a signal ended it; None while it runs."""
+        """Its exit code, minus the signal's number when a signal ended it; None while it runs."""
         return self._process.returncode if not self.alive else None
 
     def stop(self, patience: float = 15.0) -> None:
-        """SIGTERM; after `patience` seconds SIGKILL to it and what it started. Returns when it is gone."""
-        # The guard goes first: once the process is reaped, its pid may belong to somebody else.
+        """SIGTERM; after `patience` seconds SIGKILL to it and its children. Returns when it has ended."""
+        # The guard ends first: once the process is reaped, its pid may belong to another one.
         self._end_guard()
         if self._process.poll() is None:
             self._process.terminate()
@@ -82,7 +82,7 @@ class ChildProcess:
                 self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would: to the process and to what it started in its session."""
+        """SIGKILL, as in a crash: to the process and to its children in its session."""
         self._end_guard()
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -111,11 +111,11 @@ def tail(log: Path, lines: int = 15) -> str:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """`count` different TCP ports of the loopback interface that nobody listens on just now."""
-    with contextlib.ExitStack() as held:
+    """`count` different TCP ports of the loopback interface on which no process listens now."""
+    with contextlib.ExitStack() as sockets:
         ports = []
         for _ in range(count):
-            one = held.enter_context(socket.socket())
+            one = sockets.enter_context(socket.socket())
             one.bind(("127.0.0.1", 0))
             ports.append(int(one.getsockname()[1]))
         return tuple(ports)
@@ -130,12 +130,12 @@ def command_line(pid: int) -> str | None:
         except OSError:
             return None
         return words.replace(b"\0", b" ").decode(errors="replace").strip() or None
-    told = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return told.stdout.strip() or None
+    completed = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return completed.stdout.strip() or None
 
 
 def stop_pid(pid: int, patience: float = 15.0) -> None:
-    """End a process that is not our child: SIGTERM, then SIGKILL. The caller has verified whose it is."""
+    """Ends a process that is not a child of this one: SIGTERM, then SIGKILL. The caller has verified what it is."""
     for sent, wait in ((signal.SIGTERM, patience), (signal.SIGKILL, 5.0)):
         try:
             os.kill(pid, sent)

@@ -1,4 +1,4 @@
-"""A server of our own in a folder of its own: started, stopped in order, killed as by a crash, started again."""
+"""A server process with its own folder: started, stopped in order, killed as in a crash, started again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LocalServer(ABC):
             self._process = None
 
     def kill(self) -> None:
-        """End the server as a crash would (SIGKILL)."""
+        """Ends the server as in a crash (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
             self._process = None

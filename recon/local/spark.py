@@ -37,19 +37,19 @@ def spark_session(
         app_name: shown in Spark's logs.
         master: `local[n]`, or a standalone master's `spark://…` on this machine.
         extra_packages: more Maven coordinates.
-        conf: Spark settings that win over ours.
+        conf: Spark settings, over those of `local_conf`.
 
     Raises:
         ConfigError: no Java 17 or newer.
     """
     from pyspark.sql import SparkSession
 
-    # Workers run the python3 of PATH unless told otherwise; it may be another Python without our packages.
+    # By default workers run the python3 of PATH, which may be another Python without these packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Spark prefers JAVA_HOME even when that one is too old and PATH has a good one.
     os.environ["JAVA_HOME"] = str(java_home())
-    # Where a machine's name leads matters to nobody here.
+    # The machine's host name need not resolve.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {**local_conf(extra_packages), **(conf or {})}
     if "spark.sql.warehouse.dir" not in settings:
@@ -72,7 +72,7 @@ def local_conf(extra_packages: Sequence[str] = ()) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        # Delta replays its log with 50 tasks by default: seconds per commit on a small machine.
+        # Delta replays its log with 50 tasks by default, which takes seconds for each commit on a small machine.
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -1,1 +1,1 @@
-"""How a stream runs: the query-progress listener, and advice computed from what it recorded."""
+"""The query-progress listener, and `recon advise`, which recommends settings from the recorded progress."""

@@ -1,8 +1,7 @@
-"""The listener's door: what Spark says of each micro-batch goes into the `progress` table beside the ledger.
+"""The query-progress listener: records Spark's progress of each micro-batch in the table `progress` beside the ledger.
 
-Spark calls a listener on a thread of its own, apart from the query's: what it does costs the stream no time, and what
-goes wrong in it must not reach the stream either. Hence no event waits for the store: rows are gathered and appended
-together, and an error is logged once and dropped with what it was about.
+Spark calls listeners on a thread of their own, so the query does not wait for them, and their errors must not stop it.
+Hence no event waits for the store: rows are collected and appended together, and an error is logged once and dropped.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("recon")
 
-_MOST_WAITING = 10_000  # rows kept while the store cannot be written
+_MOST_WAITING = 10_000  # rows kept in memory while the store cannot be written
 _COMPACT_EVERY = 100  # appends
-_LOOK_AGAIN_S = 60.0  # for the checkpoint of a query that no pipeline knew
+_LOOK_AGAIN_S = 60.0  # before the pipeline of an unknown query is looked up again
 
 
 class ProgressListener(StreamingQueryListener):
     """Records each micro-batch's progress: `spark.streams.addListener(recon.ProgressListener("."))`.
 
     A query belongs to the pipeline whose checkpoint it writes (the checkpoint's `metadata` holds its id), else to the
-    pipeline of its name; the others are left alone.
+    pipeline of its name; other queries are ignored.
     """
 
     def __init__(
@@ -66,15 +65,15 @@ class ProgressListener(StreamingQueryListener):
         Args:
             project: where recon.yml is (a folder, the file, or a `Project`).
             pipeline: only this pipeline. Without a project: the pipeline's name, to be given with `ledger`.
-            checkpoint: without a project: the query's checkpointLocation; when None, a query with the pipeline's name
-                or without a name is taken.
+            checkpoint: without a project: the query's checkpointLocation; None records queries with the pipeline's
+                name or without a name.
             ledger: without a project: folder of the ledger.
-            every: append when so many micro-batches wait.
-            seconds: or when the first of them has waited so long. A query that ends or idles is appended at once.
+            every: append when this many micro-batches wait.
+            seconds: or when the first of them has waited this long. When a query ends or idles, all are appended.
             keep_days: days of progress to keep; older ones are removed.
 
         Raises:
-            ConfigError: the project or the pipeline is not usable.
+            ConfigError: the project cannot be read, or it has no such pipeline.
         """
         if project is None:
             if not (pipeline and ledger):
@@ -94,9 +93,9 @@ class ProgressListener(StreamingQueryListener):
         self._waiting: list[Mapping[str, Any]] = []
         self._since = 0.0
         self._last: dict[str, tuple[str, int]] = {}  # query_id → (run_id, batch_id) that was recorded last
-        self._owners: dict[str, str] = {}
-        self._strangers: dict[str, float] = {}  # query_id → when it was looked for in vain
-        self._told: set[str] = set()
+        self._pipeline_of: dict[str, str] = {}  # by query_id
+        self._unknown: dict[str, float] = {}  # query_id → when its pipeline was last looked up in vain
+        self._logged: set[str] = set()  # kinds of errors
         self._guard, self._writing = threading.RLock(), threading.Lock()
         self._store: Store | None = None
         self._appends = 0
@@ -106,9 +105,9 @@ class ProgressListener(StreamingQueryListener):
 
     @property
     def _jlistener(self) -> Any:
-        """What Spark's JVM calls; as PySpark's own, but it takes the progress as one JSON.
+        """The object that Spark's JVM calls; unlike PySpark's own, it takes the progress as one JSON text.
 
-        PySpark makes Python objects of an event first, by a hundred and more questions to the JVM.
+        PySpark makes Python objects of each event, by more than a hundred calls to the JVM.
         """
         if not hasattr(self, "_jlistenerobj"):
             try:
@@ -116,37 +115,37 @@ class ProgressListener(StreamingQueryListener):
 
                 jvm: Any = SparkContext._jvm
                 self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(_Callback(self))
-            except Exception:  # not this PySpark's way: then its own
+            except Exception:  # another PySpark: use its own listener
                 return super()._jlistener
         return self._jlistenerobj
 
-    # -- what Spark calls --------------------------------------------------------------------------
+    # -- called by Spark --------------------------------------------------------------------------
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing: the query waits for this call."""
+        """Does nothing, as the query waits for this call."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """One micro-batch was finished."""
+        """Records a finished micro-batch."""
         self._safely(lambda: self.record(json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """A trigger found nothing to do: nothing is recorded, and what waits is appended."""
+        """Appends the waiting rows; an idle trigger is not recorded."""
         self._safely(self.flush)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The query ended: what waits is appended."""
+        """Appends the waiting rows of a query that ended."""
         self._safely(self.flush)
 
-    # -- the work ------------------------------------------------------------------------------------
+    # -- recording ------------------------------------------------------------------------------------
 
     def record(self, progress: Mapping[str, Any]) -> None:
-        """Take in one progress, as Spark's JSON tells it; it is appended with others.
+        """Records one progress, Spark's JSON; it is appended together with others.
 
         Raises:
             EvidenceError: the JSON is not that of a streaming query's progress.
         """
         query_id, run_id, batch_id = str(progress.get("id")), str(progress.get("runId")), progress.get("batchId")
-        pipeline = self._owner(query_id, progress.get("name"))
+        pipeline = self._find_pipeline(query_id, progress.get("name"))
         # Some Sparks report an idle query every ten seconds, with the number of its last or next micro-batch.
         executed = "addBatch" in (progress.get("durationMs") or {})
         if pipeline is None or not executed or self._last.get(query_id) == (run_id, batch_id):
@@ -163,7 +162,7 @@ class ProgressListener(StreamingQueryListener):
             self.flush()
 
     def flush(self) -> None:
-        """Append what waits. What cannot be written is kept for the next time, 10,000 micro-batches at most."""
+        """Appends the waiting rows. Rows that cannot be written wait for the next time, 10,000 of them at most."""
         with self._writing:
             with self._guard:
                 rows, self._waiting = self._waiting, []
@@ -172,7 +171,7 @@ class ProgressListener(StreamingQueryListener):
             try:
                 append_progress(self._opened(), rows)
             except Exception as error:
-                self._tell(error)
+                self._log_once(error)
                 with self._guard:
                     self._waiting = [*rows, *self._waiting][-_MOST_WAITING:]
                     self._since = time.monotonic()
@@ -182,7 +181,7 @@ class ProgressListener(StreamingQueryListener):
 
     def _tidy(self) -> None:
         store = self._opened()
-        # Also at the first append: a query that is started for every micro-batch never comes to the hundredth.
+        # Also at the first append: a query that is restarted for every micro-batch never makes a hundred.
         many = self._appends % _COMPACT_EVERY == 1 and store.small_files() > _COMPACT_EVERY
         if many:
             store.compact()
@@ -191,7 +190,7 @@ class ProgressListener(StreamingQueryListener):
             self._forgot = last
             many = many or any(day <= last for day in store.dates())
         if many:
-            store.forget(last)  # and the files that were merged
+            store.forget(last)  # also removes the files that were merged
 
     def _opened(self) -> Store:
         if self._store is None:
@@ -205,38 +204,38 @@ class ProgressListener(StreamingQueryListener):
         return self.spark or SparkSession.getActiveSession()
 
     def _of_session(self) -> tuple[int | None, str | None]:
-        """(cores, Spark's version); asked once."""
+        """(cores, Spark's version), read once."""
         if self._session is None:
             spark = self._spark()
             if spark is None:
                 return None, None
             try:
                 cores = int(spark.sparkContext.defaultParallelism)
-            except Exception:  # Spark Connect has no SparkContext, and says so in several ways
+            except Exception:  # Spark Connect has no SparkContext, and raises several kinds
                 cores = None
             self._session = cores, spark.version
         return self._session
 
-    # -- whose query it is ---------------------------------------------------------------------------
+    # -- the query's pipeline ---------------------------------------------------------------------------
 
-    def _owner(self, query_id: str, name: Any) -> str | None:
-        """The pipeline of a query; None for one that no pipeline of the project knows."""
-        if query_id in self._owners:
-            return self._owners[query_id]
+    def _find_pipeline(self, query_id: str, name: Any) -> str | None:
+        """The pipeline of a query; None for a query of no pipeline of the project."""
+        if query_id in self._pipeline_of:
+            return self._pipeline_of[query_id]
         now = time.monotonic()
-        if now - self._strangers.get(query_id, float("-inf")) < _LOOK_AGAIN_S:
+        if now - self._unknown.get(query_id, float("-inf")) < _LOOK_AGAIN_S:
             return None
-        found = self._by_checkpoint(query_id)
-        if found is None and name in self._pipelines:
-            found = str(name)
-        if found is None and self._any_query and name is None:
-            found = next(iter(self._pipelines))
-        if found is not None:
-            self._owners[query_id] = found
-            return found
-        if query_id not in self._strangers:
+        pipeline = self._by_checkpoint(query_id)
+        if pipeline is None and name in self._pipelines:
+            pipeline = str(name)
+        if pipeline is None and self._any_query and name is None:
+            pipeline = next(iter(self._pipelines))
+        if pipeline is not None:
+            self._pipeline_of[query_id] = pipeline
+            return pipeline
+        if query_id not in self._unknown:
             log.info("query %s (%s) belongs to no pipeline of recon.yml; its progress is not recorded", query_id, name)
-        self._strangers[query_id] = now
+        self._unknown[query_id] = now
         return None
 
     def _by_checkpoint(self, query_id: str) -> str | None:
@@ -248,44 +247,44 @@ class ProgressListener(StreamingQueryListener):
                 if checkpoints.query_id(where) == query_id:
                     return pipe.name
             except EvidenceError:
-                continue  # not started yet, or torn: the audit's business
+                continue  # not started yet, or torn: the audit reports it
         return None
 
-    # -- nothing reaches the stream --------------------------------------------------------------------
+    # -- errors stay here --------------------------------------------------------------------
 
     def _safely(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # a listener that raises would be told to the driver's log at every micro-batch
-            self._tell(error)
+        except Exception as error:  # Spark would log it at every micro-batch
+            self._log_once(error)
 
-    def _tell(self, error: Exception) -> None:
-        said = f"{type(error).__name__}: {self._project.mask(str(error))}"
+    def _log_once(self, error: Exception) -> None:
+        message = f"{type(error).__name__}: {self._project.mask(str(error))}"
         kind = type(error).__name__
-        if kind not in self._told:
-            self._told.add(kind)
-            log.warning("progress is not recorded for now; further errors of this kind are not told: %s", said)
+        if kind not in self._logged:
+            self._logged.add(kind)
+            log.warning("progress is not recorded for now; further errors of this kind are not logged: %s", message)
 
 
 class _Callback:
-    """PySpark's `JStreamingQueryListener` without the objects that it makes of events."""
+    """PySpark's `JStreamingQueryListener`, without Python objects for the events."""
 
     def __init__(self, listener: ProgressListener) -> None:
         self._listener = listener
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing: the query waits for this call."""
+        """Does nothing, as the query waits for this call."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """One micro-batch was finished."""
+        """Records a finished micro-batch."""
         self._listener._safely(lambda: self._listener.record(json.loads(event.progress().json())))
 
     def onQueryIdle(self, event: Any) -> None:
-        """A trigger found nothing to do."""
+        """Appends the waiting rows."""
         self._listener._safely(self._listener.flush)
 
     def onQueryTerminated(self, event: Any) -> None:
-        """The query ended."""
+        """Appends the waiting rows of a query that ended."""
         self._listener._safely(self._listener.flush)
 
     class Java:
@@ -295,7 +294,7 @@ class _Callback:
 
 
 def _without_yaml(pipeline: str, checkpoint: str | None, ledger: str) -> Project:
-    """A project of one pipeline; its sink is never opened."""
+    """A project with one pipeline; its sink is never opened."""
     from pydantic import ValidationError
 
     try:

@@ -147,7 +147,7 @@ def test_a_taken_port_is_one_sentence_that_names_the_log(own: LocalKafka, tmp_pa
     mine = own.bootstrap_servers.rpartition(":")[2]
     properties = second / "server.properties"
     properties.write_text(properties.read_text().replace(f":{theirs}", f":{mine}"))
-    with pytest.raises(ConfigError, match=r"did not come up: .*; its log is .*second/broker\.log"):
+    with pytest.raises(ConfigError, match=r"did not start: .*; its log is .*second/broker\.log"):
         LocalKafka(second).start()
 
 

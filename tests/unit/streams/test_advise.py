@@ -30,7 +30,7 @@ from recon.streams.rules import (
     state_store,
     trigger_interval,
 )
-from tests.unit.streams.test_progress_record import event
+from tests.unit.streams.test_listener import event
 
 BEGIN = datetime(2026, 11, 21, tzinfo=UTC)
 TRUE = Cost(2.0, 0.0002, 1.0, 0, 0, 0)  # 2 s a micro-batch and 0.2 ms a row

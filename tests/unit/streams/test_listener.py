@@ -151,7 +151,7 @@ def test_what_was_kept_is_read_back_once_and_in_order(tmp_path: Path) -> None:
     assert [b.batch_id for b in later.batches] == [1]
 
 
-def test_offsets_are_told_of_a_few_with_the_first_and_the_last(tmp_path: Path) -> None:
+def test_a_long_list_of_offsets_is_cut_to_the_first_and_the_last(tmp_path: Path) -> None:
     store = open_progress(project(tmp_path))
     begin = datetime(2026, 11, 21, tzinfo=UTC)
     made = [event("plain", 1, batchId=n, timestamp=(begin + timedelta(minutes=n)).isoformat()) for n in range(100)]
@@ -298,7 +298,7 @@ def test_nothing_it_meets_reaches_the_stream(tmp_path: Path, caplog: Any) -> Non
         listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(json="no JSON")))
         listener.onQueryProgress(told({"id": event("plain", 0)["id"], "durationMs": {"addBatch": 1}}))
     said = [r.message for r in caplog.records]
-    assert len(said) == 3 and all("further errors of this kind are not told" in s for s in said)
+    assert len(said) == 3 and all("further errors of this kind are not logged" in s for s in said)
     assert "LedgerError" in said[0] and "JSONDecodeError" in said[1] and "EvidenceError" in said[2]
     (tmp_path / "recon").unlink()
     listener.onQueryTerminated(SimpleNamespace())
