@@ -42,7 +42,7 @@ def probe(
         key: ProbeAnswer(
             topic=key[0],
             partition=key[1],
-            asked=spans,
+            requested=spans,
             uncommitted=Spans(),
             committed=Spans(),
             log_start=0,
@@ -93,9 +93,9 @@ class _Budget:
 class _Reading:
     """The offsets in question that one reader received of one partition, gathered as runs while they arrive."""
 
-    def __init__(self, asked: Spans) -> None:
+    def __init__(self, requested: Spans) -> None:
         self.stopped: str | None = None
-        self._asked = asked.ranges
+        self._requested = requested.ranges
         self._at = 0  # the range being read
         self._runs: list[Span] = []
         self._run = Span(-1, -1)
@@ -105,7 +105,7 @@ class _Reading:
     @property
     def position(self) -> int | None:
         """Where to read next; None after the last range."""
-        return self._asked[self._at].start if self._at < len(self._asked) else None
+        return self._requested[self._at].start if self._at < len(self._requested) else None
 
     @property
     def seen(self) -> Spans:
@@ -115,11 +115,11 @@ class _Reading:
     def take(self, offset: int) -> int | None:
         """Record an offset; returns where to seek when the next range is far, else None."""
         before = self._at
-        while self._at < len(self._asked) and self._asked[self._at].end <= offset:
+        while self._at < len(self._requested) and self._requested[self._at].end <= offset:
             self._at += 1
-        if self._at == len(self._asked):
+        if self._at == len(self._requested):
             return None
-        start, end = self._asked[self._at]
+        start, end = self._requested[self._at]
         if offset >= start:
             if offset != self.next:
                 self._runs.append(Span(self._run.start, self.next))
@@ -180,7 +180,7 @@ def _consume(admin: KafkaAdmin, readings: Mapping[Key, _Reading], isolation_leve
 
 def _answer(
     key: Key,
-    asked: Spans,
+    requested: Spans,
     described: KafkaPartition | None,
     uncommitted: _Reading | None,
     committed: _Reading | None,
@@ -190,14 +190,14 @@ def _answer(
         return ProbeAnswer(
             topic=topic,
             partition=partition,
-            asked=asked,
+            requested=requested,
             uncommitted=Spans(),
             committed=Spans(),
             log_start=0,
             last_stable=0,
             truncated=f"the broker knows no partition {partition} of topic {topic}",
         )
-    end = asked.ranges[-1].end
+    end = requested.ranges[-1].end
     reasons = []
     if end > described.high_watermark:
         reasons.append(f"the log ends at {described.high_watermark}")
@@ -214,7 +214,7 @@ def _answer(
     return ProbeAnswer(
         topic=topic,
         partition=partition,
-        asked=asked,
+        requested=requested,
         uncommitted=uncommitted.seen,
         committed=committed.seen,
         log_start=described.log_start,

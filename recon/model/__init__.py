@@ -1,4 +1,9 @@
-"""Plain, frozen values that travel between the rooms: entries, witnesses, findings, results. No I/O."""
+"""Plain, frozen values that the other rooms exchange; no I/O, no Spark.
+
+`offsets` (ranges of Kafka offsets), `evidence` (what is read from the witnesses), `ledger` (its entries), `progress`
+(Spark's query progress), `result` (findings, verdicts, a run), `compliance` (the report on a period), and `wire`: every
+format that crosses a process, written and read by one codec.
+"""
 
 from recon.model.evidence import (
     CheckpointBatch,

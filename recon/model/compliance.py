@@ -1,4 +1,4 @@
-"""What a compliance report says of a period: figures and facts only, gathered elsewhere, drawn elsewhere.
+"""The content of a compliance report: figures and facts, which recon.audit collects and recon.reports draws.
 
 Three-valued like a run: a sink's period is complete, not complete, or could not be proved.
 """
@@ -16,8 +16,8 @@ class ChainHeads:
     """The hash chain of one sink's ledger over the period.
 
     `first` and `last` are entry hashes, None when there is no entry. `verified` is True when every entry's
-    hash was computed again and every link held, False when one did not, None when it was not checked;
-    `reason` says why for the last two.
+    hash was computed again and every link is right, False when one is not, None when it was not checked;
+    `reason` is the reason for the last two.
     """
 
     first: str | None
@@ -41,7 +41,7 @@ class EpochRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ExceptionRecord:
-    """A finding of the period, told once however many audits saw it.
+    """A finding of the period, listed once for all audits that reported it.
 
     `audits` counts the audits that reported it; `open` is True when the last audit of its pipeline still did.
     """
@@ -58,7 +58,7 @@ class SinkCompliance:
     """One sink's period. Proved, refuted and unproved add up to the total, for batches and for ranges.
 
     A batch that no audit of the period judged is unproved. `ranges` counts (batch, topic, partition);
-    `offsets` sums their widths. `rows_written` is None when the commits do not say.
+    `offsets` sums their widths. `rows_written` is None when the commits have no count.
     """
 
     pipeline: str
@@ -83,7 +83,7 @@ class SinkCompliance:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRecord:
-    """One audit of the period: when it ran, what it covered, how it ended. The counts are of checks."""
+    """One audit of the period: when it ran, which period it covered, its outcome. The counts are of checks."""
 
     invocation_id: str
     generated_at: datetime
@@ -99,7 +99,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """A line to sign on; `name` is printed when it is known."""
+    """A line for a signature; `name` is printed where it is given."""
 
     role: str
     name: str = ""
@@ -120,7 +120,7 @@ METHOD = (
 
 LIMITS = (
     "The report speaks of records that reached Kafka. What a producer never sent, or Kafka never "
-    "acknowledged, is outside its sight.",
+    "acknowledged, cannot be detected.",
     "A range of offsets is not a number of rows: transaction markers, aborted transactions and compaction take "
     "offsets without leaving rows.",
     "The hash chain shows that entries were changed or removed after they were written. It does not show who "
@@ -132,7 +132,7 @@ LIMITS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ComplianceReport:
-    """A period of one project, whole; the period is half-open, [period_from, period_to), in UTC."""
+    """The report on one project; the period is half-open, [period_from, period_to), in UTC."""
 
     project: str
     recon_version: str
@@ -156,10 +156,10 @@ class ComplianceReport:
         )
 
     def answer_of(self, sink: SinkCompliance) -> Answer:
-        """The sink's answer for the period. A refutation outranks a doubt; a doubt outranks a proof.
+        """The sink's answer for the period. Refuted outranks unproved; unproved outranks proved.
 
-        A failing exception that is no longer open does not count by itself: had it left a hole, the batch
-        stays refuted in the figures.
+        A failing exception that is no longer open does not count by itself: if rows are still missing, the batch is
+        refuted in the figures.
         """
         levels = {e.finding.level for e in self.exceptions_of(sink) if e.open}
         if sink.batches_refuted or sink.ranges_refuted or sink.chain.verified is False or Level.FAIL in levels:

@@ -42,8 +42,8 @@ class KafkaPartition:
     """One topic partition as the broker describes it now, in offsets.
 
     `log_end` is the end for the stream's isolation level: the last stable offset for read_committed, else
-    the high watermark. `unread_since` is the timestamp of the first record at or after the position that
-    was asked for; None when everything was read or nobody asked.
+    the high watermark. `unread_since` is the timestamp of the first record at or after a given
+    position; None when everything was read, or no position was given.
     """
 
     partition: int
@@ -59,7 +59,7 @@ class KafkaPartition:
 class KafkaTopic:
     """A topic as the broker describes it now; `exists` is False for one that the broker does not know.
 
-    `retention_ms` is -1 where nothing is deleted by age, None where the broker does not tell.
+    `retention_ms` is -1 where nothing is deleted by age, None where the broker does not return it.
     """
 
     topic: str
@@ -72,7 +72,7 @@ class KafkaTopic:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaWitness:
-    """What Kafka says of a pipeline's topics, read at `read_at` (UTC) after the ledger was read."""
+    """The topics of a pipeline as Kafka describes them, read at `read_at` (UTC), after the ledger."""
 
     bootstrap_servers: str
     isolation_level: str
@@ -101,7 +101,7 @@ class CheckpointBatch:
 class CheckpointWitness:
     """A Structured Streaming checkpoint: its query_id and the micro-batches it still holds, ascending.
 
-    `stateful` says whether the query keeps state there.
+    `stateful` is True where the query keeps state there.
     """
 
     location: str
@@ -118,11 +118,11 @@ class CheckpointWitness:
 
 @dataclass(frozen=True, kw_only=True)
 class ReconStamp:
-    """Our user_metadata on a data commit: which write of which micro-batch made it.
+    """The stamp on a data commit: which micro-batch of which sink was written.
 
-    `offsets_text` is the canonical text of the ranges (recon.ledger.chain), kept as text so that a day of
-    commits is compared without parsing; `prev_hash` links to the ledger. A sink that reduces what it is handed adds
-    `given`, the rows it was handed, and `taken`, the rows it took in, where its own metrics cannot say that.
+    `offsets_text` is the canonical text of the ranges (recon.model.wire.stamp), kept as text so that a day of commits
+    is compared without parsing; `prev_hash` links to the ledger. A sink that reduces its input (a MERGE) adds `given`,
+    the rows of its input, and `taken`, the rows it applied, where its own metrics have no such counts.
     """
 
     pipeline: str
@@ -134,13 +134,13 @@ class ReconStamp:
     prev_hash: str
     offsets_text: str
 
-    @property
-    def said(self) -> str:
-        """The write in words, for messages."""
-        return f"pipeline {self.pipeline}, sink {self.sink}: micro-batch {self.batch_id} (epoch {self.epoch})"
-
     given: int | None = None
     taken: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The write in messages."""
+        return f"pipeline {self.pipeline}, sink {self.sink}: micro-batch {self.batch_id} (epoch {self.epoch})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,7 @@ class DeltaCommit:
 
     @property
     def rows_taken(self) -> int | None:
-        """The rows that a write of ours took in; None where neither statistics nor metrics tell."""
+        """The rows that recon's write added or changed; None where neither statistics nor metrics have the count."""
         if self.stamp is not None and self.stamp.taken is not None:
             return self.stamp.taken
         if self.is_merge:
@@ -189,7 +189,7 @@ class DeltaCommit:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkCommit:
-    """One write of ours as the sink's own record tells it: a Delta commit, a row of recon_ledger, a marker, a manifest.
+    """One of recon's writes in the sink's own record: a Delta commit, a row of recon_ledger, a marker, a manifest.
 
     `version` is the Delta version, None where a sink has no versions; `rows` is None where the record has no count.
     `at` is the sink's own time of the commit, UTC.
@@ -203,10 +203,10 @@ class SinkCommit:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkLog:
-    """What a sink itself remembers of recon's writes, oldest first.
+    """The sink's own record of recon's writes, oldest first.
 
-    `recorded` is False for a sink that keeps no record: the ledger alone then says what was written. `since` is the
-    instant from which on the record was read, None for all that there is.
+    `recorded` is False for a sink that keeps no record: what was written is then known from the ledger alone. `since`
+    is the instant from which the record was read, None for the whole record.
     """
 
     location: str
@@ -240,7 +240,7 @@ class RowGroup:
     """Rows of one (batch_id, topic, partition) in the sink: how many, over which offsets.
 
     Of quarantined rows, `epoch` is the micro-batch's, and `release` the number of the release that took them (then
-    `batch_id` is that number, too); None while they wait.
+    `batch_id` is that number, too); None before their release.
     """
 
     batch_id: int
@@ -261,7 +261,7 @@ class RowsWitness:
 
     `unstamped_rows` counts rows with no `_batch_id`; `groups` is empty when the table has no source columns
     (`has_source_columns` False), and then row-level questions cannot be answered. `quarantined` are groups of the
-    sink's quarantine table, of rows that wait there and of rows that were released.
+    sink's quarantine table, of rows not released yet and of released rows.
     """
 
     location: str
@@ -275,15 +275,15 @@ class RowsWitness:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeAnswer:
-    """What two readers see in a stretch of one topic partition.
+    """The offsets that two readers receive in a stretch of one topic partition.
 
-    `uncommitted` and `committed` are the offsets a read_uncommitted and a read_committed reader received;
-    both are exact inside `asked` when `truncated` is None, else it says why the probe stopped short.
+    `uncommitted` and `committed` are the offsets that a read_uncommitted and a read_committed reader received;
+    both are exact inside `requested` when `truncated` is None, else it is the reason why the probe is incomplete.
     """
 
     topic: str
     partition: int
-    asked: Spans
+    requested: Spans
     uncommitted: Spans
     committed: Spans
     log_start: int
@@ -293,12 +293,12 @@ class ProbeAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class PreviousAudit:
-    """What the last audit of a pipeline left behind, so that the next can notice what changed since.
+    """Values from the last audit of a pipeline, so that the next one notices what changed since.
 
     `chain_heads` maps sink → entry_hash; `log_ends` maps (topic, partition) → log end offset; `log_starts` maps it to
-    an earlier log start offset and when an audit of the last days saw it;
-    `ledger_version` is the version up to which the ledger table's own history was looked at;
-    `audited_to` the end of the newest audit that left no question open, None when there is none near.
+    an earlier log start offset and the time when an audit of the last days read it;
+    `ledger_version` is the version up to which the ledger table's own history was checked;
+    `audited_to` the end of the newest audit in which every check gave a verdict, None when there is none near.
     """
 
     generated_at: datetime
@@ -311,14 +311,14 @@ class PreviousAudit:
 
 @dataclass(frozen=True, kw_only=True)
 class Witnesses:
-    """Everything one pipeline's (and one sink's) judges may look at; a missing witness is an `Unavailable`.
+    """All evidence for the checks of one pipeline (and one sink); a missing witness is an `Unavailable`.
 
     `sink` is None for a pipeline-level check. `ledgers` has a slice per sink of the pipeline.
-    `now` is the audit's clock, so that no judge reads the time. `delta` has the log of each sink that is a Delta table,
+    `now` is the audit's clock, so that no check reads the time. `delta` has the log of each sink that is a Delta table,
     `sink_logs` the own record of each that is not, `quarantine` the log of each sink's quarantine table. `guarantees`
-    has the label that each sink claims, `rewriting` names the sinks whose rows later micro-batches may replace.
+    has the guarantee that each sink claims, `rewriting` names the sinks whose rows later micro-batches may replace.
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
-    `progress` is what Spark said of each micro-batch, empty where no listener recorded it.
+    `progress` is Spark's own report of each micro-batch, empty where no listener recorded it.
     """
 
     pipeline: str
@@ -334,9 +334,9 @@ class Witnesses:
     rows: RowsWitness | Unavailable
     probes: Mapping[tuple[str, int], ProbeAnswer] = field(default_factory=dict)
     previous: PreviousAudit | None = None
-    quarantine: Mapping[str, DeltaWitness] | Unavailable = Unavailable("quarantine", "not asked for")
-    sink_logs: Mapping[str, SinkLog] | Unavailable = Unavailable("sink_logs", "not asked for")
+    quarantine: Mapping[str, DeltaWitness] | Unavailable = Unavailable("quarantine", "not read")
+    sink_logs: Mapping[str, SinkLog] | Unavailable = Unavailable("sink_logs", "not read")
     guarantees: Mapping[str, str] = field(default_factory=dict)
     rewriting: Collection[str] = ()
     routed: Collection[str] = ()
-    progress: ProgressWitness | Unavailable = Unavailable("progress", "not asked for")
+    progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")

@@ -1,7 +1,7 @@
-"""The ledger's entry, alone and in columns.
+"""Ledger entries, single and in columns.
 
 An entry is one sink write: who wrote (pipeline, sink, query_id, epoch, batch_id), what was read (offset
-ranges), what landed (rows, sink_version) and how it is sealed (prev_hash, entry_hash).
+ranges), what was written (rows, sink_version), and the hashes of the chain (prev_hash, entry_hash).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EntryStatus = Literal["committed", "already_committed", "rebuilt", "released"]
 
-# The epoch of what `recon quarantine release` wrote: no micro-batch, batch_id counts the releases, offsets are ().
+# The epoch of entries of `recon quarantine release`: batch_id is the number of the release, offsets are ().
 RELEASES = -1
 
 
@@ -27,8 +27,8 @@ RELEASES = -1
 class EntryHead:
     """A ledger entry without its offset ranges; times are UTC.
 
-    `rows_read`, `rows_filtered` are None where nothing independent could count them, `rows_quarantined` where a
-    restored entry's quarantine commit is not known. `sink_version` is the Delta version of the data commit.
+    `rows_read`, `rows_filtered` are None where no independent count exists, `rows_quarantined` where the quarantine
+    commit of a restored entry is not known. `sink_version` is the Delta version of the data commit.
     `prev_hash` is the entry_hash of the entry before it of the same (pipeline, sink), "" for the first.
     """
 
@@ -63,12 +63,12 @@ class EntryHead:
 
     @property
     def is_release(self) -> bool:
-        """Whether rows were released from quarantine, and no micro-batch was written."""
+        """Whether the entry is a release from quarantine, not a micro-batch."""
         return self.epoch == RELEASES
 
 
 def named(head: EntryHead) -> str:
-    """A micro-batch, or a release from quarantine, in a sentence."""
+    """A micro-batch, or a release from quarantine, in messages."""
     if head.is_release:
         return f"release {head.batch_id} from quarantine"
     return f"micro-batch {head.batch_id} (epoch {head.epoch})"
@@ -76,7 +76,7 @@ def named(head: EntryHead) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry(EntryHead):
-    """A whole ledger entry; `offsets` is sorted by (source, topic, partition)."""
+    """A ledger entry with its offset ranges; `offsets` is sorted by (source, topic, partition)."""
 
     offsets: tuple[OffsetSpan, ...]
 
@@ -85,7 +85,7 @@ class LedgerEntry(EntryHead):
 class RangeTable:
     """The offset ranges of many entries in columns, so that a day of 8,640 x 200 ranges is judged by NumPy.
 
-    All arrays have one length. `entry` indexes the heads it came with and ascends; `topic` indexes `topics`, whose
+    All arrays have the same length. `entry` indexes the heads of the slice and ascends; `topic` indexes `topics`, whose
     items are (source, topic, topic_id).
     """
 
@@ -104,9 +104,9 @@ class RangeTable:
 class LedgerSlice:
     """Entries of one (pipeline, sink) in the order of the chain.
 
-    `anchor` entries come before the period: they give the first audited batch something to continue from
-    and are themselves not judged. `heads[:anchors]` are anchors. `broken` names entries whose stored
-    entry_hash does not match their content (index into heads).
+    Anchors, `heads[:anchors]`, are entries before the period: the first audited micro-batch is compared with them, and
+    they are not judged themselves. `broken` are the indexes of heads whose stored entry_hash does not match their
+    content.
     """
 
     pipeline: str
@@ -117,4 +117,4 @@ class LedgerSlice:
     broken: Sequence[int] = ()
     operations: Sequence[tuple[int, str]] = ()  # (version, operation) of the ledger table's own history
     complete: bool = True  # False: the slice starts somewhere in the chain, not at its first entry
-    offsets_texts: Sequence[str] = ()  # canonical text of each head's ranges (recon.model.offsets_text)
+    offsets_texts: Sequence[str] = ()  # canonical text of each head's ranges (recon.model.wire.stamp)

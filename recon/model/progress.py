@@ -1,4 +1,4 @@
-"""What Spark said of each micro-batch while it ran, as plain values. `recon.ledger.progress` fills these in."""
+"""Spark's query progress of each micro-batch, as plain values. `recon.ledger.progress` fills these in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TopicPartition = tuple[str, int]
 class SourceOffsets:
     """The Kafka sources of one micro-batch: offsets by (topic, partition), ends excluded.
 
-    `latest` is Kafka's end when the micro-batch was planned, as far as Spark told it.
+    `latest` is Kafka's end when the micro-batch was planned, where Spark reports it.
     """
 
     start: Mapping[TopicPartition, int]
@@ -23,12 +23,12 @@ class SourceOffsets:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchProgress:
-    """One micro-batch as Spark reported it; None where Spark did not say.
+    """One micro-batch as Spark reported it; None where the report has no value.
 
-    `at` is when its trigger began, `seconds` how long that took, `rows` what the sources gave (counted again for
-    every time that the sink had the micro-batch computed), `offsets` the width of the ranges read and `lag` what Kafka
-    held beyond them, both in offsets of Kafka sources. `state_*` are sums over the stateful operators; `dropped_late`
-    and `dropped_duplicates` are rows that those let fall. `watermark` is None where the query has none, or none yet.
+    `at` is when its trigger began, `seconds` how long that took, `rows` the input rows (counted again each time that
+    the micro-batch is computed), `offsets` the width of the ranges read and `lag` what Kafka held beyond them, both in
+    offsets of Kafka sources. `state_*` are sums over the stateful operators; `dropped_late` and `dropped_duplicates`
+    are rows dropped by stateful operators. `watermark` is None where the query has none, or none yet.
     """
 
     query_id: str
@@ -59,9 +59,9 @@ class BatchProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressWitness:
-    """A pipeline's micro-batches in a stretch of time, ascending by `at`.
+    """A pipeline's micro-batches in a period, ascending by `at`.
 
-    `offsets` tells the sources' offsets of some of them, by place in `batches`: the first, the last, some between.
+    `offsets` has the sources' offsets of some of them, by index in `batches`: the first, the last, some between.
     """
 
     location: str
@@ -70,7 +70,7 @@ class ProgressWitness:
 
     @property
     def newest_query(self) -> ProgressWitness:
-        """Only the query that ran last: a checkpoint made anew has another."""
+        """The micro-batches of the newest query alone: a new checkpoint has a new query_id."""
         if not self.batches or all(b.query_id == self.batches[-1].query_id for b in self.batches):
             return self
         last = self.batches[-1].query_id

@@ -1,4 +1,4 @@
-"""What a check finds and how a run tells it: the only thing a report ever sees.
+"""Findings, verdicts and the result of a run: a report is drawn from these alone.
 
 Three-valued in spirit: proved, refuted, or could not be proved. *Unproved* becomes status `error`
 or `skipped`; it never becomes `pass`.
@@ -16,7 +16,7 @@ from recon.model.offsets import Span
 
 
 class Level(StrEnum):
-    """How much a finding weighs. `INFO` explains, `UNPROVED` says that no witness could answer."""
+    """How severe a finding is. `INFO` explains; `UNPROVED` means that no witness could decide."""
 
     INFO = "info"
     WARN = "warn"
@@ -25,20 +25,20 @@ class Level(StrEnum):
 
 
 class Code(StrEnum):
-    """The verdicts of the fault catalogue; `LEVELS` says how much each weighs."""
+    """The verdicts of the fault catalogue; `LEVELS` has the severity of each."""
 
     EMPTY = "EMPTY"
     CLOSED = "CLOSED"
     INFLIGHT = "INFLIGHT"
     EXPLAINED = "EXPLAINED"  # holes in the offsets that control records, aborts or compaction explain
-    REPLAYED = "REPLAYED"  # a micro-batch was tried again and landed once
+    REPLAYED = "REPLAYED"  # a micro-batch was attempted again and written once
     NEW_EPOCH = "NEW_EPOCH"
     LEDGER_MISSING = "LEDGER_MISSING"
     REBUILT = "REBUILT"  # an entry that was restored from the Delta log
     METRIC_UNRELIABLE = "METRIC_UNRELIABLE"
     ATTESTED_ONLY = "ATTESTED_ONLY"
-    UNSTAMPED = "UNSTAMPED"  # a data-changing commit that no ledger entry and no user_metadata of ours claims
-    REPEATED = "REPEATED"  # rows that stand more than once in a sink that claims no more than at-least-once
+    UNSTAMPED = "UNSTAMPED"  # a data-changing commit without a ledger entry and without recon's stamp
+    REPEATED = "REPEATED"  # rows that are more than once in a sink that only claims at-least-once
     UNUSUAL = "UNUSUAL"  # a figure far from the table's own history
     LAG = "LAG"  # unread records older than warn_after / error_after
     TOPIC_ID_UNKNOWN = "TOPIC_ID_UNKNOWN"
@@ -58,7 +58,7 @@ class Code(StrEnum):
     MUTATED = "MUTATED"
     TAMPERED = "TAMPERED"
     NONDETERMINISTIC = "NONDETERMINISTIC"
-    VIOLATION = "VIOLATION"  # rows that break a data test; only a compliance report tells it this way
+    VIOLATION = "VIOLATION"  # rows that violate a data test; used by compliance reports only
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
@@ -87,8 +87,8 @@ LEVELS: Mapping[Code, Level] = {
 class Finding:
     """One piece of evidence: what happened to which offsets of which micro-batch.
 
-    Offsets are half-open, [start_offset, end_offset). None means that the finding is not about that
-    dimension (a RESTORE touches no single partition).
+    Offsets are half-open, [start_offset, end_offset). None means that the finding does not concern that
+    dimension (a RESTORE concerns no single partition).
     """
 
     code: Code
@@ -104,18 +104,18 @@ class Finding:
 
     @property
     def level(self) -> Level:
-        """How much this finding weighs, by its code alone."""
+        """The severity, which depends on the code alone."""
         return LEVELS[self.code]
 
     @property
     def span(self) -> Span | None:
-        """The offsets it speaks of, if it does."""
+        """The offsets it is about; None for none."""
         if self.start_offset is None or self.end_offset is None:
             return None
         return Span(self.start_offset, self.end_offset)
 
     def as_dict(self) -> dict[str, Any]:
-        """The ten keys that stand in `adapter_response.findings[]`."""
+        """The ten keys of an item of `adapter_response.findings[]`."""
         return {
             "code": str(self.code),
             "pipeline": self.pipeline,
@@ -140,13 +140,13 @@ class Verdict:
     Args:
         failures: failing units: rows or keys for a data check, failing findings for an evidence check.
         warnings: like `failures`, but units that only warn whatever the severity (a lag past warn_after).
-        findings: the evidence, worst first is not required.
-        message: one sentence for people; may be empty when it passed.
-        unproved: why no answer could be given; forces status `error`.
-        skipped: why the question was not put at all (zero rows, --no-spark); forces status `skipped`.
+        findings: the evidence, in any order.
+        message: one sentence; may be empty when the check passed.
+        unproved: why the check could not decide; forces status `error`.
+        skipped: why the check was not evaluated (zero rows, --no-spark); forces status `skipped`.
         regardless: the failures count whatever `warn_if` and `error_if` say.
         samples: the first failing keys or rows, each a flat mapping column → value.
-        evidence: figures and versions the verdict rests on; JSON-serialisable.
+        evidence: figures and versions that the verdict is based on; JSON-serialisable.
     """
 
     failures: int = 0
@@ -163,8 +163,8 @@ class Verdict:
     def of_findings(cls, findings: Sequence[Finding], *, message: str = "", **evidence: Any) -> Verdict:
         """Counts findings by level; an UNPROVED one makes the whole verdict unproved unless something failed.
 
-        A refutation outranks a doubt: a proved loss stays `fail` though another range could not be probed;
-        the doubt is still in the findings.
+        FAIL outranks UNPROVED: a proved loss stays `fail` even if another range could not be probed; the unproved
+        finding stays in the findings.
         """
         failing = [f for f in findings if f.level is Level.FAIL]
         warning = [f for f in findings if f.level is Level.WARN]
@@ -217,7 +217,7 @@ RUNNING = ("throughput", "lag_trend", "state_growth")
 
 @dataclass(frozen=True, kw_only=True)
 class CoverageCell:
-    """One coloured stretch in the picture of a topic partition over time.
+    """One coloured rectangle in the coverage picture of a topic partition.
 
     Cells of a partition are ascending and do not overlap in time. Offsets are half-open.
     """
@@ -247,7 +247,7 @@ class PartitionFacts:
 class BatchPoint:
     """Rows per micro-batch for the chart; several batches are folded into one point when there are many.
 
-    `offsets` is the width of the ranges read, in offsets; `rows_written` what the commits say.
+    `offsets` is the width of the ranges read, in offsets; `rows_written` the count of the commits.
     """
 
     at: datetime
@@ -261,10 +261,10 @@ class BatchPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkFacts:
-    """What the ledger says of one sink in the audited period.
+    """The ledger's figures of one sink in the audited period.
 
-    The `batches_*` figures add up: proved + refuted + unproved = batches. `guarantee_kept` is whether the sink kept
-    what `guarantee` claims, as far as this audit saw it: None where it did not look at all that it takes.
+    The `batches_*` figures add up: proved + refuted + unproved = batches. `guarantee_kept` is whether the audit
+    found that the sink keeps its `guarantee`: None where the checks that decide this were not all evaluated.
     """
 
     name: str
@@ -287,7 +287,7 @@ class SinkFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineFacts:
-    """One pipeline's answer: complete, not complete, or could not be proved, and why in one sentence.
+    """One pipeline's answer: complete, not complete, or could not be proved, and the reason in one sentence.
 
     `period_from` is where this pipeline's audited period begins, None when the whole ledger was audited.
     """
@@ -305,10 +305,10 @@ class PipelineFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """One audit, whole: every report is drawn from this and from nothing else.
+    """The result of one audit: every report is drawn from this alone.
 
     `args` are the options the run was started with; `versions` maps package → version of what was used;
-    `notes` are sentences a reader must see (a witness that was missing, a broker that did not answer).
+    `notes` are sentences for the reader (a missing witness, a broker that did not answer).
     """
 
     invocation_id: str
@@ -326,10 +326,10 @@ class RunResult:
 
     def counts(self) -> dict[str, int]:
         """Number of results per status; every status is a key."""
-        found = dict.fromkeys(("pass", "warn", "fail", "error", "skipped"), 0)
+        counts = dict.fromkeys(("pass", "warn", "fail", "error", "skipped"), 0)
         for result in self.results:
-            found[result.status] += 1
-        return found
+            counts[result.status] += 1
+        return counts
 
     @property
     def exit_code(self) -> int:

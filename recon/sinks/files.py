@@ -116,7 +116,7 @@ class FileReplace(_Folder):
             return
         folder = folder_of(stamp.epoch, stamp.batch_id)
         if EPOCH in frame.columns:
-            raise SinkError(f"{stamp.said} has a column {EPOCH}, which the sink's folders have; rename it in the rows")
+            raise SinkError(f"{stamp.label} has a column {EPOCH}, which the sink's folders have; rename it in the rows")
         # Parquet's footers count; the rows of other formats are counted while they are written.
         counter = None if self.kind == "parquet" else Counter(frame.drop(BATCH_ID))
         out = frame.drop(BATCH_ID) if counter is None else counter.frame
@@ -130,7 +130,7 @@ class FileReplace(_Folder):
             if "_temporary" not in str(error) or "FileNotFound" not in str(error):
                 raise
             raise SinkError(
-                f"{stamp.said}: what was being written to {self.target}/{folder} was removed meanwhile: two queries "
+                f"{stamp.label}: what was being written to {self.target}/{folder} was removed meanwhile: two queries "
                 "write this target at once; stop the other one, then restart this one, which writes the micro-batch "
                 "again"
             ) from error
@@ -153,13 +153,13 @@ class FileReplace(_Folder):
         found = self._ours(stamp)
         if found is None:
             raise SinkError(
-                f"{stamp.said} has no manifest in {self.target}, though it was just written: something removes files "
+                f"{stamp.label} has no manifest in {self.target}, though it was just written: something removes files "
                 "there; stop it, then restart the query"
             )
         missing = self._missing(found)
         if missing is not None:
             raise SinkError(
-                f"{stamp.said}: {self.target}/{found.folder} has no file {missing}, which its manifest names: two "
+                f"{stamp.label}: {self.target}/{found.folder} has no file {missing}, which its manifest names: two "
                 "queries write this target, or something removes files there; stop it, then restart the query"
             )
         return Landed(version=None, rows=found.rows)
@@ -181,7 +181,7 @@ class FileReplace(_Folder):
         """The rows of the micro-batch's files."""
         found = self._ours(stamp)
         if found is None:
-            raise SinkError(f"{stamp.said} has no manifest in {self.target}; nothing to check")
+            raise SinkError(f"{stamp.label} has no manifest in {self.target}; nothing to check")
         return _opened(spark, self.storage, [found])
 
     def _ours(self, stamp: ReconStamp) -> Manifest | None:
@@ -202,7 +202,7 @@ class FileReplace(_Folder):
             )
         if _ranges(theirs) != _ranges(stamp):
             raise SinkError(
-                f"{stamp.said}: {self.target} already holds a micro-batch of this number with other offsets, of "
+                f"{stamp.label}: {self.target} already holds a micro-batch of this number with other offsets, of "
                 f"query {theirs.query_id}: two queries write this sink, or the ledger was restored to an older state; "
                 "stop one of them, or run `recon ledger rebuild`, then restart the query"
             )
@@ -228,7 +228,7 @@ class FileReplace(_Folder):
         jobs = {found[1] for file in files if (found := _JOB.search(file.path))}
         if len(jobs) > 1:
             raise SinkError(
-                f"{stamp.said}: {self.target}/{folder} holds files of {len(jobs)} writers: two queries write this "
+                f"{stamp.label}: {self.target}/{folder} holds files of {len(jobs)} writers: two queries write this "
                 "target at once, or a dead one's task came late; stop the other query, then restart this one, which "
                 "writes the micro-batch again"
             )

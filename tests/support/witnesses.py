@@ -205,7 +205,7 @@ def probe(
     answer = ProbeAnswer(
         topic=TOPIC,
         partition=partition,
-        asked=Spans.of(asked),
+        requested=Spans.of(asked),
         uncommitted=Spans.of(uncommitted),
         committed=Spans.of(committed),
         log_start=log_start,

@@ -45,7 +45,7 @@ def refusing_other_writers(target: str, stamp: ReconStamp) -> Iterator[None]:
         if met is None:
             raise
         raise SinkError(
-            f"{stamp.said} met "
+            f"{stamp.label} met "
             f"another writer of {target}, whose commit came first (Delta says {met[0]}); nothing of it was written: "
             "where two queries write as one sink, stop one of them, then restart the query"
         ) from error
@@ -165,7 +165,7 @@ class DeltaAppend(BatchSink):
             )
 
     def _swallowed(self, stamp: ReconStamp) -> str:
-        name = stamp.said
+        name = stamp.label
         known = delta_log.transaction_version(self.storage, self._app_id(stamp))
         if known is not None and known >= stamp.batch_id:
             return (

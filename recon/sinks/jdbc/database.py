@@ -83,8 +83,8 @@ class Database:
         )
 
     @property
-    def said(self) -> str:
-        """The database as messages call it: no URL, no user."""
+    def label(self) -> str:
+        """The database in messages: no URL, no user."""
         return f"{self.product} database {self.name}" if self.name else f"{self.product} database"
 
     @property

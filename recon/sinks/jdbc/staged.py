@@ -116,7 +116,7 @@ class StagedSink(JdbcSink):
                         raise  # a Spark job failed for a reason of its own: a cast, a check, a source
                     if what not in (*AGAIN, "no_table") or not tries.again():
                         raise self._failed(error, stamp, tries) from None
-                    log.warning("%s: %s; trying again", stamp.said, self.database.reason(error))
+                    log.warning("%s: %s; trying again", stamp.label, self.database.reason(error))
                     if what == "no_table":  # another driver that was faster tidied up our stage
                         stage = None
         except Exception:
@@ -130,7 +130,7 @@ class StagedSink(JdbcSink):
         entry = self._asked(lambda: self._entry(stamp), stamp)
         if entry is None:
             raise SinkError(
-                f"{stamp.said} left no row in {LEDGER_TABLE} of the {self.database.said}, though its "
+                f"{stamp.label} left no row in {LEDGER_TABLE} of the {self.database.label}, though its "
                 "transaction was committed; look for a trigger, a rule or a restored backup, then restart the query"
             )
         return replace(self._as_landed(entry), computed_again=self._computed_again)
@@ -158,7 +158,7 @@ class StagedSink(JdbcSink):
             except SQLAlchemyError as error:
                 if trouble(error, self.database.kind) not in AGAIN or not tries.again():
                     raise EvidenceError(
-                        f"{LEDGER_TABLE} of the {self.database.said} cannot be read: {self.database.reason(error)}; "
+                        f"{LEDGER_TABLE} of the {self.database.label} cannot be read: {self.database.reason(error)}; "
                         f"check the connection and the user's right to read {LEDGER_TABLE}"
                     ) from error
 
@@ -177,13 +177,13 @@ class StagedSink(JdbcSink):
             entry = jdbc_ledger.find(connection, self._schema, stamp)
         if entry is not None and entry.target != str(self.target):
             raise SinkError(
-                f"{stamp.said}: {LEDGER_TABLE} of the {self.database.said} has it for table {entry.target} "
+                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.label} has it for table {entry.target} "
                 f"and not for {self.target}: another project, or an earlier one, has a pipeline and a sink of these "
                 "names; give the sink another name"
             )
         if entry is not None and not same_ranges(entry.stamp.offsets_text, stamp.offsets_text):
             raise SinkError(
-                f"{stamp.said}: {LEDGER_TABLE} of the {self.database.said} has it with other offsets than "
+                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.label} has it with other offsets than "
                 "this micro-batch: two queries write as one sink, or the ledger was lost; stop one of them, or give "
                 "the sink another name, then run `recon audit`"
             )
@@ -215,7 +215,7 @@ class StagedSink(JdbcSink):
             except Exception as error:
                 if trouble(error, self.database.kind) not in AGAIN or not tries.again():
                     raise SinkError(
-                        self._sentence(error, f"{stamp.said}: {LEDGER_TABLE} cannot be read")
+                        self._sentence(error, f"{stamp.label}: {LEDGER_TABLE} cannot be read")
                         + ", then restart the query"
                     ) from None
 
@@ -381,7 +381,7 @@ class StagedSink(JdbcSink):
             table.create(self._engine, checkfirst=True)
         except SQLAlchemyError as error:
             raise self._failed(error, stamp) from None
-        log.info("%s: made %s", stamp.said, self._where)
+        log.info("%s: made %s", stamp.label, self._where)
 
     @property
     def _keys(self) -> tuple[str, ...]:

@@ -119,11 +119,11 @@ class JdbcSink(BatchSink):
 
     @property
     def _where(self) -> str:
-        return f"table {self.target} of the {self.database.said}"
+        return f"table {self.target} of the {self.database.label}"
 
     def _refused(self, stamp: ReconStamp, why: str, then: str) -> SinkError:
         return SinkError(
-            f"{stamp.said} was not written to {self._where}: {why}; {then}, then restart the query: nothing of "
+            f"{stamp.label} was not written to {self._where}: {why}; {then}, then restart the query: nothing of "
             "the micro-batch is there, and it is written again"
         )
 

@@ -202,7 +202,7 @@ class JdbcPlainAppend(JdbcSink):
 
     def _plain_refused(self, stamp: ReconStamp, why: str, then: str = "write it as text in the transform") -> SinkError:
         return SinkError(
-            f"{stamp.said} was not wholly written to {self._where}: {why}; {then}, then restart the query: the "
+            f"{stamp.label} was not wholly written to {self._where}: {why}; {then}, then restart the query: the "
             "micro-batch is written again, beside what its tasks may have committed (at-least-once)"
         )
 

@@ -173,7 +173,7 @@ class KafkaWriter(BatchSink):
             return Landed(version=None, rows=self._plain)
         if self._done is None:
             raise SinkError(
-                f"{stamp.said} left no batch marker in {self.sink.marker_topic}; restart the query, which completes it"
+                f"{stamp.label} left no batch marker in {self.sink.marker_topic}; restart the query, which completes it"
             )
         self._require_ours(self._done, stamp)
         return Landed(version=None, rows=self._done.rows)
@@ -288,7 +288,7 @@ class KafkaWriter(BatchSink):
         ):
             if time.monotonic() > deadline:
                 raise EvidenceError(
-                    f"{stamp.said}: an open transaction holds back readers of topic {self.sink.target}, so its rows "
+                    f"{stamp.label}: an open transaction holds back readers of topic {self.sink.target}, so its rows "
                     "cannot be read back yet; the broker ends it after its transaction.timeout.ms"
                 )
             time.sleep(0.1)
@@ -307,7 +307,7 @@ class KafkaWriter(BatchSink):
         found = told.topics[self.sink.target]
         if not found.exists:
             raise SinkError(
-                f"{stamp.said}: topic {self.sink.target} does not exist at {self.conf.get('bootstrap.servers')}; "
+                f"{stamp.label}: topic {self.sink.target} does not exist at {self.conf.get('bootstrap.servers')}; "
                 "create it (kafka-topics --create), or correct the sink's target; nothing was written"
             )
         return found
@@ -347,7 +347,7 @@ class KafkaWriter(BatchSink):
         told = self._admin.settings(topic)
         if told is None:
             raise SinkError(
-                f"{stamp.said}: the broker does not tell whether marker topic {topic} is compacted; grant this user "
+                f"{stamp.label}: the broker does not tell whether marker topic {topic} is compacted; grant this user "
                 "DescribeConfigs on it"
             )
         policies = {p.strip() for p in told.get("cleanup.policy", "").split(",")}
@@ -356,7 +356,7 @@ class KafkaWriter(BatchSink):
         if "compact" not in policies or not kept:
             found = f"cleanup.policy={told.get('cleanup.policy')}" + ("" if kept else f", retention.ms={retention}")
             raise SinkError(
-                f"{stamp.said}: marker topic {topic} is not compacted ({found}), so Kafka would drop the "
+                f"{stamp.label}: marker topic {topic} is not compacted ({found}), so Kafka would drop the "
                 f"markers that keep a replay from writing twice; run: kafka-configs --bootstrap-server {servers} "
                 f"--alter --topic {topic} --add-config cleanup.policy=compact; nothing was written"
             )
@@ -380,14 +380,14 @@ class KafkaWriter(BatchSink):
             if getattr(first, "name", lambda: "")() != "TOPIC_ALREADY_EXISTS":
                 text = first.str() if hasattr(first, "str") else str(first)
                 raise SinkError(
-                    f"{stamp.said}: marker topic {topic} is not there and could not be created: "
+                    f"{stamp.label}: marker topic {topic} is not there and could not be created: "
                     f"{self._admin.safe(text)}; create it with one partition and cleanup.policy=compact, or grant "
                     "this user Create"
                 ) from None
         deadline = time.monotonic() + 30
         while self._admin.ends((topic, kafka_markers.PARTITION)) is None:
             if time.monotonic() > deadline:
-                raise SinkError(f"{stamp.said}: marker topic {topic} was created and has no leader; restart the query")
+                raise SinkError(f"{stamp.label}: marker topic {topic} was created and has no leader; restart the query")
             time.sleep(0.05)
 
     def _markers(self, since: datetime | None = None) -> Markers | None:
@@ -412,7 +412,7 @@ class KafkaWriter(BatchSink):
             self.conf, self.sink.marker_topic, self.owner, known=known, decides=decides, admin=self._admin
         )
         if found is None:
-            raise SinkError(f"{stamp.said}: marker topic {self.sink.marker_topic} is gone; restart the query")
+            raise SinkError(f"{stamp.label}: marker topic {self.sink.marker_topic} is gone; restart the query")
         return found
 
     def _marked(self, stamp: ReconStamp) -> BatchMarker | None:
@@ -439,7 +439,7 @@ class KafkaWriter(BatchSink):
         except Exception as error:
             raise self._said(error, stamp, self.sink.marker_topic) from None
         if not placed:
-            raise SinkError(f"{stamp.said}: Kafka did not tell where the marker is; restart the query")
+            raise SinkError(f"{stamp.label}: Kafka did not tell where the marker is; restart the query")
         return placed[0]
 
     def _begin(self, frame: DataFrame, stamp: ReconStamp, tasks: int, before: Plan | None) -> Plan:
@@ -473,7 +473,7 @@ class KafkaWriter(BatchSink):
     def _require_ours(self, found: BatchMarker, stamp: ReconStamp) -> None:
         if not same_ranges(found.stamp.offsets_text, stamp.offsets_text):
             raise SinkError(
-                f"{stamp.said} is in topic {self.sink.target} already, with other offsets: two queries write this "
+                f"{stamp.label} is in topic {self.sink.target} already, with other offsets: two queries write this "
                 "sink, or the ledger is older than the topic; stop one of them, then run `recon audit`"
             )
 
@@ -494,7 +494,7 @@ class KafkaWriter(BatchSink):
             return
         topic, partition, low, high = again[0]
         message = (
-            f"{stamp.said} would write source records again: {len(written)} of {unfinished.tasks} tasks of "
+            f"{stamp.label} would write source records again: {len(written)} of {unfinished.tasks} tasks of "
             f"micro-batch {unfinished.batch_id} (epoch {unfinished.epoch}), which was never completed, are in topic "
             f"{self.sink.target}, among them {topic}-{partition} [{low}, {high}]; restart the query on the checkpoint "
             "that began it, which completes it, or accept these records twice with `on_new_epoch: warn`"
@@ -526,7 +526,7 @@ class KafkaWriter(BatchSink):
                 kafka_task.require_same(job, marker, rows=0, ids=0)
 
     def _said(self, error: BaseException, stamp: ReconStamp, topic: str | None = None) -> SinkError:
-        return SinkError(kafka_task.sentence(stamp.said, error, self.conf, self.owner, topic or self.sink.target))
+        return SinkError(kafka_task.sentence(stamp.label, error, self.conf, self.owner, topic or self.sink.target))
 
     # -- the frame that tasks get ------------------------------------------------------------------
 
@@ -536,7 +536,7 @@ class KafkaWriter(BatchSink):
         key = self.sink.key or "key"
         if self.sink.key is not None and key not in have:
             raise SinkError(
-                f"{stamp.said}: the rows have no column {key}, which is the sink's key; they have {_some(have)}"
+                f"{stamp.label}: the rows have no column {key}, which is the sink's key; they have {_some(have)}"
             )
         columns: dict[str, Column] = {}
         if key in have:
@@ -548,7 +548,7 @@ class KafkaWriter(BatchSink):
             columns[kafka_task.VALUE] = _bytes("value", have["value"])
         else:
             raise SinkError(
-                f"{stamp.said}: the rows have no column value to write (they have {_some(have)}); name one "
+                f"{stamp.label}: the rows have no column value to write (they have {_some(have)}); name one "
                 "`value` in the transform, or set value_format: json to write all columns"
             )
         if "headers" in have and have["headers"].startswith("array<struct<"):

@@ -73,7 +73,7 @@ def probe(spans: Spans) -> ProbeAnswer:
     return ProbeAnswer(
         topic="orders",
         partition=0,
-        asked=spans,
+        requested=spans,
         uncommitted=spans,
         committed=spans,
         log_start=0,

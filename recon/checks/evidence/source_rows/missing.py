@@ -108,7 +108,7 @@ def _without_a_record(
     rest = wanted.minus(expired)
     seen, aborted = rest.intersect(answer.committed), rest.intersect(answer.uncommitted).minus(answer.committed)
     unseen = rest.minus(answer.committed).minus(answer.uncommitted)
-    sure = answer.asked.intersect(Spans.of([(0, answer.last_stable)])) if answer.truncated is None else Spans()
+    sure = answer.requested.intersect(Spans.of([(0, answer.last_stable)])) if answer.truncated is None else Spans()
     doubtful = aborted.union(unseen).minus(sure)
     tally["aborted"] += aborted.intersect(sure).size
     tally["compacted" if is_compacted(answer.topic, sink.witnesses) else "control"] += unseen.intersect(sure).size

@@ -49,7 +49,7 @@ def _judge_phantoms(sink: SinkRows) -> None:
         stretches = sink.stretches.get(where)
         if stretches is None:
             continue
-        present = sink.present.get(where, Spans()).intersect(stretches.ranges).intersect(answer.asked)
+        present = sink.present.get(where, Spans()).intersect(stretches.ranges).intersect(answer.requested)
         stable = Spans.of([(0, answer.last_stable)])
         phantoms = present.intersect(answer.uncommitted).minus(answer.committed).intersect(stable)
         pieces = stretches.pieces(phantoms)

@@ -176,7 +176,7 @@ def _held(found: _Range, witnesses: Witnesses) -> _Held | str:
     if answer.truncated is not None:
         return f"Kafka could not be asked about all of {name}: {answer.truncated}"
     span = Spans.of([(found.start, found.end)])
-    if span.intersect(answer.asked).size < span.size or found.end > answer.last_stable:
+    if span.intersect(answer.requested).size < span.size or found.end > answer.last_stable:
         return f"a transaction of {name} is still open, or the probe did not reach that far"
     # A reader of uncommitted records gets the committed ones, too.
     committed, both = (span.intersect(seen).size for seen in (answer.committed, answer.uncommitted))
