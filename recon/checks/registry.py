@@ -63,15 +63,15 @@ REGISTRY: dict[str, str] = {
     "mutually_exclusive_ranges": "recon.checks.data.order:MutuallyExclusiveRanges",
     "offset_continuity": "recon.checks.evidence.offset_continuity:OffsetContinuity",
     "kafka_end_offsets": "recon.checks.evidence.kafka_end_offsets:KafkaEndOffsets",
-    "checkpoint_commits": "recon.checks.evidence.checkpoint_commits:CheckpointCommits",
+    "checkpoint_commits": "recon.checks.evidence.checkpoint_commits.check:CheckpointCommits",
     "sink_commits": "recon.checks.evidence.sink_commits:SinkCommits",
     "delta_history": "recon.checks.evidence.delta_history:DeltaHistory",
     "ledger_integrity": "recon.checks.evidence.ledger_integrity:LedgerIntegrity",
     "source_rows": "recon.checks.evidence.source_rows.check:SourceRows",
     "atomicity": "recon.checks.evidence.atomicity:Atomicity",
-    "throughput": "recon.checks.evidence.progress:Throughput",
-    "lag_trend": "recon.checks.evidence.progress:LagTrend",
-    "state_growth": "recon.checks.evidence.progress:StateGrowth",
+    "throughput": "recon.checks.evidence.throughput:Throughput",
+    "lag_trend": "recon.checks.evidence.lag_trend:LagTrend",
+    "state_growth": "recon.checks.evidence.state_growth:StateGrowth",
 }
 
 # Bound for every sink whether listed or not: every other evidence check trusts the ledger it looks at.

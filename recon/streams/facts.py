@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
-from recon.checks.evidence.progress import kept_up
+from recon.checks.evidence.throughput import kept_up
 from recon.model import KafkaTopic
 from recon.model.progress import BatchProgress
 

@@ -16,7 +16,7 @@ from recon.checks.base import Measure, RowCheck, count_if, greatest, least, set_
 from recon.checks.data.bounds import is_instant, is_numeric
 from recon.checks.data.figures import mean_of, moments, stddev_of, sum_of
 from recon.checks.data.freshness import moment, now
-from recon.checks.evidence.findings import Period
+from recon.checks.period import Period
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.lazy import F

@@ -13,7 +13,7 @@ from typing_extensions import override
 from recon.checks.base import DataCheck, Measure, RowCheck, count_if, set_by_fit
 from recon.checks.data.bounds import DAY, comparable, instant_text, is_instant
 from recon.checks.data.grouped import GroupableCheck
-from recon.checks.evidence.findings import Period
+from recon.checks.period import Period
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.lazy import F

@@ -9,14 +9,14 @@ looks at deviations. A re-created topic (another topic id) starts a new *incarna
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
-from recon.model import Code, KafkaTopic, KafkaWitness, LedgerSlice, Unavailable
-from recon.model.offsets import GrowingSpans, Span, Spans
+from recon.model import Code, KafkaTopic, KafkaWitness, LedgerSlice, Unavailable, offsets_text
+from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -334,6 +334,19 @@ def ranges_of(slice_: LedgerSlice, entry: int) -> Ranges:
             for topic, partition, start, end in zip(*(c.tolist() for c in columns), strict=True)
         )
     )
+
+
+def texts_of_ranges(ledger: LedgerSlice) -> Callable[[int], str]:
+    """The canonical text of an entry's ranges: the one the ledger was read with, else made from the ranges."""
+    if len(ledger.offsets_texts) == len(ledger.heads):
+        return ledger.offsets_texts.__getitem__
+    table, spans = ledger.ranges, [list[OffsetSpan]() for _ in ledger.heads]
+    columns = (table.entry, table.topic, table.partition, table.start, table.end)
+    for entry, topic, partition, start, end in zip(*(c.tolist() for c in columns), strict=True):
+        source, name, topic_id = table.topics[topic]
+        spans[entry].append(OffsetSpan(name, topic_id, partition, start, end, source))
+    texts = [offsets_text(mine) for mine in spans]
+    return texts.__getitem__
 
 
 def widths(slice_: LedgerSlice) -> list[int]:

@@ -9,9 +9,8 @@ from datetime import timedelta
 from typing import ClassVar
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import FirstReaders, coverage, widths
+from recon.checks.evidence.coverage import FirstReaders, coverage, texts_of_ranges, widths
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets, quiet
-from recon.checks.evidence.range_text import texts
 from recon.checks.evidence.table_history import (
     alive,
     changes_rows,
@@ -145,7 +144,7 @@ def _judge_entries(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
     if not delta.exists:
         _tell_no_table(ledger, delta, findings)
         return
-    text_of = texts(ledger)
+    text_of = texts_of_ranges(ledger)
     width = widths(ledger)
     empty: list[EntryHead] = []
     attested: list[EntryHead] = []

@@ -1,34 +1,17 @@
-"""What the evidence checks share for telling: findings of one sink, folded and capped; durations; refusals."""
+"""The findings of one sink, capped for a report, and the sentences that evidence checks share."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, Unavailable, Verdict, Witnesses
 from recon.model.ledger import named
 
 LIMIT = 1000  # findings a check hands on; a last one says how many more there were
 _ORDER = (Level.FAIL, Level.UNPROVED, Level.WARN, Level.INFO)
-
-
-@dataclass(frozen=True)
-class Period:
-    """A length of time as dbt's freshness writes it: `{count: 5, period: minute}`."""
-
-    count: int
-    period: Literal["minute", "hour", "day"]
-
-    @property
-    def length(self) -> timedelta:
-        """The same as a timedelta."""
-        return self.count * timedelta(**{f"{self.period}s": 1})
-
-    def __str__(self) -> str:
-        return f"{self.count} {self.period}{'s' if self.count != 1 else ''}"
 
 
 @dataclass(frozen=True)
@@ -115,7 +98,6 @@ def offsets(start: int, end: int) -> str:
 __all__ = [
     "LIMIT",
     "Findings",
-    "Period",
     "ledger_of",
     "named",
     "no_entries",

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Key, TopicIncarnation, coverage, missed
-from recon.checks.evidence.findings import Findings, Period, ledger_of, no_entries, offsets
+from recon.checks.evidence.findings import Findings, ledger_of, no_entries, offsets
+from recon.checks.period import Period
 from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Unavailable, Verdict, Witnesses
 from recon.text import plural, some
 

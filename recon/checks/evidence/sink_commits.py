@@ -8,9 +8,8 @@ from datetime import timedelta
 from typing import ClassVar
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import widths
+from recon.checks.evidence.coverage import texts_of_ranges, widths
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, quiet
-from recon.checks.evidence.range_text import texts
 from recon.model import (
     RELEASES,
     Code,
@@ -88,7 +87,7 @@ def _judge_entries(ledger: LedgerSlice, log: SinkLog, commits: Sequence[SinkComm
             )
         return
     newest: Mapping[tuple[int, int], SinkCommit] = {(c.stamp.epoch, c.stamp.batch_id): c for c in commits}
-    text_of, width = texts(ledger), widths(ledger)
+    text_of, width = texts_of_ranges(ledger), widths(ledger)
     empty: list[EntryHead] = []
     for i in judged:
         head = ledger.heads[i]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from recon.checks.evidence.checkpoint_commits import CheckpointCommits
-from recon.checks.evidence.findings import Period
+from recon.checks.evidence.checkpoint_commits.check import CheckpointCommits
+from recon.checks.period import Period
 from recon.model import CheckpointBatch, Code, DeltaWitness, LedgerSlice, SinkCommit, SinkLog, Unavailable, Verdict
 from tests.support.messages import same_message
 from tests.support.witnesses import (

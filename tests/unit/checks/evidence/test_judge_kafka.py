@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from recon.checks.evidence.findings import Period
 from recon.checks.evidence.kafka_end_offsets import KafkaEndOffsets
+from recon.checks.period import Period
 from recon.model import Code, KafkaPartition, KafkaWitness, PreviousAudit, Unavailable, Verdict
 from tests.support.messages import same_message
 from tests.support.witnesses import NOW, TOPIC, Entry, codes, gone, kafka, ledger, span, told, witnesses

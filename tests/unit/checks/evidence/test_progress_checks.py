@@ -14,9 +14,11 @@ import pytest
 from recon.audit.summary import PROOF, answer
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import run_evidence
-from recon.checks.evidence.findings import Period
-from recon.checks.evidence.progress import LagTrend, StateGrowth, Throughput, kept_up
+from recon.checks.evidence.lag_trend import LagTrend
+from recon.checks.evidence.state_growth import StateGrowth
+from recon.checks.evidence.throughput import Throughput, kept_up
 from recon.checks.evidence.trend import theil_sen, trend
+from recon.checks.period import Period
 from recon.checks.registry import build
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run

@@ -11,7 +11,7 @@ import pytest
 
 from recon.audit.summary import sink_facts
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.checkpoint_commits import CheckpointCommits
+from recon.checks.evidence.checkpoint_commits.check import CheckpointCommits
 from recon.checks.evidence.delta_history import DeltaHistory
 from recon.checks.evidence.ledger_integrity import LedgerIntegrity
 from recon.checks.evidence.offset_continuity import OffsetContinuity

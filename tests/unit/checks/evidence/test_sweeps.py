@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.checks.evidence.checkpoint_commits import _Readings
+from recon.checks.evidence.checkpoint_commits.writes import FirstReadings
 from recon.checks.evidence.coverage import Coverage, Hole, Key, Stretch, TopicIncarnation, coverage, ranges_of
 from recon.checks.evidence.row_accounting import Account, Piece, account
 from recon.checks.evidence.source_rows.missing import within
@@ -201,7 +201,7 @@ def _held_before(covered: Coverage, entry: int, key: Key, rest: Spans) -> bool:
 @given(ledgers(), spans)
 def test_offsets_that_earlier_entries_held(slice_: LedgerSlice, rest: Spans) -> None:
     covered = coverage(slice_)
-    readings = _Readings.of(covered, KEY)
+    readings = FirstReadings.of(covered, KEY)
     for entry in covered.order:
         held = readings.held_before(covered.place(entry), rest, slice_.complete)
         assert held == _held_before(covered, entry, KEY, rest)

@@ -1,0 +1,363 @@
+"""checkpoint_commits: the check, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import ClassVar
+
+from typing_extensions import override
+
+from recon.checks.base import EvidenceCheck
+from recon.checks.evidence.checkpoint_commits.plans import Planned, planned_ranges, stamped_ranges
+from recon.checks.evidence.checkpoint_commits.writes import Writes
+from recon.checks.evidence.coverage import Key, missed, partition_of
+from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
+from recon.checks.period import Period
+from recon.model import (
+    CheckpointBatch,
+    CheckpointWitness,
+    Code,
+    DeltaCommit,
+    DeltaWitness,
+    ReconStamp,
+    Unavailable,
+    Verdict,
+    Witnesses,
+)
+from recon.model.offsets import Spans
+from recon.text import plural, some
+
+_HOUR = Period(1, "hour")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointCommits(EvidenceCheck):
+    """Every micro-batch that Spark finished is in the ledger and in the sink.
+
+    Compares the micro-batches the checkpoint still holds (planned: offsets/N, finished: commits/N) with the ledger's
+    entries and the stamped commits of the Delta log (of a sink that is no Delta table: its own record), by query_id,
+    batch_id and offset ranges. It needs all three; Kafka, where it can be asked, tells what can still be read.
+    Micro-batches planned before the ledger's first entry (recon came to a running query, or they belong to earlier
+    audits) are not judged, and the message says so.
+
+    Args:
+        stalled_after: how long a micro-batch may stay planned and not finished, as `{count: 1, period: hour}`.
+
+    Codes:
+        GAP: Spark finished a micro-batch that read offsets, and neither ledger nor sink has it: the write was
+            swallowed. Also the offsets between the ledger's end and the start of a checkpoint that started a new epoch.
+        LOSS_RETENTION: the same, and Kafka has deleted the records meanwhile; or a micro-batch that is not finished
+            wants records that are deleted already.
+        SKIPPED: the sink's txn app id already has this batch_id from other offsets, so Delta drops the write unseen.
+        STALLED: planned longer ago than `stalled_after` and not finished.
+        OVERLAP: a checkpoint that started a new epoch begins below what the ledger holds.
+        LEDGER_MISSING: the sink has the commit, the ledger has no entry (warns); the query's next start repairs it.
+        INCONCLUSIVE: the checkpoint's offsets were deleted, or do not tell where a micro-batch began.
+        INFLIGHT, REPLAYED, NEW_EPOCH, EMPTY: a micro-batch that is not finished yet, one that was tried again and
+            landed once, a checkpoint that started a new epoch, micro-batches that read nothing. They explain only.
+    """
+
+    test: ClassVar[str] = "checkpoint_commits"
+    needs: ClassVar[Sequence[str]] = ("ledgers", "checkpoint")
+    uses: ClassVar[Sequence[str]] = ("kafka", "delta", "sink_logs")
+    scope: ClassVar[str] = "sink"
+
+    stalled_after: Period = _HOUR
+
+    @override
+    def judge(self, witnesses: Witnesses) -> Verdict:
+        checkpoint, log = witnesses.checkpoint, _log_of(witnesses)
+        if isinstance(checkpoint, Unavailable):
+            return Verdict(unproved=checkpoint.reason)
+        if isinstance(log, Unavailable):
+            return Verdict(unproved=log.reason)
+        writes = Writes(witnesses.pipeline, witnesses.sink, checkpoint, log, ledger_of(witnesses))
+        if writes.ledger is None and not writes.stamped:
+            return no_entries(witnesses)
+        return _Evaluation(witnesses, checkpoint, writes, self.stalled_after).verdict()
+
+
+def _log_of(witnesses: Witnesses) -> DeltaWitness | Unavailable:
+    """The sink's Delta log; of another kind of sink its own record, read as a log whose writes are numbered."""
+    sink, logs, others = witnesses.sink or "", witnesses.delta, witnesses.sink_logs
+    if not isinstance(logs, Unavailable) and sink in logs:
+        return logs[sink]
+    if isinstance(others, Unavailable) or sink not in others:
+        if isinstance(logs, Unavailable):
+            return logs
+        return others if isinstance(others, Unavailable) else Unavailable("delta", f"sink {sink} was not read")
+    commits = {
+        number: DeltaCommit(
+            version=number,
+            timestamp=commit.at,
+            operation="",
+            operation_parameters={},
+            operation_metrics={},
+            txn={},
+            user_metadata=None,
+            stamp=commit.stamp,
+            files_added=0,
+            files_removed=0,
+            rows_added=commit.rows,
+            rows_removed=0,
+            data_change=True,
+        )
+        for number, commit in enumerate(others[sink].commits)
+    }
+    location, last = others[sink].location, len(commits) - 1
+    return DeltaWitness(location=location, exists=others[sink].exists, first_retained=0, last=last, commits=commits)
+
+
+@dataclass
+class _Evaluation:
+    """One checkpoint against one sink."""
+
+    witnesses: Witnesses
+    checkpoint: CheckpointWitness
+    writes: Writes
+    stalled_after: Period
+    findings: Findings = field(init=False)
+    empty: list[CheckpointBatch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.findings = Findings.of(self.witnesses)
+
+    def verdict(self) -> Verdict:
+        batches = self.checkpoint.batches
+        if not batches:
+            self.findings.add(
+                Code.INCONCLUSIVE,
+                f"checkpoint {self.checkpoint.location} holds no micro-batch any more, though the ledger does: its "
+                "offsets were deleted, and the query's next start begins a new epoch",
+            )
+            return self.findings.verdict("")
+        recorded = 0
+        older: list[CheckpointBatch] = []
+        open_: list[CheckpointBatch] = []
+        new: list[tuple[CheckpointBatch, DeltaCommit | None]] = []
+        for batch in batches:
+            entry = self.writes.entry_of(batch)
+            if entry is not None:
+                recorded += 1
+                self._judge_recorded(batch, entry)
+                continue
+            commit = self.writes.commit_of(batch)
+            if commit is not None and not self._too_late(commit.timestamp):
+                new.append((batch, commit))
+            elif self._too_old(batch):
+                older.append(batch)
+            elif commit is None and not self._too_late(batch.planned_at):
+                open_.append(batch)
+                new.append((batch, None))
+        new_epoch = self._judge_new_epoch(new)
+        for batch, commit in new:
+            if commit is not None:
+                self._tell_missing_entry(batch, commit)
+        for batch in open_:
+            self._judge_open(batch, new_epoch=new_epoch)
+        if self.empty:
+            self.findings.add(
+                Code.EMPTY,
+                f"{plural(len(self.empty), 'micro-batch')} read no offsets and wrote nothing: batch_id "
+                f"{some(batch.batch_id for batch in self.empty)}",
+                batch_id=self.empty[0].batch_id if len(self.empty) == 1 else None,
+            )
+        message = f"{plural(recorded, 'micro-batch')} of the checkpoint agree with the ledger"
+        if older:
+            ids = f"{older[0].batch_id} to {older[-1].batch_id}" if len(older) > 1 else str(older[0].batch_id)
+            message += f"; batch_id {ids} were planned before the entries looked at and were not judged"
+        return self.findings.verdict(
+            message, query_id=self.checkpoint.query_id, batches=len(batches), recorded=recorded, not_judged=len(older)
+        )
+
+    def _too_old(self, batch: CheckpointBatch) -> bool:
+        return (
+            batch.planned_at is not None
+            and self.writes.known_since is not None
+            and batch.planned_at < self.writes.known_since
+        )
+
+    def _too_late(self, at: datetime | None) -> bool:
+        """After this audit's slice of the ledger: the next audit's business."""
+        if at is None:
+            return False
+        if at > self.witnesses.now:
+            return True
+        if self.witnesses.period_to >= self.witnesses.now:
+            return False
+        return at >= self.witnesses.period_to or self.writes.last_start is None or at > self.writes.last_start
+
+    def _judge_recorded(self, batch: CheckpointBatch, entry: int) -> None:
+        head = self.writes.head(entry)
+        if not batch.committed and batch is self.checkpoint.last:
+            self.findings.add(
+                Code.INFLIGHT,
+                f"{named(head)} is in the sink and in the ledger, and Spark has not finished it (no "
+                f"commits/{batch.batch_id}): its next start tries it again, and recon recognises it",
+                head=head,
+            )
+        elif entry in self.writes.tried_again:
+            self.findings.add(Code.REPLAYED, f"{named(head)} was tried again and written once", head=head)
+
+    def _tell_missing_entry(self, batch: CheckpointBatch, commit: DeltaCommit) -> None:
+        stamp = commit.stamp
+        done = "finished by Spark" if batch.committed else "not finished by Spark"
+        version = f" as version {commit.version}" if commit.operation else ""  # others have no versions
+        self.findings.add(
+            Code.LEDGER_MISSING,
+            f"micro-batch {batch.batch_id} is in the sink{version}, {done}, and has no ledger entry; the query's "
+            "next start, or `recon ledger rebuild`, restores the entry",
+            batch_id=batch.batch_id,
+            epoch=stamp.epoch if stamp is not None else None,
+        )
+
+    def _judge_new_epoch(self, new: Sequence[tuple[CheckpointBatch, DeltaCommit | None]]) -> bool:
+        """Whether the checkpoint started an epoch that the ledger does not know, and where it begins."""
+        if self.writes.ledger is None or self.writes.covered is None or not self.writes.covered.order:
+            return False
+        newest = self.writes.ledger.heads[self.writes.covered.order[-1]]
+        other_query = newest.query_id != self.checkpoint.query_id
+        contradicts = [(batch, commit) for batch, commit in new if self.writes.numbers(batch.batch_id)]
+        if not contradicts and not (other_query and new):
+            if other_query:
+                self.findings.add(
+                    Code.NEW_EPOCH,
+                    f"checkpoint {self.checkpoint.location} belongs to query {self.checkpoint.query_id}, the ledger's "
+                    f"newest epoch {newest.epoch} to query {newest.query_id}: its next micro-batch begins a new epoch",
+                )
+            return False
+        batch, commit = (contradicts or new)[0]
+        why = f"batch ids of query {self.checkpoint.query_id} started over"
+        if other_query:
+            why = f"its query is {self.checkpoint.query_id}, the ledger's newest {newest.query_id}"
+        stamp = commit.stamp if commit is not None else None
+        self.findings.add(
+            Code.NEW_EPOCH,
+            f"checkpoint {self.checkpoint.location} starts a new epoch with micro-batch {batch.batch_id}: {why}",
+            batch_id=batch.batch_id,
+            epoch=stamp.epoch if stamp is not None else newest.epoch + 1,
+        )
+        self._judge_start(batch, stamp)
+        return True
+
+    def _judge_start(self, batch: CheckpointBatch, stamp: ReconStamp | None) -> None:
+        """Where a new epoch begins, against where the ledger ends.
+
+        What was written counts, or what is about to be: a write that was skipped or swallowed doubles nothing.
+        """
+        skipped = self.writes.skipping_app(batch, new_epoch=True) is not None
+        nothing = stamp is None and (batch.committed or skipped)
+        written = stamped_ranges(stamp) if stamp is not None else None
+        for key, planned in planned_ranges(batch).items():
+            incarnation = self.writes.incarnation(key)
+            if incarnation is None or planned.start is None:
+                continue
+            walked = incarnation.walked
+            if planned.start > walked.frontier:
+                why = f"the new checkpoint starts at {planned.start}, the ledger ends at {walked.frontier}"
+                self._tell_missed(batch, key, incarnation.topic_id, walked.frontier, planned.start, why)
+            elif not nothing:
+                reads = Spans.of([planned.span]) if written is None else written.get(key, Spans())
+                self._tell_overlaps(batch, key, reads.intersect(walked.covered))
+
+    def _tell_overlaps(self, batch: CheckpointBatch, key: Key, twice: Spans) -> None:
+        for start, end in twice:
+            self._add(
+                Code.OVERLAP,
+                f"{key}: the new checkpoint's micro-batch {batch.batch_id} reads {offsets(start, end)} again, which "
+                "the ledger already holds; start it with the offsets that `recon offsets` prints",
+                batch,
+                key,
+                start,
+                end,
+            )
+
+    def _judge_open(self, batch: CheckpointBatch, *, new_epoch: bool) -> None:
+        """A plan that neither the ledger nor the sink has."""
+        plan = planned_ranges(batch)
+        if not any(planned.span.size for planned in plan.values()) and batch.starts_known:
+            if batch.committed:
+                self.empty.append(batch)
+            else:
+                self._judge_unfinished(batch, plan)
+            return
+        app = self.writes.skipping_app(batch, new_epoch=new_epoch)
+        if app is not None:
+            for key, planned in plan.items():
+                if planned.span.size:
+                    version = self.writes.transactions.newest.get(app, -1)
+                    self._add(
+                        Code.SKIPPED,
+                        f"{key}: {offsets(*planned.span)} of micro-batch {batch.batch_id} are not in the sink: app id "
+                        f"{app} already has txn version {version} from other offsets, so Delta drops the write "
+                        "and reports no error; remove txn_app_id from the sink and read the range again",
+                        batch,
+                        key,
+                        *planned.span,
+                    )
+        elif not batch.committed and batch is self.checkpoint.last:
+            self._judge_unfinished(batch, plan)
+        elif not batch.starts_known:
+            self.findings.add(
+                Code.INCONCLUSIVE,
+                f"micro-batch {batch.batch_id} was finished by Spark, has no entry and no commit, and the checkpoint "
+                "no longer tells where it began",
+                batch_id=batch.batch_id,
+            )
+        else:
+            self._judge_swallowed(batch, plan)
+
+    def _judge_swallowed(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> None:
+        for key, planned in plan.items():
+            for start, end in Spans.of([planned.span]).minus(self.writes.held(key)):
+                why = f"Spark finished micro-batch {batch.batch_id}, and neither the sink nor the ledger has it"
+                self._tell_missed(batch, key, self.writes.topic_id(key), start, end, why)
+
+    def _judge_unfinished(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> None:
+        for key, planned in plan.items():
+            log_start, _ = partition_of(self.witnesses.kafka, key, self.writes.topic_id(key))
+            start, end = planned.span
+            if planned.start is not None and log_start is not None and start < log_start and start < end:
+                self._add(
+                    Code.LOSS_RETENTION,
+                    f"{key}: micro-batch {batch.batch_id} is planned from {start} on and not finished, and Kafka's log "
+                    f"now starts at {log_start}: {offsets(start, min(log_start, end))} cannot be read any more",
+                    batch,
+                    key,
+                    start,
+                    min(log_start, end),
+                )
+        if batch.planned_at is None:
+            code, since = Code.INCONCLUSIVE, "at a time that the checkpoint does not record"
+        else:
+            age = self.witnesses.now - batch.planned_at
+            code = Code.STALLED if age > self.stalled_after.length else Code.INFLIGHT
+            since = f"at {batch.planned_at:%Y-%m-%d %H:%M:%S}Z"
+        step = {
+            Code.STALLED: f", longer ago than {self.stalled_after}; look at the query's log for what holds it up",
+            Code.INFLIGHT: "; it is being written, or the query stopped in it",
+        }.get(code, "")
+        self.findings.add(
+            code,
+            f"micro-batch {batch.batch_id} was planned {since} and is not finished{step}",
+            batch_id=batch.batch_id,
+        )
+
+    def _tell_missed(
+        self, batch: CheckpointBatch, key: Key, topic_id: str | None, start: int, end: int, why: str
+    ) -> None:
+        for code, low, high, next_step in missed(self.witnesses.kafka, key, topic_id, start, end):
+            self._add(code, f"{key}: {offsets(low, high)} are missing: {why}; {next_step}", batch, key, low, high)
+
+    def _add(self, code: Code, message: str, batch: CheckpointBatch, key: Key, start: int, end: int) -> None:
+        self.findings.add(
+            code,
+            message,
+            batch_id=batch.batch_id,
+            topic=key.topic,
+            partition=key.partition,
+            start_offset=start,
+            end_offset=end,
+        )

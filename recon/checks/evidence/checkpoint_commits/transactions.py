@@ -1,0 +1,60 @@
+"""The transaction numbers (txn) of a Delta table, under which Delta drops a write that it takes for a repeated one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from recon.model import DeltaCommit, DeltaWitness
+from recon.model.wire.app_ids import parse_app_id
+
+
+class Transactions(NamedTuple):
+    """The transaction numbers of a sink's table.
+
+    Args:
+        taken: all (app id, version) of the commits that were read.
+        newest: the newest version of each app id.
+        last_apps: the app ids of the newest commit that recon made for the sink.
+        fixed_apps: app ids of the sink's commits that recon did not make, because the sink was given `txn_app_id`.
+    """
+
+    taken: frozenset[tuple[str, int]]
+    newest: Mapping[str, int]
+    last_apps: Sequence[str]
+    fixed_apps: Sequence[str]
+
+    @classmethod
+    def of(cls, log: DeltaWitness, commits: Sequence[DeltaCommit], pipeline: str, sink: str | None) -> Transactions:
+        """Reads a table's log; `commits` are those that recon made for the sink."""
+        taken = frozenset(txn for commit in log.commits.values() for txn in commit.txn.items())
+        newest = dict(log.txns)
+        for app, version in taken:
+            newest[app] = max(version, newest.get(app, -1))
+        last_apps = list(max(commits, key=lambda commit: commit.version).txn) if commits else []
+        apps = dict.fromkeys(app for commit in commits for app in commit.txn)
+        return cls(taken, newest, last_apps, [app for app in apps if not _is_made_by_recon(app, pipeline, sink)])
+
+    def skipping(self, batch_id: int, *, beyond: bool) -> str | None:
+        """The app id under which another write of the same epoch has used the batch_id.
+
+        So it is where settings leaked into another write's session. `beyond`: the batch_id is higher than those of all
+        entries, so that every higher number was another write's, too.
+        """
+        for app in self.last_apps:
+            if (app, batch_id) in self.taken or (beyond and self.newest.get(app, -1) >= batch_id):
+                return app
+        return None
+
+    def skipping_a_new_epoch(self, batch_id: int) -> str | None:
+        """The app id under which an earlier epoch used the batch_id: each has its own, unless the sink's is fixed."""
+        return next((app for app in self.fixed_apps if self.newest.get(app, -1) >= batch_id), None)
+
+
+def _is_made_by_recon(app: str, pipeline: str, sink: str | None) -> bool:
+    """Whether recon made the app id for this sink, one per epoch."""
+    parsed = parse_app_id(app)
+    return parsed is not None and (parsed.pipeline, parsed.sink) == (pipeline, sink)
+
+
+__all__ = ["Transactions"]

@@ -1,0 +1,226 @@
+"""Which ledger entry, or commit of the sink, belongs to which plan of the checkpoint."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+from recon.checks.evidence.checkpoint_commits.plans import by_key, fits, planned_ranges, rest_of, stamped_ranges
+from recon.checks.evidence.checkpoint_commits.transactions import Transactions
+from recon.checks.evidence.coverage import Coverage, Key, Ranges, TopicIncarnation, coverage, ranges_of
+from recon.checks.evidence.row_accounting import ReadStretches
+from recon.checks.evidence.table_history import judged_since
+from recon.model import (
+    CheckpointBatch,
+    CheckpointWitness,
+    DeltaCommit,
+    DeltaWitness,
+    EntryHead,
+    LedgerSlice,
+    ReconStamp,
+)
+from recon.model.offsets import Span, Spans
+
+
+class FirstReadings(NamedTuple):
+    """When each offset of a topic partition was read first: parts ascend, and so does `lowest` by place.
+
+    A place is an entry's in reading order. `lowest` has the lowest offset that was read up to each place.
+    """
+
+    parts: list[tuple[Span, int]]
+    lowest: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, covered: Coverage, key: Key) -> FirstReadings:
+        """The readings of a topic partition, whatever its topic ids."""
+        stretches = ReadStretches(
+            covered, [(key, s) for incarnation in covered.incarnations.get(key, ()) for s in incarnation.stretches]
+        )
+        every = Spans.of((s.start, s.end) for _, s in stretches.stretches if s.end > s.start)
+        places = sorted((covered.place(piece.entry), piece.start, piece.end) for piece in stretches.pieces(every))
+        lowest = accumulate(((place, start) for place, start, _ in places), lambda a, b: (b[0], min(a[1], b[1])))
+        return cls(sorted((Span(start, end), place) for place, start, end in places), list(lowest))
+
+    def held_before(self, place: int, wanted: Spans, complete: bool) -> bool:
+        """Whether all of `wanted` was read before a place, or lies below what an incomplete ledger begins with."""
+        known = bisect_left(self.lowest, place, key=lambda reading: reading[0])
+        if not complete and known:
+            wanted = wanted.minus(Spans.of([(0, self.lowest[known - 1][1])]))
+        for start, end in wanted:
+            at = start
+            for i in range(bisect_right(self.parts, start, key=lambda part: part[0].end), len(self.parts)):
+                span, read_at = self.parts[i]
+                if at >= end or span.start > at or read_at >= place:
+                    break
+                at = span.end
+            if at < end:
+                return False
+        return True
+
+
+@dataclass
+class Writes:
+    """What one sink holds of one query: its ledger entries, its stamped commits and its transaction numbers."""
+
+    pipeline: str
+    sink: str | None
+    checkpoint: CheckpointWitness
+    log: DeltaWitness
+    ledger: LedgerSlice | None
+    _readings: dict[Key, FirstReadings] = field(default_factory=dict)
+
+    def entry_of(self, batch: CheckpointBatch) -> int | None:
+        """The newest entry that accounts for this plan: same query, same number, same ranges.
+
+        An entry may hold less than the plan where trimming dropped what earlier entries held.
+        """
+        exact = tuple(sorted((s.source, s.topic, s.partition, *s.span) for s in batch.ranges))
+        for entry in reversed(self._entries.get(batch.batch_id, ())):
+            if exact == self._ranges[entry] and batch.starts_known and not batch.new_partitions:
+                return entry  # as almost always; what follows is twenty times as slow
+            plan, held = planned_ranges(batch), by_key(self._ranges[entry])
+            if fits(plan, held, batch) and all(
+                self._held_before(entry, key, rest) for key, rest in rest_of(plan, held)
+            ):
+                return entry
+        return None
+
+    def commit_of(self, batch: CheckpointBatch) -> DeltaCommit | None:
+        """The newest commit without an entry that accounts for this plan."""
+        plan = planned_ranges(batch)
+        for commit, stamp in reversed(self.stamped.get((self.checkpoint.query_id, batch.batch_id), ())):
+            if (stamp.epoch, stamp.batch_id) in self._recorded:
+                continue  # it belongs to an entry, which is not this plan's
+            if commit.version <= self._looked_up_to:
+                continue  # earlier audits looked at it
+            held = stamped_ranges(stamp)
+            rest = rest_of(plan, held)
+            if fits(plan, held, batch) and all(not left.minus(self.held(key)) for key, left in rest):
+                return commit
+        return None
+
+    def held(self, key: Key) -> Spans:
+        """All offsets that the ledger covers of a topic partition's present incarnation."""
+        incarnation = self.incarnation(key)
+        return incarnation.walked.covered if incarnation is not None else Spans()
+
+    def incarnation(self, key: Key) -> TopicIncarnation | None:
+        """The newest incarnation that the ledger knows of a topic partition."""
+        incarnations = self.covered.incarnations.get(key) if self.covered is not None else None
+        return incarnations[-1] if incarnations else None
+
+    def topic_id(self, key: Key) -> str | None:
+        """The topic id under which a topic partition was read last; None where it is not known."""
+        incarnation = self.incarnation(key)
+        return incarnation.topic_id if incarnation is not None else None
+
+    @cached_property
+    def known_since(self) -> datetime | None:
+        """From when on the ledger, or the sink's commits, are the business of this audit."""
+        heads = self.ledger.heads if self.ledger is not None else ()
+        # What lies before the newest anchor of this query was judged by earlier audits.
+        anchors = heads[: self.ledger.anchors] if self.ledger is not None else ()
+        own = [head.started_at for head in anchors if head.query_id == self.checkpoint.query_id]
+        times = [max(own)] if own else [head.started_at for head in heads if not head.is_release]
+        if not times:
+            times = [commit.timestamp for commits in self.stamped.values() for commit, _ in commits]
+        return min(times, default=None)
+
+    def skipping_app(self, batch: CheckpointBatch, *, new_epoch: bool) -> str | None:
+        """The app id under which Delta takes this write for one that the table has already; None for none."""
+        if new_epoch:
+            return self.transactions.skipping_a_new_epoch(batch.batch_id)
+        return self.transactions.skipping(batch.batch_id, beyond=batch.batch_id > self._last_recorded)
+
+    @cached_property
+    def covered(self) -> Coverage | None:
+        """The ledger's ranges; None when it has no entry."""
+        return coverage(self.ledger) if self.ledger is not None else None
+
+    @cached_property
+    def stamped(self) -> Mapping[tuple[str, int], Sequence[tuple[DeltaCommit, ReconStamp]]]:
+        """This sink's commits by (query_id, batch_id), newest last."""
+        found: dict[tuple[str, int], list[tuple[DeltaCommit, ReconStamp]]] = {}
+        for version in sorted(self.log.commits):
+            commit = self.log.commits[version]
+            stamp = commit.stamp
+            if stamp is not None and (stamp.pipeline, stamp.sink) == (self.pipeline, self.sink):
+                found.setdefault((stamp.query_id, stamp.batch_id), []).append((commit, stamp))
+        return found
+
+    @cached_property
+    def _entries(self) -> Mapping[int, Sequence[int]]:
+        """This query's ledger entries by batch_id, in reading order, replays left out."""
+        found: dict[int, list[int]] = {}
+        if self.ledger is not None and self.covered is not None:
+            for entry in self.covered.order:
+                head = self.ledger.heads[entry]
+                if head.query_id == self.checkpoint.query_id:
+                    found.setdefault(head.batch_id, []).append(entry)
+        return found
+
+    @cached_property
+    def last_start(self) -> datetime | None:
+        """When the last micro-batch of the ledger's slice was started."""
+        heads = self.ledger.heads if self.ledger is not None else ()
+        return max((head.started_at for head in heads if not head.is_release), default=None)
+
+    @cached_property
+    def tried_again(self) -> set[int]:
+        """Entries that a micro-batch of the period repeats."""
+        covered = self.covered
+        if covered is None:
+            return set()
+        return {first for replay, first in covered.replays.items() if covered.judged(replay)}
+
+    def head(self, entry: int) -> EntryHead:
+        """An entry of the ledger."""
+        assert self.ledger is not None
+        return self.ledger.heads[entry]
+
+    def numbers(self, batch_id: int) -> bool:
+        """Whether this query has an entry with the batch_id."""
+        return batch_id in self._entries
+
+    @cached_property
+    def _recorded(self) -> set[tuple[int, int]]:
+        """The (epoch, batch_id) of every entry."""
+        return {(head.epoch, head.batch_id) for head in self.ledger.heads} if self.ledger is not None else set()
+
+    @cached_property
+    def _ranges(self) -> Mapping[int, Ranges]:
+        """Ranges of the entries that carry a batch_id of the checkpoint."""
+        assert self.ledger is not None
+        wanted = [entry for batch in self.checkpoint.batches for entry in self._entries.get(batch.batch_id, ())]
+        return {entry: ranges_of(self.ledger, entry) for entry in wanted}
+
+    def _held_before(self, entry: int, key: Key, rest: Spans) -> bool:
+        """Whether entries read before this one hold the offsets that it left out."""
+        assert self.ledger is not None and self.covered is not None
+        if key not in self._readings:
+            self._readings[key] = FirstReadings.of(self.covered, key)
+        return self._readings[key].held_before(self.covered.place(entry), rest, self.ledger.complete)
+
+    @cached_property
+    def _looked_up_to(self) -> int:
+        """The version of the sink up to which earlier audits looked."""
+        return -1 if self.ledger is None else judged_since(self.ledger)
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        """The transaction numbers of the sink's table."""
+        commits = [commit for commits in self.stamped.values() for commit, _ in commits]
+        return Transactions.of(self.log, commits, self.pipeline, self.sink)
+
+    @cached_property
+    def _last_recorded(self) -> int:
+        return max(self._entries, default=-1)
+
+
+__all__ = ["FirstReadings", "Writes"]

@@ -1,0 +1,223 @@
+"""lag_trend: whether the stream falls behind Kafka, and when Kafka deletes records that it has not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, NamedTuple
+
+from typing_extensions import override
+
+from recon.checks.base import EvidenceCheck
+from recon.checks.evidence.findings import Findings
+from recon.checks.evidence.progress import duration, seconds, too_few
+from recon.checks.evidence.trend import Trend, median, trend
+from recon.checks.period import Period
+from recon.model import Code, KafkaWitness, Unavailable, Verdict, Witnesses
+from recon.model.progress import ProgressWitness, TopicPartition
+from recon.text import plural
+
+_DAY = Period(1, "day")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LagTrend(EvidenceCheck):
+    """The stream falls behind Kafka for good, or Kafka will delete records before they are read.
+
+    Lag is what Kafka held beyond each micro-batch when it was planned, in offsets. It *grows* when its slope over the
+    period (Theil and Sen's median of slopes) is up beyond chance (Mann and Kendall's test, one in a hundred) and it
+    gained more than the largest micro-batch reads. One burst that is worked off is no trend.
+
+    The forecast says when Kafka's log start passes the position of the slowest partition that has unread records. It is
+    made in two ways, and the earlier one counts. *By log starts*: from how fast the log start moved since an earlier
+    audit, and how fast the stream reads. *By retention*: from the age of the oldest unread record, the topic's
+    `retention.ms` and the rate at which that age grows. A query that has stopped reads nothing any more. Segments are
+    deleted whole, so that Kafka may keep records a little longer than forecast.
+
+    It needs the progress of micro-batches ([progress](progress.md)), and for the forecast a broker, where the ledger
+    gives the positions. With fewer than `min_batches` that tell their lag it is skipped.
+
+    Args:
+        warn_if_within: warn when unread records will be deleted within this time, as `{count: 1, period: day}`.
+        error_if_within: fail when they will be deleted within it. Periods are minute, hour and day.
+        min_batches: so many micro-batches with a known lag are needed for a verdict.
+
+    Codes:
+        LAG: lag grows (warns).
+        RETENTION_NEAR: unread records will be deleted within `warn_if_within` (warns).
+        LOSS_AHEAD: they will be deleted within `error_if_within`.
+        INCONCLUSIVE: lag grows, `error_if_within` is set, and nothing was there to make a forecast from.
+
+    Example:
+        data_tests:
+          - lag_trend:
+              arguments:
+                warn_if_within: {count: 1, period: day}
+                error_if_within: {count: 6, period: hour}
+    """
+
+    test: ClassVar[str] = "lag_trend"
+    needs: ClassVar[Sequence[str]] = ("progress",)
+    uses: ClassVar[Sequence[str]] = ("kafka", "progress_offsets")
+    scope: ClassVar[str] = "pipeline"
+
+    warn_if_within: Period | None = _DAY
+    error_if_within: Period | None = None
+    min_batches: int = 20
+
+    @override
+    def judge(self, witnesses: Witnesses) -> Verdict:
+        progress = witnesses.progress
+        assert not isinstance(progress, Unavailable)
+        progress = progress.newest_query
+        known = [batch for batch in progress.batches if batch.lag is not None]
+        if len(known) < max(3, self.min_batches):
+            return too_few(witnesses, len(known), max(3, self.min_batches), "that tell their lag")
+        lags = [float(batch.lag or 0) for batch in known]
+        found = trend(seconds(known), lags)
+        if found is None:
+            return too_few(witnesses, 1, self.min_batches, "at different times")
+        span = (known[-1].at - known[0].at).total_seconds()
+        largest = max((batch.offsets or 0 for batch in progress.batches), default=0)
+        grows = found.rises and found.line.slope * span > largest
+        per_hour = found.line.slope * 3600
+        said = (
+            f"lag went from {lags[0]:,.0f} to {lags[-1]:,.0f} offsets over {duration(span)}"
+            f" ({per_hour:+,.0f} offsets an hour, {plural(len(known), 'micro-batch')})"
+        )
+        findings = Findings.of(witnesses)
+        if grows:
+            findings.add(Code.LAG, f"the stream falls behind: {said}; `recon advise` tells what would help")
+        forecasts = sorted(forecast(progress, witnesses, found if grows else None), key=lambda f: f.seconds)
+        if forecasts:
+            self._tell(forecasts[0], len(forecasts), findings)
+        elif grows and self.error_if_within is not None:
+            kafka = witnesses.kafka
+            why = kafka.reason if isinstance(kafka, Unavailable) else "no log start seen before, no retention.ms known"
+            findings.add(
+                Code.INCONCLUSIVE, f"when Kafka will delete what is unread cannot be forecast ({why}), and {said}"
+            )
+        kafka = witnesses.kafka
+        starts = [] if isinstance(kafka, Unavailable) else _log_starts(kafka)
+        return findings.verdict(
+            said,
+            batches=len(known),
+            offsets_per_hour=per_hour,
+            z=found.z,
+            lag=lags[-1],
+            log_starts=starts,
+            forecast=[f._asdict() | {"key": f"{f.key[0]}-{f.key[1]}"} for f in forecasts[:5]],
+        )
+
+    def _tell(self, soonest: Forecast, count: int, findings: Findings) -> None:
+        for code, limit in ((Code.LOSS_AHEAD, self.error_if_within), (Code.RETENTION_NEAR, self.warn_if_within)):
+            if limit is None or soonest.seconds > limit.length.total_seconds():
+                continue
+            topic, partition = soonest.key
+            when = f"in {duration(soonest.seconds)}" if soonest.seconds else "any moment now"
+            more = f", the first of {plural(count, 'partition')}" if count > 1 else ""
+            findings.add(
+                code,
+                f"{topic}-{partition}: Kafka will delete unread records {when}{more} ({soonest.how}); read faster, or "
+                "let the topic keep them longer",
+                topic=topic,
+                partition=partition,
+                start_offset=soonest.committed,
+            )
+            return
+
+
+class Forecast(NamedTuple):
+    """When the log start of a partition passes its first unread record, in seconds from now, and how that was found."""
+
+    key: TopicPartition
+    seconds: float
+    committed: int
+    how: str
+
+
+class _Pace(NamedTuple):
+    """A partition's position, and offsets a second that are read and that lag gains."""
+
+    committed: int
+    reads: float
+    gains: float
+
+
+def forecast(progress: ProgressWitness, witnesses: Witnesses, growing: Trend | None) -> Iterator[Forecast]:
+    """The forecast of each partition that has unread records, where there is anything to forecast from."""
+    kafka = witnesses.kafka
+    if isinstance(kafka, Unavailable):
+        return
+    paces = _paces(progress, kafka.read_at, growing)
+    before = witnesses.previous.log_starts if witnesses.previous else {}
+    for key, pace in paces.items():
+        topic = kafka.topics.get(key[0])
+        now = topic.partitions.get(key[1]) if topic is not None else None
+        if topic is None or now is None or now.log_end <= pace.committed:
+            continue
+        found = []
+        seen = before.get(key)
+        if seen is not None and (kafka.read_at - seen[0]).total_seconds() >= 600 and now.log_start > seen[1]:
+            deletes = (now.log_start - seen[1]) / (kafka.read_at - seen[0]).total_seconds()
+            if deletes > pace.reads:
+                left = max(pace.committed - now.log_start, 0) / (deletes - pace.reads)
+                found.append(
+                    Forecast(
+                        key,
+                        left,
+                        pace.committed,
+                        f"the log start moves by {deletes:,.1f} offsets/s, the stream reads {pace.reads:,.1f}, and "
+                        f"{max(pace.committed - now.log_start, 0):,} offsets lie between",
+                    )
+                )
+        deleting = topic.retention_ms is not None and topic.retention_ms >= 0 and "delete" in topic.cleanup_policy
+        if deleting and topic.retention_ms is not None and now.unread_since is not None:
+            age, keeps = (kafka.read_at - now.unread_since).total_seconds(), topic.retention_ms / 1000
+            ages = 1.0 if pace.reads <= 0 else max(pace.gains, 0) / (pace.reads + max(pace.gains, 0))
+            if ages > 0 or age >= keeps:
+                found.append(
+                    Forecast(
+                        key,
+                        0.0 if age >= keeps else (keeps - age) / ages,
+                        pace.committed,
+                        f"the oldest unread record is {duration(age)} old, gains {ages:.2f} s of age a second, and "
+                        f"retention.ms is {duration(keeps)}",
+                    )
+                )
+        if found:
+            yield min(found, key=lambda one: one.seconds)
+
+
+def _paces(progress: ProgressWitness, now: datetime, growing: Trend | None) -> dict[TopicPartition, _Pace]:
+    """How each partition moves, from the first and the last micro-batch whose offsets are told."""
+    places = sorted(progress.offsets)
+    if not places:
+        return {}
+    first, last = progress.batches[places[0]], progress.batches[places[-1]]
+    begin, end = progress.offsets[places[0]], progress.offsets[places[-1]]
+    span = (last.at - first.at).total_seconds()
+    gaps = [(b.at - a.at).total_seconds() for a, b in zip(progress.batches, progress.batches[1:], strict=False)]
+    silent = (now - progress.batches[-1].done).total_seconds()
+    stopped = silent > max(600.0, 10 * median(gaps) if gaps else 0.0)
+    found = {}
+    for key, committed in end.end.items():
+        came_from = begin.end.get(key, committed)
+        reads = 0.0 if stopped or span <= 0 else max(committed - came_from, 0) / span
+        lag_then = begin.latest.get(key, came_from) - came_from
+        lag_now = end.latest.get(key, committed) - committed
+        gains = (lag_now - lag_then) / span if growing is not None and span > 0 else 0.0
+        found[key] = _Pace(committed, reads, gains)
+    return found
+
+
+def _log_starts(kafka: KafkaWitness) -> list[list[Any]]:
+    return [
+        [name, number, partition.log_start]
+        for name, topic in sorted(kafka.topics.items())
+        for number, partition in sorted(topic.partitions.items())
+    ]
+
+
+__all__ = ["Forecast", "LagTrend", "forecast"]

@@ -1,0 +1,124 @@
+"""throughput: how fast the stream reads, against limits and against how fast Kafka fills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from typing_extensions import override
+
+from recon.checks.base import EvidenceCheck
+from recon.checks.evidence.progress import batches_of, too_few
+from recon.model import Verdict, Witnesses
+from recon.model.progress import BatchProgress
+from recon.text import plural
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throughput(EvidenceCheck):
+    """The stream is slower than agreed, or than Kafka fills.
+
+    Two figures over the period, each against its own limits. *Rows per second* are the rows of all micro-batches over
+    the time that their triggers took, waiting left out: what the stream manages while it works. *Kept up* is the share
+    of the offsets that arrived in Kafka, between the period's first micro-batch and its last, that were read in that
+    time: 0.9 means that lag grew by a tenth of what arrived. A share below its limit counts only where more offsets are
+    left behind than the largest micro-batch reads; less than that is the next one on its way.
+
+    It needs the progress of micro-batches ([progress](progress.md)); with fewer than `min_batches` that read rows it is
+    skipped, and the limits on kept up where Spark did not tell Kafka's latest offsets.
+
+    Args:
+        warn_below: rows per second below which it warns.
+        error_below: rows per second below which it fails.
+        warn_kept_up: the share below which it warns.
+        error_kept_up: the share below which it fails.
+        min_batches: so many micro-batches with rows are needed for a verdict.
+
+    Example:
+        data_tests:
+          - throughput:
+              arguments: {error_below: 500, warn_kept_up: 0.95}
+    """
+
+    test: ClassVar[str] = "throughput"
+    needs: ClassVar[Sequence[str]] = ("progress",)
+    scope: ClassVar[str] = "pipeline"
+
+    warn_below: float | None = None
+    error_below: float | None = None
+    warn_kept_up: float | None = 0.95
+    error_kept_up: float | None = None
+    min_batches: int = 10
+
+    @override
+    def judge(self, witnesses: Witnesses) -> Verdict:
+        batches = batches_of(witnesses)
+        working = [batch for batch in batches if batch.rows and batch.seconds]
+        if len(working) < max(1, self.min_batches):
+            return too_few(witnesses, len(working), self.min_batches, "that read rows")
+        rows, seconds = sum(batch.rows for batch in working), sum(batch.seconds for batch in working)
+        rate = rows / seconds
+        share = kept_up(batches)
+        of = f"{plural(len(working), 'micro-batch')}, {rows:,} rows in {seconds:,.1f} s"
+        told = f"{rate:,.0f} rows/s while working ({of})"
+        evidence: dict[str, Any] = {"batches": len(working), "rows": rows, "seconds": seconds, "rows_per_second": rate}
+        if share is None:
+            if self.error_kept_up is not None:
+                return Verdict(
+                    unproved=f"Spark did not tell Kafka's latest offsets, so error_kept_up cannot be judged; {told}",
+                    evidence=evidence,
+                )
+            said = f"{told}; how far that keeps up with Kafka is not known"
+        else:
+            evidence |= {"offsets_read": share.read, "offsets_arrived": share.arrived, "kept_up": share.share}
+            said = f"{told}; {share.read:,} of {share.arrived:,} offsets that arrived were read"
+        # A limit of 0.95 on 1,000 offsets would otherwise warn of the one micro-batch that is just being read.
+        behind = share is not None and share.left_behind > max(batch.offsets or 0 for batch in batches)
+        ratio = share.share if share is not None and behind else None
+        for fails, below, kept in (
+            (True, self.error_below, self.error_kept_up),
+            (False, self.warn_below, self.warn_kept_up),
+        ):
+            why = []
+            if below is not None and rate < below:
+                why.append(f"below {below:,g} rows/s")
+            if kept is not None and ratio is not None and ratio < kept:
+                why.append(f"kept up with {ratio:.1%}, below {kept:.1%}")
+            if why:
+                message = f"{' and '.join(why)}: {said}; `recon advise` tells what would help"
+                return Verdict(failures=int(fails), warnings=int(not fails), message=message, evidence=evidence)
+        return Verdict(message=said, evidence=evidence)
+
+
+class KeptUp(NamedTuple):
+    """Offsets that arrived in Kafka between the first and the last micro-batch, and how many of as many were read."""
+
+    read: int
+    arrived: int
+
+    @property
+    def left_behind(self) -> int:
+        """How much lag grew."""
+        return self.arrived - self.read
+
+    @property
+    def share(self) -> float:
+        """1 when everything that arrived was read, more when older lag was worked off as well."""
+        return self.read / self.arrived if self.arrived else 1.0
+
+
+def kept_up(batches: Sequence[BatchProgress]) -> KeptUp | None:
+    """What was read of what arrived; None where lag or widths are not known, or partitions came or went."""
+    known = [batch for batch in batches if batch.lag is not None]
+    if len(known) < 2:
+        return None
+    first, last = known[0], known[-1]
+    between = [batch for batch in batches if first.at < batch.at <= last.at]
+    if any(batch.offsets is None or batch.partitions != first.partitions for batch in between):
+        return None
+    read = sum(batch.offsets or 0 for batch in between)
+    return KeptUp(read, read + (last.lag or 0) - (first.lag or 0))
+
+
+__all__ = ["KeptUp", "Throughput", "kept_up"]
