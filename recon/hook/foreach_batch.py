@@ -52,7 +52,7 @@ def foreach_batch(
         kafka: librdkafka settings, at least `bootstrap.servers`.
         isolation_level: the stream's `kafka.isolation.level`.
         write: the function of a sink of kind custom, called as `write(frame, batch)`.
-        confirm: its function that tells what landed, called as `confirm(batch)`.
+        confirm: its function that returns what landed, called as `confirm(batch)`.
         read: its function that gives the sink's rows, called as `read(spark)`.
         failpoint: for tests: called at each moment of a micro-batch that recon.sinks.failpoints names.
         sink_options: further keys of a sink in recon.yml, such as `on_new_epoch="warn"`.

@@ -44,7 +44,7 @@ class RowChecks:
     """The checks of a sink's `post_batch`: `bounds` judge rows, `others` judge the micro-batch as a whole."""
 
     def __init__(self, bounds: Sequence[Bound]) -> None:
-        """Raises ConfigError where `on_failure: quarantine` stands at a check that names no failing rows."""
+        """Raises ConfigError where a check that names no failing rows has `on_failure: quarantine`."""
         self.bounds = [bound for bound in bounds if names_rows(cast(DataCheck, bound.check))]
         self.others = [bound for bound in bounds if bound not in self.bounds]
         for bound in self.others:

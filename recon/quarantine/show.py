@@ -1,4 +1,4 @@
-"""What waits in quarantine and what was released, counted by reason and by micro-batch; needs no Spark."""
+"""Counts the rows of quarantine tables, waiting and released, by reason and by micro-batch; needs no Spark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from recon.ledger import quarantined
 from recon.model.wire.columns import BATCH_ID, EPOCH, QUARANTINED_AT, REASONS, RELEASE, SOURCE_COLUMNS
 from recon.project import Project
 from recon.storage import Storage
+from recon.text import first_line
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One sink's quarantine: how many rows wait (`pending`) and were released, by reason and by micro-batch.
+    """One sink's quarantine: numbers of waiting (`pending`) and of released rows, by reason and by micro-batch.
 
     A row with two reasons counts for both of them. `samples` are waiting rows, newest first.
     """
@@ -47,13 +48,13 @@ def summaries(
         project: a loaded recon.yml.
         pipeline: only this pipeline.
         sink: only this sink.
-        reason: only rows that this check put aside.
+        reason: only rows that fail this check.
         limit: at most so many samples, and so many micro-batches, the newest.
 
     Raises:
         EvidenceError: a quarantine table cannot be read.
     """
-    found = []
+    result = []
     for pipe in project.pipelines:
         for out in pipe.sinks:
             place = quarantined.location(project, pipe.name, out)
@@ -61,8 +62,8 @@ def summaries(
                 continue
             storage = Storage(place, project.storage_options)
             if quarantined.exists(storage):
-                found.append(_summary(pipe.name, out.name, storage, reason, limit))
-    return found
+                result.append(_summary(pipe.name, out.name, storage, reason, limit))
+    return result
 
 
 def _summary(pipeline: str, sink: str, storage: Storage, reason: str | None, limit: int) -> Summary:
@@ -73,27 +74,27 @@ def _summary(pipeline: str, sink: str, storage: Storage, reason: str | None, lim
         table = DeltaTable(where, storage_options=dict(storage.options) or None)
         query = QueryBuilder().register("q", table)
 
-        def ask(sql: str) -> list[dict[str, Any]]:
+        def run(sql: str) -> list[dict[str, Any]]:
             import pyarrow as pa
 
             return list(pa.table(query.execute(sql)).to_pylist())
 
         waits = f"count(*) - count({RELEASE})"
-        mine = f"FROM q WHERE {_has(reason)}"
-        (total,) = ask(f"SELECT {waits} AS pending, count({RELEASE}) AS released {mine}")
-        reasons = ask(
+        rows = f"FROM q WHERE {_has(reason)}"
+        (total,) = run(f"SELECT {waits} AS pending, count({RELEASE}) AS released {rows}")
+        reasons = run(
             f"SELECT reason, {waits} AS pending, count({RELEASE}) AS released FROM "
-            f"(SELECT unnest({REASONS}) AS reason, {RELEASE} {mine}) GROUP BY reason ORDER BY reason"
+            f"(SELECT unnest({REASONS}) AS reason, {RELEASE} {rows}) GROUP BY reason ORDER BY reason"
         )
-        batches = ask(
-            f"SELECT {EPOCH} AS epoch, {BATCH_ID} AS batch_id, {waits} AS pending, count({RELEASE}) AS released {mine} "
+        batches = run(
+            f"SELECT {EPOCH} AS epoch, {BATCH_ID} AS batch_id, {waits} AS pending, count({RELEASE}) AS released {rows} "
             f"GROUP BY 1, 2 ORDER BY 1 DESC, 2 DESC LIMIT {limit}"
         )
-        samples = ask(
-            f"SELECT * {mine} AND {RELEASE} IS NULL ORDER BY {QUARANTINED_AT} DESC, {_order(table)} LIMIT {limit}"
+        samples = run(
+            f"SELECT * {rows} AND {RELEASE} IS NULL ORDER BY {QUARANTINED_AT} DESC, {_order(table)} LIMIT {limit}"
         )
     except Exception as error:  # delta-rs and DataFusion raise many kinds
-        raise EvidenceError(f"the quarantine table {storage.uri} cannot be read: {str(error)[:300]}") from error
+        raise EvidenceError(f"the quarantine table {storage.uri} cannot be read: {first_line(error)}") from error
     return Summary(
         pipeline=pipeline,
         sink=sink,

@@ -27,7 +27,7 @@ from tests.support.failpoints import dies_at
 MakeLake = Callable[..., Lake]
 
 
-def said(caught: pytest.ExceptionInfo[StreamingQueryException]) -> str:
+def message_of(caught: pytest.ExceptionInfo[StreamingQueryException]) -> str:
     """recon's own sentence out of Spark's wrapping."""
     found = re.search(r"recon\.errors\.\w+: (.*)", str(caught.value))
     assert found, str(caught.value)
@@ -59,8 +59,8 @@ def test_a_new_epoch_that_overlaps_stops_and_tells_the_two_ways_on(make_lake: Ma
     lake.forget_checkpoint()
     with pytest.raises(StreamingQueryException) as caught:
         lake.run()
-    assert f"{lake.topic}-0 [0, 40)" in said(caught)
-    assert "recon offsets --pipeline p --sink s" in said(caught) and "on_new_epoch: warn" in said(caught)
+    assert f"{lake.topic}-0 [0, 40)" in message_of(caught)
+    assert "recon offsets --pipeline p --sink s" in message_of(caught) and "on_new_epoch: warn" in message_of(caught)
     assert len(lake.rows()) == 40 and len(lake.entries()) == 1
 
 
@@ -101,7 +101,7 @@ def test_a_gap_stops_too(make_lake: MakeLake) -> None:
     lake.forget_checkpoint()
     with pytest.raises(StreamingQueryException) as caught:
         lake.run(starting=json.dumps({lake.topic: {"0": 50}}))
-    assert f"gap to the ledger's end ({lake.topic}-0 [40, 50))" in said(caught)
+    assert f"gap to the ledger's end ({lake.topic}-0 [40, 50))" in message_of(caught)
 
 
 def test_the_same_without_yaml(make_lake: MakeLake) -> None:
@@ -151,7 +151,7 @@ def test_a_transform_that_drops_the_stamps_is_told_so(make_lake: MakeLake) -> No
     lake.produce(5)
     with pytest.raises(StreamingQueryException) as caught:
         lake.run(transform=lambda frame: frame.selectExpr("CAST(value AS STRING) AS v"))
-    assert "_source_topic" in said(caught) and "stamp_source_offsets: false" in said(caught)
+    assert "_source_topic" in message_of(caught) and "stamp_source_offsets: false" in message_of(caught)
     assert not lake.table.exists()
 
 
@@ -170,7 +170,7 @@ def test_a_reserved_column_in_the_data(make_lake: MakeLake) -> None:
     hook = lake.hook()
     with pytest.raises(StreamingQueryException) as caught:
         lake.run(lambda frame, batch_id: hook(frame.selectExpr("*", "1 AS _batch_id"), batch_id))
-    assert "already has a column _batch_id" in said(caught) and not lake.table.exists()
+    assert "already has a column _batch_id" in message_of(caught) and not lake.table.exists()
 
 
 def _not_null(**config: Any) -> CheckSpec:
@@ -186,7 +186,7 @@ def test_the_gate_stops_before_the_batch_is_committed(make_lake: MakeLake) -> No
     for attempt in (1, 2):  # a restart meets the same gate
         with pytest.raises(StreamingQueryException) as caught:
             lake.run()
-        assert "unique_s_key" in said(caught) and "the micro-batch is not committed" in said(caught)
+        assert "unique_s_key" in message_of(caught) and "the micro-batch is not committed" in message_of(caught)
         assert [p.name for p in (lake.checkpoint / "commits").glob("[0-9]*")] == ["0"]
         assert [(e.batch_id, e.attempt) for e in lake.entries()][-1] == (1, attempt)
     assert len(lake.rows()) == 7
@@ -224,7 +224,7 @@ def test_a_ledger_that_cannot_be_written_stops_and_the_next_start_repairs(make_l
 
     with pytest.raises(StreamingQueryException) as caught:
         lake.run(failpoint=block)
-    assert "cannot be written" in said(caught) and "restores what is missing" in said(caught)
+    assert "cannot be written" in message_of(caught) and "restores what is missing" in message_of(caught)
     ledger.unlink()
     moved.rename(ledger)
     assert len(lake.rows()) == 20 and len(lake.entries()) == 1
@@ -310,7 +310,7 @@ def test_the_wrong_checkpoint_is_refused(make_lake: MakeLake, tmp_path: Path) ->
     lake.run()
     with pytest.raises(StreamingQueryException) as caught:
         other.run(lake.hook())
-    assert "belongs to query" in said(caught) and "checkpointLocation" in said(caught)
+    assert "belongs to query" in message_of(caught) and "checkpointLocation" in message_of(caught)
 
 
 def test_two_topics_and_two_sources_in_one_query(make_lake: MakeLake) -> None:

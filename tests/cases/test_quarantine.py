@@ -28,7 +28,7 @@ from recon.recovery.rebuild import rebuild
 from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from recon.storage import Storage
 from tests.cases.lake import Lake, failing, findings, statuses
-from tests.cases.test_hook import said
+from tests.cases.test_hook import message_of
 from tests.support.failpoints import dies_at
 
 MakeLake = Callable[..., Lake]
@@ -74,7 +74,7 @@ MIXED = (("a", "1"), (None, "2"), ("c", "77"), (None, "88"), ("e", "9"), ("f", "
 
 
 def test_the_split_its_counts_the_audit_and_the_way_back(make_lake: MakeLake, caplog: pytest.LogCaptureFixture) -> None:
-    lake = make_lake(sink={"post_batch": (HAS_KEY, SMALL, spec("not_null", "warn", column_name="n", alias="told"))})
+    lake = make_lake(sink={"post_batch": (HAS_KEY, SMALL, spec("not_null", "warn", column_name="n", alias="warned"))})
     lake.spark.conf.set("spark.sql.ansi.enabled", "false")  # "" is no number: NULL
     try:
         produce(lake, *MIXED)
@@ -95,7 +95,7 @@ def test_the_split_its_counts_the_audit_and_the_way_back(make_lake: MakeLake, ca
     assert counts == [(6, 3, 3, 0), (2, 2, 0, 0)]
     assert rows_by_batch(Storage(str(place(lake))), "p", "s") == {(0, 0): 3}  # nothing is written where nothing fails
     assert "post-batch check has_key: fail 2" in caplog.text and "written to quarantine" in caplog.text
-    assert "post-batch check told: fail 1" in caplog.text
+    assert "post-batch check warned: fail 1" in caplog.text
 
     run = lake.audit()
     assert run.pipelines[0].answer == "complete" and failing(run) == set()
@@ -177,9 +177,9 @@ def test_a_crash_between_the_writes_is_repaired_by_the_replay(make_lake: MakeLak
         lake.run(ends_after)  # and once more, behind the entry
     lake.run(hook(lake))
     assert offsets(lake) == [0] and [row["_source_offset"] for row in quarantined(lake)] == [1, 2]
-    told = [(e.status, e.rows_written, e.rows_quarantined) for e in lake.entries()]
+    attempts = [(e.status, e.rows_written, e.rows_quarantined) for e in lake.entries()]
     restored = None if at == AFTER_WRITE else 2
-    assert told == [("rebuilt", 1, restored), ("already_committed", 1, 2), ("already_committed", 1, 2)]
+    assert attempts == [("rebuilt", 1, restored), ("already_committed", 1, 2), ("already_committed", 1, 2)]
     run = lake.audit()
     assert run.pipelines[0].answer == "complete" and failing(run) == set()
 
@@ -193,14 +193,16 @@ def test_thresholds_and_stops_write_nothing_and_a_repair_goes_on(make_lake: Make
     for _ in range(2):
         with pytest.raises(StreamingQueryException) as caught:
             lake.run(hook(lake))
-        assert "2 of 3 rows of micro-batch 1 (66.67%) fail has_key" in said(caught)
-        assert "stop_above allows 25.00%" in said(caught) and "nothing of it was written" in said(caught)
+        assert "2 of 3 rows of micro-batch 1 (66.67%) fail has_key" in message_of(caught)
+        assert "stop_above allows 25.00%" in message_of(caught) and "nothing of it was written" in message_of(caught)
         assert len(lake.entries()) == 1 and len(quarantined(lake)) == 1 and offsets(lake) == [0, 2, 3]
 
     lake.sink = {"post_batch": (spec("accepted_values", "stop", column_name="n", values=(1,), alias="one"),)}
     with pytest.raises(StreamingQueryException) as caught:
         lake.run(hook(lake))
-    assert "post-batch check one: fail 2" in said(caught) and "nothing of micro-batch 1 was written" in said(caught)
+    assert "post-batch check one: fail 2" in message_of(
+        caught
+    ) and "nothing of micro-batch 1 was written" in message_of(caught)
     assert len(lake.entries()) == 1 and offsets(lake) == [0, 2, 3]
 
     lake.sink = {"post_batch": (spec("accepted_values", "stop", column_name="n", values=(1,), error_if=">2"), HAS_KEY)}
@@ -216,12 +218,14 @@ def test_a_check_that_cannot_be_put(make_lake: MakeLake, caplog: pytest.LogCaptu
         lake.sink = {"post_batch": (spec("not_null", action, column_name="gone", alias="bad"),)}
         with pytest.raises(StreamingQueryException) as caught:
             lake.run(hook(lake))
-        assert "bad" in said(caught) and "no column 'gone'" in said(caught)
+        assert "bad" in message_of(caught) and "no column 'gone'" in message_of(caught)
         # known only when the rows are read: dividing by zero
         lake.sink = {"post_batch": (spec("not_null", action, column_name="k", where="1 / n > 0", alias="odd"),)}
         with pytest.raises(StreamingQueryException) as caught:
             lake.run(hook(lake))
-        assert "post-batch check odd: " in said(caught) and "nothing of micro-batch 0 was written" in said(caught)
+        assert "post-batch check odd: " in message_of(caught) and "nothing of micro-batch 0 was written" in message_of(
+            caught
+        )
     assert not list(lake.table.glob("_delta_log/*.json")) and lake.entries() == []
 
     lake.sink = {

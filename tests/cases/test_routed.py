@@ -129,7 +129,7 @@ def streams(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -
     return Streams(tmp_path, kafka, spark, topic("r"))
 
 
-def said(caught: pytest.ExceptionInfo[StreamingQueryException]) -> str:
+def message_of(caught: pytest.ExceptionInfo[StreamingQueryException]) -> str:
     found = re.search(r"recon\.errors\.\w+: (.*)", str(caught.value))
     assert found, str(caught.value)
     return found[1]
@@ -193,7 +193,7 @@ def test_a_value_without_a_route_stops_before_anything_is_written(streams: Strea
     streams.produce("eu", "xx", "us", None, "xx")
     with pytest.raises(StreamingQueryException) as caught:
         streams.run(streams.hook(transform=parsed))
-    assert said(caught).startswith(
+    assert message_of(caught).startswith(
         "pipeline p, micro-batch 0: 3 of its rows have no route by land: "
         f"'xx' (2, such as offset 1 of {streams.topic}-0), NULL (1, such as offset 3 of {streams.topic}-0); "
         "nothing was written: name a sink for them in `to`"
@@ -212,8 +212,8 @@ def test_a_value_without_a_route_stops_before_anything_is_written(streams: Strea
     assert [(e.epoch, e.batch_id, e.rows_read, e.rows_written) for e in streams.entries("xx")] == [(0, 1, 3, 1)]
     run = streams.audit()
     assert failing(run) == set() and statuses(run)["atomicity"] == "pass"
-    told = [f.message for r in run.results if r.check == "atomicity" for f in r.findings]
-    assert told == [
+    messages = [f.message for r in run.results if r.check == "atomicity" for f in r.findings]
+    assert messages == [
         "sink xx begins after 1 micro-batch that other sinks have, the last of them micro-batch 0 (epoch 0): it was "
         "added later"
     ]
@@ -221,7 +221,9 @@ def test_a_value_without_a_route_stops_before_anything_is_written(streams: Strea
     streams.produce("eu")
     with pytest.raises(StreamingQueryException) as caught:
         streams.run(streams.hook())
-    assert "routes: by: 'nosuch' cannot be evaluated on it" in said(caught) and "nothing was written" in said(caught)
+    assert "routes: by: 'nosuch' cannot be evaluated on it" in message_of(
+        caught
+    ) and "nothing was written" in message_of(caught)
 
 
 def test_a_failed_route_that_is_passed_over_is_partial_and_a_restored_one_is_judged(streams: Streams) -> None:

@@ -38,9 +38,9 @@ _FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 def resolve(packages: Iterable[str]) -> str:
     """The classpath of Delta, the Kafka connector and further packages, resolved once for many starts."""
     command = [sys.executable, "-m", "tests.crash.child", "--jars", *sorted(set(packages))]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert told.returncode == 0, told.stderr[-3000:]
-    return told.stdout.strip().splitlines()[-1]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return ended.stdout.strip().splitlines()[-1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -390,12 +390,12 @@ class Crashes:
         return "\n".join(lines) + "\n"
 
     def audit(self) -> tuple[int, str, dict[str, str]]:
-        """`recon audit` as a whole process: exit code, what it said, status of each check."""
-        told = recon("audit", "--project-dir", str(self.folder), cwd=self.folder, timeout=400)
+        """`recon audit` as a whole process: exit code, output, status of each check."""
+        ended = recon("audit", "--project-dir", str(self.folder), cwd=self.folder, timeout=400)
         kept = self.folder / "target" / "run_results.json"
-        assert kept.exists(), f"the audit ended with {told.returncode} and no results:\n{told.stdout}{told.stderr}"
+        assert kept.exists(), f"the audit ended with {ended.returncode} and no results:\n{ended.stdout}{ended.stderr}"
         statuses = {r["unique_id"]: r["status"] for r in json.loads(kept.read_text())["results"]}
-        return told.returncode, told.stdout + told.stderr, statuses
+        return ended.returncode, ended.stdout + ended.stderr, statuses
 
 
 @dataclass

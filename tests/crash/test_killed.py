@@ -111,6 +111,6 @@ def test_kills_after_the_commit_were_seen_as_such(outcome: Outcome) -> None:
 
 
 def test_the_audit_passes(drained: Drained) -> None:
-    code, told, statuses = drained.audit
-    assert {name: status for name, status in statuses.items() if status in ("fail", "error")} == {}, told
-    assert code == 0, told
+    code, output, statuses = drained.audit
+    assert {name: status for name, status in statuses.items() if status in ("fail", "error")} == {}, output
+    assert code == 0, output

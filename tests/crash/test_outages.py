@@ -36,7 +36,7 @@ def lake_on(broker: LocalKafka, spark: SparkSession, tmp_path: Path) -> Lake:
     return Lake(tmp_path, broker, spark, name)
 
 
-def said(caught: pytest.ExceptionInfo[StreamingQueryException]) -> str:
+def message_of(caught: pytest.ExceptionInfo[StreamingQueryException]) -> str:
     """recon's own sentence out of Spark's wrapping."""
     found = re.search(r"recon\.errors\.(\w+: .*)", str(caught.value))
     assert found, str(caught.value)
@@ -135,8 +135,8 @@ def test_the_ledgers_disk_is_full(lake_on: Lake) -> None:
                 lake.run()
             except StreamingQueryException as error:
                 caught: Any = type("caught", (), {"value": error})
-                assert said(caught).startswith("LedgerError: "), said(caught)
-                print(f"with {leave} bytes left: {said(caught)}")
+                assert message_of(caught).startswith("LedgerError: "), message_of(caught)
+                print(f"with {leave} bytes left: {message_of(caught)}")
                 # The sentence's promise: the rows are there, the entry is not.
                 assert lake.values() == [(0, offset) for offset in range(produced + 10)]
                 assert lake.entries() == entries
@@ -178,8 +178,8 @@ def test_an_older_copy_of_the_checkpoint_is_put_back(lake_on: Lake) -> None:
     lake.produce(10)
     with pytest.raises(StreamingQueryException) as caught:
         lake.run(per_trigger=20)
-    assert said(caught).startswith("NewEpochError: ") and f"{lake.topic}-0 [30, 50)" in said(caught)
-    assert "recon offsets --pipeline p --sink s" in said(caught)
+    assert message_of(caught).startswith("NewEpochError: ") and f"{lake.topic}-0 [30, 50)" in message_of(caught)
+    assert "recon offsets --pipeline p --sink s" in message_of(caught)
     assert lake.values() == [(0, offset) for offset in range(60)]
 
     # The way out that the sentence names.
@@ -244,5 +244,5 @@ def test_a_driver_that_was_replaced_wakes_up(lake_on: Lake) -> None:
     heir.run(starting=starting_offsets(lake.project, "p", "s"))
     with pytest.raises(StreamingQueryException) as caught:
         stalled.run(stalled_hook)
-    assert said(caught).startswith("NewEpochError: ") and f"{lake.topic}-0 [10, 20)" in said(caught)
+    assert message_of(caught).startswith("NewEpochError: ") and f"{lake.topic}-0 [10, 20)" in message_of(caught)
     assert lake.values() == [(0, offset) for offset in range(20)]

@@ -58,6 +58,6 @@ def test_nothing_is_lost_or_doubled(met: Met, sink: str) -> None:
 
 
 def test_the_audit_passes(met: Met) -> None:
-    code, told, statuses = met.audit
-    assert {name: status for name, status in statuses.items() if status in ("fail", "error")} == {}, told
-    assert code == 0, told
+    code, output, statuses = met.audit
+    assert {name: status for name, status in statuses.items() if status in ("fail", "error")} == {}, output
+    assert code == 0, output

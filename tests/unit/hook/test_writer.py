@@ -80,7 +80,7 @@ def entries(hook: ForeachBatch) -> list[LedgerEntry]:
     return open_ledger(hook.project).entries("p", "s")
 
 
-def told(entry: LedgerEntry) -> tuple[Any, ...]:
+def attempt(entry: LedgerEntry) -> tuple[Any, ...]:
     return entry.batch_id, entry.status, entry.attempt
 
 
@@ -94,8 +94,8 @@ def test_each_micro_batch_is_written_confirmed_and_entered(make_hook: Callable[.
     hook.write(Rows(read=10), 0)
     hook.write(Rows(), 1)
     first, second = entries(hook)
-    assert told(first) == (0, "committed", 1) and counts(first) == (10, 2, 0, 8)
-    assert told(second) == (1, "committed", 1) and counts(second) == (8, 0, 0, 8)
+    assert attempt(first) == (0, "committed", 1) and counts(first) == (10, 2, 0, 8)
+    assert attempt(second) == (1, "committed", 1) and counts(second) == (8, 0, 0, 8)
     assert [span.span for span in second.offsets] == [(10, 20)] and second.prev_hash == first.entry_hash
     assert sink.writes == ["p:s:0:0", "p:s:0:1"]
     order = (BEFORE_WRITE, AFTER_WRITE, BEFORE_LEDGER, AFTER_LEDGER)
@@ -112,7 +112,7 @@ def test_a_micro_batch_without_an_entry_is_written_again(
     assert entries(hook) == []
     hook.write(Rows(read=10), 0)
     (entry,) = entries(hook)
-    assert told(entry) == (0, "committed", 1) and counts(entry) == (10, 2, 0, 8)
+    assert attempt(entry) == (0, "committed", 1) and counts(entry) == (10, 2, 0, 8)
     assert len(sink.writes) == (1 if point == BEFORE_WRITE else 2)
 
 
@@ -124,7 +124,7 @@ def test_a_replay_that_finds_its_rows_writes_nothing_and_keeps_the_counts(
     sink.confirms = True  # the sink has the micro-batch, and no longer reports its rows
     hook = make_hook()
     hook.write(Rows(), 0)
-    assert [told(entry) for entry in entries(hook)] == [(0, "committed", 1), (0, "already_committed", 2)]
+    assert [attempt(entry) for entry in entries(hook)] == [(0, "committed", 1), (0, "already_committed", 2)]
     assert [counts(entry) for entry in entries(hook)] == [(10, 2, 0, 8)] * 2
     assert sink.writes == ["p:s:0:0"]
 
@@ -136,7 +136,7 @@ def test_a_replay_that_does_not_find_its_rows_writes_them_again(
     sink.writes.clear()
     hook = make_hook()
     hook.write(Rows(read=10), 0)
-    assert [told(entry) for entry in entries(hook)] == [(0, "committed", 1), (0, "committed", 2)]
+    assert [attempt(entry) for entry in entries(hook)] == [(0, "committed", 1), (0, "committed", 2)]
     assert sink.writes == ["p:s:0:0"]
 
 
