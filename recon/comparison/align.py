@@ -1,4 +1,4 @@
-"""Which columns of two tables belong together, and the type in which their values are compared."""
+"""Pairs the columns of two tables, and finds the type in which their values are compared."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def align(
     A name that is on one side only in other letter case is paired with it.
 
     Raises:
-        ConfigError: a name is unknown, stands twice, or its types cannot be compared.
+        ConfigError: a name is unknown or given twice, or its types cannot be compared.
     """
     lefts, rights = _types(left, names[0]), _types(right, names[1])
     pairs: dict[str, str] = {}

@@ -57,7 +57,7 @@ def sweep(sides: Sides, alignment: Alignment) -> Sweep:
 
 
 def within_buckets(rows: DataFrame, alignment: Alignment, buckets: Sequence[int]) -> DataFrame:
-    """The rows of these buckets. One bit per bucket says whether it is among them: a list would fill the plan."""
+    """The rows of these buckets. They are given as one bit per bucket, since a list would fill the plan."""
     words = [0] * (BUCKETS // _WORD)
     for number in buckets:
         words[number // _WORD] |= 1 << number % _WORD

@@ -72,27 +72,27 @@ def differences(run: RunResult) -> list[str]:
 
 
 def _statuses(run: RunResult) -> list[str]:
-    found: dict[tuple[str, str], Status] = {
+    statuses: dict[tuple[str, str], Status] = {
         (r.pipeline or "", f"{r.check} {r.column}" if r.column else r.check): r.status for r in run.results
     }
     return [
         f"{check} of {pipeline}: expected {_STATUSES.get((pipeline, check), 'no such check')}, "
-        f"found {found.get((pipeline, check), 'no result')}"
-        for pipeline, check in sorted(_STATUSES.keys() | found.keys())
-        if _STATUSES.get((pipeline, check)) != found.get((pipeline, check))
+        f"found {statuses.get((pipeline, check), 'no result')}"
+        for pipeline, check in sorted(_STATUSES.keys() | statuses.keys())
+        if _STATUSES.get((pipeline, check)) != statuses.get((pipeline, check))
     ]
 
 
 def _findings(run: RunResult) -> list[str]:
     expected = refuted()
-    found = {
+    failing = {
         Refuted(r.pipeline or "", r.check, str(f.code), f.partition, f.start_offset, f.end_offset)
         for r in run.results
         for f in r.findings
         if f.level is not Level.INFO
     }
-    missing = [f"{one} was expected and not found" for one in sorted(expected - found, key=str)]
-    return missing + [f"{one} was found and not expected" for one in sorted(found - expected, key=str)]
+    missing = [f"{one} was expected and not found" for one in sorted(expected - failing, key=str)]
+    return missing + [f"{one} was found and not expected" for one in sorted(failing - expected, key=str)]
 
 
 def _figures(run: RunResult) -> list[str]:
@@ -111,9 +111,9 @@ def _figures(run: RunResult) -> list[str]:
 
 
 def _answers(run: RunResult) -> list[str]:
-    found = {pipeline.name: pipeline.answer for pipeline in run.pipelines}
+    answers = {pipeline.name: pipeline.answer for pipeline in run.pipelines}
     return [
-        f"pipeline {name}: expected '{answer}', found '{found.get(name, 'no answer')}'"
+        f"pipeline {name}: expected '{answer}', found '{answers.get(name, 'no answer')}'"
         for name, answer in _ANSWERS.items()
-        if found.get(name) != answer
+        if answers.get(name) != answer
     ]

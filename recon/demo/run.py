@@ -41,7 +41,7 @@ _AS_EXPECTED, _DIFFERENT = 0, 1
 
 
 def run(dir: Path, keep_broker: bool) -> int:
-    """Run the demo in a folder; returns 0 when the audit found exactly what was done to the data, else 1.
+    """Runs the demo in a folder; returns 0 when the audit found exactly the faults that were made, else 1.
 
     Args:
         dir: an empty or new folder, or one of an earlier demo, which is replaced.

@@ -358,7 +358,7 @@ def _send(
 def _wait(done: Callable[[], bool], otherwise: str, seconds: float = _TIMEOUT) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
-    # What a broker says of a topic that it is still making, unmaking or loading.
+    # Errors of a broker about a topic that it is still creating, deleting or loading.
     settling = (
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,

@@ -60,7 +60,7 @@ def cost(batches: Sequence[BatchProgress]) -> Cost | str:
     if most < 1.5 * max(least, 1.0):
         return (
             f"all {len(batches)} micro-batches have about the same rows ({least:,.0f} to {most:,.0f}), so fixed cost "
-            "and cost per row cannot be told apart; run the query once with another maxOffsetsPerTrigger, or on a "
+            "and cost per row cannot be separated; run the query once with another maxOffsetsPerTrigger, or on a "
             "backlog"
         )
     line = theil_sen(rows, seconds)

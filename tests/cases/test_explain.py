@@ -1,4 +1,4 @@
-"""recon explain, on a real stream: what it tells before a start is what the start then does."""
+"""recon explain, on a real stream: its prediction before a start is what the start then does."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ def test_what_the_next_start_does(make_lake: MakeLake) -> None:
     assert explain(lake.project, "p").next == "first start"
     lake.produce(30)
     lake.run(per_trigger=10)
-    told = explain(lake.project, "p")
-    assert (told.next, told.batch_id, told.sinks[0].does) == ("continue", 3, "write")
-    assert [(r.span.start_offset, r.span.end_offset, r.held) for r in told.ranges] == [(30, 30, "held")]
+    explained = explain(lake.project, "p")
+    assert (explained.next, explained.batch_id, explained.sinks[0].does) == ("continue", 3, "write")
+    assert [(r.span.start_offset, r.span.end_offset, r.held) for r in explained.ranges] == [(30, 30, "held")]
 
-    # Nothing was written: it says so, and the replay writes.
+    # Nothing was written: the replay writes.
     lake.produce(10)
     with pytest.raises(StreamingQueryException, match="died at before_write"):
         lake.run(_dies_at(lake, "before_write"))
-    told = explain(lake.project, "p")
-    assert (told.next, told.batch_id, told.sinks[0].does) == ("replay", 3, "write")
+    explained = explain(lake.project, "p")
+    assert (explained.next, explained.batch_id, explained.sinks[0].does) == ("replay", 3, "write")
     assert not already_processed(lake.project, "p", 3)
 
-    # Rows without an entry: it says that the entry will be restored, and nothing is written twice.
+    # Rows without an entry: the entry is restored, and nothing is written twice.
     with pytest.raises(StreamingQueryException, match="died at after_write"):
         lake.run(_dies_at(lake, "after_write"))
-    told = explain(lake.project, "p")
-    assert (told.next, told.sinks[0].does) == ("replay", "restore")
+    explained = explain(lake.project, "p")
+    assert (explained.next, explained.sinks[0].does) == ("replay", "restore")
     assert already_processed(lake.project, "p", 3)
     saved = lake.path / "older"
     shutil.copytree(lake.checkpoint, saved)
 
-    # Rows and entry: it says that the write is skipped. Then Kafka loses the range, and it says that, too.
+    # Rows and entry: the write is skipped. Then Kafka loses the range.
     with pytest.raises(StreamingQueryException, match="died at after_ledger"):
         lake.run(_dies_at(lake, "after_ledger"))
-    told = explain(lake.project, "p")
-    assert told.sinks[0].does == "skip"
-    assert [e.status for e in told.sinks[0].entries] == ["rebuilt", "already_committed"]
+    explained = explain(lake.project, "p")
+    assert explained.sinks[0].does == "skip"
+    assert [e.status for e in explained.sinks[0].entries] == ["rebuilt", "already_committed"]
     lake.run()
     assert [e.status for e in lake.entries()][-3:] == ["rebuilt", "already_committed", "already_committed"]
     assert lake.values() == [(0, o) for o in range(40)]
@@ -65,7 +65,7 @@ def test_what_the_next_start_does(make_lake: MakeLake) -> None:
     lake.run(per_trigger=5)
     shutil.rmtree(lake.checkpoint)
     shutil.copytree(saved, lake.checkpoint)
-    told = explain(lake.project, "p")
-    assert (told.next, told.batch_id, told.sinks[0].does) == ("replay", 3, "skip")
+    explained = explain(lake.project, "p")
+    assert (explained.next, explained.batch_id, explained.sinks[0].does) == ("replay", 3, "skip")
     later = explain(lake.project, "p", 4)
     assert later.next == "not planned" and "the checkpoint was set back" in later.said[1]

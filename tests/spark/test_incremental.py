@@ -54,7 +54,7 @@ ARROW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class Figures(RowCheck):
-    """Every mergeable aggregate on every type, told as evidence."""
+    """Every mergeable aggregate on every type, as evidence."""
 
     test: ClassVar[str] = "figures"
 
@@ -215,7 +215,7 @@ def because(results: list[CheckResult]) -> set[str]:
     return {r.evidence["incremental"].get("because", "") for r in results}
 
 
-def said(results: list[CheckResult]) -> list[Any]:
+def without_scan(results: list[CheckResult]) -> list[Any]:
     return [
         (r.status, r.failures, r.message, {k: v for k, v in r.evidence.items() if k not in ("incremental", "measured")})
         for r in results
@@ -224,10 +224,10 @@ def said(results: list[CheckResult]) -> list[Any]:
 
 def assert_as_full(fed: Fed, found: list[CheckResult], bounds: list[Bound]) -> None:
     whole = fed.full(bounds)
-    assert said(found) == said(whole)
+    assert without_scan(found) == without_scan(whole)
     mine, theirs = dict(found[-1].evidence["measured"]), dict(whole[-1].evidence["measured"])
     assert mine.pop("sum amount") == pytest.approx(theirs.pop("sum amount"), rel=1e-12)
-    # NaN differs from itself; told as text it does not.
+    # NaN differs from itself; as text it does not.
     assert {k: repr(v) for k, v in mine.items()} == {k: repr(v) for k, v in theirs.items()}
 
 
@@ -348,21 +348,21 @@ def test_what_else_changed_the_table_makes_it_be_read_again(copy):
     copy.append(3, [row], epoch=5)
     assert reasons() == {""}  # rows moved between files are the same rows
     copy.sql("DELETE FROM {table} WHERE id < 20")
-    (said,) = reasons()
-    assert said.startswith("version ") and said.endswith(" is a DELETE")
+    (reason,) = reasons()
+    assert reason.startswith("version ") and reason.endswith(" is a DELETE")
     assert reasons() == {""}
     local_table(copy.spark, [row], SCHEMA).write.format("delta").mode("append").save(str(copy.table))
-    (said,) = reasons()
-    assert said.endswith("is a WRITE that recon did not make")
+    (reason,) = reasons()
+    assert reason.endswith("is a WRITE that recon did not make")
     copy.sql("RESTORE TABLE {table} TO VERSION AS OF 1")
-    (said,) = reasons()
-    assert said.endswith("is a RESTORE")
+    (reason,) = reasons()
+    assert reason.endswith("is a RESTORE")
     # A table made anew at the same place.
     shutil.rmtree(copy.table)
     copy.append(0, [row], epoch=6)
-    (said,) = reasons()
-    assert said.startswith("the table is at version 0,")
-    assert said.endswith("it was replaced")
+    (reason,) = reasons()
+    assert reason.startswith("the table is at version 0,")
+    assert reason.endswith("it was replaced")
 
 
 def test_a_state_that_does_not_fit_is_measured_anew(copy, monkeypatch):
@@ -406,7 +406,7 @@ def test_two_audits_at_once_count_nothing_twice(copy):
     mine = [next(one)]
     theirs = list(two)
     mine += list(one)
-    assert said(mine) == said(theirs)
+    assert without_scan(mine) == without_scan(theirs)
     copy.append(3, [(902, "x", "q", "new", 5.0, None, None, None, None)], epoch=5)
     found = copy.audit(checks())
     assert scans(found) == ["new micro-batches"] * 6
@@ -447,7 +447,7 @@ def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path, caplog):
     fed.append(4, [(n, "x", "y", "new", v, None, None, None, None) for n, v in enumerate([-0.0, float("nan")])])
     found = fed.audit([amounts])
     assert scans(found) == ["new micro-batches"] and found[0].failures == 3
-    assert said(found) == said(fed.full([amounts]))
+    assert without_scan(found) == without_scan(fed.full([amounts]))
     # The files of a new micro-batch are gone, after an OPTIMIZE that kept its rows.
     fed.append(5, [(9, "x", "y", "new", 9.0, None, None, None, None)])
     version = fed.version()
@@ -457,7 +457,7 @@ def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path, caplog):
     file.unlink()  # what VACUUM does a week later
     found = fed.audit([amounts])
     assert "files of new micro-batches cannot be read" in because(found).pop()
-    assert said(found) == said(fed.full([amounts]))
+    assert without_scan(found) == without_scan(fed.full([amounts]))
     assert because(fed.audit([amounts])) == {""}
     # They give fewer rows than were written, or none because the session passes over torn ones.
     some = [
@@ -479,8 +479,8 @@ def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path, caplog):
             file.write_bytes(content)
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
             found = fed.audit(some)
-            assert all(why in said for said in because(found)), because(found)
-            assert said(found) == said(fed.full(some))
+            assert all(why in reason for reason in because(found)), because(found)
+            assert without_scan(found) == without_scan(fed.full(some))
             assert because(fed.audit(some)) == {""}
     finally:
         spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
@@ -492,19 +492,19 @@ def test_checks_that_cannot_be_added_up_say_so(spark, tmp_path, caplog):
         spark.conf.unset("spark.databricks.delta.stats.collect")
     found = fed.audit([amounts, values])
     assert because(found) == {"the log has no statistics of the new files, so the number of new rows is unknown"}
-    assert said(found) == said(fed.full([amounts, values]))
+    assert without_scan(found) == without_scan(fed.full([amounts, values]))
     assert because(fed.audit([amounts, values])) == {""}
-    # A state that cannot be kept is told, and the verdict stands.
+    # A state that cannot be saved is logged, and the verdict stands.
     kept = tmp_path / "_recon" / "state"
     shutil.rmtree(kept)
     kept.write_text("no table")
     found = fed.audit([good])
-    assert said(found) == said(fed.full([good]))
+    assert without_scan(found) == without_scan(fed.full([good]))
     assert "pipeline p, sink s: the state of incremental checks could not be saved" in caplog.text
     # Without a ledger nothing is kept, and nothing is created.
     shutil.rmtree(tmp_path / "_recon")
     found = fed.audit([good])
-    assert said(found) == said(fed.full([good])) and "there is no ledger" in because(found).pop()
+    assert without_scan(found) == without_scan(fed.full([good])) and "there is no ledger" in because(found).pop()
     assert not (tmp_path / "_recon").exists()
 
 

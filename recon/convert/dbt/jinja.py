@@ -16,16 +16,16 @@ WRAPPED = re.compile(r"\{\{-?\s*(ref\([^)]*\))\s*-?\}\}")
 
 def unknown_jinja(value: Any) -> str | None:
     """The first Jinja in a value that recon.yml does not know; None when there is none."""
-    found: Iterator[str | None]
+    parts: Iterator[str | None]
     if isinstance(value, Mapping):
-        found = (unknown_jinja(inner) for inner in value.values())
+        parts = (unknown_jinja(inner) for inner in value.values())
     elif isinstance(value, list):
-        found = (unknown_jinja(inner) for inner in value)
+        parts = (unknown_jinja(inner) for inner in value)
     elif isinstance(value, str):
         text = SOURCE.sub("ref('x')", value)
         odd = [part for part in JINJA.findall(text) if not _KNOWN.match(part)]
-        # What is opened and not closed is no Jinja, and stops Jinja from reading the file.
-        found = iter([*odd, *re.findall(r"\{[{%#].*", JINJA.sub("", text))])
+        # Jinja that is opened and not closed stops Jinja from reading the file.
+        parts = iter([*odd, *re.findall(r"\{[{%#].*", JINJA.sub("", text))])
     else:
         return None
-    return next((part for part in found if part is not None), None)
+    return next((part for part in parts if part is not None), None)

@@ -106,13 +106,12 @@ class _Reading:
         else:
             raise ConfigError(f"{self.path} does not exist; give a dbt schema.yml or the folder of a dbt project")
         for file in files:
-            if isinstance(found := read_yaml(file), Mapping):
-                yield file, found
+            if isinstance(document := read_yaml(file), Mapping):
+                yield file, document
 
     def _project_file(self) -> Mapping[str, Any]:
         file = self.path / "dbt_project.yml"
-        found = read_yaml(file) if file.is_file() else None
-        return found if isinstance(found, Mapping) else {}
+        return as_map(read_yaml(file) if file.is_file() else None)
 
     def _singular_tests(self) -> None:
         if not self.path.is_dir():
@@ -183,24 +182,24 @@ class _Reading:
     def _freshness(self, table: Table, source: Mapping[str, Any], node: Mapping[str, Any]) -> None:
         """Adds the table's own freshness, else its source's; `freshness: null` turns it off."""
         levels = [as_map(node.get("config")), node, as_map(source.get("config")), source]
-        found = next((h["freshness"] for h in levels if "freshness" in h), None)
-        if not isinstance(found, Mapping):
+        freshness = next((h["freshness"] for h in levels if "freshness" in h), None)
+        if not isinstance(freshness, Mapping):
             return
         arguments: dict[str, Any] = {
             "loaded_at_field": next((h["loaded_at_field"] for h in levels if h.get("loaded_at_field")), None)
         }
         for key in ("warn_after", "error_after"):
-            after = found.get(key)
+            after = freshness.get(key)
             if isinstance(after, Mapping) and after.get("count") is not None:
                 arguments[key] = dict(after)
         if len(arguments) == 1:
             return
-        if found.get("filter"):
-            arguments["filter"] = found["filter"]
+        if freshness.get("filter"):
+            arguments["filter"] = freshness["filter"]
         if arguments["loaded_at_field"] is None:
-            table.tests.append(self._comment(table.name, {"freshness": found}, "it has no loaded_at_field"))
+            table.tests.append(self._comment(table.name, {"freshness": freshness}, "it has no loaded_at_field"))
             return
-        table.tests.append(self._checked(table.name, "freshness", arguments, {}, None, {"freshness": found}))
+        table.tests.append(self._checked(table.name, "freshness", arguments, {}, None, {"freshness": freshness}))
 
     # -- tests ----------------------------------------------------------------------------------------------------
 
@@ -255,7 +254,7 @@ class _Reading:
         text = SOURCE.sub(lambda m: f"ref('{self.sources.get((m[1], m[2]), recon_name(m[2]))}')", value)
         self.referred.update(REF.findall(text))
         # An argument that is a reference and nothing else is written as dbt's docs write it.
-        return found[1] if (found := WRAPPED.fullmatch(text.strip())) else text
+        return match[1] if (match := WRAPPED.fullmatch(text.strip())) else text
 
     def _comment(self, table: str, item: Any, reason: str) -> Comment:
         name = item if isinstance(item, str) else str(item.get("test_name") or next(iter(item), "test"))
@@ -286,6 +285,6 @@ class _Reading:
 def _first_complaint(error: Exception) -> str:
     """The first of pydantic's errors, with the place of the value; any other error's first line."""
     errors = getattr(error, "errors", None)
-    if callable(errors) and (found := errors()):
-        return f"{'.'.join(str(part) for part in found[0]['loc'])}: {found[0]['msg']}"
+    if callable(errors) and (details := errors()):
+        return f"{'.'.join(str(part) for part in details[0]['loc'])}: {details[0]['msg']}"
     return str(error).split("\n", 1)[0]

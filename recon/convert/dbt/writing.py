@@ -24,8 +24,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text.strip() and text == text.strip() else None
-    if found := _PLACEHOLDER.search(text):
-        style = '"' if found[1] else "'"
+    if match := _PLACEHOLDER.search(text):
+        style = '"' if match[1] else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
@@ -49,7 +49,7 @@ def project_text(
     """
     lines = [
         f"# Written by 'recon import dbt' from {written_from}.",
-        "# TODO marks what to look at: topics and folders are guesses. 'recon list' says what would run.",
+        "# TODO marks lines to check: topics and folders are guesses. 'recon list' lists the checks.",
         "version: 2",
         f"name: {_scalar(name)}",
         "ledger: lake/_recon",
@@ -96,13 +96,13 @@ def dumped(value: Any) -> str:
             return [protect(each) for each in inner]
         return JINJA.sub(placeholder, inner) if isinstance(inner, str) else inner
 
-    def placeholder(found: re.Match[str]) -> str:
-        pieces.append(found[0])
-        quotes = "\ue012" if "'" in found[0] else ""
+    def placeholder(match: re.Match[str]) -> str:
+        pieces.append(match[0])
+        quotes = "\ue012" if "'" in match[0] else ""
         return f"\ue010{quotes}{len(pieces) - 1}\ue011"
 
     text = yaml.dump(protect(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000)
-    return _PLACEHOLDER.sub(lambda found: pieces[int(found[2])], text).rstrip("\n")
+    return _PLACEHOLDER.sub(lambda match: pieces[int(match[2])], text).rstrip("\n")
 
 
 def _scalar(text: str) -> str:

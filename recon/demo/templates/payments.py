@@ -1,6 +1,6 @@
 """The job `payments`: like orders.py, for a topic without transactions, and with a dangerous setting.
 
-`failOnDataLoss=false` tells Spark to go on in silence when Kafka no longer holds what should be read:
+With `failOnDataLoss=false` Spark continues without an error when Kafka no longer holds records that it should read:
 
     python payments.py
 """
