@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from recon.comparison.result import Comparison, RowDifference, SchemaDifference
+from recon.text import plural
 
 SHOWN = 5  # examples of each kind
 
@@ -48,7 +49,7 @@ def _because(c: Comparison) -> str:
     parts = [f"{n:,} {word}" for n, word in ((c.missing, "missing"), (c.extra, "extra"), (c.changed, "changed")) if n]
     one_sided = sum(None in (s.left, s.right) for s in c.schema)
     if one_sided:
-        parts.append(f"{one_sided:,} {'column' if one_sided == 1 else 'columns'} on one side only")
+        parts.append(f"{plural(one_sided, 'column')} on one side only")
     if c.same_types and len(c.schema) > one_sided:
         parts.append(f"{len(c.schema) - one_sided:,} types differ")
     return f": {', '.join(parts)}" if parts else f" ({c.left_rows:,} rows)"
