@@ -21,10 +21,10 @@ _INTRO = """\
 
 <!-- written by scripts/checks_page.py from the docstrings of the checks; edit those -->
 
-Checks are listed in `data_tests` of a pipeline, a sink or a column; [recon.yml](recon_yml.md) tells how, and which
+Checks are listed in `data_tests` of a pipeline, a sink or a column; [recon.yml](recon_yml.md) shows how, and which
 `config` each takes: `severity`, `where`, `warn_if`, `error_if`, `limit` and so on. Names and arguments are dbt's and
 dbt_utils' where those have the check; the prefix `dbt_utils.` may stay. A check of your own is a class like these: see
-[for contributors](contributing.md).
+[checks of your own](own_checks.md).
 
 What holds for all checks on rows: `where` leaves rows out before anything is measured. On zero rows a check is
 *skipped*, never passed, unless its text below says otherwise; `if_empty: pass` or `if_empty: fail` in the config
@@ -56,8 +56,8 @@ _FAMILIES: tuple[tuple[type[Check], str, str, str], ...] = (
     (WholeCheck, "own jobs", "With jobs of their own", "Each measures the table itself."),
     (
         JointCheck,
-        "foreign code",
-        "By foreign code",
+        "another library",
+        "By another library",
         "All with one `where` are measured together by another library.",
     ),
     (SchemaCheck, "no Spark job", "By the schema alone", "No row is read, and no Spark job runs."),
@@ -66,7 +66,7 @@ _FAMILIES: tuple[tuple[type[Check], str, str, str], ...] = (
         "no Spark",
         "On evidence",
         "These compare the ledger with the checkpoint, the Delta log and Kafka, and need no JVM. [Verdicts]"
-        "(verdicts.md) tells what each code means. A witness that cannot be asked makes them *error*, never *pass*.",
+        "(verdicts.md) explains each code. A witness that cannot be read makes them *error*, never *pass*.",
     ),
 )
 
@@ -86,20 +86,20 @@ def read(check: type) -> Docstring:
     """The docstring of a check, or of a class that it derives from."""
     first, _, rest = (vars(check).get("__doc__") or "").partition("\n")
     blocks = re.split(r"\n(?=\S)", "\n" + textwrap.dedent(rest).strip())
-    found = Docstring(first.strip())
+    docstring = Docstring(first.strip())
     for block in blocks:
         head, _, body = block.strip("\n").partition("\n")
         if head in ("Args:", "Codes:"):
-            found.sections[head[:-1]] = dict(_entries(textwrap.dedent(body)))
+            docstring.sections[head[:-1]] = dict(_entries(textwrap.dedent(body)))
         elif head in ("Usual:", "Zero rows:", "Cost:"):
-            found.notes[head[:-1]] = " ".join(body.split())
+            docstring.notes[head[:-1]] = " ".join(body.split())
         elif head == "Example:":
             lines = textwrap.dedent(body).strip().splitlines()
-            found.example = "\n".join(line for line in lines if not line.startswith("```"))
+            docstring.example = "\n".join(line for line in lines if not line.startswith("```"))
         elif block.strip():
-            found.prose.append(block.strip("\n"))
-    found.prose = re.split(r"\n\s*\n", "\n".join(found.prose)) if found.prose else []
-    return found
+            docstring.prose.append(block.strip("\n"))
+    docstring.prose = re.split(r"\n\s*\n", "\n".join(docstring.prose)) if docstring.prose else []
+    return docstring
 
 
 def _entries(body: str) -> Iterator[tuple[str, str]]:
@@ -138,8 +138,8 @@ def arguments(check: type[Check]) -> dict[str, Field[Any]]:
 
 def example(check: type[Check]) -> str:
     """The docstring's example, or the plain one of a check that needs no arguments but a column."""
-    if told := read(check).example:
-        return told
+    if written := read(check).example:
+        return written
     must = required(check)
     if not must:
         return f"data_tests:\n  - {check.test}"
@@ -155,12 +155,12 @@ def family(check: type[Check]) -> int:
 
 def cost(check: type[Check]) -> str:
     """The cost class of a check."""
-    told = _FAMILIES[family(check)][1]
+    short = _FAMILIES[family(check)][1]
     if issubclass(check, GroupableCheck):
-        return f"{told}; own grouping with `group_by_columns`"
+        return f"{short}; own grouping with `group_by_columns`"
     if issubclass(check, EvidenceCheck) and check.wants_rows is not EvidenceCheck.wants_rows:
         return "reads the sink's rows with Spark where a question is left"
-    return told
+    return short
 
 
 def page() -> str:
@@ -169,27 +169,27 @@ def page() -> str:
     out = [_INTRO, "| check | finds | cost |\n| --- | --- | --- |"]
     ordered = sorted(checks, key=lambda name: family(checks[name]))
     out[-1] += "".join(f"\n| [`{n}`](#{n}) | {_finds(checks[n])} | {cost(checks[n])} |" for n in ordered)
-    for at, (_, _, title, told) in enumerate(_FAMILIES):
+    for at, (_, _, title, text) in enumerate(_FAMILIES):
         mine = [name for name in ordered if family(checks[name]) == at]
         if mine:
-            out += [f"\n## {title}\n\n{textwrap.fill(told, 120)}", *(_section(name, checks[name]) for name in mine)]
+            out += [f"\n## {title}\n\n{textwrap.fill(text, 120)}", *(_section(name, checks[name]) for name in mine)]
     return "\n".join(out).rstrip() + "\n"
 
 
 def _section(name: str, check: type[Check]) -> str:
-    told = read(check)
+    docstring = read(check)
     notes = {name: note(check, name) for name in ("Usual", "Zero rows", "Cost")}
     if issubclass(check, EvidenceCheck) and check.wants_rows is not EvidenceCheck.wants_rows:
         notes["Cost"] = f"{cost(check)}; otherwise {notes['Cost']}"
     shown = [textwrap.fill(f"{title}: {text}", 120) for title, text in notes.items() if text]
-    parts = [f"\n### {name}", told.summary, *told.prose, *shown]
+    parts = [f"\n### {name}", docstring.summary, *docstring.prose, *shown]
     if taken := arguments(check):
         hints = _hints(check)
         rows = ["| argument | type | default | |", "| --- | --- | --- | --- |"]
         for argument, text in argument_texts(check).items():
             rows.append(f"| `{argument}` | {hints[argument]} | {_default(taken[argument])} | {_cell(text)} |")
         parts.append("\n".join(rows))
-    if codes := told.sections.get("Codes"):
+    if codes := docstring.sections.get("Codes"):
         parts.append("\n".join(f"- {_codes(code)}: {text}" for code, text in codes.items()))
     parts.append(f"```yaml\n{example(check)}\n```")
     return "\n\n".join(parts)
@@ -208,8 +208,8 @@ def _cell(text: str) -> str:
 
 
 def _hints(check: type[Check]) -> Mapping[str, str]:
-    found = get_type_hints(check)
-    return {name: _cell(_type(found[f.name])) for name, f in arguments(check).items()}
+    hints = get_type_hints(check)
+    return {name: _cell(_type(hints[f.name])) for name, f in arguments(check).items()}
 
 
 def _type(hint: Any) -> str:

@@ -2,7 +2,7 @@
 
 A new check is its class, its test and one line in `REGISTRY`; a check of your own is the same, with the line in the
 entry points `recon.checks` of your package, or a call of `register`. A check's dataclass fields are its arguments:
-their names, types and defaults are read from the class, nothing is said twice.
+their names, types and defaults are read from the class.
 """
 
 from __future__ import annotations
@@ -74,13 +74,12 @@ REGISTRY: dict[str, str] = {
     "state_growth": "recon.checks.evidence.state_growth:StateGrowth",
 }
 
-# Bound for every sink whether listed or not: every other evidence check trusts the ledger it looks at.
+# Bound for every sink whether listed or not, because every other evidence check trusts the ledger.
 FOUNDATION = "ledger_integrity"
 _LONGEST_NAME = 100
 _NOT_A_NAME = re.compile(r"[^0-9a-zA-Z_]+")
 
-
-_OWN: dict[str, type[Check]] = {}
+_OWN: dict[str, type[Check]] = {}  # made known by `register`
 _ENTRY_POINTS = "recon.checks"
 
 
@@ -88,7 +87,7 @@ def register(check: type[Check], name: str | None = None) -> type[Check]:
     """Makes a check of your own known under its `test` name; usable as a decorator.
 
     Args:
-        check: a dataclass derived from one of the classes of recon.checks.base.
+        check: a dataclass derived from one of the classes of recon.checks.
         name: the name, when it is not the class's `test`.
 
     Raises:
@@ -96,14 +95,14 @@ def register(check: type[Check], name: str | None = None) -> type[Check]:
     """
     if not (isinstance(check, type) and issubclass(check, Check)):
         raise ConfigError(f"{check!r} is no check; derive it from RowCheck, KeyCheck, … of recon.checks")
-    found = name or getattr(check, "test", None)
-    if not found:
+    test = name or getattr(check, "test", None)
+    if not test:
         raise ConfigError(f"check {check.__name__} has no name; give it `test: ClassVar[str]`")
-    if found in REGISTRY:
-        raise ConfigError(f"check {check.__name__} cannot be named {found!r}, as a built-in check is; choose another")
+    if test in REGISTRY:
+        raise ConfigError(f"check {check.__name__} cannot be named {test!r}, as a built-in check is; choose another")
     if not hasattr(check, "test"):
-        check.test = found
-    _OWN[found] = check
+        check.test = test
+    _OWN[test] = check
     return check
 
 
@@ -154,46 +153,46 @@ def check_class(name: str, more: Iterable[str] = ()) -> type[Check]:
     raise ConfigError(f"there is no check {name!r}{did_you_mean(name, sorted([*names(), *more]))}")
 
 
-def build(spec: CheckSpec, where_it_stands: str) -> Check:
-    """The one check that an item of `data_tests` asks for; see `build_all`."""
-    (check,) = build_all(spec, where_it_stands, Path())
+def build(spec: CheckSpec, place: str) -> Check:
+    """The one check of an item of `data_tests`; see `build_all`."""
+    (check,) = build_all(spec, place, Path())
     return check
 
 
-def build_all(spec: CheckSpec, where_it_stands: str, folder: Path, sql_tests: SqlTests | None = None) -> list[Check]:
-    """The checks that an item of `data_tests` asks for: one, or all of a suite.
+def build_all(spec: CheckSpec, place: str, folder: Path, sql_tests: SqlTests | None = None) -> list[Check]:
+    """The checks of an item of `data_tests`: one, or all of a suite.
 
     Args:
         spec: the item.
-        where_it_stands: for the error, such as "pipeline orders, sink orders, column status".
+        place: for the error, such as "pipeline orders, sink orders, column status".
         folder: recon.yml's, for arguments that name a file.
-        sql_tests: the project's own; its generic tests are checks, too.
+        sql_tests: the project's SQL tests; its generic tests are checks, too.
 
     Raises:
         ConfigError: an unknown check, an argument that is unknown, missing or of a wrong type, or a
             threshold that is not understood, or a fail_calc that the check cannot use; it names the line of recon.yml.
     """
-    place = f"{where_it_stands}{_at(spec)}: "
+    prefix = f"{place}{_at(spec)}: "
     try:
         _refuse_thresholds(spec)
-        own = sql_tests.generic if sql_tests is not None and not known(spec.test) else {}
-        if sql_tests is not None and spec.test in own:
-            return [_generic(sql_tests, own[spec.test], spec)]
-        found = check_class(spec.test, own)
-        refuse_fail_calc(found, spec.test, spec.config.fail_calc)
-        arguments = _arguments_of_class(found, spec)
-        return [_instance(found, spec.test, variant) for variant in found.variants(arguments, folder)]
+        generic = sql_tests.generic if sql_tests is not None and not known(spec.test) else {}
+        if sql_tests is not None and spec.test in generic:
+            return [_generic(sql_tests, generic[spec.test], spec)]
+        check = check_class(spec.test, generic)
+        refuse_fail_calc(check, spec.test, spec.config.fail_calc)
+        arguments = _arguments_of_class(check, spec)
+        return [_instance(check, spec.test, variant) for variant in check.variants(arguments, folder)]
     except ReconError as error:
-        raise ConfigError(f"{place}{error}") from error
+        raise ConfigError(f"{prefix}{error}") from error
 
 
-def refuse_fail_calc(found: type[Check], test: str, fail_calc: str | None) -> None:
-    """A check without a query has no returned rows to count, and would count failures its own way in silence.
+def refuse_fail_calc(check: type[Check], test: str, fail_calc: str | None) -> None:
+    """Refuses a `fail_calc` for a check without a query, which would ignore it and count failures its own way.
 
     Raises:
-        ConfigError: the check is none with a query, and `fail_calc` is given.
+        ConfigError: the check has no query, and `fail_calc` is given.
     """
-    if fail_calc is not None and not issubclass(found, QueryCheck):
+    if fail_calc is not None and not issubclass(check, QueryCheck):
         raise ConfigError(
             f"{test} returns no rows that fail_calc {fail_calc!r} could count; remove it, here or in defaults, or "
             "write the test as a SQL test"
@@ -212,27 +211,27 @@ def _at(spec: CheckSpec) -> str:
     return f" (line {spec.line})" if spec.line is not None else ""
 
 
-def _arguments_of_class(found: type[Check], spec: CheckSpec) -> dict[str, Any]:
+def _arguments_of_class(check: type[Check], spec: CheckSpec) -> dict[str, Any]:
     """The item's arguments, by the names of the class's dataclass fields."""
-    taken = found.argument_fields()
-    must = {name: f.default is MISSING and f.default_factory is MISSING for name, f in taken.items()}
-    return {taken[name].name: value for name, value in _arguments(spec, must).items()}
+    known_fields = check.argument_fields()
+    required = {name: f.default is MISSING and f.default_factory is MISSING for name, f in known_fields.items()}
+    return {known_fields[name].name: value for name, value in _arguments(spec, required).items()}
 
 
-def _arguments(spec: CheckSpec, taken: Mapping[str, bool]) -> dict[str, Any]:
-    """The item's arguments, all known and none missing; `taken` says of each whether it must be given."""
+def _arguments(spec: CheckSpec, required: Mapping[str, bool]) -> dict[str, Any]:
+    """The item's arguments, all known and none missing; `required` says of each known one whether it must be given."""
     arguments = dict(spec.arguments)
     if spec.column is not None:
-        if "column_name" not in taken:
+        if "column_name" not in required:
             raise ConfigError(f"{spec.test} is not a column's test; list it below the sink")
         arguments.setdefault("column_name", spec.column)
     for name in arguments:
-        if name not in taken:
-            if not taken:
+        if name not in required:
+            if not required:
                 raise ConfigError(f"{spec.test} takes no arguments, and was given {name!r}")
-            raise ConfigError(f"{spec.test} has no argument {name!r}{did_you_mean(name, taken)}")
-    for name, required in taken.items():
-        if required and name not in arguments:
+            raise ConfigError(f"{spec.test} has no argument {name!r}{did_you_mean(name, required)}")
+    for name, must_be_given in required.items():
+        if must_be_given and name not in arguments:
             hint = ": list it below a column, or give the argument" if name == "column_name" else ""
             raise ConfigError(f"{spec.test} needs the argument {name!r}{hint}")
     return arguments
@@ -251,12 +250,12 @@ def _generic(sql_tests: SqlTests, test: Generic, spec: CheckSpec) -> SqlTest:
     )
 
 
-def _instance(found: type[Check], test: str, arguments: Mapping[str, Any]) -> Check:
+def _instance(check: type[Check], test: str, arguments: Mapping[str, Any]) -> Check:
     """The check with its arguments, each validated against its field's type."""
     from pydantic import ValidationError
 
     try:
-        return cast(Check, _validator(found).validate_python(arguments))
+        return cast(Check, _validator(check).validate_python(arguments))
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part).rstrip("_") for part in first["loc"])
@@ -264,22 +263,22 @@ def _instance(found: type[Check], test: str, arguments: Mapping[str, Any]) -> Ch
 
 
 @lru_cache(maxsize=128)
-def _validator(found: type[Check]) -> Any:
+def _validator(check: type[Check]) -> Any:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(found)
+    return TypeAdapter(check)
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """A test as recon.yml lists it: where, and for whom."""
+class _ListedTest:
+    """A test as recon.yml lists it: where it stands, and which pipeline and sink it is about."""
 
     spec: CheckSpec
     place: str
     pipeline: Pipeline
     sink: Sink | None
     tags: tuple[str, ...] = ()
-    singular: SqlTest | None = None  # the check itself, for a file of data_tests
+    singular: SqlTest | None = None  # the check, for a SQL file
 
 
 def bind(project: Project) -> list[Bound]:
@@ -292,9 +291,9 @@ def bind(project: Project) -> list[Bound]:
     Raises:
         ConfigError: a test cannot be bound; it names the place and the line.
     """
-    wanted = [w for pipeline in project.pipelines for w in _of_pipeline(project, pipeline)]
-    _refuse_built_in_names(project.sql_tests, [want.spec.test for want in wanted if not _passed_over(want.spec)])
-    return _named(project, [*wanted, *_singular(project)])
+    listed = [test for pipeline in project.pipelines for test in _of_pipeline(project, pipeline)]
+    _refuse_built_in_names(project.sql_tests, [test.spec.test for test in listed if not _is_foreign(test.spec)])
+    return _named(project, [*listed, *_singular(project)])
 
 
 def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
@@ -308,8 +307,7 @@ def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
     pipelines = {p.name: p for p in project.pipelines}
     if pipeline not in pipelines:
         raise ConfigError(f"project {project.name} has no pipeline {pipeline!r}{did_you_mean(pipeline, pipelines)}")
-    of = pipelines[pipeline]
-    sinks = {s.name: s for s in of.sinks}
+    sinks = {s.name: s for s in pipelines[pipeline].sinks}
     if sink not in sinks:
         raise ConfigError(f"pipeline {pipeline} has no sink {sink!r}{did_you_mean(sink, sinks)}")
     place = f"pipeline {pipeline}, sink {sink}, post_batch"
@@ -318,15 +316,15 @@ def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
             raise ConfigError(
                 f"{place}{_at(spec)}: {spec.test} judges witnesses, not rows; list it below data_tests for the audit"
             )
-    wanted = [_Wanted(spec, place, of, sinks[sink]) for spec in sinks[sink].post_batch]
-    return _named(project, wanted, suffix="post_batch")
+    listed = [_ListedTest(spec, place, pipelines[pipeline], sinks[sink]) for spec in sinks[sink].post_batch]
+    return _named(project, listed, suffix="post_batch")
 
 
-def _of_pipeline(project: Project, pipeline: Pipeline) -> Iterator[_Wanted]:
+def _of_pipeline(project: Project, pipeline: Pipeline) -> Iterator[_ListedTest]:
     place = f"pipeline {pipeline.name}"
     listed: set[str] = set()  # sinks that list the foundation themselves
     for spec in pipeline.data_tests:
-        if _passed_over(spec):
+        if _is_foreign(spec):
             continue
         own = not known(spec.test) and spec.test in project.sql_tests.generic
         scope = scope_of(spec.test) if known(spec.test) else "table" if own else "pipeline"
@@ -337,17 +335,17 @@ def _of_pipeline(project: Project, pipeline: Pipeline) -> Iterator[_Wanted]:
         if spec.test == FOUNDATION:
             listed.update(s.name for s in pipeline.sinks)
         for sink in pipeline.sinks if scope == "sink" else (None,):
-            yield _Wanted(spec, place, pipeline, sink)
+            yield _ListedTest(spec, place, pipeline, sink)
     for sink in pipeline.sinks:
         below = f"{place}, sink {sink.name}"
         if sink.name not in listed and FOUNDATION not in {s.test for s in sink.data_tests}:
-            yield _Wanted(CheckSpec(test=FOUNDATION), below, pipeline, sink, ("implicit",))
+            yield _ListedTest(CheckSpec(test=FOUNDATION), below, pipeline, sink, ("implicit",))
         for spec in sink.data_tests:
-            yield _Wanted(spec, below, pipeline, sink)
+            yield _ListedTest(spec, below, pipeline, sink)
         for column in sink.columns:
             for spec in column.data_tests:
                 whole = spec if spec.column else spec.model_copy(update={"column": column.name})
-                yield _Wanted(whole, f"{below}, column {column.name}", pipeline, sink)
+                yield _ListedTest(whole, f"{below}, column {column.name}", pipeline, sink)
 
 
 def _refuse_built_in_names(sql_tests: SqlTests, listed: Sequence[str]) -> None:
@@ -364,7 +362,7 @@ def _refuse_built_in_names(sql_tests: SqlTests, listed: Sequence[str]) -> None:
             )
 
 
-def _singular(project: Project) -> Iterator[_Wanted]:
+def _singular(project: Project) -> Iterator[_ListedTest]:
     """The enabled files of data_tests, each for the first sink that it refers to."""
     for test in project.sql_tests.singular:
         rendered = project.sql_tests.render(test)
@@ -381,7 +379,7 @@ def _singular(project: Project) -> Iterator[_Wanted]:
         pipeline, sink = first
         around = sink.defaults.over(pipeline.defaults.over(project.defaults))
         spec = CheckSpec(test=SqlTest.test, config=rendered.config.over(around))
-        yield _Wanted(spec, test.file, pipeline, sink, singular=SqlTest(file=test.file, rendered=rendered))
+        yield _ListedTest(spec, test.file, pipeline, sink, singular=SqlTest(file=test.file, rendered=rendered))
 
 
 def _sink_of(project: Project, reference: str, file: str) -> tuple[Pipeline, Sink] | None:
@@ -393,34 +391,34 @@ def _sink_of(project: Project, reference: str, file: str) -> tuple[Pipeline, Sin
     return found if isinstance(found, tuple) else None
 
 
-def _checks(project: Project, want: _Wanted) -> list[Check]:
-    """What is wanted, built; a SQL test learns which of its references are the tested rows themselves."""
-    if want.singular is None:
-        checks = build_all(want.spec, want.place, project.project_dir, project.sql_tests)
+def _checks(project: Project, test: _ListedTest) -> list[Check]:
+    """The checks of a listed test; a SQL test gets the references that are the tested rows themselves."""
+    if test.singular is None:
+        checks = build_all(test.spec, test.place, project.project_dir, project.sql_tests)
     else:
-        _refuse_thresholds(want.spec, f"{want.place}: ")
-        checks = [want.singular]
-    return [_placed(project, check, want) if isinstance(check, SqlTest) else check for check in checks]
+        _refuse_thresholds(test.spec, f"{test.place}: ")
+        checks = [test.singular]
+    return [_placed(project, check, test) if isinstance(check, SqlTest) else check for check in checks]
 
 
-def _placed(project: Project, check: SqlTest, want: _Wanted) -> SqlTest:
-    mine = (want.pipeline, want.sink)
+def _placed(project: Project, check: SqlTest, test: _ListedTest) -> SqlTest:
+    mine = (test.pipeline, test.sink)
     own = {r for r in check.rendered.references if r != MODEL and _sink_of(project, r, check.file) == mine}
     return replace(check, own=frozenset(own))
 
 
-def _named(project: Project, wanted: Iterable[_Wanted], suffix: str = "") -> list[Bound]:
-    """Builds the enabled ones and gives each a name of its own."""
+def _named(project: Project, listed: Iterable[_ListedTest], suffix: str = "") -> list[Bound]:
+    """The enabled tests as checks, each with a unique name."""
     bounds: list[Bound] = []
     taken: Counter[str] = Counter()
-    for want in wanted:
-        if _passed_over(want.spec):
+    for test in listed:
+        if _is_foreign(test.spec):
             continue
-        for check in _checks(project, want):
-            config = check.settled(want.spec.config)
+        for check in _checks(project, test):
+            config = check.settled(test.spec.config)
             if not config.enabled:
                 continue
-            name = _unique_name(want, check, suffix, taken)
+            name = _unique_name(test, check, suffix, taken)
             taken[name] += 1
             bounds.append(
                 Bound(
@@ -428,29 +426,29 @@ def _named(project: Project, wanted: Iterable[_Wanted], suffix: str = "") -> lis
                     config=config,
                     unique_id=f"test.{project.name}.{name}",
                     name=name,
-                    pipeline=want.pipeline.name,
-                    sink=want.sink.name if want.sink else None,
+                    pipeline=test.pipeline.name,
+                    sink=test.sink.name if test.sink else None,
                     column=getattr(check, "column_name", None),
-                    tags=(*config.tags, *want.tags),
+                    tags=(*config.tags, *test.tags),
                 )
             )
     return bounds
 
 
-def _passed_over(spec: CheckSpec) -> bool:
-    """Whether a test is disabled and no check of recon, such as one of a dbt package; others must be written right."""
+def _is_foreign(spec: CheckSpec) -> bool:
+    """Whether a test is disabled and unknown to recon, such as one of a dbt package; all others must be correct."""
     return not spec.config.enabled and not known(spec.test)
 
 
-def _unique_name(want: _Wanted, check: Check, suffix: str, taken: Mapping[str, int]) -> str:
+def _unique_name(test: _ListedTest, check: Check, suffix: str, taken: Mapping[str, int]) -> str:
     """A name as dbt's, `<test>_<relation>_<arguments>`; the pipeline, then a number, keep it unique."""
-    sink, pipeline, alias = want.sink, want.pipeline.name, want.spec.config.alias
+    sink, pipeline, alias = test.sink, test.pipeline.name, test.spec.config.alias
     relation = sink.name if sink else pipeline
     candidates = [_short(check.test, relation, check.label(), suffix)]
     if sink:
         candidates.append(_short(check.test, f"{pipeline}_{relation}", check.label(), suffix))
-    if want.singular:
-        candidates = [stem := Path(want.singular.file).stem, f"{stem}_{relation}"]
+    if test.singular:
+        candidates = [stem := Path(test.singular.file).stem, f"{stem}_{relation}"]
     if alias:
         candidates = [alias, f"{alias}_{relation}"]
     for name in candidates:

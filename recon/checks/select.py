@@ -91,8 +91,8 @@ def _terms(bound: Bound, selector: str, last: LastRun | None) -> list[tuple[Sequ
         elif method in _METHODS:
             terms.append((_METHODS[method](bound), value))
         else:
-            known = [*_METHODS, _RESULT, "config.severity"]
-            raise ConfigError(f"selector {term!r} has an unknown method{did_you_mean(method, known)}")
+            methods = [*_METHODS, _RESULT, "config.severity"]
+            raise ConfigError(f"selector {term!r} has an unknown method{did_you_mean(method, methods)}")
     return terms
 
 
@@ -126,5 +126,5 @@ def _config(bound: Bound, path: str, term: str) -> Sequence[str]:
         at = at.get(part) if isinstance(at, dict) else None
     if at is None:
         return ()
-    found = at if isinstance(at, (list, tuple, dict)) else (at,)
-    return [str(v).lower() if isinstance(v, bool) else str(v) for v in found]
+    values = at if isinstance(at, (list, tuple, dict)) else (at,)
+    return [str(v).lower() if isinstance(v, bool) else str(v) for v in values]

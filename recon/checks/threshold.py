@@ -1,7 +1,7 @@
 """dbt's severity, warn_if and error_if: from a verdict to a status.
 
-`severity: error` asks error_if first (fail), then warn_if (warn); `severity: warn` asks warn_if alone. What
-could not be proved is `error` whatever the severity, and what was not asked is `skipped`.
+`severity: error` applies error_if first (fail), then warn_if (warn); `severity: warn` applies warn_if alone. What
+could not be proved is `error` whatever the severity, and what was not judged is `skipped`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def parse(expression: str) -> Threshold:
     >>> parse(">= 5")(5), parse("between 1 and 3")(4)
     (True, False)
     """
-    if found := _COMPARISON.fullmatch(expression):
-        compare, bound = _OPERATORS[found[1]], int(found[2])
+    if match := _COMPARISON.fullmatch(expression):
+        compare, bound = _OPERATORS[match[1]], int(match[2])
         return lambda failures: compare(failures, bound)
-    if found := _BETWEEN.fullmatch(expression):
-        low, high, inside = int(found[2]), int(found[3]), not found[1]
+    if match := _BETWEEN.fullmatch(expression):
+        low, high, inside = int(match[2]), int(match[3]), not match[1]
         return lambda failures: (low <= failures <= high) is inside
     raise ConfigError(
         f"threshold {expression!r} is not understood; write a comparison of the number of failures, "

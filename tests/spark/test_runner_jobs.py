@@ -192,7 +192,7 @@ def test_equal_expressions_are_computed_once_and_columns_pruned(orders):
     ("asked", "sentence"),
     [
         (("not_null", {}, {"column_name": "statuss"}), "the_table has no column 'statuss'; did you mean 'status'?"),
-        (("unique", {}, {"column_name": "zzz"}), "the_table has no column 'zzz'; there is id, pair, payload"),
+        (("unique", {}, {"column_name": "zzz"}), "the_table has no column 'zzz'; there is id, pair, status"),
         (("not_null", {"where": "id >"}, {"column_name": "id"}), "where 'id >' is no condition on the_table: "),
         (("not_null", {"where": "id"}, {"column_name": "id"}), "where 'id' is no condition on the_table: "),
         (("not_null", {"where": "nope = 1"}, {"column_name": "id"}), "where 'nope = 1' is no condition"),

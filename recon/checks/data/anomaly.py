@@ -99,20 +99,20 @@ class Anomaly(RowCheck):
     def judge_value(
         self, value: float | None, earlier: Sequence[float], what: str, evidence: Mapping[str, Any]
     ) -> Verdict:
-        """The verdict on a value; it is kept in `evidence` whatever the verdict, for later runs to compare with."""
+        """The verdict on a value; `evidence` holds it whatever the verdict, for later runs to compare with."""
         seen = earlier[: self.window]
         if len(seen) < self.min_runs:
             runs = f"{len(seen)} of {self.min_runs} runs"
             return Verdict(skipped=f"not enough history: {runs}", evidence={**evidence, "runs": len(seen)})
         if value is None or math.isnan(value):
             now_is = "NaN" if value is not None else "missing"
-            said = f"{what} is {now_is}, and was {_text(median(seen))} in the median of {len(seen)} earlier runs"
-            return Verdict(failures=1, message=said, evidence={**evidence, "runs": len(seen)})
+            message = f"{what} is {now_is}, and was {_text(median(seen))} in the median of {len(seen)} earlier runs"
+            return Verdict(failures=1, message=message, evidence={**evidence, "runs": len(seen)})
         usual = compare(value, seen, self.tolerance)
         unusual = abs(usual.score) > self.deviations and self.direction in ("both", "up" if usual.score > 0 else "down")
         return Verdict(
             failures=int(unusual),
-            message=self._said(what, value, usual) if unusual else "",
+            message=self._message(what, value, usual) if unusual else "",
             evidence={
                 **evidence,
                 "median": usual.median,
@@ -122,7 +122,7 @@ class Anomaly(RowCheck):
             },
         )
 
-    def _said(self, what: str, value: float, usual: Usual) -> str:
+    def _message(self, what: str, value: float, usual: Usual) -> str:
         way = "above" if usual.score > 0 else "below"
         usually = f"the median {_text(usual.median)} of {usual.runs} earlier runs"
         if not usual.spread:
@@ -140,7 +140,7 @@ class VolumeAnomaly(Anomaly):
     are in no period. Periods begin at multiples of their length since 1970 in UTC.
 
     Args:
-        timestamp_column: a date or timestamp that says when a row came.
+        timestamp_column: a date or timestamp: when a row arrived.
         period: the length of a period, as `{count: 1, period: day}`; audit about as often.
 
     Zero rows:
@@ -180,13 +180,13 @@ class VolumeAnomaly(Anomaly):
     def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         if self.timestamp_column is None:
             return self
-        found = types[self.timestamp_column]
-        if not is_instant(found):
+        type_ = types[self.timestamp_column]
+        if not is_instant(type_):
             raise ConfigError(
                 f"volume_anomaly needs a date or timestamp, and column {self.timestamp_column} is "
-                f"{found.simpleString()}"
+                f"{type_.simpleString()}"
             )
-        return replace(self, time_type=found)
+        return replace(self, time_type=type_)
 
     @override
     def measures(self) -> Mapping[str, Measure]:
@@ -204,8 +204,8 @@ class VolumeAnomaly(Anomaly):
         earlier = numbers(measured["history"])
         if self.period is not None:
             value = measured["rows_in_period"]
-            said = f"the number of rows in the last complete period of {self.period}"
-            return self.judge_value(value, earlier, said, {"value": value, "rows": measured["rows"]})
+            what = f"the number of rows in the last complete period of {self.period}"
+            return self.judge_value(value, earlier, what, {"value": value, "rows": measured["rows"]})
         total = measured["rows"]
         grown = [newer - older for newer, older in pairwise(earlier)]
         growth = total - earlier[0] if earlier else None
@@ -259,13 +259,13 @@ class MetricAnomaly(Anomaly):
     def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         if self.column_name is None:
             return self
-        found = types[self.column_name]
-        if self.metric in ("min", "max", "mean", "sum", "stddev") and not is_numeric(found):
+        type_ = types[self.column_name]
+        if self.metric in ("min", "max", "mean", "sum", "stddev") and not is_numeric(type_):
             raise ConfigError(
                 f"metric_anomaly's metric {self.metric} needs numbers, and column {self.column_name} is "
-                f"{found.simpleString()}"
+                f"{type_.simpleString()}"
             )
-        return replace(self, column_type=found)
+        return replace(self, column_type=type_)
 
     @override
     def measures(self) -> Mapping[str, Measure]:
@@ -327,9 +327,9 @@ def _text(value: float) -> str:
 
 
 def numbers(history: Sequence[Any]) -> list[float]:
-    """The finite numbers among what earlier runs kept."""
-    kept = [h for h in history if isinstance(h, (int, float, Decimal)) and not isinstance(h, bool)]
-    return [float(h) if isinstance(h, Decimal) else h for h in kept if math.isfinite(h)]
+    """The finite numbers among the values of earlier runs."""
+    values = [h for h in history if isinstance(h, (int, float, Decimal)) and not isinstance(h, bool)]
+    return [float(h) if isinstance(h, Decimal) else h for h in values if math.isfinite(h)]
 
 
 __all__ = ["Anomaly", "MetricAnomaly", "Usual", "VolumeAnomaly", "compare", "numbers"]

@@ -24,11 +24,11 @@ class Compare(WholeCheck):
     """Rows that differ from another table's: that one side lacks, or whose columns hold another value.
 
     Rows belong together by a key. Failures are the rows that are here alone, there alone, or changed, and each column
-    that one side alone has (with `same_types`, or has in another type); the message tells them apart, and the evidence
-    tells in how many rows each column changed. The key need not be unique: a row that is twice here and once there is
-    here alone once. NULL equals NULL and nothing else, in keys and in values; NaN equals NaN, -0.0 equals 0.0. Columns
-    of different types are compared in a common one, next to text as text. `where` is for the checked table alone;
-    `to_condition` is for the other.
+    that one side alone has (with `same_types`, or has in another type); the message counts each of these, and the
+    evidence counts the rows in which each column changed. The key need not be unique: a row that is twice here and once
+    there is here alone once. NULL equals NULL and nothing else, in keys and in values; NaN equals NaN, -0.0 equals 0.0.
+    Columns of different types are compared in a common one, next to text as text. `where` is for the checked table
+    alone; `to_condition` is for the other.
 
     Args:
         to: the other table: `ref('name')` of a sink or of an entry of `tables`, a path, or a catalog table.
@@ -86,7 +86,7 @@ class Compare(WholeCheck):
         from recon.comparison import compare
 
         there = met(tables.open(self.to), self.to_condition, "to_condition", self.to)
-        found = compare(
+        comparison = compare(
             rows,
             there,
             key=self._key(),
@@ -99,48 +99,50 @@ class Compare(WholeCheck):
             samples=limit,
             same_types=self.same_types,
         )
-        if not (found.left_rows or found.right_rows):
+        if not (comparison.left_rows or comparison.right_rows):
             return None
-        rows_apart = found.missing + found.extra + found.changed
-        columns_apart = sum(self.same_types or None in (s.left, s.right) for s in found.schema)
+        rows_apart = comparison.missing + comparison.extra + comparison.changed
+        columns_apart = sum(self.same_types or None in (s.left, s.right) for s in comparison.schema)
         return Verdict(
             failures=rows_apart + columns_apart,
-            message=self._said(found) if rows_apart + columns_apart else "",
-            samples=tuple(self._sample(row) for row in _in_turn(found.samples, limit)),
+            message=self._message(comparison) if rows_apart + columns_apart else "",
+            samples=tuple(self._sample(row) for row in _in_turn(comparison.samples, limit)),
             evidence={
-                "rows": found.left_rows,
-                "rows_there": found.right_rows,
-                "only_here": found.missing,
-                "only_there": found.extra,
-                "changed": found.changed,
-                "tolerated": found.tolerated,
-                "duplicate_keys": found.duplicate_keys_left,
-                "duplicate_keys_there": found.duplicate_keys_right,
-                "changed_columns": {c.column: c.rows for c in found.columns},
+                "rows": comparison.left_rows,
+                "rows_there": comparison.right_rows,
+                "only_here": comparison.missing,
+                "only_there": comparison.extra,
+                "changed": comparison.changed,
+                "tolerated": comparison.tolerated,
+                "duplicate_keys": comparison.duplicate_keys_left,
+                "duplicate_keys_there": comparison.duplicate_keys_right,
+                "changed_columns": {c.column: c.rows for c in comparison.columns},
             },
         )
 
     def _key(self) -> Sequence[str]:
         return (self.key,) if isinstance(self.key, str) else self.key
 
-    def _said(self, found: Comparison) -> str:
+    def _message(self, comparison: Comparison) -> str:
         parts = [
-            f"{found.missing} rows are not in {self.to}" if found.missing else "",
-            f"{found.extra} rows are in {self.to} alone" if found.extra else "",
-            f"{found.changed} rows changed in {', '.join(c.column for c in found.columns)}" if found.changed else "",
+            f"{comparison.missing} rows are not in {self.to}" if comparison.missing else "",
+            f"{comparison.extra} rows are in {self.to} alone" if comparison.extra else "",
+            f"{comparison.changed} rows changed in {', '.join(c.column for c in comparison.columns)}"
+            if comparison.changed
+            else "",
             *(
                 f"column {s.column} is {s.left or 'missing'} here and {s.right or 'missing'} there"
-                for s in found.schema
+                for s in comparison.schema
                 if self.same_types or None in (s.left, s.right)
             ),
         ]
-        counts = f"{found.left_rows} rows here, {found.right_rows} in {self.to}"
+        counts = f"{comparison.left_rows} rows here, {comparison.right_rows} in {self.to}"
         return "; ".join([*filter(None, parts), counts])
 
     def _sample(self, row: RowDifference) -> dict[str, Any]:
         """A flat row; of a changed one the columns that differ, from both sides."""
-        told = {"missing": "here alone", "extra": f"in {self.to} alone", "changed": "changed"}[row.kind]
-        sample = {"difference": told, **row.key, **(row.left or row.right or {})}
+        difference = {"missing": "here alone", "extra": f"in {self.to} alone", "changed": "changed"}[row.kind]
+        sample = {"difference": difference, **row.key, **(row.left or row.right or {})}
         if row.left is not None and row.right is not None:
             sample |= {f"{name} in {self.to}": value for name, value in row.right.items()}
         return sample

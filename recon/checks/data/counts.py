@@ -103,15 +103,15 @@ class NotNullProportion(GroupableColumnCheck):
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        rows, known = measured["rows"], measured["known"]
-        share = known / rows
+        rows, with_value = measured["rows"], measured["known"]
+        share = with_value / rows
         out = share < self.at_least or share > self.at_most
         return Verdict(
             failures=int(out),
-            message=f"{self.column_name} is not NULL in {known} of {rows} rows ({share:.4g}), {self._range()}"
+            message=f"{self.column_name} is not NULL in {with_value} of {rows} rows ({share:.4g}), {self._range()}"
             if out
             else "",
-            evidence={"rows": rows, "known": known, "value": share},
+            evidence={"rows": rows, "known": with_value, "value": share},
         )
 
     @override
@@ -195,11 +195,11 @@ class AtLeastOne(GroupableColumnCheck):
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        known, rows = measured["known"], measured["rows"]
+        with_value, rows = measured["known"], measured["rows"]
         return Verdict(
-            failures=int(not known),
-            message="" if known else f"{self.column_name} has no value in {rows} rows",
-            evidence={"rows": rows, "known": known},
+            failures=int(not with_value),
+            message="" if with_value else f"{self.column_name} has no value in {rows} rows",
+            evidence={"rows": rows, "known": with_value},
         )
 
     @override

@@ -45,13 +45,13 @@ class OfTime(DataCheck):
     def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         from pyspark.sql import types as T
 
-        found = types.get(self.time_field())
-        if found is not None and not is_instant(found):
+        type_ = types.get(self.time_field())
+        if type_ is not None and not is_instant(type_):
             raise ConfigError(
-                f"{self.test} needs a date or timestamp, and column {self.time_field()} is {found.simpleString()}; "
+                f"{self.test} needs a date or timestamp, and column {self.time_field()} is {type_.simpleString()}; "
                 f"an expression such as `to_timestamp({self.time_field()})` makes one of it"
             )
-        return replace(self, time_type=T.TimestampType() if found is None else found)
+        return replace(self, time_type=T.TimestampType() if type_ is None else type_)
 
     def time(self) -> Column:
         """The date or timestamp of a row."""
@@ -140,28 +140,30 @@ class Freshness(OfTime, RowCheck):
 
     @override
     def measures(self) -> Mapping[str, Measure]:
-        kept = F.lit(True) if self.filter is None else F.expr(self.filter)
-        time = self.time() if self.filter is None else F.when(kept, self.time())
-        return {**newest(time, self.time_type), "kept": count_if(kept), "now": measured_at()}
+        judged = F.lit(True) if self.filter is None else F.expr(self.filter)
+        time = self.time() if self.filter is None else F.when(judged, self.time())
+        return {**newest(time, self.time_type), "kept": count_if(judged), "now": measured_at()}
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        rows, found, future = measured["kept"], measured["newest"], measured["in_future"]
+        rows, newest_time, future = measured["kept"], measured["newest"], measured["in_future"]
         evidence: dict[str, Any] = {"rows": rows, "in_future": future, "snapshotted_at": instant_text(measured["now"])}
         if not rows:
             return Verdict(skipped=f"0 rows where {self.filter}", evidence=evidence)
-        if found is None:
+        if newest_time is None:
             return Verdict(failures=1, message=_nothing(self.loaded_at_field, rows, future), evidence=evidence)
-        age = max(timedelta(), timedelta(microseconds=measured["now"] - found))
-        evidence |= {"max_loaded_at": instant_text(found), "age_seconds": age.total_seconds()}
+        age = max(timedelta(), timedelta(microseconds=measured["now"] - newest_time))
+        evidence |= {"max_loaded_at": instant_text(newest_time), "age_seconds": age.total_seconds()}
         failed = self.error_after is not None and age > self.error_after.length
         warned = self.warn_after is not None and age > self.warn_after.length
         limit = self.error_after if failed else self.warn_after
-        said = f"the newest {self.loaded_at_field} is {instant_text(found)}, older than {limit}" + _ahead(future)
+        message = f"the newest {self.loaded_at_field} is {instant_text(newest_time)}, older than {limit}" + _ahead(
+            future
+        )
         return Verdict(
             failures=int(failed),
             warnings=int(warned and not failed),
-            message=said if failed or warned else "",
+            message=message if failed or warned else "",
             evidence=evidence,
         )
 
@@ -219,23 +221,23 @@ class Recency(OfTime, GroupableCheck):
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        rows, found, future = measured["rows"], measured["newest"], measured["in_future"]
+        rows, newest_time, future = measured["rows"], measured["newest"], measured["in_future"]
         evidence: dict[str, Any] = {"rows": rows, "in_future": future}
-        if found is None:
+        if newest_time is None:
             return Verdict(failures=1, message=_nothing(self.field, rows, future), evidence=evidence)
         threshold = measured["threshold"]
         unit = DAY if self.ignore_time_component else 1
-        old = found // unit < threshold // unit
-        evidence |= {"most_recent": instant_text(found), "threshold": instant_text(threshold)}
-        said = f"the newest {self.field} is {instant_text(found)}, older than {self._age()}" + _ahead(future)
-        return Verdict(failures=int(old), message=said if old else "", evidence=evidence)
+        old = newest_time // unit < threshold // unit
+        evidence |= {"most_recent": instant_text(newest_time), "threshold": instant_text(threshold)}
+        message = f"the newest {self.field} is {instant_text(newest_time)}, older than {self._age()}" + _ahead(future)
+        return Verdict(failures=int(old), message=message if old else "", evidence=evidence)
 
     @override
     def group_fails(self, measured: Mapping[str, Column]) -> Column:
-        found, threshold = measured["newest"], measured["threshold"]
+        newest_time, threshold = measured["newest"], measured["threshold"]
         if self.ignore_time_component:
-            found, threshold = F.floor(found / F.lit(DAY)), F.floor(threshold / F.lit(DAY))
-        return found.isNull() | (found < threshold)
+            newest_time, threshold = F.floor(newest_time / F.lit(DAY)), F.floor(threshold / F.lit(DAY))
+        return newest_time.isNull() | (newest_time < threshold)
 
     @override
     def group_shows(self, measured: Mapping[str, Column]) -> Mapping[str, Column]:

@@ -39,7 +39,7 @@ class ExpectationSuite(JointCheck):
     """What a Great Expectations suite finds unexpected; each expectation is a check with a result of its own.
 
     Failures are GX's unexpected count: rows or values, as the expectation counts. One that fails and counts nothing (a
-    mean, the table's columns) is 1 failure, and the message tells what GX observed. What GX takes as success passes,
+    mean, the table's columns) is 1 failure, and the message shows what GX observed. What GX takes as success passes,
     also with unexpected values within `mostly`; their count is in the evidence. NULL is GX's: most expectations on a
     column leave NULL out, so that a column of NULLs passes; add `not_null`.
     GX's severity `warning` and `info` become `severity: warn` unless a severity is configured here. An expectation that
@@ -99,10 +99,10 @@ class ExpectationSuite(JointCheck):
                 file = _file(str(arguments["suite"]), arguments.get("project"), folder)
                 source = f"suite {file}"
                 suite = _read(file)
-            found = list(_expectations(suite, parameters, source))
+            each_expectation = list(_expectations(suite, parameters, source))
         except ConfigError as error:
-            found = [{"type": Path(str(arguments.get("suite") or "")).stem, "problem": str(error)}]
-        return [{"expectation": json.dumps(one, sort_keys=True, default=str)} for one in found]
+            each_expectation = [{"type": Path(str(arguments.get("suite") or "")).stem, "problem": str(error)}]
+        return [{"expectation": json.dumps(one, sort_keys=True, default=str)} for one in each_expectation]
 
     def parsed(self) -> dict[str, Any]:
         """The expectation as GX writes it (`type`, `kwargs`, `meta`, `severity`), or with a `problem`."""
@@ -133,27 +133,27 @@ class ExpectationSuite(JointCheck):
     @classmethod
     @override
     def judge_all(cls, checks: Sequence[ExpectationSuite], rows: DataFrame) -> Sequence[Verdict]:
-        """GX's results, each as a verdict; what GX stumbles over is asked again alone.
+        """GX's results, each as a verdict; an expectation that breaks GX's run is measured again alone.
 
         Raises:
             ConfigError: Great Expectations is not installed.
         """
         _gx()
         verdicts: dict[int, Verdict] = {}
-        asked: dict[int, Any] = {}
+        expectations: dict[int, Any] = {}
         for at, check in enumerate(checks):
             one = check.parsed()
             try:
-                asked[at] = _domain_object(one, at)
+                expectations[at] = _domain_object(one, at)
             except ConfigError as error:
                 verdicts[at] = Verdict(unproved=str(error))
-        found = _validated(asked, rows) if asked else {}
-        broken = [at for at in asked if _raised(found[at]) is not None]
+        results = _validated(expectations, rows) if expectations else {}
+        broken = [at for at in expectations if _raised(results[at]) is not None]
         # GX measures many expectations in one aggregate: where one breaks it, its neighbours come back broken.
-        again = broken if len(broken) > 1 else ()
-        for at in again:
-            found |= _validated({at: asked[at]}, rows)
-        verdicts |= {at: _verdict(checks[at].parsed(), result) for at, result in found.items()}
+        to_repeat = broken if len(broken) > 1 else ()
+        for at in to_repeat:
+            results |= _validated({at: expectations[at]}, rows)
+        verdicts |= {at: _verdict(checks[at].parsed(), result) for at, result in results.items()}
         return [verdicts[at] for at in range(len(checks))]
 
 
@@ -173,14 +173,18 @@ def _file(suite: str, project: Any, folder: Path) -> Path:
         return folder / suite
     root = folder / str(project)
     context = next((c for c in (root, root / "gx") if (c / "great_expectations.yml").is_file()), root)
-    kept = context / _base_directory(context)
+    suites_folder = context / _base_directory(context)
     name = suite.removesuffix(".json")
-    for candidate in (kept / f"{name}.json", kept / f"{name.replace('.', '/')}.json"):
+    for candidate in (suites_folder / f"{name}.json", suites_folder / f"{name.replace('.', '/')}.json"):
         if candidate.is_file():
             return candidate
-    there = sorted(str(f.relative_to(kept).with_suffix("")) for f in kept.rglob("*.json")) if kept.is_dir() else []
-    known = f"; there is {', '.join(there)}" if there else ""
-    raise ConfigError(f"GX project {root} has no suite {name!r} in {kept}{known}")
+    suite_names = (
+        sorted(str(f.relative_to(suites_folder).with_suffix("")) for f in suites_folder.rglob("*.json"))
+        if suites_folder.is_dir()
+        else []
+    )
+    listing = f"; there is {', '.join(suite_names)}" if suite_names else ""
+    raise ConfigError(f"GX project {root} has no suite {name!r} in {suites_folder}{listing}")
 
 
 def _base_directory(context: Path) -> str:
@@ -211,10 +215,10 @@ def _expectations(suite: Any, parameters: Mapping[str, Any], source: str) -> Ite
         raise ConfigError(f"GX {source} holds no list 'expectations'; is it a suite that GX 1.x wrote?")
     if not listed:
         raise ConfigError(f"GX {source} holds no expectation, so that nothing would be proved")
-    known = {**(suite.get("suite_parameters") or {}), **parameters}
+    values = {**(suite.get("suite_parameters") or {}), **parameters}
     for number, item in enumerate(listed, 1):
         try:
-            yield _expectation(item, known)
+            yield _expectation(item, values)
         except ConfigError as error:
             yield {"type": f"expectation_{number}", "problem": f"expectation {number} of GX {source}: {error}"}
 
@@ -291,19 +295,19 @@ def _domain_object(one: Mapping[str, Any], at: int) -> Any:
         near = did_you_mean(kind, list_registered_expectation_implementations(), "")
         raise ConfigError(f"Great Expectations knows no expectation '{kind}'{near}") from None
     except Exception as error:
-        raise ConfigError(f"{kind} cannot be made of its arguments: {_complaint(error)}") from None
+        raise ConfigError(f"{kind} cannot be made of its arguments: {_reason(error)}") from None
 
 
-def _complaint(error: Exception) -> str:
-    """What GX, or pydantic inside it, has against an argument."""
+def _reason(error: Exception) -> str:
+    """Why GX, or pydantic inside it, refuses an argument."""
     errors = getattr(error, "errors", None)
-    if callable(errors) and (found := errors()):
-        where = ".".join(str(part) for part in found[0]["loc"] if part != "__root__")
-        return f"{where}: {found[0]['msg']}" if where else str(found[0]["msg"])
+    if callable(errors) and (details := errors()):
+        where = ".".join(str(part) for part in details[0]["loc"] if part != "__root__")
+        return f"{where}: {details[0]['msg']}" if where else str(details[0]["msg"])
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def _validated(asked: Mapping[int, Any], rows: DataFrame) -> dict[int, Mapping[str, Any]]:
+def _validated(expectations: Mapping[int, Any], rows: DataFrame) -> dict[int, Mapping[str, Any]]:
     """GX's results by place, plain as JSON."""
     with _quiet(), _ephemeral_context() as context:
         source = context.data_sources.add_spark("recon", persist=False)
@@ -311,13 +315,13 @@ def _validated(asked: Mapping[int, Any], rows: DataFrame) -> dict[int, Mapping[s
         source._spark = rows.sparkSession
         definition = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
         batch = definition.get_batch({"dataframe": rows})
-        suite = _gx().ExpectationSuite(name="recon", expectations=list(asked.values()))
+        suite = _gx().ExpectationSuite(name="recon", expectations=list(expectations.values()))
         # SUMMARY, because COMPLETE would bring every unexpected value to the driver.
         wanted = {"result_format": "SUMMARY", "partial_unexpected_count": _SAMPLES}
-        queried = any("query" in (e.expectation_type + "".join(e.configuration.kwargs)) for e in asked.values())
+        queried = any("query" in (e.expectation_type + "".join(e.configuration.kwargs)) for e in expectations.values())
         with _without_view(rows) if queried else _nothing():
-            found = [result.to_json_dict() for result in batch.validate(suite, result_format=wanted).results]
-    return {result["expectation_config"]["meta"]["recon"]: result for result in found}
+            results = [result.to_json_dict() for result in batch.validate(suite, result_format=wanted).results]
+    return {result["expectation_config"]["meta"]["recon"]: result for result in results}
 
 
 @contextmanager
@@ -364,11 +368,11 @@ def _without_view(rows: DataFrame) -> Iterator[None]:
         rows.sparkSession.catalog.dropTempView(_VIEW)
 
 
-# -- what they found -------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------
 
 
 def _raised(result: Mapping[str, Any]) -> str | None:
-    """What GX stumbled over, in one sentence; None when it has an answer."""
+    """The error of an expectation in one sentence; None when GX has a result."""
     info = result.get("exception_info") or {}
     # One exception, or several by the metric that raised them.
     each = [info] if "raised_exception" in info else [e for e in info.values() if isinstance(e, Mapping)]
@@ -376,8 +380,8 @@ def _raised(result: Mapping[str, Any]) -> str | None:
         if one.get("raised_exception"):
             lines = [line.strip().removeprefix("Error: ") for line in str(one.get("exception_message")).splitlines()]
             # What fails on an executor comes as "An error occurred while calling …" with the cause on the next line.
-            told = [line for line in lines if line and not line.startswith("An error occurred while calling")]
-            return told[0].lstrip(": ")[:400] if told else "GX gives no reason"
+            causes = [line for line in lines if line and not line.startswith("An error occurred while calling")]
+            return causes[0].lstrip(": ")[:400] if causes else "GX gives no reason"
     return None
 
 
@@ -385,34 +389,34 @@ def _verdict(one: Mapping[str, Any], result: Mapping[str, Any]) -> Verdict:
     kind, kwargs = one["type"], one["kwargs"]
     if (raised := _raised(result)) is not None:
         return Verdict(unproved=f"{kind} could not be evaluated: {raised}")
-    found = result.get("result") or {}
-    kept = ("element_count", "missing_count", "unexpected_count", "unexpected_percent", "observed_value")
+    details = result.get("result") or {}
+    shown = ("element_count", "missing_count", "unexpected_count", "unexpected_percent", "observed_value")
     evidence: dict[str, Any] = {"expectation": kind, "kwargs": kwargs}
-    evidence |= {key: found[key] for key in kept if found.get(key) is not None}
-    if found.get("element_count") is not None:
-        evidence["rows"] = found["element_count"]
-    unexpected = found.get("unexpected_count")
+    evidence |= {key: details[key] for key in shown if details.get(key) is not None}
+    if details.get("element_count") is not None:
+        evidence["rows"] = details["element_count"]
+    unexpected = details.get("unexpected_count")
     if result["success"]:
-        said = f"{unexpected} unexpected, within mostly {kwargs.get('mostly')}" if unexpected else ""
-        return Verdict(message=said, evidence=evidence)
-    if kind == "unexpected_rows_expectation" and isinstance(found.get("observed_value"), int):
-        unexpected = found["observed_value"]
-    elements = found.get("element_count")
+        message = f"{unexpected} unexpected, within mostly {kwargs.get('mostly')}" if unexpected else ""
+        return Verdict(message=message, evidence=evidence)
+    if kind == "unexpected_rows_expectation" and isinstance(details.get("observed_value"), int):
+        unexpected = details["observed_value"]
+    elements = details.get("element_count")
     of = f" of {elements}" if elements is not None else ""
-    told = f"{unexpected}{of} unexpected" if unexpected else _observed(found)
+    problem = f"{unexpected}{of} unexpected" if unexpected else _observed(details)
     about = ", ".join(_columns(kwargs))
     return Verdict(
         failures=unexpected or 1,
-        message=f"{kind}{f' ({about})' if about else ''}: {told}",
-        samples=tuple(_sample(value, kwargs) for value in found.get("partial_unexpected_list") or ()),
+        message=f"{kind}{f' ({about})' if about else ''}: {problem}",
+        samples=tuple(_sample(value, kwargs) for value in details.get("partial_unexpected_list") or ()),
         evidence=evidence,
     )
 
 
-def _observed(found: Mapping[str, Any]) -> str:
-    if "observed_value" not in found:
+def _observed(details: Mapping[str, Any]) -> str:
+    if "observed_value" not in details:
         return "GX says it is not met"
-    value = found["observed_value"]
+    value = details["observed_value"]
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return f"observed {text[:200]}"
 

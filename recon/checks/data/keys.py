@@ -18,7 +18,7 @@ from recon.model import Verdict
 class Unique(OfColumn, KeyCheck):
     """Values of a column that occur more than once.
 
-    Failures are values, as in dbt; the message also tells the surplus rows, those beyond the first of each value. NULL
+    Failures are values, as in dbt; the message also counts the surplus rows, those beyond the first of each value. NULL
     is not judged, as in dbt; a column that is NULL in every row is skipped. Strings compare exactly, with case and
     blanks; -0.0 equals 0.0 and NaN equals NaN.
     """
@@ -42,9 +42,9 @@ class Unique(OfColumn, KeyCheck):
 class UniqueCombinationOfColumns(KeyCheck):
     """Combinations of columns that occur more than once (dbt_utils' test of this name).
 
-    Failures are combinations; the message also tells the surplus rows, those beyond the first of each combination. NULL
-    equals NULL here, as in GROUP BY: two rows (1, NULL) are a duplicate. Strings compare exactly, with case and blanks;
-    -0.0 equals 0.0 and NaN equals NaN.
+    Failures are combinations; the message also counts the surplus rows, those beyond the first of each combination.
+    NULL equals NULL here, as in GROUP BY: two rows (1, NULL) are a duplicate. Strings compare exactly, with case and
+    blanks; -0.0 equals 0.0 and NaN equals NaN.
 
     Args:
         combination_of_columns: the columns that together form the key.

@@ -154,11 +154,11 @@ class SequentialValues(QueryCheck):
             fine = part in ("microsecond", "millisecond", "second", "minute")
             return value, step, F.to_date(v) if fine else F.year(v)
         if not isinstance(type_, T.NumericType) or self.datepart is not None:
-            found = f"{self.column_name} is {type_.simpleString()}"
+            type_text = f"{self.column_name} is {type_.simpleString()}"
             wanted = (
                 f"datepart {self.datepart} needs a date or timestamp" if self.datepart else "a sequence is of numbers"
             )
-            raise ConfigError(f"{found}, and {wanted}; cast it in the table, or leave the check out")
+            raise ConfigError(f"{type_text}, and {wanted}; cast it in the table, or leave the check out")
         by = F.lit(self.interval if isinstance(self.interval, int) else Decimal(str(self.interval)))
         stretch = F.floor(v.cast("double") / F.lit(float(abs(self.interval) or 1) * _STRETCH))
         return column, F.try_add(F.col("previous"), by), F.when(F.isnan(v.cast("double")), 2**63 - 1).otherwise(stretch)
@@ -260,14 +260,16 @@ class MutuallyExclusiveRanges(QueryCheck):
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         failures, rows = measured["failures"], measured["rows"]
         order = "before" if self.zero_length_range_allowed else "after"
-        odd = {"allowed": "reaches into", "not_allowed": "does not end where it meets", "required": "touches"}[
-            self.gaps
-        ]
+        misplaced_how = {
+            "allowed": "reaches into",
+            "not_allowed": "does not end where it meets",
+            "required": "touches",
+        }[self.gaps]
         return Verdict(
             failures=failures,
             message=f"in {failures} of {rows} rows the range is not in place: in {measured['disordered']} "
             f"{self.upper_bound_column} is NULL or not {order} {self.lower_bound_column}, in {measured['misplaced']} "
-            f"the range {odd} the next one"
+            f"the range {misplaced_how} the next one"
             if failures
             else "",
             evidence={name: measured[name] for name in ("rows", "disordered", "misplaced")},

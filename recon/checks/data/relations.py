@@ -26,10 +26,11 @@ _FIELD = "__recon_field"
 class Relationships(AgainstColumn):
     """Rows whose column holds a value that a column of another table does not have.
 
-    Failures are rows, as in dbt; the message also tells the values. NULL is not judged, as in dbt: add `not_null` where
-    it may not be; a column that is NULL in every row is skipped. A NULL in the other table equals nothing. When the
-    other table has no rows, every row with a value fails. Columns of different types are compared in a common one, next
-    to text as text. `where` is for the checked table alone, like `from_condition`; `to_condition` is for the other.
+    Failures are rows, as in dbt; the message also counts the values. NULL is not judged, as in dbt: add `not_null`
+    where it may not be; a column that is NULL in every row is skipped. A NULL in the other table equals nothing. When
+    the other table has no rows, every row with a value fails. Columns of different types are compared in a common one,
+    next to text as text. `where` is for the checked table alone, like `from_condition`; `to_condition` is for the
+    other.
 
     Args:
         from_condition: SQL that a row must meet to be judged.

@@ -29,7 +29,7 @@ class CardinalityEquality(AgainstColumn):
     """Values that a column does not hold as often as a column of another table does (dbt_utils' test of this name).
 
     Failures are counted as dbt_utils does: two for a value that both sides have and in a different number of rows, one
-    for a value that one side alone has; the message tells the values. NULL is a value like any other and equals NULL,
+    for a value that one side alone has; the message counts the values. NULL is a value like any other and equals NULL,
     so that NULLs on one side only fail. Columns of different types are compared in a common one, next to text as text.
     `where` is for the checked table alone.
 
@@ -141,13 +141,13 @@ class EqualRowcount(QueryCheck):
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        said = _both(measured, self.compare_model)
+        message = _both(measured, self.compare_model)
         if self.group_by_columns:
             by = ", ".join(self.group_by_columns)
-            said = f"{measured['groups']} groups by ({by}) differ in their number of rows; {said}"
+            message = f"{measured['groups']} groups by ({by}) differ in their number of rows; {message}"
         return Verdict(
             failures=measured["failures"],
-            message=said if measured["failures"] else "",
+            message=message if measured["failures"] else "",
             evidence=_evidence(measured, *(["groups"] if self.group_by_columns else [])),
         )
 
@@ -188,12 +188,14 @@ class FewerRowsThan(EqualRowcount):
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        said = _both(measured, self.compare_model)
+        message = _both(measured, self.compare_model)
         if self.group_by_columns:
-            said = f"{measured['groups']} groups by ({', '.join(self.group_by_columns)}) have not fewer rows; {said}"
+            message = (
+                f"{measured['groups']} groups by ({', '.join(self.group_by_columns)}) have not fewer rows; {message}"
+            )
         return Verdict(
             failures=measured["failures"],
-            message=said if measured["failures"] else "",
+            message=message if measured["failures"] else "",
             evidence=_evidence(measured, *(["groups"] if self.group_by_columns else [])),
         )
 
@@ -204,7 +206,7 @@ class Equality(QueryCheck):
 
     Rows are compared whole, without a key, and as often as they occur: a row that is here twice and there once is a
     difference (dbt_utils compares sets and does not see it). Failures are counted as dbt_utils does: the rows of both
-    sides that have no equal, plus the difference of the two numbers; the message tells the rows. NULL equals NULL and
+    sides that have no equal, plus the difference of the two numbers; the message counts the rows. NULL equals NULL and
     nothing else, NaN equals NaN, -0.0 equals 0.0. Columns of different types are compared in a common one, next to text
     as text. `where` is for the checked table alone.
 
@@ -219,7 +221,7 @@ class Equality(QueryCheck):
 
     Cost:
         one Spark job that groups both tables together by all compared columns; where rows have a key, `compare` is
-        cheaper and tells which column changed.
+        cheaper and shows which column changed.
 
     Example:
         ```yaml

@@ -72,9 +72,9 @@ class AcceptedValues(OfColumn, EachRow):
     def __post_init__(self) -> None:
         if not self.values:
             raise ConfigError("values is empty, so that no row could pass; list the accepted values")
-        odd = [v for v in self.values if v is None or isinstance(v, (list, tuple, dict, set))]
-        if odd:
-            raise ConfigError(f"values holds {odd[0]!r}, which is not a plain value; NULL is always accepted")
+        unusable = [v for v in self.values if v is None or isinstance(v, (list, tuple, dict, set))]
+        if unusable:
+            raise ConfigError(f"values holds {unusable[0]!r}, which is not a plain value; NULL is always accepted")
 
     @override
     def label(self) -> str:
@@ -300,10 +300,10 @@ class NotEmptyString(OfColumn, EachRow):
 def _require_text(check: OfColumn, types: Mapping[str, DataType]) -> None:
     from pyspark.sql import types as T
 
-    found = types[check.column_name]
-    if not isinstance(found, (T.StringType, T.CharType, T.VarcharType)):
+    type_ = types[check.column_name]
+    if not isinstance(type_, (T.StringType, T.CharType, T.VarcharType)):
         raise ConfigError(
-            f"{check.test} needs text, and column {check.column_name} is {found.simpleString()}; "
+            f"{check.test} needs text, and column {check.column_name} is {type_.simpleString()}; "
             "use accepted_range or expression_is_true for it"
         )
 

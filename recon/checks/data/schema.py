@@ -75,13 +75,13 @@ class SchemaContract(SchemaCheck):
 
     @override
     def judge_schema(self, schema: StructType) -> Verdict:
-        found = [*self._promised(schema), *(self._extra(schema) if self.mode == "strict" else ())]
-        columns = len({row["column"] for row in found})
+        differences = [*self._promised(schema), *(self._extra(schema) if self.mode == "strict" else ())]
+        columns = len({row["column"] for row in differences})
         more = f", and {columns - 1} more columns differ" if columns > 1 else ""
         return Verdict(
             failures=columns,
-            message=f"column {found[0]['column']}: {_sentence(found[0])}{more}" if found else "",
-            samples=tuple(found),
+            message=f"column {differences[0]['column']}: {_sentence(differences[0])}{more}" if differences else "",
+            samples=tuple(differences),
             evidence={"columns": len(schema), "promised": len(self.columns_)},
         )
 

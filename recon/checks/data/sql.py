@@ -32,7 +32,7 @@ _TOKENS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# They run what their text says, outside of SQL; IDENTIFIER can spell their names.
+# Functions that run code outside of SQL; IDENTIFIER can spell their names.
 _RUNS_CODE = ("java_method", "reflect", "try_reflect", "identifier")
 
 
@@ -40,8 +40,8 @@ _RUNS_CODE = ("java_method", "reflect", "try_reflect", "identifier")
 class SqlTest(QueryCheck):
     """Rows that a SELECT of the project returns: a file of `data_tests`, or a `{% test %}` block with arguments.
 
-    NULL means what the query makes of it. Without rows in the sink (where `where` is met) the query is not run and
-    `if_empty` answers. Costs a Spark job of its own, over every table that it names.
+    NULL means what the query makes of it. Without rows in the sink (that meet `where`) the query does not run and
+    `if_empty` decides. Costs a Spark job of its own, over every table that it names.
 
     Args:
         file: where it stands, for messages.
@@ -102,17 +102,17 @@ class SqlTest(QueryCheck):
                 views.append(f"recon_{uuid.uuid4().hex}")
                 table.createOrReplaceTempView(views[-1])
             # As a subquery nothing but a SELECT is valid. The first line stays the first, for Spark's line numbers.
-            found = spark.sql(f"SELECT * FROM ({self._named(query, views)}\n)")
-            found = found.toDF(*distinct(found.columns))
+            failing = spark.sql(f"SELECT * FROM ({self._named(query, views)}\n)")
+            failing = failing.toDF(*distinct(failing.columns))
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(f"{self.file}: {self._told(spark_error(error), views)}") from error
+            raise ConfigError(f"{self.file}: {self._with_references(spark_error(error), views)}") from error
         finally:
             # Once analysed a query needs its views no more; Connect analyses again when it runs.
             for view in () if is_remote() else views:
                 spark.catalog.dropTempView(view)
-        return found
+        return failing
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
@@ -123,10 +123,10 @@ class SqlTest(QueryCheck):
     def _named(self, query: str, views: list[str]) -> str:
         return Rendered(query, self.rendered.references, None).sql(views)
 
-    def _told(self, said: str, views: list[str]) -> str:
+    def _with_references(self, message: str, views: list[str]) -> str:
         for view, reference in zip(views, self.rendered.references, strict=False):
-            said = said.replace(view, reference)
-        return said
+            message = message.replace(view, reference)
+        return message
 
 
 def one_select(sql: str, file: str) -> str:
@@ -137,13 +137,13 @@ def one_select(sql: str, file: str) -> str:
             script or a Java method.
     """
     at, depth, end, begun, before = 0, 0, None, False, ""
-    while found := _TOKENS.search(sql, at):
-        at = _after_comment(sql, found.end(), file) if found["open"] else found.end()
-        if found["comment"] or found["open"]:
+    while match := _TOKENS.search(sql, at):
+        at = _after_comment(sql, match.end(), file) if match["open"] else match.end()
+        if match["comment"] or match["open"]:
             continue
-        token = found[0]
+        token = match[0]
         if token == ";":
-            end = found.start() if end is None else end
+            end = match.start() if end is None else end
             continue
         if end is not None:
             raise ConfigError(f"{file} holds more than one statement; a SQL test is one SELECT")
@@ -175,10 +175,10 @@ def _refuse_code(before: str, token: str, file: str) -> None:
 def _after_comment(sql: str, at: int, file: str) -> int:
     """The end of a bracketed comment, which may hold others."""
     depth = 1
-    for found in re.compile(r"/\*|\*/").finditer(sql, at):
-        depth += 1 if found[0] == "/*" else -1
+    for mark in re.compile(r"/\*|\*/").finditer(sql, at):
+        depth += 1 if mark[0] == "/*" else -1
         if not depth:
-            return found.end()
+            return mark.end()
     raise ConfigError(f"{file} has a comment /* that does not end")
 
 

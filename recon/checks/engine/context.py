@@ -1,4 +1,4 @@
-"""What a scan may ask beside its table: other tables, earlier runs, a place for failing rows, a memory."""
+"""What a scan may use beside its table: other tables, the results of earlier runs, a store for failing rows."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Row = Mapping[str, Any]
 
 
 class Memory(Protocol):
-    """What earlier runs measured, for the checks that go on from there (recon.incremental).
+    """What earlier runs measured, for checks that then measure new rows only (recon.incremental).
 
-    The scanned table then holds the rows that are new since, or all of them where the memory is to begin with.
+    The scanned table holds the rows that are new since, or all of them on the first run.
     """
 
     def keeps(self, bound: Bound) -> bool:
-        """Whether it remembers this check; the others are measured as if there were no memory."""
+        """Whether this check is incremental; the others are measured as if there were no memory."""
 
     def fold(self, bound: Bound, check: RowCheck, measured: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The values over all rows, from those over the scanned ones; they are kept for the next run."""
+        """The values over all rows, from those over the scanned ones; saved for the next run."""
 
     def group(self, bound: Bound, check: KeyCheck, rows: DataFrame) -> tuple[Mapping[str, Any], DataFrame] | None:
         """What `KeyCheck.judge` gets, over all rows, and the keys of `rows` that samples are taken from.
 
         The keys come as `groupings.count_keys` gives them: columns k0, k1, … and n, over all rows. None: the scanned
-        rows are all there are; group them, and give the values to `begin`.
+        rows are all rows; group them, and give the values to `begin`.
         """
 
     def begin(self, bound: Bound, check: KeyCheck, rows: DataFrame, measured: Mapping[str, Any]) -> None:
-        """Keeps what was measured on all rows for the next run; must not raise."""
+        """Saves what was measured on all rows for the next run; must not raise."""
 
 
 class NoTables:
-    """For a scan outside of a project."""
+    """The tables of a scan outside of a project: none."""
 
     def open(self, reference: str) -> DataFrame:
         """Always refuses."""
@@ -53,12 +53,12 @@ def _no_history(bound: Bound, key: str) -> Sequence[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ScanContext:
-    """The scan's surroundings; the defaults know nothing and keep nothing.
+    """What the scan's caller provides; by default nothing.
 
     Args:
         tables: opens other tables.
         history: what a key of the evidence held in earlier runs of a check, newest first.
-        keep_failures: takes the failing rows of a check with `store_failures`.
+        keep_failures: stores the failing rows of a check with `store_failures`.
         memory: what earlier runs measured, for checks that are measured on new rows only.
         fail_fast: the caller stops at the first failure, so nothing is measured ahead of it.
     """

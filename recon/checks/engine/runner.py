@@ -1,4 +1,4 @@
-"""Runs checks and knows none by name.
+"""Runs checks, whatever they are.
 
 Evidence checks get witnesses and the answers to their questions; data checks share the scans of a
 `TableMeasurement`. A check that cannot be evaluated is status error and the others still run.
@@ -39,7 +39,7 @@ def run_evidence(
     Args:
         bounds: checks of kind "evidence".
         witnesses_for: what one check may look at, without probes.
-        answer: puts a check's questions to Kafka; called only when there are any.
+        answer: reads Kafka's records at the offsets that a check asks about; called only when there are any.
         clock: the time, in UTC.
     """
     for bound in bounds:
@@ -52,7 +52,7 @@ def run_evidence(
 
 
 def without_answer(bound: Bound, missing: Unavailable, clock: Clock) -> CheckResult:
-    """The result of a check that could not be put at all: error, or skipped when the user chose so."""
+    """The result of a check that could not be evaluated at all: error, or skipped when the user chose so."""
     verdict = Verdict(skipped=missing.reason) if missing.skipped else Verdict(unproved=missing.reason)
     now = clock()
     return settle(bound, verdict, now, now)
@@ -67,13 +67,13 @@ def _evidence_verdict(
             if witness.skipped:
                 return Verdict(skipped=witness.reason)
             return Verdict(unproved=witness.reason)
-    asked = {where: spans for where, spans in check.questions(witnesses).items() if spans}
-    if not asked:
+    questions = {where: spans for where, spans in check.questions(witnesses).items() if spans}
+    if not questions:
         return check.judge(witnesses)
-    answers = answer(asked)
-    given = {} if isinstance(answers, Unavailable) else answers
-    verdict = check.judge(replace(witnesses, probes={**witnesses.probes, **given}))
-    missing = sorted(set(asked) - set(given))
+    answers = answer(questions)
+    answered = {} if isinstance(answers, Unavailable) else answers
+    verdict = check.judge(replace(witnesses, probes={**witnesses.probes, **answered}))
+    missing = sorted(set(questions) - set(answered))
     if not missing:
         return verdict
     topic, partition = missing[0]
@@ -85,7 +85,7 @@ def _evidence_verdict(
     verdict = replace(verdict, evidence={**verdict.evidence, "probe": reason})
     if verdict.failures or verdict.unproved is not None:
         return verdict
-    return replace(verdict, unproved=reason)  # a question that stayed open is never a pass
+    return replace(verdict, unproved=reason)  # without an answer it is never a pass
 
 
 def run_table(
@@ -106,7 +106,7 @@ def run_table(
         table: the rows; read as often as there are jobs.
         relation_name: what messages and results call the table.
         clock: the time, in UTC.
-        context: other tables, earlier runs and the like, for checks that ask for them.
+        context: other tables, earlier results and the like, for checks that use them.
     """
     if not bounds:
         return

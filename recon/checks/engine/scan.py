@@ -211,19 +211,19 @@ def _type_of(column: str, table: DataFrame, name: str) -> DataType:
         raise ConfigError(f"{name} has no column {column!r}{did_you_mean(column, table.columns)}") from error
 
 
-def where_of(bound: Bound, table: DataFrame, name: str, known: dict[str, Column]) -> Column | None:
-    """The check's `where`, if Spark accepts it as a condition on this table; `known` holds those it has accepted."""
+def where_of(bound: Bound, table: DataFrame, name: str, accepted: dict[str, Column]) -> Column | None:
+    """The check's `where`, if Spark accepts it as a condition on this table; `accepted` holds those it has accepted."""
     where = bound.config.where
     if where is None:
         return None
-    if where not in known:
+    if where not in accepted:
         try:
             condition = F.expr(where)
             _ = table.filter(condition).schema  # resolved and typed; no job runs
         except Exception as error:
             raise ConfigError(f"where {where!r} is no condition on {name}: {spark_error(error)}") from error
-        known[where] = condition
-    return known[where]
+        accepted[where] = condition
+    return accepted[where]
 
 
 def _as_json(columns: Sequence[str]) -> Column:
