@@ -199,7 +199,7 @@ def test_groups(spark, table):
         "the newest loaded_a is older than 5 hours in 2 groups",
         "",
         "0 rows where n > 99",
-        f"the_table has no column 'zzz'; there is {', '.join(sorted(table.columns))}",
+        f"the_table has no column 'zzz'; there is {', '.join(table.columns)}",
         "the share of rows whose d is not NULL is not between 0 and 0.5 in 2 groups",
     ]
 
