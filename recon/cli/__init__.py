@@ -1,4 +1,11 @@
-"""The command line: it parses, calls the doors of the house, and prints. `main` is the entry point."""
+"""The command line: each command parses its options, calls one function of another room, and prints the result.
+
+`main` is the entry point and `app` lists the commands. `shared` has what all of them use: options, the project, the one
+place that turns errors into exit codes. Then one module per group of commands. No rule or verdict is computed here.
+
+This room may import every other one, and no other room imports it. It imports other rooms inside functions, so
+that `recon --help` loads no heavy library.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `recon` with these arguments (the process's own when None) and exit.
+    """Runs `recon` with these arguments (by default those of the process) and exits.
 
     Raises:
         SystemExit: 0, 1 or 2 as in dbt; 130 after Ctrl-C.
@@ -15,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from recon.cli.app import app
 
-    # A command is short and makes a few large things that live to its end: looking through them again and again
-    # finds nothing and costs a tenth of an audit.
+    # A command runs briefly and keeps its few large objects to the end: with the default thresholds the garbage
+    # collector would take a tenth of an audit and free nothing.
     gc.set_threshold(100_000, 50, 50)
     app(args=None if arguments is None else list(arguments), prog_name="recon")

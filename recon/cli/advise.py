@@ -1,4 +1,4 @@
-"""recon advise: what would make a stream run better, with the arithmetic."""
+"""recon advise: recommends settings for a stream, with the arithmetic."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ def advise(
     session: Session,
     pipeline: PipelineOption = None,
     target_batch_time: Annotated[
-        str, typer.Option("--target-batch-time", help="What a micro-batch may take: 10s, 500ms, 2m.")
+        str, typer.Option("--target-batch-time", help="Longest time a micro-batch should take: 10s, 500ms, 2m.")
     ] = "10s",
     cores: Annotated[
         int | None,
-        typer.Option("--cores", min=1, help="Cores that run the query's tasks; by default as recorded."),
+        typer.Option("--cores", min=1, help="Cores that run the query's tasks; by default those recorded."),
     ] = None,
     output: OutputOption = "text",
 ) -> None:
     """Recommend settings, with the arithmetic.
 
-    From a week's recorded progress, recon.yml and what Kafka says now. Nothing is changed.
+    Reads a week of recorded progress, recon.yml, and Kafka's offsets and retention now. Changes nothing.
     """
     target = _length(target_batch_time)
     session.check_names(pipeline, None)
 
     from recon.streams.advise import advise as advised
 
-    found = advised(session.project(), pipeline, target=target, cores=cores)
+    advices = advised(session.project(), pipeline, target=target, cores=cores)
     if output == "json":
-        print_json(found)
+        print_json(advices)
     else:
-        _print(found)
+        _print(advices)
 
 
-def _print(found: Sequence[Advice]) -> None:
+def _print(advices: Sequence[Advice]) -> None:
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
@@ -62,11 +62,11 @@ def _print(found: Sequence[Advice]) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=120)
-    told = None
-    for advice in found:
-        if advice.pipeline != told:
-            told = advice.pipeline
-            console.print(Text(f"pipeline {told}", style="bold"))
+    pipeline = None
+    for advice in advices:
+        if advice.pipeline != pipeline:
+            pipeline = advice.pipeline
+            console.print(Text(f"pipeline {pipeline}", style="bold"))
         mark, style = _MARKS[advice.says]
         console.print(Text.assemble((f"  {mark:<8}", style), (advice.rule, "bold")))
         console.print(Padding(Text(advice.recommendation), (0, 0, 0, 10), expand=False))
@@ -74,8 +74,8 @@ def _print(found: Sequence[Advice]) -> None:
 
 
 def _length(text: str) -> timedelta:
-    found = _LENGTH.fullmatch(text.strip())
-    length = timedelta(**{_UNITS[found[2]]: float(found[1])}) if found else timedelta()
+    match = _LENGTH.fullmatch(text.strip())
+    length = timedelta(**{_UNITS[match[2]]: float(match[1])}) if match else timedelta()
     if length <= timedelta():
         raise ConfigError(f"--target-batch-time '{text}' is not a length of time; write 10s, 500ms or 2m")
     return length

@@ -1,4 +1,4 @@
-"""The `recon` command: its groups, and the options that stand before a command."""
+"""The `recon` command: its subcommands, and the options that may be given before one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from recon._version import __version__
 from recon.cli import advise, audit, compare, convert, debug, explain, failures, ledger, quarantine, sinks, start
 from recon.cli.shared import DebugOption, NoColorOption, ProjectDirOption, Session, VarsOption, new_app
 
-app = new_app("Proves, batch by batch, that streamed data arrived: from Kafka's offsets to the Delta commit.")
+app = new_app(
+    "Prove, micro-batch by micro-batch, that streamed data arrived: from Kafka's offsets to the sink's commits."
+)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"recon {__version__}")
         raise typer.Exit
 

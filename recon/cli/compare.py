@@ -1,4 +1,4 @@
-"""recon compare: two tables set side by side by key."""
+"""recon compare: compares two tables by key."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ def add_to(app: typer.Typer) -> None:
 
 def compare(
     session: Session,
-    left: Annotated[str, typer.Argument(help="The rows that should have arrived: a sink, an entry of tables, a path.")],
-    right: Annotated[str, typer.Argument(help="The rows to check against them.")],
-    key: Annotated[list[str], typer.Option("--key", help="Columns that say which rows belong together: a,b.")],
-    columns: Annotated[list[str] | None, typer.Option("--columns", help="Compare only these: a,b.")] = None,
+    left: Annotated[str, typer.Argument(help="The expected rows: a sink, an entry of tables, a path.")],
+    right: Annotated[str, typer.Argument(help="The rows to compare with them.")],
+    key: Annotated[list[str], typer.Option("--key", help="Columns that identify a row on both sides: a,b.")],
+    columns: Annotated[list[str] | None, typer.Option("--columns", help="Compare only these columns: a,b.")] = None,
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="Columns to leave out: a,b.")] = None,
     tolerance: Annotated[
         list[str] | None,
         typer.Option("--tolerance", help="amount=0.01, weight=0.1% or at='5 seconds'; repeatable."),
     ] = None,
     map: Annotated[
-        list[str] | None, typer.Option("--map", help="left=right, where a column's names differ; repeatable.")
+        list[str] | None, typer.Option("--map", help="left=right, for a column with two names; repeatable.")
     ] = None,
     where: Annotated[
-        str | None, typer.Option("--where", help="SQL that both sides' rows must meet, with the left side's names.")
+        str | None, typer.Option("--where", help="SQL condition on the rows of both sides, with the left side's names.")
     ] = None,
-    samples: Annotated[int, typer.Option("--samples", min=0, help="So many examples of each difference.")] = 20,
-    same_types: Annotated[bool, typer.Option("--same-types", help="Types that differ are a difference, too.")] = False,
+    samples: Annotated[int, typer.Option("--samples", min=0, help="At most so many examples of each difference.")] = 20,
+    same_types: Annotated[
+        bool, typer.Option("--same-types", help="Report columns whose types differ as a difference.")
+    ] = False,
     output: OutputOption = "text",
 ) -> None:
     """Compare two tables by key.
@@ -50,7 +52,7 @@ def compare(
     from recon.spark.session import session as spark_session
 
     tables = ProjectTables(project, spark_session(project))
-    found = compared(
+    comparison = compared(
         tables.open(left),
         tables.open(right),
         key=_names(key),
@@ -65,11 +67,11 @@ def compare(
         same_types=same_types,
     )
     if output == "json":
-        print_json(found)
+        print_json(comparison)
     else:
-        for line in text(found):
+        for line in text(comparison):
             typer.echo(line)
-    raise typer.Exit(0 if found.equal else 1)
+    raise typer.Exit(0 if comparison.equal else 1)
 
 
 def _names(given: Sequence[str]) -> list[str]:

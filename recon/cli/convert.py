@@ -1,4 +1,4 @@
-"""recon import dbt, recon export gx: from and to the files of other tools."""
+"""recon import dbt, recon export gx: reads and writes the files of other tools."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ OutputOption = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Registers this module's commands."""
-    importing = new_app("Make recon.yml of other tools' files.")
+    importing = new_app("Make a recon.yml from another tool's files.")
     command(importing, "dbt")(import_dbt)
     app.add_typer(importing, name="import")
-    exporting = new_app("Write checks in the form of other tools.")
+    exporting = new_app("Write checks in another tool's format.")
     command(exporting, "gx")(export_gx)
     app.add_typer(exporting, name="export")
 
@@ -32,17 +32,17 @@ def import_dbt(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A dbt schema.yml, or the folder of a dbt project.")],
     output: OutputOption = "-",
 ) -> None:
-    """Make recon.yml of a dbt schema.yml's tests.
+    """Make a recon.yml from the tests of a dbt schema.yml.
 
-    Tests without a counterpart in recon become comments, and are listed on stderr.
+    A test without a counterpart in recon becomes a comment and is listed on stderr.
     """
     from recon.convert.dbt import read
 
-    found = read(path)
-    _write(found.text, output)
-    left = f"; {len(found.left_out)} are left out:" if found.left_out else "."
-    typer.echo(f"Converted {found.tests} tests of {found.tables} tables{left}", err=True)
-    for sentence in found.left_out:
+    imported = read(path)
+    _write(imported.text, output)
+    left = f"; {len(imported.left_out)} are left to you:" if imported.left_out else "."
+    typer.echo(f"Imported {imported.tests} tests of {imported.tables} tables{left}", err=True)
+    for sentence in imported.left_out:
         typer.echo(f"  {sentence}", err=True)
 
 
@@ -51,7 +51,7 @@ def export_gx(
 ) -> None:
     """Write a sink's row checks as a Great Expectations suite.
 
-    Checks without a counterpart in GX are listed in the suite's meta and on stderr.
+    A check without a counterpart in GX is kept in the suite's meta and listed on stderr.
     """
     session.check_names(pipeline, sink)
 
@@ -75,17 +75,17 @@ def export_gx(
         raise ConfigError(f"pipeline '{pipeline}' has no sink '{sink}'")
     of_pipeline, of_sink = sinks[0]
     bounds = [b for b in bind(project) if (b.pipeline, b.sink, b.kind) == (of_pipeline, of_sink, "data")]
-    found = suite_of(bounds, of_sink)
-    _write(json.dumps(found.suite, indent=2, ensure_ascii=False, default=str) + "\n", output)
-    written = len(bounds) - len(found.left_out)
-    left = f"; {len(found.left_out)} have no counterpart:" if found.left_out else "."
+    exported = suite_of(bounds, of_sink)
+    _write(json.dumps(exported.suite, indent=2, ensure_ascii=False, default=str) + "\n", output)
+    written = len(bounds) - len(exported.left_out)
+    left = f"; {len(exported.left_out)} have no counterpart in GX:" if exported.left_out else "."
     typer.echo(f"Wrote {written} of {len(bounds)} checks on the rows of {of_sink}{left}", err=True)
-    for name, reason in found.left_out:
+    for name, reason in exported.left_out:
         typer.echo(f"  {name}: {reason}", err=True)
 
 
 def _write(text: str, output: str) -> None:
-    """To stdout, or to a file that is not there yet."""
+    """Writes to stdout, or to a file that must not exist yet."""
     if output == "-":
         sys.stdout.write(text)
         return
@@ -94,7 +94,7 @@ def _write(text: str, output: str) -> None:
         with file.open("x", encoding="utf-8") as out:
             out.write(text)
     except FileExistsError:
-        raise ConfigError(f"{file} exists already and is left as it is; choose another name, or remove it") from None
+        raise ConfigError(f"{file} exists already and was not changed; choose another name, or remove it") from None
     except OSError as error:
         raise ConfigError(f"{file} cannot be written: {error.strerror or error}") from error
     typer.echo(f"Wrote {file}", err=True)

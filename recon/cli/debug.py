@@ -1,4 +1,4 @@
-"""recon debug: what can be reached from here, one line each."""
+"""recon debug: tries to reach everything that recon needs and prints a line for each."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def debug(session: Session) -> None:
-    """Say what is reachable from here.
+    """Show what recon can reach from here.
 
-    Java, Spark, recon.yml, each checkpoint and table, the ledger, Kafka; exit 1 when one is not.
+    Java, Spark, recon.yml, each checkpoint and table, Kafka and the ledger. Exit 1 when one cannot be reached.
     """
     probe = _Probe(session)
     probe("Python", lambda: f"{platform.python_version()}, recon {__version__}")
@@ -44,18 +44,18 @@ def debug(session: Session) -> None:
 
 
 class _Probe:
-    """Asks one question after the other; none of them ends the command."""
+    """Runs one probe after the other and prints its result; an error of a probe does not end the command."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.failed = 0
 
-    def __call__(self, what: str, ask: Callable[[], str]) -> None:
+    def __call__(self, what: str, probe: Callable[[], str]) -> None:
         try:
-            answer, ok = ask(), True
+            answer, ok = probe(), True
         except ReconError as error:
             answer, ok = str(error), False
-        except Exception as error:  # a broken installation is exactly what this command is for
+        except Exception as error:  # such as a broken installation, which this command is meant to show
             answer, ok = f"{type(error).__name__}: {error}", False
         self.failed += not ok
         line = " ".join(f"{what}: {'OK' if ok else 'not OK'}, {answer}".split())
@@ -117,9 +117,9 @@ def _table(project: Project, pipeline: Pipeline, sink: Sink) -> str:
     if not sink.is_delta:
         record = open_sink(project, pipeline.name, sink).log(since=utc_now() - timedelta(days=1))
         if not record.recorded:
-            return f"{where} ({sink.kind}) keeps no record of its own; not asked"
+            return f"{where} ({sink.kind}) keeps no record of its own and was not read"
         if not record.exists:
-            raise EvidenceError(f"nothing was written to {where} yet; the first micro-batch does it")
+            raise EvidenceError(f"nothing was written to {where} yet; the first micro-batch writes to it")
         return f"{record.location} ({sink.kind}) has {plural(len(record.commits), 'micro-batch')} of the last day"
     latest = delta_log.latest_version(Storage(where, project.storage_options))
     if latest is None:
@@ -146,10 +146,10 @@ def _kafka(project: Project, pipeline: Pipeline) -> str:
         raise ConfigError("kafka has no bootstrap.servers in recon.yml")
     topics = list(pipeline.source.topics)
     if not topics:
-        raise ConfigError(f"source of pipeline '{pipeline.name}' lists no topics to ask for")
-    found = kafka.read(project.kafka, topics, isolation_level=pipeline.source.isolation_level)
-    missing = [t for t in topics if not found.topics[t].exists]
+        raise ConfigError(f"source of pipeline '{pipeline.name}' lists no topics; add them under source: topics")
+    witness = kafka.read(project.kafka, topics, isolation_level=pipeline.source.isolation_level)
+    missing = [t for t in topics if not witness.topics[t].exists]
     if missing:
         raise EvidenceError(f"the broker does not know the topic {', '.join(missing)}")
-    told = (f"{t} ({len(found.topics[t].partitions)} partitions)" for t in topics)
-    return f"{found.bootstrap_servers} has {', '.join(told)}"
+    listed = (f"{t} ({len(witness.topics[t].partitions)} partitions)" for t in topics)
+    return f"{witness.bootstrap_servers} has {', '.join(listed)}"

@@ -1,4 +1,4 @@
-"""recon explain: what a restart will do, or what became of a micro-batch."""
+"""recon explain: what the next start of a query will do, or what became of a micro-batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recon.cli.shared import OutputOption, Session, command, print_json, print_t
 if TYPE_CHECKING:
     from recon.recovery.explain import Explanation
 
-_MOST = 20  # ranges listed one by one where all of them are held
+_MOST = 20  # ranges listed when Kafka still has all of them
 
 
 def add_to(app: typer.Typer) -> None:
@@ -21,14 +21,14 @@ def add_to(app: typer.Typer) -> None:
 
 def explain(
     session: Session,
-    pipeline: Annotated[str, typer.Option("--pipeline", help="The pipeline whose query it is.")],
+    pipeline: Annotated[str, typer.Option("--pipeline", help="The pipeline whose query to explain.")],
     batch: Annotated[int | None, typer.Option("--batch", min=0, help="A micro-batch; by default the next one.")] = None,
     output: OutputOption = "text",
 ) -> None:
-    """Say what the next start will do.
+    """Show what the next start of a query will do.
 
-    Reads checkpoint, ledger, sink and Kafka: what Spark will run (a replay of N, or N+1), whether Kafka still holds
-    the range, and what each sink will make of it. With --batch, the same of one micro-batch.
+    Reads checkpoint, ledger, sinks and Kafka: what Spark will run (a replay of N, or N+1), whether Kafka still has
+    the offsets, and what each sink will do. With --batch, the same for one micro-batch. Changes nothing.
     """
     session.check_names(pipeline, None)
 

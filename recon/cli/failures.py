@@ -1,4 +1,4 @@
-"""recon failures: the failing rows that audits stored."""
+"""recon failures: shows the failing rows that audits stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recon.errors import LedgerError
 
 def add_to(app: typer.Typer) -> None:
     """Registers this module's commands."""
-    group = new_app("Failing rows of checks with store_failures.")
+    group = new_app("Show failing rows of checks with store_failures.")
     command(group, "show")(show)
     app.add_typer(group, name="failures")
 
@@ -22,7 +22,7 @@ def show(
     session: Session,
     select: SelectOption = None,
     invocation_id: Annotated[
-        str | None, typer.Option("--invocation-id", help="The run; by default the last that stored failing rows.")
+        str | None, typer.Option("--invocation-id", help="The run; by default the last one that stored failing rows.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many rows of each check.")] = 10,
     output: OutputOption = "text",
@@ -38,7 +38,7 @@ def show(
     store = open_failures(project)
     if not store.exists():
         raise LedgerError(
-            f"there are no stored failures at {store.location}; checks with store_failures: true leave them there"
+            f"there are no stored failures at {store.location}; checks with store_failures: true store them there"
         )
     bounds = bind(project)
     wanted = {bound.unique_id for bound in choose(bounds, select or [])}
@@ -58,4 +58,4 @@ def show(
             ((row["name"], row["row_number"], json.dumps(row["failing_row"], ensure_ascii=False)) for row in found),
         )
     else:
-        typer.echo("No failing row is stored for that.", err=True)
+        typer.echo("No failing rows are stored for this selection.", err=True)

@@ -1,4 +1,4 @@
-"""recon ledger and offsets: what the ledger holds, whether it is whole, and where to go on from."""
+"""recon ledger and recon offsets: shows, verifies and repairs the ledger, and prints where it ends."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def offsets(
     pipeline: Annotated[str, typer.Option("--pipeline", help="The pipeline to continue.")],
     sink: Annotated[str | None, typer.Option("--sink", help="One of its sinks; needed when it has several.")] = None,
 ) -> None:
-    """Print startingOffsets as the ledger ends.
+    """Print the startingOffsets at which the ledger ends.
 
-    JSON for Spark's Kafka source, alone on stdout: a stream with it continues exactly there.
+    Prints only JSON for Spark's Kafka source; a new checkpoint with it continues exactly there.
     """
     session.check_names(pipeline, sink)
     project = session.project()
@@ -76,7 +76,7 @@ def show(
     sink: SinkOption = None,
     from_: FromOption = None,
     to: ToOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many entries.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many entries, the newest.")] = 50,
     output: OutputOption = "text",
 ) -> None:
     """Show the ledger's entries, oldest first."""
@@ -111,15 +111,15 @@ def show(
             ),
         )
     else:
-        typer.echo("The ledger holds no such entry.", err=True)
+        typer.echo("The ledger has no such entry.", err=True)
 
 
 def verify(
     session: Session, pipeline: PipelineOption = None, sink: SinkOption = None, output: OutputOption = "text"
 ) -> None:
-    """Recompute every hash and link.
+    """Recompute every entry's hash and its link to the entry before.
 
-    Exit 1 when one does not hold.
+    Exit 1 when one is wrong.
     """
     session.check_names(pipeline, sink)
 
@@ -132,16 +132,18 @@ def verify(
     else:
         for finding in findings:
             typer.echo(f"{finding.code}  {finding.message}")
-        typer.echo("The ledger does not hold." if failed else "The ledger holds: every hash and link is right.")
+        typer.echo(
+            "The ledger was changed or is damaged." if failed else "The ledger is intact: every hash and link is right."
+        )
     raise typer.Exit(1 if failed else 0)
 
 
 def rebuild(
     session: Session, pipeline: PipelineOption = None, sink: SinkOption = None, output: OutputOption = "text"
 ) -> None:
-    """Restore missing entries.
+    """Restore missing entries from what the sinks themselves recorded.
 
-    From the user_metadata of the Delta logs.
+    From the userMetadata of Delta commits, and from the records of other sinks.
     """
     session.check_names(pipeline, sink)
 
@@ -165,6 +167,6 @@ def compact(session: Session, output: OutputOption = "text") -> None:
     if output == "json":
         print_json(metrics)
         return
-    for table, told in metrics.items():
-        counts = ", ".join(f"{k} {v}" for k, v in told.items() if isinstance(v, (int, str)))
+    for table, counters in metrics.items():
+        counts = ", ".join(f"{k} {v}" for k, v in counters.items() if isinstance(v, (int, str)))
         typer.echo(f"{table}: {counts}")

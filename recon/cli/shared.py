@@ -1,4 +1,4 @@
-"""What every command shares: its options, the project it works on, and the one place that turns errors to exits."""
+"""What all commands share: options, the project, and the one place that turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ INTERRUPTED = 130
 
 ProjectDirOption = Annotated[
     Path | None,
-    typer.Option("--project-dir", help="Folder of recon.yml; by default the nearest one from here upwards."),
+    typer.Option("--project-dir", help="Folder of recon.yml; by default the nearest, from the current folder upwards."),
 ]
 VarsOption = Annotated[
-    str | None, typer.Option("--vars", help="What var('name') finds in recon.yml and in SQL tests: '{name: value}'.")
+    str | None, typer.Option("--vars", help="Values of var('name') in recon.yml and SQL tests: '{name: value}'.")
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-NoColorOption = Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")]
+NoColorOption = Annotated[bool, typer.Option("--no-color", help="Print no colours; NO_COLOR does the same.")]
 
 SelectOption = Annotated[
     list[str] | None,
@@ -42,7 +42,7 @@ SelectOption = Annotated[
 ]
 ExcludeOption = Annotated[list[str] | None, typer.Option("--exclude", help="Checks to leave out; repeatable.")]
 FromOption = Annotated[
-    str | None, typer.Option("--from", help="Start: a date or time (UTC unless it says otherwise), or 24h, 7d ago.")
+    str | None, typer.Option("--from", help="Start: a date or time (UTC without an offset), or how long ago: 24h, 7d.")
 ]
 ToOption = Annotated[
     str | None, typer.Option("--to", help="End, like --from; a bare date includes that day. Default: now.")
@@ -58,7 +58,7 @@ OutputOption = Annotated[OutputFormat, typer.Option("--output", help="text for p
 
 @dataclass
 class Session:
-    """One run of the command: its shared options, and the project once it was read."""
+    """One run of a command: its shared options, and the project, read when first needed."""
 
     project_dir: Path | None = None
     variables: dict[str, Any] = field(default_factory=dict)
@@ -69,10 +69,10 @@ class Session:
     def start(
         cls, project_dir: Path | None, variables: str | None, debug: bool, no_color: bool, before: Session | None = None
     ) -> Session:
-        """The options given after the command, over those given `before` it."""
+        """The options given after the command's name; they override those given `before` it."""
         before = before or cls()
         if no_color:
-            os.environ["NO_COLOR"] = "1"  # what rich, and whatever we start, looks at
+            os.environ["NO_COLOR"] = "1"  # read by rich and by the processes that we start
         session = cls(project_dir or before.project_dir, dict(before.variables), debug or before.debug)
         with session.guarded():
             session.variables |= _mapping(variables)
@@ -82,14 +82,14 @@ class Session:
         """The folder of recon.yml.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no recon.yml was found.
         """
         from recon.project import find
 
         return self.project_dir if self.project_dir is not None else find(Path.cwd())
 
     def project(self) -> Project:
-        """The project, read once.
+        """The project; recon.yml is read once.
 
         Raises:
             ConfigError: recon.yml is missing or cannot be used.
@@ -101,7 +101,7 @@ class Session:
         return self._project
 
     def with_variables(self, variables: Mapping[str, Any]) -> None:
-        """Further variables, below the given ones; the project is read again with them."""
+        """Adds variables; those of --vars override them. The project is read again."""
         self.variables = {**variables, **self.variables}
         self._project = None
 
@@ -111,16 +111,16 @@ class Session:
         return self._project is not None
 
     def target(self, chosen: Path | None) -> Path:
-        """The folder for results: an option is relative to the current folder, recon.yml's to its own."""
+        """The folder for results: an option is relative to the current folder, recon.yml's path to its own."""
         if chosen is not None:
             return chosen.absolute()
         return Path(self.project().resolve(self.project().target_path))
 
     def check_names(self, pipeline: str | None, sink: str | None) -> None:
-        """Refuses a pipeline or sink that recon.yml does not have.
+        """Checks that recon.yml has this pipeline and this sink.
 
         Raises:
-            ConfigError: it names the nearest.
+            ConfigError: it does not; the message names the nearest.
         """
         from recon.text import did_you_mean
 
@@ -136,7 +136,7 @@ class Session:
             raise ConfigError(f"there is no sink '{sink}' in {where}{did_you_mean(sink, sinks, 'it has:')}")
 
     def mask(self, text: str) -> str:
-        """The text without the project's secrets."""
+        """The text with the project's secrets masked."""
         return text if self._project is None else self._project.mask(text)
 
     @contextmanager
@@ -150,7 +150,7 @@ class Session:
             self._complain("interrupted")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            # The reader left (`recon list | head`): nothing to complain about, and nobody to complain to.
+            # The reading end of the pipe was closed (`recon list | head`): no error, and nobody would read one.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         except ReconError as error:
@@ -158,8 +158,8 @@ class Session:
             raise typer.Exit(2) from None
         except Exception as error:
             hint = "" if self.debug else "; run it again with --debug for the traceback"
-            told = first_line(error) if str(error).strip() else ""
-            self._complain(f"unexpected {type(error).__name__}{f': {told}' if told else ''}{hint}")
+            message = first_line(error) if str(error).strip() else ""
+            self._complain(f"unexpected {type(error).__name__}{f': {message}' if message else ''}{hint}")
             raise typer.Exit(2) from None
 
     def _complain(self, sentence: str) -> None:
@@ -172,7 +172,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def new_app(help: str) -> typer.Typer:
-    """A command group in the house's manner: plain help, errors left to `Session.guarded`."""
+    """A command group with plain help; `Session.guarded` handles its errors."""
     return typer.Typer(
         help=help,
         no_args_is_help=True,
@@ -183,7 +183,7 @@ def new_app(help: str) -> typer.Typer:
 
 
 def command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
-    """Registers `function(session, …)` as a command that also takes the shared options, guarded."""
+    """Registers `function(session, …)` as a command with the shared options, run inside `Session.guarded`."""
 
     def register(function: Command) -> Command:
         def run(
@@ -203,7 +203,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
         _, *own = inspect.signature(function).parameters.values()
         hints = {**get_type_hints(function, include_extras=True), **_shared_hints()}
         parameters = [p.replace(annotation=hints[p.name]) for p in (shared[0], *own, *shared[1:])]
-        # What typer reads: the function's own parameters first, so that they come first in the help.
+        # typer reads these: the function's own parameters first, so that they come first in the help.
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         del run.__dict__["__wrapped__"]
@@ -228,10 +228,10 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def period(from_: str | None, to: str | None) -> tuple[datetime | None, datetime | None]:
-    """--from and --to as UTC instants; None where nothing was said.
+    """--from and --to as UTC times; None where an option was not given.
 
     Raises:
-        ConfigError: not a time, or the end does not come after the start.
+        ConfigError: one of them is not a time, or the end does not come after the start.
     """
     now = datetime.now(UTC)
     start = None if from_ is None else _time("--from", from_, now)
@@ -256,14 +256,14 @@ def _time(option: str, text: str, now: datetime, whole_day: bool = False) -> dat
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON on stdout, alone."""
+    """Prints a value as JSON, and nothing else, on stdout."""
     from recon.model import plain
 
     typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Rows as a table; numbers to the right. What does not fit a file or a pipe is not cut."""
+    """Prints rows as a table, numbers aligned to the right. Into a file or a pipe, no cell is cut."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -288,9 +288,9 @@ def _mapping(text: str | None) -> dict[str, Any]:
     import yaml
 
     try:
-        found = yaml.safe_load(text)
+        variables = yaml.safe_load(text)
     except yaml.YAMLError:
-        found = None
-    if not isinstance(found, dict):
+        variables = None
+    if not isinstance(variables, dict):
         raise ConfigError("--vars must be a mapping in YAML or JSON, such as '{day: 2026-11-01, team: payments}'")
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in variables.items()}

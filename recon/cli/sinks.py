@@ -1,4 +1,4 @@
-"""recon sinks: what a retried micro-batch does in each sink, and why."""
+"""recon sinks: prints the guarantee of each sink."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def add_to(app: typer.Typer) -> None:
 
 def sinks(
     session: Session,
-    kinds: Annotated[bool, typer.Option("--kinds", help="All kinds there are, not the project's sinks.")] = False,
+    kinds: Annotated[bool, typer.Option("--kinds", help="Print every kind of sink, not the project's sinks.")] = False,
     output: OutputOption = "text",
 ) -> None:
     """Print the guarantee of each sink.
 
-    What a retried micro-batch does there, what makes it so, and what it needs. --kinds needs no project.
+    What happens to a retried micro-batch there, why, and what the guarantee needs. --kinds needs no project.
     """
     from dataclasses import asdict
 

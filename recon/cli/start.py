@@ -1,4 +1,4 @@
-"""recon init, demo, local: how one begins."""
+"""recon init, recon demo, recon local: first steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from recon.cli.shared import Session, command, new_app
 from recon.errors import ConfigError
 
-BrokerDirOption = Annotated[Path, typer.Option("--dir", help="The broker's own folder: data, logs, port.")]
+BrokerDirOption = Annotated[Path, typer.Option("--dir", help="The broker's folder: data, logs, port.")]
 _BROKER_DIR = Path("local-kafka")
 
 
@@ -22,8 +22,8 @@ def add_to(app: typer.Typer) -> None:
     """Registers this module's commands."""
     command(app, "init")(init)
     command(app, "demo")(demo)
-    local = new_app("Parts for trying recon on this machine.")
-    kafka = new_app("A single-node Kafka broker without Docker.")
+    local = new_app("Run what recon needs on this machine, to try it.")
+    kafka = new_app("Start or stop a single-node Kafka broker, without Docker.")
     command(kafka, "start")(start_kafka)
     command(kafka, "stop")(stop_kafka)
     local.add_typer(kafka, name="kafka")
@@ -38,9 +38,9 @@ def init(
     checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="Its checkpointLocation.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="The Delta table it writes: path or URI.")] = None,
 ) -> None:
-    """Write a commented recon.yml.
+    """Write a commented recon.yml for your own pipeline.
 
-    For your own pipeline; an existing file is never touched.
+    An existing file is never changed.
     """
     from recon.project import FILE_NAME, load
 
@@ -58,7 +58,7 @@ def init(
         if re.search(r"\{[{%#]", value):
             raise ConfigError(f"--{option} '{value}' looks like Jinja; write that into {FILE_NAME} by hand")
     if file.exists():
-        raise ConfigError(f"{file} exists already and is left as it is; choose another folder, or remove it first")
+        raise ConfigError(f"{file} exists already and was not changed; choose another folder, or remove it first")
     template = Template((resources.files("recon.cli") / "templates" / FILE_NAME).read_text(encoding="utf-8"))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,22 +69,22 @@ def init(
     try:
         load(file)
     except ConfigError:
-        file.unlink()  # an option's value made it unusable: nothing is left behind half
+        file.unlink()  # an option's value made the file unusable
         raise
     typer.echo(f"Wrote {file}")
-    typer.echo("Next: read it through, then 'recon debug' says what is reachable and 'recon list' what would run.")
+    typer.echo("Next: read it, then 'recon debug' shows what can be reached and 'recon list' which checks would run.")
 
 
 def demo(
     session: Session,
-    directory: Annotated[Path, typer.Option("--dir", help="Where everything is left to play with.")] = Path(
+    directory: Annotated[Path, typer.Option("--dir", help="Folder for everything the demo makes; it stays.")] = Path(
         "demo-lake"
     ),
     keep_broker: Annotated[bool, typer.Option("--keep-broker", help="Leave the broker running.")] = False,
 ) -> None:
-    """See it work: broker, stream, faults, audit.
+    """Run a real broker, two streams, faults and an audit that finds them.
 
-    All parts are real and run on this machine.
+    Everything runs on this machine.
     """
     from recon.demo.run import run
 
@@ -94,7 +94,7 @@ def demo(
 def start_kafka(session: Session, directory: BrokerDirOption = _BROKER_DIR) -> None:
     """Start a broker that keeps running.
 
-    Its address stands alone on stdout.
+    Prints only its address on stdout.
     """
     from recon.local.kafka import start_detached
 
@@ -104,12 +104,12 @@ def start_kafka(session: Session, directory: BrokerDirOption = _BROKER_DIR) -> N
 
 
 def stop_kafka(session: Session, directory: BrokerDirOption = _BROKER_DIR) -> None:
-    """Stop the broker of this folder."""
+    """Stop the broker that was started in this folder."""
     from recon.local.kafka import stop_detached
 
     stopped = stop_detached(directory)
-    told = f"Stopped process {stopped.pid}." if stopped else f"No broker runs in {directory.absolute()}."
-    typer.echo(told, err=True)
+    message = f"Stopped process {stopped.pid}." if stopped else f"No broker runs in {directory.absolute()}."
+    typer.echo(message, err=True)
 
 
 def _as_name(text: str) -> str:

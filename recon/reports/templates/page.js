@@ -29,10 +29,10 @@
       var words = text.value.toLowerCase().split(/\s+/).filter(Boolean), on = {}, count = 0;
       levels.forEach(function (box) { on[box.value] = box.checked; });
       rows.forEach(function (row) {
-        var told = row.textContent.toLowerCase();
+        var content = row.textContent.toLowerCase();
         var keep = on[row.dataset.level] && (!code.value || row.dataset.code === code.value) &&
           (!pipeline.value || row.dataset.pipeline === pipeline.value) &&
-          words.every(function (word) { return told.indexOf(word) >= 0; });
+          words.every(function (word) { return content.indexOf(word) >= 0; });
         count += keep ? 1 : 0;
         row.classList.toggle("hidden", !keep || count > limit);
       });
@@ -77,7 +77,7 @@
   statuses.forEach(function (box) { box.addEventListener("input", pick); });
   if (statuses.length) { pick(); }
 
-  // Pictures: a tap tells what a tooltip tells.
+  // Charts: a tap shows what a tooltip shows.
   all(".pick-area").forEach(function (area) {
     area.addEventListener("click", function (event) {
       var at = event.target;

@@ -133,7 +133,7 @@ def test_the_command(folder: Path) -> None:
 
     run = recon("--sink", "orders")
     assert run.exit_code == 0 and len(json.loads(run.stdout)["expectations"]) == 16
-    assert "Wrote 16 of 21 checks on the rows of orders; 5 have no counterpart:\n" in run.stderr
+    assert "Wrote 16 of 21 checks on the rows of orders; 5 have no counterpart in GX:\n" in run.stderr
     assert "  some_null: the threshold '>10'" in run.stderr
     run = recon()
     assert run.exit_code == 2 and "choose one with --sink" in run.stderr
