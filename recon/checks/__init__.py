@@ -1,7 +1,12 @@
-"""Judge: what a check is (base), the checks by name (registry), and the runner.
+"""Judge: what a check is, all checks by name, and three rooms of checks.
 
-A check of your own derives from one of the names below and is made known by `register`, or by an entry point of the
-group `recon.checks`.
+Read `base` first (the classes to derive from; the class says what a check costs), then `registry` (names, and
+recon.yml's tests bound to them), `select`, `threshold` (severity, warn_if, error_if). `data` holds the checks that
+users write in YAML, `evidence` the pure ones that judge witnesses, `engine` measures and is the only one that runs
+Spark jobs.
+
+A check of your own derives from one of the names below and is registered by `register` or by an entry point of the
+group `recon.checks`. Imports neither `ledger` nor `sinks`, nor any room that imports them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Compares two tables by key, such as a source and its sink.
+"""Compares two DataFrames by key: what is missing, extra and changed, column by column.
 
-`compare` runs one aggregate over both tables; only where that shows a difference does a second query read rows
-again and compare them by value.
+`engine.compare` decides by one aggregate over both tables whether they are equal, and reads rows only where they are
+not. `align` brings both sides to common columns and types, `values` compares two values, `tolerance` reads
+tolerances, `result` and `text` are what the caller gets. Knows no sink, no ledger and no check.
 """
 
 from recon.comparison.engine import compare

@@ -1,1 +1,5 @@
-"""`recon demo`: a real broker, two real streams, faults made on purpose, and the audit that finds them."""
+"""`recon demo`: a real broker, two real streams, faults made on purpose, and an audit that must find them.
+
+`run` is the sequence; `events` writes the records, `crash` kills a job, `expected` compares the audit with what was
+done, `folder` is the demo's folder, `templates` are its recon.yml and jobs. Imported by the command line only.
+"""

@@ -1,4 +1,6 @@
-"""A Kafka broker and a Spark session on this machine: for the demo, a user's first try, the tests and the bench.
+"""A Kafka broker and a Spark session on this machine, without Docker: for the demo and first tries.
 
-Only the command line and the demo import this room.
+`kafka` runs a single-node broker from `jars`, `java` finds a Java, `spark` makes a session, `client` writes topics
+and records, `process` and `server` start and end child processes. Imported by the command line, the demo, tests and
+benchmarks, and by no other room.
 """

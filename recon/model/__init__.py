@@ -1,8 +1,8 @@
-"""Plain, frozen values that the other rooms exchange; no I/O, no Spark.
+"""Frozen values that the rooms pass to each other. No I/O, no Spark.
 
-`offsets` (ranges of Kafka offsets), `evidence` (what is read from the witnesses), `ledger` (its entries), `progress`
-(Spark's query progress), `result` (findings, verdicts, a run), `compliance` (the report on a period), and `wire`: every
-format that crosses a process, written and read by one codec.
+In reading order: `offsets` (range algebra), `ledger` (an entry), `evidence` and `progress` (what witnesses report),
+`result` (verdict, finding, run), `compliance`. `wire` is the only place that writes and reads formats that cross a
+process. Imports nothing of recon but `errors` and `text`.
 """
 
 from recon.model.evidence import (

@@ -1,7 +1,12 @@
 """recon.yml as typed values, and `load`, which reads it.
 
-dbt's keys mean what they mean in dbt; Kafka's are librdkafka's; Spark's are Spark's. Every mistake becomes a
-ConfigError of one sentence that names file, line and the nearest right key.
+`fields` (building blocks), `yaml` (a file that remembers its lines), `messages` (errors in one sentence); then the
+parts: `checks`, `sinks`, `model`, `sql_tests`; then `load` and `guarantees`. dbt's keys mean what they mean in dbt,
+Kafka's are librdkafka's, Spark's are Spark's. Every mistake becomes a ConfigError that names file, line and the
+nearest right key.
+
+Secrets are inserted after parsing. Knows no check by name, and imports nothing of recon but `errors`, `text`,
+`storage`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,6 @@
-"""Rows put aside: which rows of a micro-batch fail, where they wait, and how they come back."""
+"""Rows that fail a check with `on_failure: quarantine`: kept in a table of their own, and released later.
+
+`rows` evaluates row checks on a micro-batch and splits it; `table` writes the quarantine table, `show` counts what is
+in it, `release` repairs rows, checks them again and writes them into their sink once; `groups` reads the table as a
+witness for an audit. Imports `ledger` and `sinks`; reads neither the checkpoint nor Kafka.
+"""
