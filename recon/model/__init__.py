@@ -2,7 +2,7 @@
 
 In reading order: `offsets` (range algebra), `ledger` (an entry), `evidence` and `progress` (what witnesses report),
 `result` (verdict, finding, run), `compliance`. `wire` is the only place that writes and reads formats that cross a
-process. Imports nothing of recon but `errors` and `text`.
+process. Imports nothing of recon but `errors` and `lazy`.
 """
 
 from recon.model.evidence import (

@@ -5,8 +5,8 @@ parts: `checks`, `sinks`, `model`, `sql_tests`; then `load` and `guarantees`. db
 Kafka's are librdkafka's, Spark's are Spark's. Every mistake becomes a ConfigError that names file, line and the
 nearest right key.
 
-Secrets are inserted after parsing. Knows no check by name, and imports nothing of recon but `errors`, `text`,
-`storage`.
+Secrets are inserted after parsing. Knows no check by name, and imports nothing of recon but `model`,
+`errors` and `text`.
 """
 
 from __future__ import annotations
