@@ -1,8 +1,8 @@
 """Compares two DataFrames by key: what is missing, extra and changed, column by column.
 
-`engine.compare` decides by one aggregate over both tables whether they are equal, and reads rows only where they are
-not. `align` brings both sides to common columns and types, `values` compares two values, `tolerance` reads
-tolerances, `result` and `text` are what the caller gets. Knows no sink, no ledger and no check.
+`engine` runs two passes: `sweep`, one aggregate over both tables, decides whether they are equal; `differences` reads
+rows only where they are not. `align` and `sides` bring both tables to common columns and types, `values` compares two
+values, `tolerance` reads tolerances, `result` and `text` are what the caller gets. Knows no sink, ledger or check.
 """
 
 from recon.comparison.engine import compare
