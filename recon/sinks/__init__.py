@@ -1,4 +1,11 @@
-"""Write: one module per sink, one small interface. `open_sink` turns a recon.yml sink into one of them."""
+"""Write: one module or room per kind of sink, behind one interface.
+
+`base` has the interface, `BatchSink`; `open_sink` makes the writer for a sink of recon.yml, whose config class in
+`recon.project.sinks` names it. The kinds: `delta`, `jdbc`, `kafka`, `files`, `custom`. `catalog` reads tables as
+DataFrames; `failpoints` names the steps of a write at which crash tests end the process.
+
+A sink writes a micro-batch, confirms it and keeps its own record of it. It never imports the ledger.
+"""
 
 from __future__ import annotations
 

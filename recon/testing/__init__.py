@@ -1,4 +1,8 @@
-"""What the tests of a check or a sink of your own need."""
+"""What the tests of your own check or sink need. Public: names here are not renamed without notice.
+
+`checks` evaluates a check on a DataFrame or on witnesses, `evidence` makes witnesses. recon's own tests and other
+packages may import this room; no other room does.
+"""
 
 from __future__ import annotations
 

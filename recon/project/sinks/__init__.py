@@ -1,4 +1,8 @@
-"""The sinks of recon.yml: one config class per kind, with its keys, its promise and its writer."""
+"""The sinks of recon.yml: one config class per kind, with its keys, its promise and its writer.
+
+`base` has what all sinks share; `delta`, `jdbc`, `kafka`, `files` and `custom` the kinds; `kinds` lists them, those of
+installed packages (entry points `recon.sinks`) among them. Values only: the writers are in `recon.sinks`.
+"""
 
 from __future__ import annotations
 
