@@ -1,8 +1,8 @@
 """Frozen values that the rooms pass to each other. No I/O, no Spark.
 
-In reading order: `offsets` (range algebra), `ledger` (an entry), `integrity` (its hash chain), `evidence` and `progress` (what witnesses report),
-`result` (verdict, finding, run), `compliance`. `wire` is the only place that writes and reads formats that cross a
-process. Imports nothing of recon but `errors` and `lazy`.
+In reading order: `offsets` (range algebra), `ledger` (an entry), `integrity` (its hash chain), `evidence` and
+`progress` (what witnesses report), `result` (verdict, finding, run), `compliance`. `wire` is the only place that
+writes and reads formats that cross a process. Imports nothing of recon but `errors` and `lazy`.
 """
 
 from recon.model.evidence import (
