@@ -1,7 +1,6 @@
 """Checks that judge witnesses: pure functions, without I/O, Spark, storage or a clock.
 
-One module per check, named like the check (`progress` has three), and what they share: `coverage` (what the ledger
-covers), `row_accounting` (rows against offsets), `findings` and `range_text` (how findings are reported).
-`source_rows` is a room of its own. Everything a check knows comes with `Witnesses`; imports neither `engine` nor
-pyspark.
+One module or room per check, named like the check; and what they share: `coverage` (what the ledger covers),
+`row_accounting` (rows against offsets), `table_history`, `trend`, `findings` (how findings are reported). Everything a
+check knows comes with `Witnesses`. Imports neither the room of the engine nor pyspark.
 """
