@@ -27,18 +27,20 @@ if TYPE_CHECKING:
     from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
     from recon.hook import ForeachBatch, RoutedForeachBatch, foreach_batch
     from recon.ledger import Ledger, open_ledger
-    from recon.model import CheckResult, Code, Finding, LedgerEntry, Level, RunResult
-    from recon.project import Project
+    from recon.model import CheckResult, Code, Finding, LedgerEntry, Level, ReconStamp, RunResult, SinkCommit, SinkLog
+    from recon.project import Guarantee, Project, Sink
     from recon.project import load as load_project
     from recon.quarantine.release import Released, release
     from recon.recovery.explain import Explanation, already_processed, explain
     from recon.recovery.starting_offsets import starting_offsets
+    from recon.sinks import BatchSink, Landed
     from recon.sinks.custom import Batch
     from recon.sinks.files import batch_files, read_batches
     from recon.streams.listener import ProgressListener
 
 __all__ = [
     "Batch",
+    "BatchSink",
     "CheckResult",
     "Code",
     "ColumnDifference",
@@ -49,6 +51,8 @@ __all__ = [
     "Finding",
     "ForeachBatch",
     "GateError",
+    "Guarantee",
+    "Landed",
     "Ledger",
     "LedgerEntry",
     "LedgerError",
@@ -57,12 +61,16 @@ __all__ = [
     "ProgressListener",
     "Project",
     "ReconError",
+    "ReconStamp",
     "Released",
     "RoutedForeachBatch",
     "RowDifference",
     "RunResult",
     "SchemaDifference",
+    "Sink",
+    "SinkCommit",
     "SinkError",
+    "SinkLog",
     "__version__",
     "already_processed",
     "batch_files",
@@ -80,6 +88,7 @@ __all__ = [
 
 _LATE = {
     "Batch": "recon.sinks.custom:Batch",
+    "BatchSink": "recon.sinks:BatchSink",
     "CheckResult": "recon.model:CheckResult",
     "Code": "recon.model:Code",
     "ColumnDifference": "recon.comparison:ColumnDifference",
@@ -87,16 +96,22 @@ _LATE = {
     "Explanation": "recon.recovery.explain:Explanation",
     "Finding": "recon.model:Finding",
     "ForeachBatch": "recon.hook:ForeachBatch",
+    "Guarantee": "recon.project:Guarantee",
+    "Landed": "recon.sinks:Landed",
     "Ledger": "recon.ledger:Ledger",
     "LedgerEntry": "recon.model:LedgerEntry",
     "Level": "recon.model:Level",
     "ProgressListener": "recon.streams.listener:ProgressListener",
     "Project": "recon.project:Project",
+    "ReconStamp": "recon.model:ReconStamp",
     "Released": "recon.quarantine.release:Released",
     "RoutedForeachBatch": "recon.hook:RoutedForeachBatch",
     "RowDifference": "recon.comparison:RowDifference",
     "RunResult": "recon.model:RunResult",
     "SchemaDifference": "recon.comparison:SchemaDifference",
+    "Sink": "recon.project:Sink",
+    "SinkCommit": "recon.model:SinkCommit",
+    "SinkLog": "recon.model:SinkLog",
     "already_processed": "recon.recovery.explain:already_processed",
     "batch_files": "recon.sinks.files:batch_files",
     "compare": "recon.comparison:compare",

@@ -30,10 +30,17 @@ def open_sink(project: Project, pipeline: str, sink: Sink, failpoint: Failpoint 
         failpoint: called at the sink's own moments of a write; see recon.sinks.failpoints.
 
     Raises:
-        ConfigError: what the sink needs (a driver, a variable) is not there.
+        ConfigError: the writer cannot be imported, or something it needs (a driver, a variable) is missing.
     """
     module, _, name = sink.writer.partition(":")
-    writer: BatchSink = getattr(import_module(module), name).of(project, pipeline, sink)
+    try:
+        writer_class: type[BatchSink] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"pipeline {pipeline}, sink {sink.name}: the writer {sink.writer} of kind {sink.kind} cannot be imported "
+            f"({error}); correct `writer` of {type(sink).__name__}, or install what it needs"
+        ) from error
+    writer = writer_class.of(project, pipeline, sink)
     writer.failpoint = failpoint
     return writer
 

@@ -1,4 +1,4 @@
-"""What a sink is: it writes a micro-batch, confirms what landed, and remembers it where it can."""
+"""The interface of all sinks: write a micro-batch, confirm it, and list earlier writes where the sink records them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from recon.sinks.failpoints import Failpoint, no_failpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from recon.project import Project, Sink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,44 +36,54 @@ class Landed:
 
 
 class BatchSink(ABC):
-    """One place a micro-batch is written to.
+    """Writes the micro-batches of one sink.
 
-    The hook asks `log` once when it starts, and `landed` for a micro-batch that the ledger knows; else it calls `write`
-    and then `confirm`. What a retried `write` does is the sink's guarantee, told by its class in recon.project.
+    The hook calls `log` once when it starts, and `landed` for a micro-batch that the ledger knows; else it calls
+    `write` and then `confirm`. What a retried `write` does is the `promise` of the sink's config class.
     """
 
     # Called at the sink's own moments of a write (recon.sinks.failpoints); a crash test's ends the process there.
     failpoint: Failpoint = staticmethod(no_failpoint)
 
+    @classmethod
+    @abstractmethod
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> BatchSink:
+        """The writer for a sink of recon.yml.
+
+        Raises:
+            ConfigError: something that the sink needs (a driver, a variable) is missing.
+        """
+
     @abstractmethod
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
-        """Write the micro-batch so that `stamp` can be found again; raises SinkError, or what Spark raises.
+        """Write the micro-batch so that it can be found again by `stamp`; raises SinkError, or what Spark raises.
 
-        Whatever an attempt that failed here leaves behind, the next one repairs.
+        What a failed attempt leaves behind, the next one repairs.
         """
 
     @abstractmethod
     def confirm(self, stamp: ReconStamp) -> Landed:
-        """Find what `write` just did.
+        """Find what `write` just wrote.
 
         Raises:
-            SinkError: nothing landed, or something else stands under this micro-batch's name.
+            SinkError: nothing was written, or the sink holds another write under this micro-batch's name.
         """
 
     @abstractmethod
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        """What an earlier attempt of a micro-batch that the ledger knows left; `version` is the ledger's.
+        """What an earlier attempt of a micro-batch that the ledger knows wrote; `version` is the ledger's.
 
-        None has the micro-batch written again. A sink that keeps no record of its own trusts the ledger.
+        Where it returns None, the hook writes the micro-batch again. A sink without a record of its own trusts the
+        ledger.
         """
 
     @abstractmethod
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
-        """What the sink itself remembers of recon's writes.
+        """The sink's own record of recon's writes.
 
         Args:
-            after: the version up to which everything is known, for sinks that have versions.
-            since: the instant up to which everything is known, for sinks that have none.
+            after: the version from which on commits are wanted, itself left out, for sinks that have versions.
+            since: the instant from which on commits are wanted, for sinks that have none.
 
         Raises:
             EvidenceError: the record cannot be read.

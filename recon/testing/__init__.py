@@ -11,18 +11,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recon.testing.checks import evaluate
     from recon.testing.evidence import Entry, checkpoint, kafka, ledger, planned, witnesses
+    from recon.testing.sinks import MicroBatch, micro_batch, verify_sink
 
 _MODULES = {
     "Entry": "evidence",
+    "MicroBatch": "sinks",
     "checkpoint": "evidence",
     "evaluate": "checks",
     "kafka": "evidence",
     "ledger": "evidence",
+    "micro_batch": "sinks",
     "planned": "evidence",
+    "verify_sink": "sinks",
     "witnesses": "evidence",
 }
 
-__all__ = ["Entry", "checkpoint", "evaluate", "kafka", "ledger", "planned", "witnesses"]
+__all__ = [
+    "Entry",
+    "MicroBatch",
+    "checkpoint",
+    "evaluate",
+    "kafka",
+    "ledger",
+    "micro_batch",
+    "planned",
+    "verify_sink",
+    "witnesses",
+]
 
 
 def __getattr__(name: str) -> Any:

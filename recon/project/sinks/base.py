@@ -10,6 +10,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import ModelWrapValidatorHandler, field_validator, model_validator
@@ -128,19 +129,20 @@ def sink_class(kind: Any) -> type[Sink]:
     Raises:
         BadValue: there is no such kind, or the installed package that offers it is broken.
     """
-    try:
-        offer = kinds.offered(kind) if isinstance(kind, str) else None
-    except Exception as error:  # importing runs the package's module
-        raise BadValue(
-            f"is {kind!r}, which an installed package offers and which cannot be loaded ({type(error).__name__}: "
-            f"{error}); repair or reinstall that package",
-            "kind",
-        ) from error
-    if offer is None:
+    location = kinds.location(kind) if isinstance(kind, str) else None
+    if location is None:
         known = kinds.names()
         listed = " or ".join(f"'{name}'" for name in known)
         raise BadValue(f"must be {listed}, found {kind!r}{did_you_mean(str(kind), known, '')}", "kind")
-    location, found = offer
+    module, _, name = location.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except Exception as error:  # importing runs the package's module
+        raise BadValue(
+            f"is {kind!r}, whose config class {location} of an installed package cannot be imported "
+            f"({type(error).__name__}: {error}); repair or reinstall that package",
+            "kind",
+        ) from error
     if not (isinstance(found, type) and issubclass(found, Sink) and hasattr(found, "writer")):
         raise BadValue(
             f"is {kind!r}, and {location} is no config class of a sink; derive it from recon.Sink and give it "

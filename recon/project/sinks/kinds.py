@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
 
 BUILT_IN: Mapping[str, str] = {
     "delta": "recon.project.sinks.delta:DeltaSink",
@@ -37,14 +35,7 @@ def names() -> list[str]:
     return [*BUILT_IN, *_installed()]
 
 
-def offered(kind: str) -> tuple[str, Any] | None:
-    """What is offered for a kind: `module:Class` and the imported object; None where the kind is unknown.
-
-    Raises:
-        Exception: whatever the import of an installed package raises.
-    """
-    if kind in BUILT_IN:
-        module, _, name = BUILT_IN[kind].partition(":")
-        return BUILT_IN[kind], getattr(import_module(module), name)
+def location(kind: str) -> str | None:
+    """The config class of a kind, as `module:Class`; None where the kind is unknown."""
     entry = _installed().get(kind)
-    return None if entry is None else (entry.value, entry.load())
+    return BUILT_IN.get(kind) if entry is None else f"{entry.module}:{entry.attr}"

@@ -1,0 +1,143 @@
+"""Test a sink of your own: a micro-batch as the hook gives it to a sink, and the contract that every sink keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recon.errors import EvidenceError
+from recon.model import ReconStamp, offsets_text
+from recon.model.offsets import OffsetSpan
+from recon.model.wire.columns import BATCH_ID, SOURCE_OFFSET, SOURCE_PARTITION, SOURCE_TOPIC
+from recon.project import LedgerConfig, Pipeline, Project, Sink
+from recon.sinks import BatchSink, Landed, open_sink
+from recon.spark.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class MicroBatch:
+    """The rows of one micro-batch with recon's columns, how many they are, and the stamp of their write."""
+
+    frame: DataFrame
+    stamp: ReconStamp
+    rows: int
+
+
+def micro_batch(
+    spark: SparkSession,
+    rows: Sequence[tuple[Any, ...]],
+    schema: str,
+    *,
+    batch_id: int = 0,
+    epoch: int = 0,
+    pipeline: str = "orders",
+    sink: str = "orders",
+    topic: str = "orders",
+    start_offset: int | None = None,
+) -> MicroBatch:
+    """A micro-batch as the hook gives it to a sink.
+
+    Args:
+        spark: the session that makes the DataFrame.
+        rows: the rows, without recon's columns.
+        schema: their columns as Spark's DDL, such as `id int, amount int`.
+        batch_id: the number of the micro-batch.
+        epoch: the epoch it belongs to.
+        pipeline: the pipeline's name.
+        sink: the sink's name.
+        topic: the topic whose partition 0 the rows come from, one record per row.
+        start_offset: the first row's offset; by default the micro-batches of one size follow each other.
+    """
+    start = batch_id * len(rows) if start_offset is None else start_offset
+    stamped = [(*row, topic, 0, start + n, batch_id) for n, row in enumerate(rows)]
+    columns = f"{schema}, {SOURCE_TOPIC} string, {SOURCE_PARTITION} int, {SOURCE_OFFSET} bigint, {BATCH_ID} bigint"
+    stamp = ReconStamp(
+        pipeline=pipeline,
+        sink=sink,
+        epoch=epoch,
+        batch_id=batch_id,
+        query_id="4f0c1c5e-0000-4000-8000-000000000000",
+        run_id=None,
+        prev_hash="",
+        offsets_text=offsets_text([OffsetSpan(topic, None, 0, start, start + len(rows))]),
+    )
+    return MicroBatch(frame=spark.createDataFrame(stamped, columns), stamp=stamp, rows=len(rows))
+
+
+def verify_sink(sink: Sink, first: MicroBatch, second: MicroBatch) -> None:
+    """Hold a sink to the contract of `recon.BatchSink` and to its promise.
+
+    Writes `first`; writes it again with a new writer, as after a crash before the ledger entry; then writes `second`.
+    After each write `confirm`, `landed`, `log` and, where the sink can be read back, its rows are compared with what
+    was written.
+
+    Args:
+        sink: the config, whose target is empty.
+        first: a micro-batch.
+        second: the next one, with the same columns and, for a sink with keys, other keys.
+
+    Raises:
+        AssertionError: one sentence that names the method and what it returned.
+    """
+    _write(sink, first)
+    assert _open(sink, second).landed(second.stamp, None) is None or not _open(sink, second).log().recorded, (
+        "`landed` finds a micro-batch that was never written; it must return None, so that the hook writes it"
+    )
+    _require_rows(sink, first, exactly=True)
+    _write(sink, first)
+    _require_rows(sink, first, exactly=sink.guarantee.startswith("exactly-once"))
+    _write(sink, second)
+    for batch in (first, second):
+        _require_rows(sink, batch, exactly=batch is second or sink.guarantee.startswith("exactly-once"))
+
+
+def _open(sink: Sink, batch: MicroBatch) -> BatchSink:
+    """A new writer, as each start of the query makes one."""
+    pipeline = Pipeline(name=batch.stamp.pipeline, checkpoint="unused", sinks=(sink,))
+    project = Project(name="test", ledger=LedgerConfig(location="unused"), pipelines=(pipeline,))
+    return open_sink(project, pipeline.name, sink)
+
+
+def _write(sink: Sink, batch: MicroBatch) -> None:
+    writer = _open(sink, batch)
+    writer.write(batch.frame, batch.stamp)
+    landed = writer.confirm(batch.stamp)
+    _require_landed(sink, batch, landed, "confirm")
+    again = _open(sink, batch).landed(batch.stamp, landed.version)
+    assert again is not None, "`landed` does not find the micro-batch that `confirm` has just found"
+    _require_landed(sink, batch, again, "landed")
+    log = _open(sink, batch).log()
+    if log.recorded:
+        name = (batch.stamp.epoch, batch.stamp.batch_id)
+        commits = [commit for commit in log.commits if (commit.stamp.epoch, commit.stamp.batch_id) == name]
+        assert commits, f"`log` does not list micro-batch {name[1]} (epoch {name[0]}), which was written"
+        offsets = {commit.stamp.offsets_text for commit in commits}
+        assert offsets == {batch.stamp.offsets_text}, f"`log` returned the offset ranges {offsets} for it"
+
+
+def _require_landed(sink: Sink, batch: MicroBatch, landed: Landed, method: str) -> None:
+    """The counts that a sink returns are right, or None; a sink with keys may take in fewer rows than it was given."""
+    if sink.rewrites and landed.given is None:
+        return
+    given = landed.rows if landed.given is None else landed.given
+    assert given in (None, batch.rows), (
+        f"`{method}` returned {landed} for {batch.rows} rows; it must return their number, or None where it is unknown"
+    )
+
+
+def _require_rows(sink: Sink, batch: MicroBatch, *, exactly: bool) -> None:
+    spark = batch.frame.sparkSession
+    try:
+        table = _open(sink, batch).table(spark)
+    except EvidenceError:
+        return  # the sink cannot be read back
+    rows = table.filter(F.col(BATCH_ID) == batch.stamp.batch_id).count()
+    enough = rows == batch.rows if exactly else rows >= batch.rows
+    assert enough, (
+        f"`table` has {rows} rows of micro-batch {batch.stamp.batch_id}, of which {batch.rows} rows were written; the "
+        f"sink promises {sink.guarantee}"
+    )
