@@ -28,8 +28,9 @@ from recon.project import Project
 from recon.sinks import open_sink
 from recon.sinks.failpoints import BEFORE_LEDGER
 from recon.sinks.kafka import task as kafka_task
+from recon.sinks.kafka.partitioner import spark_hash
 from recon.sinks.kafka.task import Job
-from recon.sinks.kafka.writer import KafkaWriter, spark_hash
+from recon.sinks.kafka.writer import KafkaWriter
 from tests.support.failpoints import dies_at
 
 if TYPE_CHECKING:
@@ -146,9 +147,9 @@ def _of_task(batch: pa.RecordBatch, task: int) -> pa.RecordBatch:
 
 def test_a_zombie_that_writes_is_fenced(kafka: LocalKafka, topic: MakeTopic) -> None:
     job = make_job(kafka, topic)
-    zombie = kafka_task._Writer(job, 0, careful=False)
+    zombie = kafka_task.TaskTransaction(job, 0, careful=False)
     zombie.take(rows(10))
-    zombie._flush()  # its rows are in the log, its transaction is open
+    zombie.flush()  # its rows are in the log, its transaction is open
     assert kafka.offsets(job.owner.target)[0][1] + kafka.offsets(job.owner.target)[1][1] == 10
 
     assert run(job, rows(10))["skipped"] is False

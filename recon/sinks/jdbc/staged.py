@@ -33,7 +33,7 @@ from recon.sinks.base import Landed
 from recon.sinks.jdbc.database import trouble
 from recon.sinks.jdbc.dialects import TableName
 from recon.sinks.jdbc.rows import NESTED, as_texts, copier, instant
-from recon.sinks.jdbc.table import AGAIN, JdbcSink, Tries, of_database
+from recon.sinks.jdbc.table import AGAIN, JdbcWriter, Tries, of_database
 from recon.spark.columns import quoted
 from recon.spark.lazy import F
 from recon.spark.observation import Counter
@@ -72,7 +72,7 @@ class Stage:
     rows: int
 
 
-class StagedSink(JdbcSink):
+class StagedWriter(JdbcWriter):
     """A sink whose rows go through a stage, in one transaction with an entry of recon_ledger."""
 
     def __init__(self, pipeline: str, sink: JdbcUpsertSink | JdbcAppendSink) -> None:

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.model import ReconStamp, parse_offsets
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
+from recon.project import Project, Sink
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink, Retry
 from recon.sinks.base import BatchSink, Landed
 from recon.sinks.jdbc.database import Database, Trouble, trouble
@@ -46,7 +49,7 @@ class Tries:
         return f"{self._made} attempt{'s' if self._made > 1 else ''} in {time.monotonic() - self._began:.0f} s"
 
 
-class JdbcSink(BatchSink):
+class JdbcWriter(BatchSink):
     """What upsert and append share: where the table is, how Spark reads it, what the database remembers."""
 
     def __init__(self, pipeline: str, sink: JdbcUpsertSink | JdbcAppendSink) -> None:
@@ -54,6 +57,12 @@ class JdbcSink(BatchSink):
         self.pipeline, self.sink = pipeline, sink
         self.database = Database.of(sink.connection, sink.driver_options)
         self.target = TableName.parse(sink.target)
+
+    @classmethod
+    @override
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> JdbcWriter:
+        assert isinstance(sink, (JdbcUpsertSink, JdbcAppendSink))
+        return cls(pipeline, sink)
 
     @cached_property
     def _engine(self) -> Engine:

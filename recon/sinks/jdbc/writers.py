@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from recon.errors import ReconError, SinkError
 from recon.model import ReconStamp, SinkLog
-from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
+from recon.model.wire.columns import SOURCE_COLUMNS, STAMPED_COLUMNS
 from recon.model.wire.ledger_row import JdbcEntry
 from recon.project import Project, Sink
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks.base import Landed
 from recon.sinks.jdbc.dialects import Upsert
 from recon.sinks.jdbc.rows import NESTED
-from recon.sinks.jdbc.staged import Stage, StagedSink, TargetColumn
-from recon.sinks.jdbc.table import JdbcSink
+from recon.sinks.jdbc.staged import Stage, StagedWriter, TargetColumn
+from recon.sinks.jdbc.table import JdbcWriter
 from recon.spark.observation import Counter
 
 if TYPE_CHECKING:
@@ -24,16 +24,10 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
 
 
-class JdbcUpsert(StagedSink):
+class JdbcUpsert(StagedWriter):
     """New keys are inserted, keys that are there are updated."""
 
     sink: JdbcUpsertSink
-
-    @classmethod
-    def of(cls, project: Project, pipeline: str, sink: Sink) -> JdbcUpsert:
-        """The writer for a sink of recon.yml."""
-        assert isinstance(sink, JdbcUpsertSink)
-        return cls(pipeline, sink)
 
     @property
     def _keys(self) -> tuple[str, ...]:
@@ -46,7 +40,7 @@ class JdbcUpsert(StagedSink):
         sink = self.sink
         given = set(stage.columns)
         # What tells where a row came from goes with it, whatever else an update takes over.
-        ours = [c for c in (BATCH_ID, *SOURCE_COLUMNS) if c in given]
+        ours = [c for c in STAMPED_COLUMNS if c in given]
         chosen = sink.update if sink.update is not None else [c for c in stage.columns if c not in sink.keys]
         decides = [sink.newer_wins] if sink.newer_wins else []
         latest = [*decides, *sink.order_by, *(c for c in SOURCE_COLUMNS if c in given)]
@@ -159,17 +153,17 @@ class JdbcUpsert(StagedSink):
             return affected
         if not what.newer_wins:
             return self._distinct_keys(connection, stage)
-        identity = [c for c in (BATCH_ID, *SOURCE_COLUMNS) if c in stage.columns]
+        identity = [c for c in STAMPED_COLUMNS if c in stage.columns]
         return int(connection.exec_driver_sql(self._dialect.taken(what, identity)).scalar_one())
 
 
-class JdbcAppend(StagedSink):
+class JdbcAppend(StagedWriter):
     """All rows are inserted."""
 
     sink: JdbcAppendSink
 
     @classmethod
-    def of(cls, project: Project, pipeline: str, sink: Sink) -> JdbcSink:
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> JdbcWriter:
         """The writer for a sink of recon.yml: through a stage, or by Spark alone where nothing guards it."""
         assert isinstance(sink, JdbcAppendSink)
         return cls(pipeline, sink) if sink.guard else JdbcPlainAppend(pipeline, sink)
@@ -178,7 +172,7 @@ class JdbcAppend(StagedSink):
         return connection.exec_driver_sql(self._dialect.insert(self.target, stage.table, stage.columns)).rowcount
 
 
-class JdbcPlainAppend(JdbcSink):
+class JdbcPlainAppend(JdbcWriter):
     """Spark's own JDBC append: tasks commit one by one, so a retry writes rows again. The sink remembers nothing."""
 
     sink: JdbcAppendSink
@@ -219,4 +213,4 @@ class JdbcPlainAppend(JdbcSink):
         return SinkLog(location=self.sink.target, exists=True, recorded=False)
 
 
-__all__ = ["JdbcAppend", "JdbcPlainAppend", "JdbcSink", "JdbcUpsert"]
+__all__ = ["JdbcAppend", "JdbcPlainAppend", "JdbcUpsert"]

@@ -1,7 +1,7 @@
-"""What runs inside a Spark task of the Kafka sink: one transaction of its rows and its marker.
+"""One Spark task of the Kafka sink: it writes its rows and their marker in one transaction.
 
-It runs in a Python worker on an executor, where recon and confluent-kafka must be installed. Nothing of the rows goes
-to the driver: a task reports its counts and hashes.
+It runs in a Python worker on an executor, where recon and confluent-kafka must be installed. No row goes to the driver:
+a task reports counts and hashes.
 """
 
 from __future__ import annotations
@@ -16,37 +16,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.errors import SinkError
 from recon.evidence import kafka_markers
-from recon.evidence.kafka_admin import KafkaAdmin
 from recon.evidence.kafka_markers import Markers
 from recon.lazy import np
-from recon.model.wire import app_ids
 from recon.model.wire.columns import RECON_HEADERS, batch_headers, source_headers
 from recon.model.wire.markers import Owner, SourceRange, TaskMarker, plan_key, task_key
+from recon.sinks.kafka.columns import CONTENT, FROM, HEADERS, IDS, KEY, OFFSET, PARTITION, TASK, TOPIC, VALUE
+from recon.sinks.kafka.producer import COMMIT_S, INIT_S, cause_of, open_producer, sentence, transactional_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Columns of the frame that tasks are given.
-TASK, KEY, VALUE, HEADERS, PARTITION = "_task", "key", "value", "headers", "partition"
-TOPIC, FROM, OFFSET, IDS, CONTENT = "_topic", "_partition", "_offset", "_ids", "_content"
 # What a task reports.
 REPORT = (
     "task int, rows bigint, ids bigint, content bigint, skipped boolean, same_content boolean, attempt int, "
     "sources string"
 )
 
-_NOT_OURS = ("group.id", "group.instance.id", "debug")
-INIT_S = 60.0
-_COMMIT_S = 120.0
 _ABORT_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What every task of one micro-batch is told.
+    """What all tasks of one micro-batch have in common.
 
-    `plan` is the offset of the driver's plan, `known` what had been committed when the driver looked at `position`; a
-    task reads on from there. `marker_topic` is None for plain records.
+    `plan` is the offset of the driver's plan, `known` the task markers that the driver read up to `position`, where a
+    task reads on. `marker_topic` is None for plain records.
     """
 
     conf: Mapping[str, str] = field(repr=False)
@@ -67,11 +61,6 @@ class Job:
         )
 
 
-def transactional_id(owner: Owner, producer: str | int) -> str:
-    """One id per task number, and one for the driver."""
-    return app_ids.transactional_id(owner.pipeline, owner.sink, owner.target, producer)
-
-
 def run(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write a task's rows and report what was written.
 
@@ -84,7 +73,7 @@ def run(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     context = TaskContext.get()
     number = 0 if context is None else context.partitionId()
     attempt = 0 if context is None else context.attemptNumber()
-    writer = _Writer(job, number, careful=attempt > 0)
+    writer = TaskTransaction(job, number, careful=attempt > 0)
     try:
         for batch in batches:
             writer.take(batch)
@@ -133,31 +122,31 @@ class _Refused(NamedTuple):
     size: int
 
 
-class _Writer:
-    """One task's producer, opened with its first row, and what went through it."""
+class TaskTransaction:
+    """One task's producer, opened with its first row, and the counts and hashes of its rows."""
 
     def __init__(self, job: Job, number: int, *, careful: bool) -> None:
         self.job, self.number, self._careful = job, number, careful
         self.rows = self.ids = self.content = 0
-        self.marker: TaskMarker | None = None  # what an earlier attempt committed; then nothing is written
+        self.marker: TaskMarker | None = None  # of an earlier attempt that committed; then nothing is written
         self._sources: dict[tuple[str, int], list[int]] = {}
         self._producer: Any = None
-        self._open = False  # a transaction is
+        self._open = False  # whether a transaction is open
         self._refused: _Refused | None = None
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Count the rows, and hand them to the producer unless they are there already."""
+        """Count the rows, and give them to the producer unless an earlier attempt committed them."""
         if not batch.num_rows:
             return
         if self._producer is None:
             self._begin()
         self._count(batch)
         if self.marker is None:
-            with self._in_words(self.job.owner.target):
+            with self._errors_of(self.job.owner.target):
                 self._produce(batch)
 
     def finish(self) -> None:
-        """Commit the rows with their marker; or compare them with what was committed before."""
+        """Commit the rows with their marker, or compare them with the marker of an earlier attempt."""
         job = self.job
         if self._producer is None:
             if not self._careful or job.marker_topic is None:
@@ -168,7 +157,7 @@ class _Writer:
                 self.abort()
             require_same(job, self.marker, rows=self.rows, ids=self.ids)
             return
-        self._flush()
+        self.flush()
         if job.marker_topic is None:
             return
         if not self.rows:
@@ -185,7 +174,7 @@ class _Writer:
             sources=self.sources(),
         )
         # The marker comes last: from here to the commit this transaction holds back readers of the marker topic.
-        with self._in_words(job.marker_topic):
+        with self._errors_of(job.marker_topic):
             self._producer.produce(
                 job.marker_topic,
                 key=task_key(job.owner, self.number),
@@ -193,8 +182,8 @@ class _Writer:
                 partition=kafka_markers.PARTITION,
                 on_delivery=partial(self._delivered, (None, None, None)),
             )
-            self._flush()
-            self._producer.commit_transaction(_COMMIT_S)
+            self.flush()
+            self._producer.commit_transaction(COMMIT_S)
         self._open = False
 
     def abort(self) -> None:
@@ -205,7 +194,7 @@ class _Writer:
                 self._producer.abort_transaction(_ABORT_S)
 
     def sources(self) -> list[SourceRange]:
-        """The source records that were taken."""
+        """The source records of the rows."""
         return [(topic, p, low, high, rows) for (topic, p), (low, high, rows) in sorted(self._sources.items())]
 
     def _begin(self) -> None:
@@ -215,40 +204,40 @@ class _Writer:
             return
         producer = open_producer(job.conf, transactional_id(job.owner, self.number))
         self._producer = producer
-        with self._in_words(job.owner.target):
-            # Ends what an earlier attempt left open, and fences it (KIP-98): the broker answers only when that
-            # transaction's outcome stands in all partitions. Hence the look at the markers comes after it.
+        with self._errors_of(job.owner.target):
+            # Ends a transaction that an earlier attempt left open, and fences it (KIP-98): the broker answers only when
+            # that transaction's outcome is in all partitions. Hence the markers are read after it.
             producer.init_transactions(INIT_S)
-        found = self._look()
-        newer = found.plan
+        markers = self._read_markers()
+        newer = markers.plan
         if newer is not None and newer.offset > job.plan:
             raise SinkError(
                 f"{job.name}: task {self.number} belongs to a driver that was replaced: micro-batch {newer.batch_id} "
                 f"(epoch {newer.epoch}) was begun after it; nothing of this task was written"
             )
-        self.marker = found.task(job.epoch, job.batch_id, self.number)
+        self.marker = markers.task(job.epoch, job.batch_id, self.number)
         if self.marker is None:
-            with self._in_words(job.owner.target):
+            with self._errors_of(job.owner.target):
                 producer.begin_transaction()
             self._open = True
 
-    def _look(self) -> Markers:
+    def _read_markers(self) -> Markers:
         job = self.job
         assert job.marker_topic is not None
         mine, plan = task_key(job.owner, self.number), plan_key(job.owner)
-        found = kafka_markers.read(
+        markers = kafka_markers.read(
             job.conf,
             job.marker_topic,
             job.owner,
             known=Markers(position=job.position, tasks=dict(job.known)),
             decides=lambda key, offset: key == mine or (key == plan and offset > job.plan),
         )
-        if found is None:
+        if markers is None:
             raise SinkError(
                 f"{job.name}: marker topic {job.marker_topic} is gone; whether this micro-batch was written before "
-                "cannot be told"
+                "is not known"
             )
-        return found
+        return markers
 
     def _count(self, batch: pa.RecordBatch) -> None:
         import pyarrow as pa
@@ -257,17 +246,18 @@ class _Writer:
         if self.job.marker_topic is None:
             return
         if self.job.tasks > 1 or TASK in batch.schema.names:
-            meant = np.asarray(batch.column(TASK))
-            if not (meant == self.number).all():
+            numbers = np.asarray(batch.column(TASK))
+            if not (numbers == self.number).all():
+                other = int(numbers[numbers != self.number][0])
                 raise SinkError(
-                    f"{self.job.name}: Spark gave task {self.number} rows of task {int(meant[meant != self.number][0])}"
-                    ": it changed the partitioning that recon asked for, and without it a retry cannot tell what was "
-                    "written; nothing of this task was written"
+                    f"{self.job.name}: Spark gave task {self.number} rows of task {other}: it changed the "
+                    "partitioning that recon set, without which a retry cannot tell what was written; nothing of this "
+                    "task was written; keep settings that change partitioning away from this query, then restart it"
                 )
-        self.ids = _wrap(self.ids, batch.column(IDS))
-        self.content = _wrap(self.content, batch.column(CONTENT))
-        where = pa.table({name: batch.column(name) for name in (TOPIC, FROM, OFFSET)})
-        grouped = where.group_by([TOPIC, FROM]).aggregate([(OFFSET, "min"), (OFFSET, "max"), (OFFSET, "count")])
+        self.ids = with_hashes(self.ids, batch.column(IDS))
+        self.content = with_hashes(self.content, batch.column(CONTENT))
+        sources = pa.table({name: batch.column(name) for name in (TOPIC, FROM, OFFSET)})
+        grouped = sources.group_by([TOPIC, FROM]).aggregate([(OFFSET, "min"), (OFFSET, "max"), (OFFSET, "count")])
         for row in grouped.to_pylist():
             topic, partition = row[TOPIC], row[FROM]
             if topic is None or partition is None or row[f"{OFFSET}_min"] is None:
@@ -287,11 +277,11 @@ class _Writer:
             batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
             for name in (KEY, VALUE, HEADERS, PARTITION, TOPIC, FROM, OFFSET)
         ]
-        for key, value, given, partition, topic, source, offset in zip(*columns, strict=True):
+        for key, value, own_headers, partition, topic, source, offset in zip(*columns, strict=True):
             headers = ours
-            if given:
+            if own_headers:
                 # A forwarded record may carry the headers of the sink that it came from.
-                theirs = [(one["key"], one["value"]) for one in given if one["key"] not in RECON_HEADERS]
+                theirs = [(one["key"], one["value"]) for one in own_headers if one["key"] not in RECON_HEADERS]
                 headers = theirs + ours
             if topic is not None:
                 headers = headers + source_headers(topic, source, offset)
@@ -305,28 +295,29 @@ class _Writer:
                     poll(0.05)
                     self._require_accepted()
                 except Exception as error:
-                    raise self._said(error, owner.target, at) from None
+                    raise self._error(error, owner.target, at) from None
         poll(0)
         self._require_accepted()
 
-    def _flush(self) -> None:
-        with self._in_words(self.job.owner.target):
+    def flush(self) -> None:
+        """Wait until Kafka has acknowledged all records; raises SinkError where it refused one."""
+        with self._errors_of(self.job.owner.target):
             self._flushed()
 
     def _flushed(self) -> None:
-        deadline = time.monotonic() + _COMMIT_S
+        deadline = time.monotonic() + COMMIT_S
         while self._producer.flush(1.0):
             self._require_accepted()
             if time.monotonic() > deadline:
                 raise SinkError(
-                    f"{self.job.name}: Kafka did not acknowledge the records within {_COMMIT_S:g} s; check the broker, "
+                    f"{self.job.name}: Kafka did not acknowledge the records within {COMMIT_S:g} s; check the broker, "
                     "then restart the query"
                 )
         self._require_accepted()
 
     def _delivered(self, at: _Place, error: Any, message: Any) -> None:
-        # Called for errors only. The first says why, the others follow from it; but a batch of records is refused as
-        # a whole where one of them is too large.
+        # Called for errors only. The first is the cause, the others follow from it; but a batch of records is refused
+        # as a whole where one of them is too large.
         if error is None:
             return
         known, size = self._refused, len(message.value() or b"")
@@ -335,20 +326,20 @@ class _Writer:
 
     def _require_accepted(self) -> None:
         if self._refused is not None:
-            raise self._said(self._refused.error, self._refused.topic, self._refused.at)
+            raise self._error(self._refused.error, self._refused.topic, self._refused.at)
 
-    def _in_words(self, topic: str) -> _InWords:
-        return _InWords(self, topic)
+    def _errors_of(self, topic: str) -> _ErrorsOf:
+        return _ErrorsOf(self, topic)
 
-    def _said(self, error: Any, topic: str, source: _Place | None = None) -> SinkError:
+    def _error(self, error: Any, topic: str, source: _Place | None = None) -> SinkError:
         where = None if source is None or source[0] is None else f"{source[0]}-{source[1]}@{source[2]}"
         return SinkError(sentence(self.job.name, error, self.job.conf, self.job.owner, topic, where))
 
 
-class _InWords:
+class _ErrorsOf:
     """Turns what librdkafka raises into a SinkError."""
 
-    def __init__(self, writer: _Writer, topic: str) -> None:
+    def __init__(self, writer: TaskTransaction, topic: str) -> None:
         self._writer, self._topic = writer, topic
 
     def __enter__(self) -> None:
@@ -358,12 +349,7 @@ class _InWords:
         from confluent_kafka import KafkaException
 
         if isinstance(cause_of(error), KafkaException):
-            raise self._writer._said(error, self._topic) from None
-
-
-def cause_of(error: Any) -> Any:
-    """What librdkafka said: a fatal error that meets a delivery callback comes out as a SystemError about it."""
-    return error.__cause__ if isinstance(error, SystemError) else error
+            raise self._writer._error(error, self._topic) from None
 
 
 def require_same(job: Job, marker: TaskMarker, *, rows: int, ids: int) -> None:
@@ -383,101 +369,12 @@ def require_same(job: Job, marker: TaskMarker, *, rows: int, ids: int) -> None:
     )
 
 
-def producer_conf(conf: Mapping[str, str], txn: str | None, *, reports: bool = False) -> dict[str, Any]:
-    """Configuration for librdkafka of a producer that neither loses nor doubles by its own retries."""
-    own: dict[str, Any] = {"linger.ms": "5", "compression.type": "lz4"}
-    own |= client_conf(conf)
-    own |= {"acks": "all", "enable.idempotence": "true", "delivery.report.only.error": not reports}
-    if txn is not None:
-        own["transactional.id"] = txn
-    return own
-
-
-def client_conf(conf: Mapping[str, str]) -> dict[str, Any]:
-    """Configuration for librdkafka of a client that says nothing on stderr."""
-    quiet = {"log_level": 0, "error_cb": _ignored}  # errors come back from the calls that they concern
-    return {name: value for name, value in conf.items() if name not in _NOT_OURS} | quiet
-
-
-def _ignored(error: Any) -> None:
-    return None
-
-
-def open_producer(conf: Mapping[str, str], txn: str | None, *, reports: bool = False) -> Any:
-    """A producer; transactional where it has an id. `reports`: it tells of each record, not of errors alone.
-
-    Raises:
-        SinkError: librdkafka does not accept the configuration.
-    """
-    from confluent_kafka import Producer
-
-    try:
-        return Producer(producer_conf(conf, txn, reports=reports))
-    except Exception as error:
-        raise SinkError(
-            f"the producer's settings below `kafka:` are not librdkafka's: {_safe(conf, _text(error))}"
-        ) from None
-
-
-def sentence(
-    name: str, error: Any, conf: Mapping[str, str], owner: Owner, topic: str, source: str | None = None
-) -> str:
-    """What librdkafka's error means for the sink, and what to do."""
-    from confluent_kafka import KafkaError, KafkaException
-
-    error = cause_of(error)
-    if isinstance(error, KafkaException) and error.args:
-        error = error.args[0]
-    code = error.code() if hasattr(error, "code") else None
-    of = f" (source record {source})" if source else ""
-    if code == KafkaError.MSG_SIZE_TOO_LARGE:
-        return (
-            f"{name}: a record{of} is larger than topic {topic} or the producer takes; raise message.max.bytes below "
-            f"the sink's `kafka:` and max.message.bytes of topic {topic}, or shorten the value in the transform (where "
-            "the topic takes less than 1 MB, set batch.size to that, too), then restart the query"
-        )
-    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return f"{name}: this user may not write topic {topic}; grant it Write and Describe there"
-    if code in (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-        txn = transactional_id(owner, "")
-        return (
-            f"{name}: this user may not open transactions; grant it Write and Describe on transactional ids that begin "
-            f"with {txn}"
-        )
-    if code in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
-        return (
-            f"{name}: the producer was fenced: another attempt of it, or another driver of this sink, took over; or "
-            "the transaction took longer than transaction.timeout.ms (raise it below the sink's `kafka:`)"
-        )
-    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
-        return (
-            f"{name}: topic {topic} has no such partition, or is not there{of}; create it, or correct the column "
-            "`partition`"
-        )
-    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-        return (
-            f"{name}: the broker allows no such transaction.timeout.ms (see its transaction.max.timeout.ms); lower it"
-        )
-    text = _safe(conf, _text(error)).rstrip(".")
-    return f"{name}: Kafka at {conf.get('bootstrap.servers', '')} refused{of}: {text}; the micro-batch can be replayed"
-
-
-def _text(error: Any) -> str:
-    first = error.args[0] if isinstance(error, Exception) and error.args else error
-    return str(first.str()) if hasattr(first, "str") else str(first)
-
-
-def _safe(conf: Mapping[str, str], text: str) -> str:
-    return KafkaAdmin(conf).safe(text)
-
-
-def _wrap(total: int, column: pa.Array) -> int:
-    """A sum of 64-bit hashes, as 64 bits."""
-    whole = (total + int(np.asarray(column).sum(dtype=np.int64))) & (1 << 64) - 1
-    return whole - (1 << 64) if whole >> 63 else whole
+def with_hashes(subtotal: int, column: pa.Array) -> int:
+    """The sum of 64-bit hashes so far and those of a column, as a signed 64-bit number."""
+    return total((subtotal, int(np.asarray(column).sum(dtype=np.int64))))
 
 
 def total(numbers: Iterable[int]) -> int:
-    """The sum of tasks' hashes, as a signed 64-bit number."""
+    """The sum of hashes, as a signed 64-bit number."""
     whole = sum(numbers) & (1 << 64) - 1
     return whole - (1 << 64) if whole >> 63 else whole

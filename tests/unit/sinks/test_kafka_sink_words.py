@@ -16,9 +16,11 @@ from recon.model import ReconStamp
 from recon.model.wire import markers
 from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker
 from recon.project import KafkaSink
+from recon.sinks.kafka import producer
 from recon.sinks.kafka import task as kafka_task
+from recon.sinks.kafka.partitioner import partition_values, spark_hash
+from recon.sinks.kafka.reading import spark_options
 from recon.sinks.kafka.task import Job
-from recon.sinks.kafka.writer import lots_of, spark_hash, spark_options
 from tests.support.messages import raises
 
 OWNER = Owner("p", "s", "out")
@@ -69,11 +71,11 @@ def test_what_would_break_the_promise_is_refused(keys: dict[str, Any], said: str
 
 
 def test_a_producer_waits_for_all_replicas_whatever_the_project_says() -> None:
-    conf = kafka_task.producer_conf({**CONF, "acks": "1", "group.id": "g", "linger.ms": "50"}, "t")
+    conf = producer.producer_conf({**CONF, "acks": "1", "group.id": "g", "linger.ms": "50"}, "t")
     assert (conf["acks"], conf["enable.idempotence"], conf["transactional.id"]) == ("all", "true", "t")
     assert "group.id" not in conf
     assert conf["linger.ms"] == "50"
-    assert "transactional.id" not in kafka_task.producer_conf(CONF, None)
+    assert "transactional.id" not in producer.producer_conf(CONF, None)
 
 
 def test_markers_come_back_as_they_were_written() -> None:
@@ -132,15 +134,15 @@ def test_sparks_hash_and_the_lots_that_put_each_task_in_its_place() -> None:
     # SELECT hash(0), hash(1), hash(2) in Spark.
     assert [spark_hash(n) for n in (0, 1, 2)] == [933211791, -559580957, 1765031574]
     for tasks in (1, 2, 3, 8, 64):
-        assert [spark_hash(lot) % tasks for lot in lots_of(tasks)] == list(range(tasks))
+        assert [spark_hash(value) % tasks for value in partition_values(tasks)] == list(range(tasks))
 
 
 def test_hashes_add_up_as_64_bits_whatever_the_order() -> None:
     import pyarrow as pa
 
     numbers = [2**63 - 1, 5, -(2**63), 2**62, 2**62, 2**62]
-    one = kafka_task._wrap(kafka_task._wrap(0, pa.array(numbers[:2])), pa.array(numbers[2:]))
-    other = kafka_task._wrap(0, pa.array(numbers[::-1]))
+    one = kafka_task.with_hashes(kafka_task.with_hashes(0, pa.array(numbers[:2])), pa.array(numbers[2:]))
+    other = kafka_task.with_hashes(0, pa.array(numbers[::-1]))
     assert one == other == kafka_task.total(numbers)
     assert -(2**63) <= one < 2**63
 
@@ -175,7 +177,7 @@ def test_what_librdkafka_says_becomes_one_sentence(code: str, said: str) -> None
     from confluent_kafka import KafkaError, KafkaException
 
     error = KafkaException(KafkaError(getattr(KafkaError, code), "sasl failed with hunter2hunter2"))
-    text = kafka_task.sentence(job().name, error, CONF, OWNER, "out", "orders-3@17")
+    text = producer.sentence(job().name, error, CONF, OWNER, "out", "orders-3@17")
     assert text.startswith("pipeline p, sink s: micro-batch 3 (epoch 0): ")
     import re
 

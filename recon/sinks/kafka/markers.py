@@ -1,0 +1,209 @@
+"""The driver's side of the marker topic: it reads the sink's markers, and commits plans and batch markers.
+
+Tasks commit their own markers with their rows (recon.sinks.kafka.task); the format of the records is
+recon.model.wire.markers, the way they are read past open transactions recon.evidence.kafka_markers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from recon.errors import SinkError
+from recon.evidence import kafka_markers
+from recon.evidence.kafka_admin import KafkaAdmin
+from recon.evidence.kafka_markers import Markers
+from recon.model import ReconStamp
+from recon.model.wire.markers import BATCH, TASK, BatchMarker, Owner, Plan, batch_key, parse_key, plan_key
+from recon.project import KafkaSink
+from recon.sinks.kafka.producer import INIT_S, client_conf, open_producer, sentence, transactional_id
+
+_KEPT_DAYS = 30
+
+
+class MarkerTopic:
+    """The markers of one sink, as far as they were read, and the driver's transactional producer."""
+
+    def __init__(self, conf: Mapping[str, str], owner: Owner, sink: KafkaSink) -> None:
+        """Nothing is read before the first call of a method."""
+        self._conf, self._owner, self._sink = conf, owner, sink
+        self.topic = sink.marker_topic
+        self._driver: Any = None  # the driver's transactional producer
+        self._markers: Markers | None = None
+        self._from_begin = False  # whether `_markers` was read from the topic's beginning
+
+    @cached_property
+    def _admin(self) -> KafkaAdmin:
+        return KafkaAdmin(self._conf)
+
+    # -- read --------------------------------------------------------------------------------------
+
+    def opened(self, stamp: ReconStamp) -> Markers:
+        """The markers, once the topic is fit to keep them and this driver is the only one that may write them."""
+        if self._driver is None:
+            self._require_compacted(stamp)
+            driver = open_producer(self._conf, transactional_id(self._owner, "driver"), reports=True)
+            try:
+                driver.init_transactions(INIT_S)
+            except Exception as error:
+                raise self._error(error, stamp) from None
+            # Markers that were read before the other driver was fenced may lack what it has committed since. Markers
+            # that `log` began to read at the ledger's end are enough: older ones are complete, and `batch` finds them.
+            markers = self.read(self._markers, stamp, decides=lambda key, _: False)
+            if markers.unfinished is not None:
+                # Transactions that its tasks left open hide what was written after them, and hold back readers.
+                self.fence(range(markers.unfinished.tasks), stamp)
+            self._markers = self.read(markers, stamp, decides=lambda key, _: parse_key(key).kind != TASK)
+            self._driver = driver
+        assert self._markers is not None
+        return self._markers
+
+    def read(
+        self, known: Markers | None, stamp: ReconStamp, decides: Callable[[bytes, int], bool] | None = None
+    ) -> Markers:
+        """What follows on `known` in the topic; raises SinkError where the topic is gone."""
+        markers = kafka_markers.read(
+            self._conf, self.topic, self._owner, known=known, decides=decides, admin=self._admin
+        )
+        if markers is None:
+            raise SinkError(f"{stamp.label}: marker topic {self.topic} is gone; restart the query")
+        return markers
+
+    def all(self, since: datetime | None = None) -> Markers | None:
+        """The markers of batches, at least from an instant on; None where there is no topic."""
+        markers = kafka_markers.read(
+            self._conf,
+            self.topic,
+            self._owner,
+            known=self._markers if self._from_begin else None,
+            since=since,
+            decides=lambda key, _: parse_key(key).kind == BATCH,
+            admin=self._admin,
+        )
+        self._from_begin = markers is not None and (self._from_begin or since is None)
+        self._markers = markers
+        return markers
+
+    def batch(self, stamp: ReconStamp) -> BatchMarker | None:
+        """The batch marker of a micro-batch."""
+        name = (stamp.epoch, stamp.batch_id)
+        if self._markers is not None and name in self._markers.batches:
+            return self._markers.batches[name]
+        markers = None if self._from_begin and self._markers is not None else self.all()
+        return None if markers is None else markers.batches.get(name)
+
+    def newest_plan(self) -> Plan | None:
+        """The plan of the newest write; None where there is none."""
+        if self._markers is not None and self._markers.plan is not None:
+            return self._markers.plan
+        markers = self.all()
+        return None if markers is None else markers.plan
+
+    # -- write -------------------------------------------------------------------------------------
+
+    def begin(self, plan: Plan, stamp: ReconStamp) -> Plan:
+        """Commit a plan: from here on tasks of any other plan write nothing."""
+        plan = replace(plan, offset=self._commit(plan_key(self._owner), plan.dump(), stamp))
+        if self._markers is not None:
+            self._markers.plan = plan
+        return plan
+
+    def finish(self, marker: BatchMarker, stamp: ReconStamp) -> None:
+        """Commit a batch marker."""
+        offset = self._commit(batch_key(self._owner, stamp.epoch, stamp.batch_id), marker.dump(), stamp)
+        markers = self.opened(stamp)
+        # Nothing before our own newest record can matter to the tasks of the next micro-batch.
+        markers.position = offset + 1
+        markers.tasks.clear()
+        markers.batches[stamp.epoch, stamp.batch_id] = marker
+
+    def fence(self, tasks: Iterable[int], stamp: ReconStamp) -> None:
+        """End the open transactions of tasks."""
+        for task in tasks:
+            producer = open_producer(self._conf, transactional_id(self._owner, task))
+            try:
+                producer.init_transactions(INIT_S)
+            except Exception as error:
+                raise self._error(error, stamp) from None
+
+    def _commit(self, key: bytes, value: bytes, stamp: ReconStamp) -> int:
+        """Commit one record of the driver's; returns its offset."""
+        offsets: list[int] = []
+        try:
+            self._driver.begin_transaction()
+            self._driver.produce(
+                self.topic,
+                key=key,
+                value=value,
+                partition=kafka_markers.PARTITION,
+                on_delivery=lambda error, message: None if error else offsets.append(message.offset()),
+            )
+            self._driver.flush(INIT_S)
+            self._driver.commit_transaction(INIT_S)
+        except Exception as error:
+            raise self._error(error, stamp, self.topic) from None
+        if not offsets:
+            raise SinkError(f"{stamp.label}: Kafka did not report the marker's offset; restart the query")
+        return offsets[0]
+
+    def _error(self, error: BaseException, stamp: ReconStamp, topic: str | None = None) -> SinkError:
+        return SinkError(sentence(stamp.label, error, self._conf, self._owner, topic or self._owner.target))
+
+    # -- the topic ---------------------------------------------------------------------------------
+
+    def _require_compacted(self, stamp: ReconStamp) -> None:
+        topic = self.topic
+        servers = self._conf.get("bootstrap.servers")
+        if self._admin.ends((topic, kafka_markers.PARTITION)) is None:
+            self._create_topic(stamp)
+        settings = self._admin.settings(topic)
+        if settings is None:
+            raise SinkError(
+                f"{stamp.label}: the broker does not show whether marker topic {topic} is compacted; grant this user "
+                "DescribeConfigs on it"
+            )
+        policies = {p.strip() for p in settings.get("cleanup.policy", "").split(",")}
+        retention = int(settings.get("retention.ms", "-1"))
+        kept = "delete" not in policies or retention < 0 or retention >= _KEPT_DAYS * 86_400_000
+        if "compact" not in policies or not kept:
+            policy = f"cleanup.policy={settings.get('cleanup.policy')}" + (
+                "" if kept else f", retention.ms={retention}"
+            )
+            raise SinkError(
+                f"{stamp.label}: marker topic {topic} is not compacted ({policy}), so Kafka would drop the "
+                f"markers that keep a replay from writing twice; run: kafka-configs --bootstrap-server {servers} "
+                f"--alter --topic {topic} --add-config cleanup.policy=compact; nothing was written"
+            )
+
+    def _create_topic(self, stamp: ReconStamp) -> None:
+        import confluent_kafka.admin as admin
+
+        topic = self.topic
+        # One partition: the order of plans and markers is then the order of the log. The broker's own clock on them.
+        new = admin.NewTopic(  # type: ignore[attr-defined]
+            topic,
+            num_partitions=1,
+            replication_factor=self._sink.marker_replication_factor or -1,
+            config={"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
+        )
+        try:
+            client = admin.AdminClient(client_conf(self._conf))
+            client.create_topics([new])[topic].result(30)
+        except Exception as error:
+            first = error.args[0] if error.args else error
+            if getattr(first, "name", lambda: "")() != "TOPIC_ALREADY_EXISTS":
+                text = first.str() if hasattr(first, "str") else str(first)
+                raise SinkError(
+                    f"{stamp.label}: marker topic {topic} is not there and could not be created: "
+                    f"{self._admin.safe(text)}; create it with one partition and cleanup.policy=compact, or grant "
+                    "this user Create"
+                ) from None
+        deadline = time.monotonic() + 30
+        while self._admin.ends((topic, kafka_markers.PARTITION)) is None:
+            if time.monotonic() > deadline:
+                raise SinkError(f"{stamp.label}: marker topic {topic} was created and has no leader; restart the query")
+            time.sleep(0.05)
