@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from recon.recovery.starting_offsets import starting_offsets
     from recon.sinks import BatchSink, Landed
     from recon.sinks.custom import Batch
-    from recon.sinks.files import batch_files, read_batches
+    from recon.sinks.files.reading import batch_files, read_batches
     from recon.streams.listener import ProgressListener
 
 __all__ = [
@@ -113,14 +113,14 @@ _LATE = {
     "SinkCommit": "recon.model:SinkCommit",
     "SinkLog": "recon.model:SinkLog",
     "already_processed": "recon.recovery.explain:already_processed",
-    "batch_files": "recon.sinks.files:batch_files",
+    "batch_files": "recon.sinks.files.reading:batch_files",
     "compare": "recon.comparison:compare",
     "compliance_report": "recon.audit.compliance:compliance",
     "explain": "recon.recovery.explain:explain",
     "foreach_batch": "recon.hook:foreach_batch",
     "load_project": "recon.project:load",
     "open_ledger": "recon.ledger:open_ledger",
-    "read_batches": "recon.sinks.files:read_batches",
+    "read_batches": "recon.sinks.files.reading:read_batches",
     "release": "recon.quarantine.release:release",
     "run_audit": "recon.audit.run:run_audit",
     "starting_offsets": "recon.recovery.starting_offsets:starting_offsets",

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from recon.model import ReconStamp, SinkLog
+from recon.model import ReconStamp, SinkLog, parse_offsets
+from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.sinks.failpoints import Failpoint, no_failpoint
+from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,3 +102,18 @@ class BatchSink(ABC):
     @abstractmethod
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """Exactly the rows that one write left, for post-batch checks."""
+
+
+def rows_of_batch(rows: DataFrame, stamp: ReconStamp) -> DataFrame:
+    """The rows of one micro-batch, by batch id and, where the rows have source columns, by its offset ranges.
+
+    Batch ids start over with a new epoch: rows of an earlier epoch with the same number have other offsets.
+    """
+    mine = rows.filter(F.col(BATCH_ID) == stamp.batch_id)
+    if not set(SOURCE_COLUMNS) <= set(rows.columns):
+        return mine
+    ranges = [(s.topic, s.partition, s.start_offset, s.end_offset) for s in parse_offsets(stamp.offsets_text)]
+    spans = rows.sparkSession.createDataFrame(ranges, "t string, p int, a long, b long")
+    topic, partition, offset = (F.col(name) for name in SOURCE_COLUMNS)
+    inside = (topic == F.col("t")) & (partition == F.col("p")) & (offset >= F.col("a")) & (offset < F.col("b"))
+    return mine.join(F.broadcast(spans), inside, "left_semi")

@@ -12,13 +12,14 @@ from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from typing_extensions import override
+
 from recon.errors import ConfigError, EvidenceError, SinkError
 from recon.model import ReconStamp, SinkLog, parse_offsets
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import BATCH_ID
 from recon.project import CustomSink, Project, Sink
-from recon.sinks.base import BatchSink, Landed
-from recon.spark.lazy import F
+from recon.sinks.base import BatchSink, Landed, rows_of_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,8 +54,8 @@ class CustomWriter(BatchSink):
         self.target = sink.target
 
     @classmethod
+    @override
     def of(cls, project: Project, pipeline: str, sink: Sink) -> Self:
-        """The writer for a sink of recon.yml."""
         return cls(f"pipeline {pipeline}, sink {sink.name}", cast(CustomSink, sink))
 
     def require(self) -> None:
@@ -71,6 +72,7 @@ class CustomWriter(BatchSink):
         for key in ("write", "confirm", "read"):
             self._function(key)
 
+    @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Call the user's function; what it raises goes on as it is."""
         self.require()
@@ -78,6 +80,7 @@ class CustomWriter(BatchSink):
         assert write is not None
         write(frame, self._batch(stamp))
 
+    @override
     def confirm(self, stamp: ReconStamp) -> Landed:
         """Ask the user's `confirm`; without one nothing is known but that `write` came back."""
         confirm = self._function("confirm")
@@ -92,15 +95,18 @@ class CustomWriter(BatchSink):
             )
         return found
 
+    @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
         """What `confirm` finds of an earlier attempt; without one the ledger is trusted."""
         confirm = self._function("confirm")
         return Landed(version=None, rows=None) if confirm is None else self._landed(confirm(self._batch(stamp)))
 
+    @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
         """Nothing: a function remembers no writes that recon could list."""
         return SinkLog(location=self.target or self._name, exists=True, recorded=False, since=since)
 
+    @override
     def table(self, spark: SparkSession) -> DataFrame:
         """What the user's `read` gives.
 
@@ -121,12 +127,13 @@ class CustomWriter(BatchSink):
             raise EvidenceError(f"{self._name}: `read` gave {type(found).__name__}; it must return a DataFrame")
         return cast("DataFrame", found)
 
+    @override
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """The rows of this batch id in what `read` gives."""
         rows = self.table(spark)
         if BATCH_ID not in rows.columns:
             raise SinkError(f"{self._name}: what `read` gives has no column {BATCH_ID}; keep it for post-batch checks")
-        return rows.filter(F.col(BATCH_ID) == stamp.batch_id)
+        return rows_of_batch(rows, stamp)
 
     def _batch(self, stamp: ReconStamp) -> Batch:
         return Batch(

@@ -216,7 +216,7 @@ def _parquet_rows(world: World) -> list[dict[str, Any]]:
     """What the manifests name, read by pyarrow."""
     import pyarrow.parquet as pq
 
-    from recon.sinks.files import batch_files
+    from recon.sinks.files.reading import batch_files
 
     files = batch_files(str(world.folder / "parquet"))
     return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]

@@ -18,8 +18,9 @@ from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.project import DeltaMergeSink
 from recon.sinks import Landed
-from recon.sinks.delta import merge as delta_merge
+from recon.sinks.delta import statements
 from recon.sinks.delta.merge import DeltaMerge
+from recon.sinks.delta.reduce import MergeRows
 
 CONF = "spark.databricks.delta."
 SETTINGS = [CONF + name for name in ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata")]
@@ -134,7 +135,7 @@ def test_the_latest_of_a_key_is_merged_once_and_the_session_is_left_as_it_was(me
     rows = table.writer.rows_of(spark, landed, table.stamp(1))
     # MERGE wrote b and x once more, into the same file; they are not of this micro-batch.
     assert sorted((r["k"], r["v"]) for r in rows.collect()) == [("a", 3), ("c", 1)]
-    reduced = delta_merge._Source(table.writer.sink, table.frame(2, [row("a", 1)]), "m").reduced()
+    reduced = MergeRows(table.writer.sink, table.frame(2, [row("a", 1)]), "m").reduced()
     assert reduced._jdf.queryExecution().executedPlan().toString().count("Exchange") == 1
     metrics = table.commit(4)["commitInfo"]["operationMetrics"]
     assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == ("1", "1")
@@ -254,7 +255,7 @@ def test_a_merge_leaves_partitions_alone_that_its_rows_cannot_be_in(
     shutil.rmtree(table.path / "day=d1")
     shutil.rmtree(table.path / "day=d5")
     assert table.batch(1, row("k2", 22, day="d2"), row("k3", 33, day="d3")).rows == 2
-    monkeypatch.setattr(delta_merge, "_LITERALS", 1)  # more values than are told one by one: their range
+    monkeypatch.setattr(statements, "MOST_VALUES", 1)  # more values than are listed: their range
     assert table.batch(2, row("k2", 222, day="d2"), row("k4", 444, day="d4")).rows == 2
     unpruned = (*row("k3", 0, op="d")[:4], None)
     with pytest.raises(Exception, match=r"d1|d5|FILE_NOT_EXIST|does not exist"):

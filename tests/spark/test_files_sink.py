@@ -18,7 +18,8 @@ from recon.evidence import manifests
 from recon.model import ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.manifests import DataFile, Manifest, dump_manifest, manifest_path
-from recon.sinks.files import FileAppend, FileReplace, merge
+from recon.sinks.files.append import FileAppend
+from recon.sinks.files.replace import FileReplace, merge
 from recon.storage import Storage
 
 

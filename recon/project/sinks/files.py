@@ -21,7 +21,7 @@ class FileSink(Sink):
     Spark's append. `partition_by`, `options`: passed to Spark's writer.
     """
 
-    writer = "recon.sinks.files:FileReplace"
+    writer = "recon.sinks.files.replace:FileReplace"
     variants = ({}, {"mode": "append"})
 
     kind: Literal["parquet", "json", "csv"]

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Self, cast
 
+from typing_extensions import override
+
 from recon.errors import EvidenceError, SinkError
 from recon.evidence import delta_log
 from recon.model import DeltaCommit, ReconStamp, SinkLog, dump_stamp
@@ -71,8 +73,8 @@ class DeltaAppend(BatchSink):
         self._seen: int | None = None  # newest version looked at; later ones are read one by one
 
     @classmethod
+    @override
     def of(cls, project: Project, pipeline: str, sink: Sink) -> Self:
-        """The writer for a sink of recon.yml."""
         given = cast(DeltaSink, sink)
         return cls(
             project.location(given),
@@ -85,6 +87,7 @@ class DeltaAppend(BatchSink):
     def _app_id(self, stamp: ReconStamp) -> str:
         return self._fixed_app_id or app_id(stamp.pipeline, stamp.sink, stamp.epoch)
 
+    @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Append with txn and userMetadata; Delta skips it silently if it knows the txn already."""
         if self._seen is None:
@@ -103,8 +106,8 @@ class DeltaAppend(BatchSink):
         with refusing_other_writers(self.target, stamp):
             writer.save(self.target)
 
+    @override
     def confirm(self, stamp: ReconStamp) -> Landed:
-        """Find the commit that `write` made and compare its ranges with ours."""
         after = -1 if self._seen is None else self._seen
         found = delta_log.find_stamped(self.storage, self._app_id(stamp), stamp.batch_id, after=after)
         if found is None:
@@ -113,6 +116,7 @@ class DeltaAppend(BatchSink):
         self._seen = found.version
         return _landed(found)
 
+    @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
         """The commit of an earlier attempt, read at the version the ledger names."""
         if version is None:
@@ -128,10 +132,11 @@ class DeltaAppend(BatchSink):
         same = commit.stamp.epoch == stamp.epoch and commit.stamp.batch_id == stamp.batch_id
         return _landed(commit) if same and commit.stamp.offsets_text == stamp.offsets_text else None
 
+    @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
-        """The stamped commits of the table's log after a version."""
         return delta_log.stamped(self.storage, after=after)
 
+    @override
     def table(self, spark: SparkSession) -> DataFrame:
         """The table at its newest version, whatever is written meanwhile.
 
@@ -143,6 +148,7 @@ class DeltaAppend(BatchSink):
         """
         return read_newest(spark, self.storage)
 
+    @override
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         """The rows of the files that the commit added, whatever happened to the table since."""
         if landed.version is None:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from recon._version import __version__
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence import jdbc_ledger
@@ -86,6 +88,7 @@ class StagedWriter(JdbcWriter):
 
     # -- the interface -----------------------------------------------------------------------------
 
+    @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Stage, then one transaction; what can be tried again safely is tried again, within bounds."""
         tries, stage, staged = Tries(self.sink.retry), None, 0
@@ -125,8 +128,8 @@ class StagedWriter(JdbcWriter):
         self._dropped(stage)
         self._drop_what_crashes_left(stamp)
 
+    @override
     def confirm(self, stamp: ReconStamp) -> Landed:
-        """The entry that `write` committed, with its ranges compared."""
         entry = self._asked(lambda: self._entry(stamp), stamp)
         if entry is None:
             raise SinkError(
@@ -135,13 +138,13 @@ class StagedWriter(JdbcWriter):
             )
         return replace(self._as_landed(entry), computed_again=self._computed_again)
 
+    @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        """What recon_ledger says of an earlier attempt."""
         entry = self._asked(lambda: self._entry(stamp), stamp)
         return None if entry is None else self._as_landed(entry)
 
+    @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
-        """The rows of recon_ledger for this sink."""
         from sqlalchemy.exc import SQLAlchemyError
 
         tries = Tries(self.sink.retry)

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from recon.errors import EvidenceError, ReconError, SinkError
-from recon.model import ReconStamp, parse_offsets
-from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
+from recon.model import ReconStamp
 from recon.project import Project, Sink
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink, Retry
-from recon.sinks.base import BatchSink, Landed
+from recon.sinks.base import BatchSink, Landed, rows_of_batch
 from recon.sinks.jdbc.database import Database, Trouble, trouble
 from recon.sinks.jdbc.dialects import Dialect, TableName, dialect_of
-from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,8 +78,8 @@ class JdbcWriter(BatchSink):
 
     # -- what a reader sees ------------------------------------------------------------------------
 
+    @override
     def table(self, spark: SparkSession) -> DataFrame:
-        """The target through Spark's JDBC reader."""
         try:
             quoted = self._dialect.table(self.target)
             return spark.read.format("jdbc").options(**self._spark_options(quoted, writes=False)).load()
@@ -90,16 +88,9 @@ class JdbcWriter(BatchSink):
         except Exception as error:
             raise EvidenceError(self._sentence(error, f"{self._where} cannot be read by Spark")) from None
 
+    @override
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
-        """Rows with this batch_id whose offsets lie in the micro-batch's ranges."""
-        rows = self.table(spark).filter(F.col(BATCH_ID) == stamp.batch_id)
-        if not set(SOURCE_COLUMNS) <= set(rows.columns):
-            return rows
-        kept = [(s.topic, s.partition, s.start_offset, s.end_offset) for s in parse_offsets(stamp.offsets_text)]
-        spans = spark.createDataFrame(kept, "t string, p int, a long, b long")
-        topic, partition, offset = (F.col(name) for name in SOURCE_COLUMNS)
-        inside = (topic == F.col("t")) & (partition == F.col("p")) & (offset >= F.col("a")) & (offset < F.col("b"))
-        return rows.join(F.broadcast(spans), inside, "left_semi")
+        return rows_of_batch(self.table(spark), stamp)
 
     def _spark_options(self, table: str, *, writes: bool) -> dict[str, str]:
         """Options of Spark's JDBC source for a table whose name is quoted already."""

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from recon.errors import ReconError, SinkError
 from recon.model import ReconStamp, SinkLog
 from recon.model.wire.columns import SOURCE_COLUMNS, STAMPED_COLUMNS
@@ -163,6 +165,7 @@ class JdbcAppend(StagedWriter):
     sink: JdbcAppendSink
 
     @classmethod
+    @override
     def of(cls, project: Project, pipeline: str, sink: Sink) -> JdbcWriter:
         """The writer for a sink of recon.yml: through a stage, or by Spark alone where nothing guards it."""
         assert isinstance(sink, JdbcAppendSink)
@@ -178,6 +181,7 @@ class JdbcPlainAppend(JdbcWriter):
     sink: JdbcAppendSink
     _written: int | None = None
 
+    @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Spark's JDBC append; it makes a table that is missing."""
         for field in frame.schema.fields:
@@ -200,16 +204,17 @@ class JdbcPlainAppend(JdbcWriter):
             "micro-batch is written again, beside what its tasks may have committed (at-least-once)"
         )
 
+    @override
     def confirm(self, stamp: ReconStamp) -> Landed:
         """What Spark counted; nobody else knows."""
         return Landed(version=None, rows=self._written)
 
+    @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        """The ledger is trusted."""
         return Landed(version=None, rows=None)
 
+    @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
-        """No record."""
         return SinkLog(location=self.sink.target, exists=True, recorded=False)
 
 

@@ -1,8 +1,8 @@
-"""Write files: a folder per micro-batch and a manifest last, or Spark's plain append.
+"""Write each micro-batch into a folder of its own, and its manifest last.
 
 `<target>/_recon_epoch=<e>/_batch_id=<n>/` holds a micro-batch; batch ids start over in a new epoch, hence both. A
 folder without a manifest is no part of the data: it is half written, and the replay overwrites it. The manifest names
-the files with their rows, so that what a dead writer's late task leaves in the folder is not read either.
+the files with their rows, so that files which a dead writer's late task adds to the folder are not read either.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from recon.errors import EvidenceError, SinkError
 from recon.evidence import manifests
 from recon.model import ReconStamp, SinkLog, parse_offsets
-from recon.model.wire.columns import BATCH_ID, EPOCH, SOURCE_COLUMNS
+from recon.model.wire.columns import BATCH_ID, EPOCH
 from recon.model.wire.manifests import (
     FOLDER,
     PER_GROUP,
@@ -39,10 +41,9 @@ from recon.model.wire.manifests import (
 from recon.model.wire.stamp import offsets_text
 from recon.project import FileSink, Project, Sink
 from recon.sinks import failpoints
-from recon.sinks.base import BatchSink, Landed
-from recon.spark.columns import quoted
-from recon.spark.errors import spark_error
-from recon.spark.lazy import F
+from recon.sinks.base import Landed
+from recon.sinks.files.append import FileAppend, FileWriter
+from recon.sinks.files.reading import open_batches, read_batches
 from recon.spark.observation import Counter
 from recon.storage import Storage
 
@@ -64,46 +65,21 @@ _SHARED_OPTIONS = frozenset(
 )
 
 
-class _Folder(BatchSink):
-    """A folder of files, with what Spark's writer is told."""
-
-    def __init__(
-        self,
-        target: str,
-        kind: str,
-        *,
-        storage_options: Mapping[str, str] | None = None,
-        partition_by: Sequence[str] = (),
-        options: Mapping[str, str] | None = None,
-    ) -> None:
-        """`kind` is Spark's format; `options` go to Spark's writer and reader."""
-        self.target, self.kind = target, kind
-        self.storage = Storage(target, dict(storage_options or {}))
-        self._partition_by, self._options = tuple(partition_by), dict(options or {})
-
-    @classmethod
-    def of(cls, project: Project, pipeline: str, sink: Sink) -> BatchSink:
-        """The writer for a sink of recon.yml, by its `mode`."""
-        given = cast(FileSink, sink)
-        made = FileReplace if given.mode == "replace" else FileAppend
-        return made(
-            project.location(given),
-            given.kind,
-            storage_options=project.storage_options,
-            partition_by=given.partition_by,
-            options=given.options,
-        )
-
-
-class FileReplace(_Folder):
+class FileReplace(FileWriter):
     """Writes each micro-batch into a folder of its own, and its manifest when all files are there."""
 
     def __init__(self, target: str, kind: str, **options: Any) -> None:
-        """See `_Folder`."""
         super().__init__(target, kind, **options)
         self._layouts: set[str] = set()  # that are known to be there
         self._merged = False  # whether older manifests were looked at since the start
 
+    @classmethod
+    @override
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> FileWriter:
+        assert isinstance(sink, FileSink)
+        return super().of(project, pipeline, sink) if sink.mode == "replace" else FileAppend.of(project, pipeline, sink)
+
+    @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Overwrite the micro-batch's folder, then write its manifest.
 
@@ -141,15 +117,15 @@ class FileReplace(_Folder):
         rows = sum(file.rows or 0 for file in files) if counter is None else counter.rows()
         manifest = Manifest(stamp=stamp, at=datetime.now(UTC), rows=rows, layout=layout, files=tuple(files))
         if rows is None:  # Spark reported no count: read back
-            rows = _opened(frame.sparkSession, self.storage, [manifest]).count()
+            rows = open_batches(frame.sparkSession, self.storage, [manifest]).count()
             manifest = replace(manifest, rows=rows)
         self._ours(stamp)  # somebody else's manifest that appeared meanwhile is not overwritten
         self._put(manifest_path(stamp.epoch, stamp.batch_id), dump_manifest(manifest).encode())
         self.failpoint(failpoints.MANIFEST_WRITTEN, stamp)
         self._merge(stamp)
 
+    @override
     def confirm(self, stamp: ReconStamp) -> Landed:
-        """Read the manifest back, and look for its files."""
         found = self._ours(stamp)
         if found is None:
             raise SinkError(
@@ -164,25 +140,25 @@ class FileReplace(_Folder):
             )
         return Landed(version=None, rows=found.rows)
 
+    @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        """What an earlier attempt's manifest says, if its files are there."""
         found = self._ours(stamp)
         return None if found is None or self._missing(found) is not None else Landed(version=None, rows=found.rows)
 
+    @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
-        """The manifests."""
         return manifests.log(self.storage, since)
 
+    @override
     def table(self, spark: SparkSession) -> DataFrame:
-        """The rows of all micro-batches that have a manifest."""
         return read_batches(spark, self.target, storage_options=self.storage.options)
 
+    @override
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
-        """The rows of the micro-batch's files."""
         found = self._ours(stamp)
         if found is None:
             raise SinkError(f"{stamp.label} has no manifest in {self.target}; nothing to check")
-        return _opened(spark, self.storage, [found])
+        return open_batches(spark, self.storage, [found])
 
     def _ours(self, stamp: ReconStamp) -> Manifest | None:
         """The micro-batch's manifest; None when there is none.
@@ -266,171 +242,6 @@ class FileReplace(_Folder):
             merge(self.storage, keep=(stamp.epoch, group_of(stamp.batch_id)))
         except (OSError, EvidenceError) as error:
             log.warning("manifests of %s could not be merged: %s", self.target, error)
-
-
-class FileAppend(_Folder):
-    """Spark's append: nothing marks what belongs together, so a retry leaves the failed attempt's files."""
-
-    _written: int | None = None
-
-    def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
-        """Append, as Spark does."""
-        counter = Counter(frame)
-        writer = counter.frame.write.format(self.kind).mode("append").options(**self._options)
-        if self._partition_by:
-            writer = writer.partitionBy(*self._partition_by)
-        writer.save(self.target)
-        self.failpoint(failpoints.FILES_WRITTEN, stamp)
-        self._written = counter.rows()
-
-    def confirm(self, stamp: ReconStamp) -> Landed:
-        """What Spark counted while it wrote; the files themselves say nothing."""
-        return Landed(version=None, rows=self._written)
-
-    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        """The ledger is trusted."""
-        return Landed(version=None, rows=None)
-
-    def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
-        """Files that were appended remember nothing."""
-        return SinkLog(location=self.target, exists=bool(self.storage.names()), recorded=False, since=since)
-
-    def table(self, spark: SparkSession) -> DataFrame:
-        """All rows in the folder, those of failed attempts among them.
-
-        Raises:
-            EvidenceError: there is nothing that Spark can read.
-        """
-        reader = spark.read.format(self.kind).options(**{"inferSchema": "true", **self._options})
-        try:
-            return reader.load(self.target)
-        except Exception as error:
-            raise EvidenceError(
-                f"the {self.kind} files of {self.target} cannot be read: {spark_error(error)}"
-            ) from error
-
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
-        """The rows of this batch id within the micro-batch's offsets; those of a failed attempt among them."""
-        rows = self.table(spark).filter(F.col(BATCH_ID) == stamp.batch_id)
-        if not set(SOURCE_COLUMNS) <= set(rows.columns):
-            return rows
-        topic, partition, offset = (F.col(name) for name in SOURCE_COLUMNS)
-        inside = F.lit(False)
-        for span in parse_offsets(stamp.offsets_text):
-            inside = inside | (
-                (topic == span.topic)
-                & (partition == span.partition)
-                & offset.between(span.start_offset, span.end_offset - 1)
-            )
-        return rows.filter(inside)
-
-
-# -- reading -----------------------------------------------------------------------------------------------
-
-
-def read_batches(
-    spark: SparkSession,
-    location: str,
-    *,
-    batches: Collection[int] | None = None,
-    since: datetime | None = None,
-    options: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> DataFrame:
-    """The rows of a file sink's finished micro-batches, with `_batch_id` and `_recon_epoch`.
-
-    Only files that manifests name are read: half-written folders and what failed attempts left stay invisible. The
-    DataFrame holds the micro-batches that were finished when it was made.
-
-    Args:
-        spark: the session that reads.
-        location: the sink's target.
-        batches: only these batch ids (of every epoch).
-        since: only micro-batches finished from this instant on, with a time zone.
-        options: further options of Spark's reader.
-        storage_options: credentials for the manifests, as in recon.yml.
-
-    Raises:
-        EvidenceError: there are no manifests, or columns changed their type so that files cannot be read together.
-    """
-    target = Storage(location, dict(storage_options or {}))
-    return _opened(spark, target, _found(target, batches, since), options)
-
-
-def _found(target: Storage, batches: Collection[int] | None, since: datetime | None) -> list[Manifest]:
-    found = manifests.read(target, since=since, batches=batches)
-    if not found and FOLDER not in target.names():
-        raise EvidenceError(f"{target.uri} has no folder {FOLDER}: no file sink with `mode: replace` has written there")
-    return found
-
-
-def batch_files(
-    location: str,
-    *,
-    batches: Collection[int] | None = None,
-    since: datetime | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> list[str]:
-    """The files that manifests name, for readers other than Spark; arguments and errors as of `read_batches`."""
-    found = _found(Storage(location, dict(storage_options or {})), batches, since)
-    return [f"{location.rstrip('/')}/{path}" for manifest in found for path in manifest.paths]
-
-
-def _opened(
-    spark: SparkSession, target: Storage, found: Sequence[Manifest], options: Mapping[str, str] | None = None
-) -> DataFrame:
-    """The rows of these manifests' files; files of one layout are read together."""
-    from functools import reduce
-
-    from pyspark.sql.types import IntegerType, LongType, StructType
-
-    places: dict[str, list[str]] = {}
-    root = target.uri.rstrip("/")
-    for manifest in found:
-        places.setdefault(manifest.layout, []).extend(f"{root}/{path}" for path in manifest.paths)
-    if not places:  # nothing is written yet that could be read, but the columns may be known
-        places = {name: [] for name in manifests.layout_names(target)[:1]}
-    layouts = {name: manifests.layout(target, name) for name in places}
-    columns = _columns(target.uri, layouts.values())
-    frames = []
-    for name, files in places.items():
-        layout = layouts[name]
-        schema = StructType.fromJson(cast(dict[str, Any], layout.schema))
-        mine = [column for column in columns if column in schema.names]
-        schema = schema.add(EPOCH, IntegerType()).add(BATCH_ID, LongType())
-        if not files:
-            frames.append(spark.createDataFrame([], schema).select(*_quoted([*mine, BATCH_ID, EPOCH])))
-            continue
-        # A file that is gone or torn is an error here, whatever the session says of such files.
-        strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-        reader = spark.read.format(layout.format).options(**{**layout.options, **(options or {}), **strict})
-        rows = reader.option("basePath", root).schema(schema).load(files)
-        frames.append(rows.select(*_quoted([*mine, BATCH_ID, EPOCH])))
-    if not frames:
-        return spark.createDataFrame([], f"{BATCH_ID} long, {EPOCH} int")
-    whole = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
-    return whole.select(*_quoted([*columns, BATCH_ID, EPOCH]))
-
-
-def _quoted(columns: Iterable[str]) -> list[str]:
-    return [quoted(column) for column in columns]
-
-
-def _columns(location: str, layouts: Iterable[Layout]) -> list[str]:
-    """The columns of all layouts, each of one type."""
-    from pyspark.sql.types import DataType, StructType
-
-    found: dict[str, DataType] = {}
-    for layout in layouts:
-        for column in StructType.fromJson(cast(dict[str, Any], layout.schema)).fields:
-            known = found.setdefault(column.name, column.dataType)
-            if known != column.dataType:
-                raise EvidenceError(
-                    f"column {column.name} of {location} is {known.simpleString()} in some micro-batches and "
-                    f"{column.dataType.simpleString()} in others, so they cannot be read together; name the "
-                    "micro-batches of one type with batches= or since="
-                )
-    return list(found)
 
 
 def merge(target: Storage, keep: tuple[int, int]) -> int:
