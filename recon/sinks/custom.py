@@ -1,7 +1,7 @@
-"""Write by the user's own function: recon stamps, records and skips; what a retry does is what the user declares.
+"""Write by the user's own function: recon stamps, records and skips; the user declares what a retry does.
 
-The window that stays: a crash after the function wrote and before the ledger row. The function then gets the same
-micro-batch again, under the same `Batch.key`; only a function that recognises it is exactly once.
+A crash after the function wrote and before the ledger entry stays possible. The function then gets the same micro-batch
+again, with the same `Batch.key`; only a function that checks the key is exactly-once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from recon.sinks.base import BatchSink, Landed, rows_of_batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_TOLD = ("rows", "given")
+_COUNTS = ("rows", "given")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What a function of yours is told of the micro-batch: the same for every attempt of it."""
+    """The micro-batch that a function of yours writes: the same for every attempt of it."""
 
     pipeline: str
     sink: str
@@ -41,7 +41,7 @@ class Batch:
 
     @property
     def key(self) -> str:
-        """A text that no other micro-batch has: what to remember a write by."""
+        """A text that no other micro-batch has, to recognise an earlier write by."""
         return f"{self.pipeline}:{self.sink}:{self.epoch}:{self.batch_id}"
 
 
@@ -49,7 +49,7 @@ class CustomWriter(BatchSink):
     """Calls `write`, and `confirm` and `read` where they are given."""
 
     def __init__(self, name: str, sink: CustomSink) -> None:
-        """`name` stands in errors. Functions are imported when they are first called, or by `require`."""
+        """`name` is for errors. Functions are imported when they are first called, or by `require`."""
         self._name, self._sink = name, sink
         self.target = sink.target
 
@@ -74,7 +74,7 @@ class CustomWriter(BatchSink):
 
     @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
-        """Call the user's function; what it raises goes on as it is."""
+        """Call the user's function; its exceptions are raised unchanged."""
         self.require()
         write = self._function("write")
         assert write is not None
@@ -82,36 +82,36 @@ class CustomWriter(BatchSink):
 
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
-        """Ask the user's `confirm`; without one nothing is known but that `write` came back."""
+        """Call the user's `confirm`; without one it is only known that `write` returned."""
         confirm = self._function("confirm")
         if confirm is None:
             return Landed(version=None, rows=None)
-        found = self._landed(confirm(self._batch(stamp)))
-        if found is None:
+        landed = self._landed(confirm(self._batch(stamp)))
+        if landed is None:
             raise SinkError(
                 f"{self._name}: `confirm` does not find micro-batch {stamp.batch_id} (epoch {stamp.epoch}), though "
-                "`write` came back without an error; nothing was entered in the ledger: look at both functions, then "
+                "`write` returned without an error; the ledger has no entry of it: correct one of the functions, then "
                 "restart the query, which writes the micro-batch again"
             )
-        return found
+        return landed
 
     @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        """What `confirm` finds of an earlier attempt; without one the ledger is trusted."""
+        """The result of `confirm`; without one the ledger is trusted."""
         confirm = self._function("confirm")
         return Landed(version=None, rows=None) if confirm is None else self._landed(confirm(self._batch(stamp)))
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
-        """Nothing: a function remembers no writes that recon could list."""
+        """None recorded: a function has no record of writes that recon could list."""
         return SinkLog(location=self.target or self._name, exists=True, recorded=False, since=since)
 
     @override
     def table(self, spark: SparkSession) -> DataFrame:
-        """What the user's `read` gives.
+        """The DataFrame of the user's `read`.
 
         Raises:
-            EvidenceError: there is no such function, or it does not give a DataFrame.
+            EvidenceError: there is no such function, or it does not return a DataFrame.
         """
         try:
             read = self._function("read")
@@ -122,17 +122,16 @@ class CustomWriter(BatchSink):
                 f"{self._name}: the rows of a custom sink can only be read by a function of yours; name it in "
                 "recon.yml as `read: package.module:function`, called with the Spark session and returning a DataFrame"
             )
-        found = read(spark)
-        if not hasattr(found, "schema"):
-            raise EvidenceError(f"{self._name}: `read` gave {type(found).__name__}; it must return a DataFrame")
-        return cast("DataFrame", found)
+        rows = read(spark)
+        if not hasattr(rows, "schema"):
+            raise EvidenceError(f"{self._name}: `read` returned {type(rows).__name__}; it must return a DataFrame")
+        return cast("DataFrame", rows)
 
     @override
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
-        """The rows of this batch id in what `read` gives."""
         rows = self.table(spark)
         if BATCH_ID not in rows.columns:
-            raise SinkError(f"{self._name}: what `read` gives has no column {BATCH_ID}; keep it for post-batch checks")
+            raise SinkError(f"{self._name}: the rows of `read` lack {BATCH_ID}; keep this column for post-batch checks")
         return rows_of_batch(rows, stamp)
 
     def _batch(self, stamp: ReconStamp) -> Batch:
@@ -147,36 +146,36 @@ class CustomWriter(BatchSink):
         )
 
     def _function(self, key: str) -> Callable[..., Any] | None:
-        """A function of the sink by its key in recon.yml; None when it is not given."""
-        given = getattr(self._sink, key)
-        if not isinstance(given, str):
-            return cast("Callable[..., Any] | None", given)
-        module, _, path = given.partition(":")
+        """A function of the sink by its key in recon.yml; None where the key is not set."""
+        value = getattr(self._sink, key)
+        if not isinstance(value, str):
+            return cast("Callable[..., Any] | None", value)
+        module, _, path = value.partition(":")
         try:
-            found: Any = import_module(module)
+            function: Any = import_module(module)
             for part in path.split("."):
-                found = getattr(found, part)
+                function = getattr(function, part)
         except Exception as error:  # importing runs the user's module
             raise ConfigError(
-                f"{self._name}: {key}: {given} cannot be imported ({type(error).__name__}: {error}); write "
+                f"{self._name}: {key}: {value} cannot be imported ({type(error).__name__}: {error}); write "
                 "package.module:function, and put the package where the query and the audit find it"
             ) from error
-        if not callable(found):
-            raise ConfigError(f"{self._name}: {key}: {given} is {type(found).__name__}, not a function")
-        return cast("Callable[..., Any]", found)
+        if not callable(function):
+            raise ConfigError(f"{self._name}: {key}: {value} is {type(function).__name__}, not a function")
+        return cast("Callable[..., Any]", function)
 
-    def _landed(self, said: Any) -> Landed | None:
-        """What an answer of `confirm` means: None or False nothing, True something, a number rows, or a mapping."""
-        if said is None or said is False:
+    def _landed(self, result: Any) -> Landed | None:
+        """The meaning of `confirm`'s result: None or False not there, True there, a number of rows, or a mapping."""
+        if result is None or result is False:
             return None
-        if said is True:
+        if result is True:
             return Landed(version=None, rows=None)
-        if isinstance(said, int):
-            return Landed(version=None, rows=said)
-        if isinstance(said, Mapping) and set(said) <= set(_TOLD):
-            counts = {key: None if said.get(key) is None else int(said[key]) for key in _TOLD}
+        if isinstance(result, int):
+            return Landed(version=None, rows=result)
+        if isinstance(result, Mapping) and set(result) <= set(_COUNTS):
+            counts = {key: None if result.get(key) is None else int(result[key]) for key in _COUNTS}
             return Landed(version=None, rows=counts["rows"], given=counts["given"])
         raise SinkError(
-            f"{self._name}: `confirm` gave {said!r}; it must give the number of rows, True, None (not there) or a "
-            "mapping with 'rows' and 'given'"
+            f"{self._name}: `confirm` returned {result!r}; it must return the number of rows, True, None (not there) "
+            "or a mapping with 'rows' and 'given'"
         )

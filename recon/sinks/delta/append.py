@@ -1,8 +1,8 @@
 """Append to a Delta table: exactly once by `txn`, found again by `userMetadata`.
 
 The data commit carries `txn(app id, batch_id)` (Delta PROTOCOL.md, "Transaction Identifiers"), so Delta
-itself drops a second write of the same micro-batch. It drops it without a word, and it would also drop
-the first write of another micro-batch with the same number: hence an app id per epoch, and `confirm`.
+itself drops a second write of the same micro-batch. It does so silently, and would also drop the first
+write of another micro-batch with the same number: hence an app id per epoch, and `confirm`.
 """
 
 from __future__ import annotations
@@ -35,21 +35,20 @@ _OTHER_WRITER = re.compile(
 
 @contextmanager
 def refusing_other_writers(target: str, stamp: ReconStamp) -> Iterator[None]:
-    """Delta's refusal of a commit that another one got ahead of, in our words.
+    """Turn Delta's refusal of a commit, because another one came first, into one sentence.
 
     Raises:
         SinkError: another writer committed at the same moment; nothing of ours is in the table.
     """
     try:
         yield
-    except Exception as error:  # Delta's own classes, or Py4J's, as the session goes
-        met = _OTHER_WRITER.search(f"{type(error).__name__}: {error}")
-        if met is None:
+    except Exception as error:  # of Delta's classes or Py4J's, depending on the session
+        conflict = _OTHER_WRITER.search(f"{type(error).__name__}: {error}")
+        if conflict is None:
             raise
         raise SinkError(
-            f"{stamp.label} met "
-            f"another writer of {target}, whose commit came first (Delta says {met[0]}); nothing of it was written: "
-            "where two queries write as one sink, stop one of them, then restart the query"
+            f"{stamp.label} met another writer of {target}, whose commit came first (Delta raised {conflict[0]}); "
+            "nothing of it was written: where two queries write as one sink, stop one of them, then restart the query"
         ) from error
 
 
@@ -70,18 +69,18 @@ class DeltaAppend(BatchSink):
         self.storage = Storage(target, dict(storage_options or {}))
         self._partition_by, self._options = tuple(partition_by), dict(options or {})
         self._fixed_app_id = txn_app_id
-        self._seen: int | None = None  # newest version looked at; later ones are read one by one
+        self._seen: int | None = None  # newest version that was read; later ones are read one by one
 
     @classmethod
     @override
     def of(cls, project: Project, pipeline: str, sink: Sink) -> Self:
-        given = cast(DeltaSink, sink)
+        config = cast(DeltaSink, sink)
         return cls(
-            project.location(given),
+            project.location(config),
             storage_options=project.storage_options,
-            partition_by=given.partition_by,
-            options=given.options,
-            txn_app_id=given.txn_app_id,
+            partition_by=config.partition_by,
+            options=config.options,
+            txn_app_id=config.txn_app_id,
         )
 
     def _app_id(self, stamp: ReconStamp) -> str:
@@ -109,12 +108,12 @@ class DeltaAppend(BatchSink):
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
         after = -1 if self._seen is None else self._seen
-        found = delta_log.find_stamped(self.storage, self._app_id(stamp), stamp.batch_id, after=after)
-        if found is None:
+        commit = delta_log.find_stamped(self.storage, self._app_id(stamp), stamp.batch_id, after=after)
+        if commit is None:
             raise SinkError(self._swallowed(stamp))
-        self._require_ours(found, stamp)
-        self._seen = found.version
-        return _landed(found)
+        self._require_ours(commit, stamp)
+        self._seen = commit.version
+        return _landed(commit)
 
     @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
@@ -124,7 +123,7 @@ class DeltaAppend(BatchSink):
         log = delta_log.read(self.storage, from_version=version, to_version=version)
         commit = log.commits.get(version)
         if commit is None and log.first_retained is not None and version < log.first_retained:
-            # The log no longer holds the commit; that Delta would drop a second one says that it was there.
+            # The log no longer holds the commit; its txn is still known, so it was there.
             known = delta_log.transaction_version(self.storage, self._app_id(stamp))
             return Landed(version=version, rows=None) if known is not None and known >= stamp.batch_id else None
         if commit is None or commit.stamp is None:
@@ -140,8 +139,8 @@ class DeltaAppend(BatchSink):
     def table(self, spark: SparkSession) -> DataFrame:
         """The table at its newest version, whatever is written meanwhile.
 
-        Where the log can be read by Spark alone (a store that recon has no `storage_options` for), the version is
-        Spark's.
+        Where only Spark can read the log (a store for which recon has no `storage_options`), Spark chooses the
+        version.
 
         Raises:
             AnalysisException: there is no such table.
@@ -157,7 +156,7 @@ class DeltaAppend(BatchSink):
         table = spark.read.format("delta").load(self.target)
         if not files:
             return table.limit(0)
-        # A file that is gone or torn is an error here, whatever the session says of such files.
+        # A missing or torn file is an error here, whatever the session's settings are.
         reader = spark.read.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
         return reader.schema(table.schema).option("basePath", self.target).parquet(*files)
 

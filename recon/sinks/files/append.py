@@ -52,7 +52,7 @@ class FileWriter(BatchSink):
 
 
 class FileAppend(FileWriter):
-    """Spark's append: nothing marks what belongs together, so a retry leaves the failed attempt's files."""
+    """Spark's append: nothing marks a micro-batch's files, so a retry leaves those of the failed attempt."""
 
     _written: int | None = None
 
@@ -68,7 +68,7 @@ class FileAppend(FileWriter):
 
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
-        """What Spark counted while it wrote; the files themselves say nothing."""
+        """The rows that Spark counted while it wrote; the files have no record."""
         return Landed(version=None, rows=self._written)
 
     @override

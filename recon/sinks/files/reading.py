@@ -29,7 +29,7 @@ def read_batches(
 ) -> DataFrame:
     """The rows of a file sink's finished micro-batches, with `_batch_id` and `_recon_epoch`.
 
-    Only files that manifests name are read: half-written folders and what failed attempts left stay invisible. The
+    Only files that manifests name are read, none of half-written folders or failed attempts. The
     DataFrame holds the micro-batches that were finished when it was made.
 
     Args:
@@ -48,10 +48,10 @@ def read_batches(
 
 
 def _manifests(target: Storage, batches: Collection[int] | None, since: datetime | None) -> list[Manifest]:
-    found = manifests.read(target, since=since, batches=batches)
-    if not found and FOLDER not in target.names():
+    finished = manifests.read(target, since=since, batches=batches)
+    if not finished and FOLDER not in target.names():
         raise EvidenceError(f"{target.uri} has no folder {FOLDER}: no file sink with `mode: replace` has written there")
-    return found
+    return finished
 
 
 def batch_files(
@@ -62,26 +62,26 @@ def batch_files(
     storage_options: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The files that manifests name, for readers other than Spark; arguments and errors as of `read_batches`."""
-    found = _manifests(Storage(location, dict(storage_options or {})), batches, since)
-    return [f"{location.rstrip('/')}/{path}" for manifest in found for path in manifest.paths]
+    finished = _manifests(Storage(location, dict(storage_options or {})), batches, since)
+    return [f"{location.rstrip('/')}/{path}" for manifest in finished for path in manifest.paths]
 
 
 def open_batches(
-    spark: SparkSession, target: Storage, found: Sequence[Manifest], options: Mapping[str, str] | None = None
+    spark: SparkSession, target: Storage, finished: Sequence[Manifest], options: Mapping[str, str] | None = None
 ) -> DataFrame:
     """The rows of these manifests' files; files of one layout are read together."""
     from pyspark.sql.types import IntegerType, LongType, StructType
 
-    places: dict[str, list[str]] = {}
+    files_of: dict[str, list[str]] = {}
     root = target.uri.rstrip("/")
-    for manifest in found:
-        places.setdefault(manifest.layout, []).extend(f"{root}/{path}" for path in manifest.paths)
-    if not places:  # nothing is written yet that could be read, but the columns may be known
-        places = {name: [] for name in manifests.layout_names(target)[:1]}
-    layouts = {name: manifests.layout(target, name) for name in places}
+    for manifest in finished:
+        files_of.setdefault(manifest.layout, []).extend(f"{root}/{path}" for path in manifest.paths)
+    if not files_of:  # no micro-batch is finished, but the columns may be known
+        files_of = {name: [] for name in manifests.layout_names(target)[:1]}
+    layouts = {name: manifests.layout(target, name) for name in files_of}
     columns = _columns(target.uri, layouts.values())
     frames = []
-    for name, files in places.items():
+    for name, files in files_of.items():
         layout = layouts[name]
         schema = StructType.fromJson(cast(dict[str, Any], layout.schema))
         mine = [column for column in columns if column in schema.names]
@@ -89,7 +89,7 @@ def open_batches(
         if not files:
             frames.append(spark.createDataFrame([], schema).select(*_quoted([*mine, BATCH_ID, EPOCH])))
             continue
-        # A file that is gone or torn is an error here, whatever the session says of such files.
+        # A missing or torn file is an error here, whatever the session's settings are.
         strict = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
         reader = spark.read.format(layout.format).options(**{**layout.options, **(options or {}), **strict})
         rows = reader.option("basePath", root).schema(schema).load(files)
@@ -108,14 +108,14 @@ def _columns(location: str, layouts: Iterable[Layout]) -> list[str]:
     """The columns of all layouts, each of one type."""
     from pyspark.sql.types import DataType, StructType
 
-    found: dict[str, DataType] = {}
+    types: dict[str, DataType] = {}
     for layout in layouts:
         for column in StructType.fromJson(cast(dict[str, Any], layout.schema)).fields:
-            known = found.setdefault(column.name, column.dataType)
+            known = types.setdefault(column.name, column.dataType)
             if known != column.dataType:
                 raise EvidenceError(
                     f"column {column.name} of {location} is {known.simpleString()} in some micro-batches and "
                     f"{column.dataType.simpleString()} in others, so they cannot be read together; name the "
                     "micro-batches of one type with batches= or since="
                 )
-    return list(found)
+    return list(types)

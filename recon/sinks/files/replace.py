@@ -70,8 +70,8 @@ class FileReplace(FileWriter):
 
     def __init__(self, target: str, kind: str, **options: Any) -> None:
         super().__init__(target, kind, **options)
-        self._layouts: set[str] = set()  # that are known to be there
-        self._merged = False  # whether older manifests were looked at since the start
+        self._layouts: set[str] = set()  # names of layouts that are in the target
+        self._merged = False  # whether older manifests were merged since the start
 
     @classmethod
     @override
@@ -86,19 +86,19 @@ class FileReplace(FileWriter):
         Raises:
             SinkError: the folder belongs to another writer's micro-batch.
         """
-        found = self._ours(stamp)
-        if found is not None and self._missing(found) is None:
+        manifest = self._manifest(stamp)
+        if manifest is not None and self._missing(manifest) is None:
             log.warning("%s already holds micro-batch %d (epoch %d)", self.target, stamp.batch_id, stamp.epoch)
             return
         folder = folder_of(stamp.epoch, stamp.batch_id)
         if EPOCH in frame.columns:
             raise SinkError(f"{stamp.label} has a column {EPOCH}, which the sink's folders have; rename it in the rows")
-        # Parquet's footers count; the rows of other formats are counted while they are written.
+        # Parquet's footers have the counts; Spark counts the rows of other formats while it writes them.
         counter = None if self.kind == "parquet" else Counter(frame.drop(BATCH_ID))
         out = frame.drop(BATCH_ID) if counter is None else counter.frame
         writer = out.write.format(self.kind).mode("overwrite").options(**self._options)
         if self._partition_by:
-            # Dynamic overwriting would leave partitions that only a failed attempt wrote.
+            # Dynamic overwriting would keep partitions that only a failed attempt wrote.
             writer = writer.partitionBy(*self._partition_by).option("partitionOverwriteMode", "static")
         try:
             writer.save(f"{self.target.rstrip('/')}/{folder}")
@@ -106,7 +106,7 @@ class FileReplace(FileWriter):
             if "_temporary" not in str(error) or "FileNotFound" not in str(error):
                 raise
             raise SinkError(
-                f"{stamp.label}: what was being written to {self.target}/{folder} was removed meanwhile: two queries "
+                f"{stamp.label}: files were removed from {self.target}/{folder} while they were written: two queries "
                 "write this target at once; stop the other one, then restart this one, which writes the micro-batch "
                 "again"
             ) from error
@@ -116,34 +116,35 @@ class FileReplace(FileWriter):
         layout = self._layout(out.schema)
         rows = sum(file.rows or 0 for file in files) if counter is None else counter.rows()
         manifest = Manifest(stamp=stamp, at=datetime.now(UTC), rows=rows, layout=layout, files=tuple(files))
-        if rows is None:  # Spark reported no count: read back
+        if rows is None:  # Spark reported no count, so the files are read
             rows = open_batches(frame.sparkSession, self.storage, [manifest]).count()
             manifest = replace(manifest, rows=rows)
-        self._ours(stamp)  # somebody else's manifest that appeared meanwhile is not overwritten
+        self._manifest(stamp)  # raises where another writer has written a manifest meanwhile
         self._put(manifest_path(stamp.epoch, stamp.batch_id), dump_manifest(manifest).encode())
         self.failpoint(failpoints.MANIFEST_WRITTEN, stamp)
         self._merge(stamp)
 
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
-        found = self._ours(stamp)
-        if found is None:
+        manifest = self._manifest(stamp)
+        if manifest is None:
             raise SinkError(
                 f"{stamp.label} has no manifest in {self.target}, though it was just written: something removes files "
                 "there; stop it, then restart the query"
             )
-        missing = self._missing(found)
+        missing = self._missing(manifest)
         if missing is not None:
             raise SinkError(
-                f"{stamp.label}: {self.target}/{found.folder} has no file {missing}, which its manifest names: two "
+                f"{stamp.label}: {self.target}/{manifest.folder} has no file {missing}, which its manifest names: two "
                 "queries write this target, or something removes files there; stop it, then restart the query"
             )
-        return Landed(version=None, rows=found.rows)
+        return Landed(version=None, rows=manifest.rows)
 
     @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        found = self._ours(stamp)
-        return None if found is None or self._missing(found) is not None else Landed(version=None, rows=found.rows)
+        manifest = self._manifest(stamp)
+        complete = manifest is not None and self._missing(manifest) is None
+        return Landed(version=None, rows=manifest.rows) if manifest is not None and complete else None
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
@@ -155,21 +156,21 @@ class FileReplace(FileWriter):
 
     @override
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
-        found = self._ours(stamp)
-        if found is None:
+        manifest = self._manifest(stamp)
+        if manifest is None:
             raise SinkError(f"{stamp.label} has no manifest in {self.target}; nothing to check")
-        return open_batches(spark, self.storage, [found])
+        return open_batches(spark, self.storage, [manifest])
 
-    def _ours(self, stamp: ReconStamp) -> Manifest | None:
+    def _manifest(self, stamp: ReconStamp) -> Manifest | None:
         """The micro-batch's manifest; None when there is none.
 
         Raises:
             SinkError: it is another writer's.
         """
-        found = manifests.find(self.storage, stamp.epoch, stamp.batch_id)
-        if found is None:
+        manifest = manifests.find(self.storage, stamp.epoch, stamp.batch_id)
+        if manifest is None:
             return None
-        theirs = found.stamp
+        theirs = manifest.stamp
         if (theirs.pipeline, theirs.sink) != (stamp.pipeline, stamp.sink):
             raise SinkError(
                 f"{self.target} holds micro-batch {stamp.batch_id} (epoch {stamp.epoch}) of pipeline {theirs.pipeline}"
@@ -182,35 +183,35 @@ class FileReplace(FileWriter):
                 f"query {theirs.query_id}: two queries write this sink, or the ledger was restored to an older state; "
                 "stop one of them, or run `recon ledger rebuild`, then restart the query"
             )
-        return found
+        return manifest
 
     def _missing(self, manifest: Manifest) -> str | None:
-        """A file that the manifest names and that is not there in its size."""
-        there = self.storage.files(manifest.folder)
-        return next((file.path for file in manifest.files if there.get(file.path) != file.size), None)
+        """A file that the manifest names and that is missing or has another size."""
+        sizes = self.storage.files(manifest.folder)
+        return next((file.path for file in manifest.files if sizes.get(file.path) != file.size), None)
 
     def _files(self, folder: str) -> list[DataFile]:
-        """The data files of a folder, with rows where the format tells them."""
-        there = self.storage.files(folder)
-        names = sorted(name for name in there if _is_data(name))
+        """The data files of a folder, with the number of rows for Parquet."""
+        sizes = self.storage.files(folder)
+        names = sorted(name for name in sizes if _is_data(name))
         rows: Sequence[int | None] = [None] * len(names)
         if self.kind == "parquet":
             with ThreadPoolExecutor(_THREADS) as pool:
                 rows = list(pool.map(lambda name: _parquet_rows(self.storage, f"{folder}/{name}"), names))
-        return [DataFile(path=name, size=there[name], rows=count) for name, count in zip(names, rows, strict=True)]
+        return [DataFile(path=name, size=sizes[name], rows=count) for name, count in zip(names, rows, strict=True)]
 
     def _require_one_writer(self, files: Sequence[DataFile], folder: str, stamp: ReconStamp) -> None:
-        """Spark names files by the job that wrote them; those of another one would double rows in the manifest."""
-        jobs = {found[1] for file in files if (found := _JOB.search(file.path))}
+        """Refuse files of two jobs, which Spark names in each file: rows would be twice in the manifest."""
+        jobs = {match[1] for file in files if (match := _JOB.search(file.path))}
         if len(jobs) > 1:
             raise SinkError(
                 f"{stamp.label}: {self.target}/{folder} holds files of {len(jobs)} writers: two queries write this "
-                "target at once, or a dead one's task came late; stop the other query, then restart this one, which "
-                "writes the micro-batch again"
+                "target at once, or a task of a dead one finished late; stop the other query, then restart this one, "
+                "which writes the micro-batch again"
             )
 
     def _layout(self, schema: StructType) -> str:
-        """The name of the layout of files with this schema, which is there afterwards."""
+        """Write the layout of files with this schema, unless it is there; returns its name."""
         layout = Layout(
             format=self.kind,
             schema=json.loads(schema.json()),
@@ -234,7 +235,7 @@ class FileReplace(FileWriter):
             ) from error
 
     def _merge(self, stamp: ReconStamp) -> None:
-        """Now and then, the manifests of earlier thousands into one file each; a failure is for the next time."""
+        """Merge the manifests of earlier thousands, at a start and with each new thousand; a failure is only logged."""
         if self._merged and stamp.batch_id % PER_GROUP:
             return
         self._merged = True
@@ -245,7 +246,7 @@ class FileReplace(FileWriter):
 
 
 def merge(target: Storage, keep: tuple[int, int]) -> int:
-    """Merges single manifests of every thousand but `keep` (epoch, thousand); gives how many thousands."""
+    """Merge single manifests of every thousand but `keep` (epoch, thousand); returns the number of thousands."""
     done = 0
     for epoch in manifests.epochs(target):
         for group in manifests.loose(target, epoch):
