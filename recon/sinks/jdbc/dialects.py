@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from recon.sinks.jdbc.database import Kind
 
 if TYPE_CHECKING:
@@ -38,10 +40,10 @@ class TableName:
 
 @dataclass(frozen=True, kw_only=True)
 class Upsert:
-    """What one upsert does: `columns` go from `stage` to `target`; rows with equal `keys` meet.
+    """One upsert: `columns` of `stage` into `target`; rows with equal `keys` are the same row.
 
-    `update` are the columns that a row that is there takes over. `latest` orders rows of one key within the stage,
-    the greatest wins. `newer_wins`: a row that is there is only replaced by one that is not older by this column.
+    `update` are the columns that an update sets. `latest` orders rows of one key within the stage, the greatest wins.
+    `newer_wins`: a row of the target is only replaced by one that is not older by this column.
     """
 
     target: TableName
@@ -54,7 +56,7 @@ class Upsert:
 
 
 class Dialect(ABC):
-    """One database's ways."""
+    """The SQL of one database."""
 
     kind: Kind
 
@@ -80,7 +82,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:
-        """Makes an empty table with columns of the target's types, which all take NULL."""
+        """Makes an empty table with columns of the target's types that all allow NULL."""
 
     def drop(self, table: TableName) -> str:
         """Drops a table if it is there."""
@@ -109,7 +111,7 @@ class Dialect(ABC):
         return ", ".join(f"{self.quote(column)} DESC" for column in columns)
 
     def taken(self, what: Upsert, identity: Sequence[str]) -> str:
-        """Counts the keys whose row in the target is the stage's now, told by the columns `identity`."""
+        """Counts the keys whose row in the target has the stage's values in the columns `identity`."""
         on = " AND ".join(f"t.{self.quote(c)} = s.{self.quote(c)}" for c in (*what.keys, *identity))
         return f"SELECT COUNT(*) FROM {self.table(what.target)} AS t JOIN ({self.reduced(what)}) AS s ON {on}"
 
@@ -155,21 +157,23 @@ class PostgreSQL(Dialect):
 
     kind = "postgresql"
 
+    @override
     def engines(self) -> Engines:
-        """SQLAlchemy's."""
         from sqlalchemy.dialects import postgresql
 
         return postgresql.dialect()
 
+    @override
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:
-        """Unlogged: nothing of it is worth a crash's recovery, which empties it."""
+        """Unlogged: a stage needs no recovery after a crash, which empties it."""
         return (
             f"CREATE UNLOGGED TABLE {self.table(stage)} WITH (autovacuum_enabled = false) AS "
             f"SELECT {self.quoted(columns)} FROM {self.table(target)} WITH NO DATA"
         )
 
+    @override
     def upsert(self, what: Upsert) -> str:
-        """A row may meet the target once: hence one row per key."""
+        """ON CONFLICT changes a row of the target once only: hence one row per key."""
         sets = ", ".join(f"{self.quote(c)} = EXCLUDED.{self.quote(c)}" for c in what.update)
         where = ""
         if what.newer_wins:
@@ -180,13 +184,15 @@ class PostgreSQL(Dialect):
             f"ON CONFLICT ({self.quoted(what.keys)}) DO UPDATE SET {sets}{where}"
         )
 
+    @override
     def _latest_first(self, columns: Sequence[str]) -> str:
         return ", ".join(f"{self.quote(column)} DESC NULLS LAST" for column in columns)
 
+    @override
     def utc_now(self) -> str:
-        """Not the transaction's start."""
         return "timezone('utc', clock_timestamp())"
 
+    @override
     def type_of(self, data_type: DataType, *, key: bool) -> TypeEngine[Any] | None:
         """Texts without a length."""
         from pyspark.sql import types as t
@@ -203,23 +209,25 @@ class PostgreSQL(Dialect):
 
 
 class MySQL(Dialect):
-    """`INSERT … ON DUPLICATE KEY UPDATE`, in MariaDB's words, which MySQL knows too."""
+    """`INSERT … ON DUPLICATE KEY UPDATE`, in MariaDB's syntax, which MySQL accepts too."""
 
     kind = "mysql"
 
+    @override
     def engines(self) -> Engines:
-        """SQLAlchemy's."""
         from sqlalchemy.dialects import mysql
 
         return mysql.dialect()
 
+    @override
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:
-        """Columns of the inner side of an outer join take NULL."""
+        """Columns of the inner side of an outer join allow NULL."""
         return (
             f"CREATE TABLE {self.table(stage)} ENGINE=InnoDB AS SELECT {self.quoted(columns, 't.')} "
             f"FROM (SELECT 1 AS one) AS o LEFT JOIN {self.table(target)} AS t ON 1 = 0 WHERE 1 = 0"
         )
 
+    @override
     def upsert(self, what: Upsert) -> str:
         """Assignments are done from left to right, so the column that decides comes last."""
         mine = f"{self.quote(what.target.name)}."
@@ -241,12 +249,13 @@ class MySQL(Dialect):
         """An update counts as two, one that changes nothing as none."""
         return False
 
+    @override
     def utc_now(self) -> str:
-        """To the microsecond."""
         return "UTC_TIMESTAMP(6)"
 
+    @override
     def type_of(self, data_type: DataType, *, key: bool) -> TypeEngine[Any] | None:
-        """A key needs a length; DATETIME and DOUBLE keep what Spark has."""
+        """A key needs a length; DATETIME(6) and DOUBLE have Spark's precision."""
         from pyspark.sql import types as t
         from sqlalchemy.dialects import mysql as m
 
@@ -266,21 +275,23 @@ class SQLServer(Dialect):
 
     kind = "mssql"
 
+    @override
     def engines(self) -> Engines:
-        """SQLAlchemy's."""
         from sqlalchemy.dialects import mssql
 
         return mssql.dialect()
 
+    @override
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:
-        """Columns of the inner side of an outer join take NULL, and none is an identity."""
+        """Columns of the inner side of an outer join allow NULL, and none is an identity."""
         return (
             f"SELECT {self.quoted(columns, 't.')} INTO {self.table(stage)} FROM (SELECT 1 AS one) AS o "
             f"LEFT JOIN {self.table(target)} AS t ON 1 = 0 WHERE 1 = 0"
         )
 
+    @override
     def upsert(self, what: Upsert) -> str:
-        """HOLDLOCK keeps the range of a key that is missing, so that nobody inserts it meanwhile."""
+        """HOLDLOCK locks the range of a missing key, so that no other transaction inserts it meanwhile."""
         on = " AND ".join(f"t.{self.quote(key)} = s.{self.quote(key)}" for key in what.keys)
         sets = ", ".join(f"{self.quote(c)} = s.{self.quote(c)}" for c in what.update)
         matched = ""
@@ -293,17 +304,19 @@ class SQLServer(Dialect):
             f"WHEN NOT MATCHED THEN INSERT ({self.quoted(what.columns)}) VALUES ({self.quoted(what.columns, 's.')});"
         )
 
+    @override
     def utc_now(self) -> str:
-        """To the 100 nanoseconds."""
         return "SYSUTCDATETIME()"
 
+    @override
     def add_columns(self, table: TableName, columns: Sequence[tuple[str, TypeEngine[Any]]]) -> str:
         """Without the word COLUMN."""
         added = (f"{self.quote(name)} {of.compile(dialect=self.engines())}" for name, of in columns)
         return f"ALTER TABLE {self.table(table)} ADD " + ", ".join(added)
 
+    @override
     def type_of(self, data_type: DataType, *, key: bool) -> TypeEngine[Any] | None:
-        """Unicode texts; a key may take 450 characters."""
+        """Unicode texts; a key may have 450 characters."""
         from pyspark.sql import types as t
         from sqlalchemy.dialects import mssql as m
 

@@ -1,4 +1,4 @@
-"""What becomes of a micro-batch's rows on their way into a database: instants, and texts for COPY."""
+"""Convert a micro-batch's columns for a database: timestamps, and texts for COPY."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NESTED = {"array", "map", "struct", "variant"}
 
 
 def instant(column: Column, data_type: DataType, to: TypeEngine[Any], kind: Kind) -> Column:
-    """A timestamp as its column means it: an instant, or the wall clock of the session's time zone."""
+    """A timestamp for its column's type: an instant, or the wall clock in the session's time zone."""
     if data_type.typeName() != "timestamp":
         return column
     visit = str(getattr(to, "__visit_name__", "")).upper()
     if kind == "mysql" and visit == "TIMESTAMP":
-        # An instant, told in the connection's time zone, which is UTC. The driver only tells wall clocks.
+        # An instant, in the connection's time zone, which is UTC. The driver sends wall clocks only.
         seconds = F.unix_micros(column).cast("decimal(24,6)") / F.lit(1_000_000)
         zero = F.lit(0)
         return F.lit("1970-01-01").cast("timestamp_ntz") + F.make_dt_interval(zero, zero, zero, seconds)

@@ -1,11 +1,11 @@
-"""Upsert into, or append to, a database table: exactly once by one transaction with an entry of our own.
+"""Upsert into, or append to, a database table: exactly once by one transaction with an entry of recon_ledger.
 
-Spark's tasks write the micro-batch to a staging table of this attempt alone. One transaction of the driver then enters
-the micro-batch in `recon_ledger`, whose primary key it is, moves the stage's rows into the target and commits both. A
-second driver waits at the key; a replay meets it. Before anything moves, the stage is counted against what the tasks
-wrote: a task that Spark ran twice, or a server that lost an unlogged table, is found there.
+Spark's tasks write the micro-batch to a staging table of this attempt alone. One transaction of the driver then inserts
+the micro-batch into `recon_ledger`, whose primary key it is, moves the stage's rows into the target and commits both. A
+second driver waits at the key; a replay finds it. Before rows move, the stage is counted against the tasks' own
+counts: this finds a task that Spark ran twice, and an unlogged table that a server lost.
 
-The driver's part speaks Python (SQLAlchemy and a driver of the database), so nothing here needs the JVM gateway.
+The driver connects from Python (SQLAlchemy and a driver of the database), so nothing here needs the JVM gateway.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ log = logging.getLogger("recon")
 
 
 class _StageLostError(Exception):
-    """The stage does not hold what the tasks wrote."""
+    """The stage does not have the rows that the tasks wrote."""
 
 
-class _MetError(Exception):
-    """recon_ledger has this micro-batch's key: somebody committed it meanwhile."""
+class _AlreadyThereError(Exception):
+    """recon_ledger has this micro-batch's key: another driver committed it meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +78,19 @@ class StagedWriter(JdbcWriter):
     """A sink whose rows go through a stage, in one transaction with an entry of recon_ledger."""
 
     def __init__(self, pipeline: str, sink: JdbcUpsertSink | JdbcAppendSink) -> None:
-        """Nothing is connected before the first write or question."""
+        """The database is not contacted before the first call of a method."""
         super().__init__(pipeline, sink)
         digest = hashlib.sha256(f"{pipeline}\0{sink.name}".encode()).hexdigest()[:10]
         self._stages = f"recon_stage_{digest}_"
         self._columns: Mapping[str, TargetColumn] | None = None  # the target's, by name
         self._computed_again = False  # whether the last write staged its rows more than once
-        self._tidy = False  # whether what crashed attempts left was looked for
+        self._tidy = False  # whether stages of crashed attempts were dropped
 
     # -- the interface -----------------------------------------------------------------------------
 
     @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
-        """Stage, then one transaction; what can be tried again safely is tried again, within bounds."""
+        """Stage the rows, then move them in one transaction; both are retried, within bounds, where that is safe."""
         tries, stage, staged = Tries(self.sink.retry), None, 0
         self._computed_again = False
         try:
@@ -100,47 +100,47 @@ class StagedWriter(JdbcWriter):
                     if self._entry(stamp) is None:
                         staged += stage is None
                         self._computed_again = staged > 1
-                        stage = stage or self._staged(frame, stamp)
+                        stage = stage or self._stage(frame, stamp)
                         self._move(stage, stamp)
                     break
-                except _MetError as met:
+                except _AlreadyThereError as met:
                     if not tries.again():
                         raise self._refused(stamp, str(met), f"look at {LEDGER_TABLE}") from None
                 except _StageLostError as lost:
-                    self._dropped(stage)
+                    self._drop(stage)
                     stage = None
                     if not tries.again():
                         raise self._refused(stamp, str(lost), "look at the database's log") from None
                 except ReconError:
                     raise
                 except Exception as error:
-                    what = trouble(error, self.database.kind)
-                    if what in ("other", "connection") and not of_database(error):
+                    kind = trouble(error, self.database.kind)
+                    if kind in ("other", "connection") and not of_database(error):
                         raise  # a Spark job failed for a reason of its own: a cast, a check, a source
-                    if what not in (*AGAIN, "no_table") or not tries.again():
+                    if kind not in (*AGAIN, "no_table") or not tries.again():
                         raise self._failed(error, stamp, tries) from None
                     log.warning("%s: %s; trying again", stamp.label, self.database.reason(error))
-                    if what == "no_table":  # another driver that was faster tidied up our stage
+                    if kind == "no_table":  # another driver committed first, and dropped our stage
                         stage = None
         except Exception:
-            self._dropped(stage)
+            self._drop(stage)
             raise
-        self._dropped(stage)
+        self._drop(stage)
         self._drop_what_crashes_left(stamp)
 
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
-        entry = self._asked(lambda: self._entry(stamp), stamp)
+        entry = self._retried(lambda: self._entry(stamp), stamp)
         if entry is None:
             raise SinkError(
-                f"{stamp.label} left no row in {LEDGER_TABLE} of the {self.database.label}, though its "
+                f"{stamp.label} left no row in {LEDGER_TABLE} of the {self.database.said}, though its "
                 "transaction was committed; look for a trigger, a rule or a restored backup, then restart the query"
             )
         return replace(self._as_landed(entry), computed_again=self._computed_again)
 
     @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        entry = self._asked(lambda: self._entry(stamp), stamp)
+        entry = self._retried(lambda: self._entry(stamp), stamp)
         return None if entry is None else self._as_landed(entry)
 
     @override
@@ -161,7 +161,7 @@ class StagedWriter(JdbcWriter):
             except SQLAlchemyError as error:
                 if trouble(error, self.database.kind) not in AGAIN or not tries.again():
                     raise EvidenceError(
-                        f"{LEDGER_TABLE} of the {self.database.label} cannot be read: {self.database.reason(error)}; "
+                        f"{LEDGER_TABLE} of the {self.database.said} cannot be read: {self.database.reason(error)}; "
                         f"check the connection and the user's right to read {LEDGER_TABLE}"
                     ) from error
 
@@ -180,13 +180,13 @@ class StagedWriter(JdbcWriter):
             entry = jdbc_ledger.find(connection, self._schema, stamp)
         if entry is not None and entry.target != str(self.target):
             raise SinkError(
-                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.label} has it for table {entry.target} "
+                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.said} has it for table {entry.target} "
                 f"and not for {self.target}: another project, or an earlier one, has a pipeline and a sink of these "
                 "names; give the sink another name"
             )
         if entry is not None and not same_ranges(entry.stamp.offsets_text, stamp.offsets_text):
             raise SinkError(
-                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.label} has it with other offsets than "
+                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.said} has it with other offsets than "
                 "this micro-batch: two queries write as one sink, or the ledger was lost; stop one of them, or give "
                 "the sink another name, then run `recon audit`"
             )
@@ -208,7 +208,7 @@ class StagedWriter(JdbcWriter):
                 raise
         self._prepared = True
 
-    def _asked(self, question: Callable[[], JdbcEntry | None], stamp: ReconStamp) -> JdbcEntry | None:
+    def _retried(self, question: Callable[[], JdbcEntry | None], stamp: ReconStamp) -> JdbcEntry | None:
         tries = Tries(self.sink.retry)
         while True:
             try:
@@ -227,27 +227,27 @@ class StagedWriter(JdbcWriter):
 
     # -- the stage ---------------------------------------------------------------------------------
 
-    def _staged(self, frame: DataFrame, stamp: ReconStamp) -> Stage:
+    def _stage(self, frame: DataFrame, stamp: ReconStamp) -> Stage:
         self._prepare_ledger()
         columns = self._target_columns(frame, stamp)
-        out, names = self._fitted(frame, columns, stamp)
+        out, names = self._fit(frame, columns, stamp)
         token = secrets.token_hex(4)
         table = TableName(f"{self._stages}{stamp.epoch}_{stamp.batch_id}_{token}", self._schema)
         with self._engine.begin() as connection:
             connection.exec_driver_sql(self._dialect.create_stage(table, self.target, names))
         self.failpoint(failpoints.STAGE_CREATED, stamp)
         try:
-            rows = self._copied(out, table, names) if self.sink.stage_with == "copy" else self._jdbc(out, table)
+            rows = self._copy(out, table, names) if self.sink.stage_with == "copy" else self._jdbc(out, table)
             stage = Stage(table=table, columns=tuple(names), rows=rows)
             self._require_usable(stage, stamp)
         except Exception:
-            self._dropped(Stage(table=table, columns=(), rows=0))
+            self._drop(Stage(table=table, columns=(), rows=0))
             raise
         self.failpoint(failpoints.STAGED, stamp)
         return stage
 
     def _require_usable(self, stage: Stage, stamp: ReconStamp) -> None:
-        """Raises SinkError for rows that must not be moved."""
+        """Raises SinkError for rows that the sink does not accept."""
 
     def _jdbc(self, frame: DataFrame, table: TableName) -> int:
         """Spark's parallel JDBC append; returns how many rows the tasks wrote."""
@@ -255,18 +255,18 @@ class StagedWriter(JdbcWriter):
         options = self._spark_options(self._dialect.table(table), writes=True)
         counter.frame.write.format("jdbc").mode("append").options(**options).save()
         rows = counter.rows()
-        # A plan that Spark emptied beforehand, or a server that reports nothing: then they are counted.
+        # Spark reports no count where its optimizer found the plan to be empty, and some servers never do.
         return frame.count() if rows is None else rows
 
-    def _copied(self, frame: DataFrame, table: TableName, names: Sequence[str]) -> int:
+    def _copy(self, frame: DataFrame, table: TableName, names: Sequence[str]) -> int:
         """COPY from each task by psycopg; returns how many rows they wrote."""
         into, columns = self._dialect.table(table), self._dialect.quoted(names)
         statement = f"COPY {into} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
-        told = as_texts(frame).mapInArrow(copier(self.database.arguments(), statement), "rows long").collect()
-        return sum(row.rows for row in told)
+        counts = as_texts(frame).mapInArrow(copier(self.database.arguments(), statement), "rows long").collect()
+        return sum(row.rows for row in counts)
 
-    def _dropped(self, stage: Stage | None) -> None:
-        """Drops a stage as well as may be; what stays is dropped after a later micro-batch."""
+    def _drop(self, stage: Stage | None) -> None:
+        """Drop a stage; where that fails, it is dropped after a later micro-batch."""
         if stage is None:
             return
         try:
@@ -276,7 +276,7 @@ class StagedWriter(JdbcWriter):
             log.warning("staging table %s was not dropped: %s", stage.table, self.database.reason(error))
 
     def _drop_what_crashes_left(self, stamp: ReconStamp) -> None:
-        """Stages of micro-batches that are committed by now; looked for once."""
+        """Drop stages of micro-batches that are committed by now; done once."""
         if self._tidy:
             return
         self._tidy = True
@@ -285,16 +285,16 @@ class StagedWriter(JdbcWriter):
         pattern = re.compile(re.escape(self._stages) + r"(\d+)_(\d+)_[0-9a-f]+")
         try:
             for name in sqlalchemy.inspect(self._engine).get_table_names(schema=self._schema):
-                found = pattern.fullmatch(name)
-                if found and (int(found[1]), int(found[2])) <= (stamp.epoch, stamp.batch_id):
-                    self._dropped(Stage(table=TableName(name, self._schema), columns=(), rows=0))
+                match = pattern.fullmatch(name)
+                if match and (int(match[1]), int(match[2])) <= (stamp.epoch, stamp.batch_id):
+                    self._drop(Stage(table=TableName(name, self._schema), columns=(), rows=0))
         except Exception as error:
-            log.warning("staging tables of earlier attempts were not looked for: %s", self.database.reason(error))
+            log.warning("staging tables of earlier attempts could not be listed: %s", self.database.reason(error))
 
     # -- the transaction ---------------------------------------------------------------------------
 
     def _move(self, stage: Stage, stamp: ReconStamp) -> None:
-        """Entry and rows in one transaction. The entry comes first: a second driver waits at its key."""
+        """Insert the entry, then move the rows, in one transaction: a second driver waits at the entry's key."""
         import sqlalchemy
         from sqlalchemy import func, literal_column, select
         from sqlalchemy.exc import IntegrityError
@@ -313,7 +313,7 @@ class StagedWriter(JdbcWriter):
             try:
                 connection.execute(ledger.insert().values(**row))
             except IntegrityError as error:
-                raise _MetError(self.database.reason(error)) from None
+                raise _AlreadyThereError(self.database.reason(error)) from None
             self.failpoint(failpoints.TRANSACTION_OPEN, stamp)
             there = connection.execute(
                 select(func.count()).select_from(sqlalchemy.table(stage.table.name, schema=stage.table.schema))
@@ -323,7 +323,7 @@ class StagedWriter(JdbcWriter):
                     f"staging table {stage.table} holds {there} rows and the tasks wrote {stage.rows} (the server "
                     "restarted, or Spark ran a task twice)"
                 )
-            rows = self._moved(connection, stage)
+            rows = self._move_rows(connection, stage)
             connection.execute(
                 ledger.update()
                 .where(*(ledger.c[key] == value for key, value in ledger_key(stamp).items()))
@@ -333,13 +333,13 @@ class StagedWriter(JdbcWriter):
         self.failpoint(failpoints.COMMITTED, stamp)
 
     @abstractmethod
-    def _moved(self, connection: Connection, stage: Stage) -> int:
-        """Moves the stage's rows into the target; returns how many the target took in."""
+    def _move_rows(self, connection: Connection, stage: Stage) -> int:
+        """Move the stage's rows into the target; returns how many rows were inserted or updated."""
 
     # -- the target's columns ----------------------------------------------------------------------
 
     def _target_columns(self, frame: DataFrame, stamp: ReconStamp) -> Mapping[str, TargetColumn]:
-        """The target's columns, looked up once; a table that is missing is made, where that is asked for."""
+        """The target's columns, read once; with `create_table` a missing table is made."""
         import sqlalchemy
         from sqlalchemy.exc import NoSuchTableError
 
@@ -400,7 +400,7 @@ class StagedWriter(JdbcWriter):
         return self._refused(
             stamp,
             f"column {name} is {data_type.simpleString()[:60]}, which a {self.database.product} column cannot hold",
-            f"take it apart or write it as text (to_json({name})) in the transform",
+            f"split it into columns or write it as text (to_json({name})) in the transform",
         )
 
     def _no_key_column(self, key: str, among: Sequence[str], stamp: ReconStamp) -> SinkError:
@@ -432,10 +432,10 @@ class StagedWriter(JdbcWriter):
                 f"make it one that has: ALTER TABLE {self.target} ENGINE=InnoDB",
             )
 
-    def _fitted(
+    def _fit(
         self, frame: DataFrame, columns: Mapping[str, TargetColumn], stamp: ReconStamp
     ) -> tuple[DataFrame, list[str]]:
-        """The rows under the target's names and with instants as its columns tell them."""
+        """The rows with the target's column names, and timestamps as its columns' types need them; and those names."""
         folded: dict[str, list[str]] = {}
         for name in columns:
             folded.setdefault(name.lower(), []).append(name)

@@ -1,4 +1,4 @@
-"""A table of a database: how Spark and Python reach it, what a reader sees, and what went wrong, in one sentence."""
+"""A table of a database: how Spark and Python reach it, reading it back, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy.engine import Engine
 
-# What may succeed when it is done once more.
+# Errors after which a retry may succeed.
 AGAIN: frozenset[Trouble] = frozenset({"again", "connection"})
 
 
 class Tries:
-    """Bounded tries with a growing pause."""
+    """A bounded number of attempts, with pauses that double."""
 
     def __init__(self, retry: Retry) -> None:
         self._retry, self._made, self._began = retry, 1, time.monotonic()
 
     def again(self) -> bool:
-        """Pauses and says True, or False when the bounds are reached."""
+        """Pause and return True; False when the bounds are reached."""
         pause = self._retry.pause * 2 ** (self._made - 1)
         spent = time.monotonic() - self._began
         if self._made >= self._retry.attempts or spent + pause > self._retry.within:
@@ -43,15 +43,15 @@ class Tries:
 
     @property
     def said(self) -> str:
-        """How many there were."""
+        """The number of attempts and the time they took."""
         return f"{self._made} attempt{'s' if self._made > 1 else ''} in {time.monotonic() - self._began:.0f} s"
 
 
 class JdbcWriter(BatchSink):
-    """What upsert and append share: where the table is, how Spark reads it, what the database remembers."""
+    """What all JDBC sinks have in common: the table, how Spark reads it, and errors."""
 
     def __init__(self, pipeline: str, sink: JdbcUpsertSink | JdbcAppendSink) -> None:
-        """Nothing is connected before the first write or question."""
+        """The database is not contacted before the first call of a method."""
         self.pipeline, self.sink = pipeline, sink
         self.database = Database.of(sink.connection, sink.driver_options)
         self.target = TableName.parse(sink.target)
@@ -68,7 +68,7 @@ class JdbcWriter(BatchSink):
 
     @cached_property
     def _dialect(self) -> Dialect:
-        self._engine  # noqa: B018 - says what is missing, if SQLAlchemy is
+        self._engine  # noqa: B018 - raises where SQLAlchemy is not installed
         return dialect_of(self.database.kind)
 
     @property
@@ -76,7 +76,7 @@ class JdbcWriter(BatchSink):
         """Where recon_ledger and the staging tables are."""
         return self.sink.work_schema or self.target.schema
 
-    # -- what a reader sees ------------------------------------------------------------------------
+    # -- read back ---------------------------------------------------------------------------------
 
     @override
     def table(self, spark: SparkSession) -> DataFrame:
@@ -97,25 +97,25 @@ class JdbcWriter(BatchSink):
         database, options = self.database, dict(self.sink.options)
         url = database.url
         if database.product == "mariadb" and database.java_driver.startswith("org.mariadb."):
-            # Spark knows how MySQL quotes names, and for `jdbc:mariadb:` would take "name" for a text.
+            # Spark knows how MySQL quotes names, and for `jdbc:mariadb:` would read "name" as a text.
             url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1) + ("&" if "?" in url else "?") + "permitMysqlScheme"
         if database.kind == "mysql":
-            # No server setting makes it cut off what is too long; instants are told in UTC.
+            # Values that are too long are errors whatever the server's setting is; instants are in UTC.
             ours = "sql_mode=CONCAT(@@sql_mode,',STRICT_ALL_TABLES'),time_zone='+00:00'"
             options["sessionVariables"] = ",".join(filter(None, (options.get("sessionVariables"), ours)))
         if writes and database.product == "mysql":
             options.setdefault("rewriteBatchedStatements", "true")
         if writes and database.kind == "postgresql":
-            # Texts become json, uuid, enums and so on as the column is; several rows go in one INSERT.
+            # The server converts texts to json, uuid, enums and so on; one INSERT has several rows.
             options.setdefault("stringtype", "unspecified")
             options.setdefault("reWriteBatchedInserts", "true")
         if writes:
             options.setdefault("batchsize", "10000")
         login = {"user": database.user, "password": database.password}
-        given = {key: value for key, value in login.items() if value}
-        return {**options, **given, "url": url, "dbtable": table, "driver": database.java_driver}
+        login_options = {key: value for key, value in login.items() if value}
+        return {**options, **login_options, "url": url, "dbtable": table, "driver": database.java_driver}
 
-    # -- what went wrong ---------------------------------------------------------------------------
+    # -- errors ------------------------------------------------------------------------------------
 
     @property
     def _where(self) -> str:
@@ -128,17 +128,17 @@ class JdbcWriter(BatchSink):
         )
 
     def _failed(self, error: BaseException, stamp: ReconStamp, tries: Tries | None = None) -> SinkError:
-        why, then = self._told(error)
+        why, then = self._reason_and_step(error)
         if tries is not None and trouble(error, self.database.kind) in AGAIN:
             why = f"{why} ({tries.said})"
         return self._refused(stamp, why, then)
 
     def _sentence(self, error: BaseException, what: str) -> str:
-        why, then = self._told(error)
+        why, then = self._reason_and_step(error)
         return f"{what}: {why}; {then}"
 
-    def _told(self, error: BaseException) -> tuple[str, str]:
-        """What went wrong, and the next step."""
+    def _reason_and_step(self, error: BaseException) -> tuple[str, str]:
+        """The reason of an error, and the next step."""
         database, reason = self.database, self.database.reason(error)
         jar = f"the Java class {database.java_driver} is not on Spark's class path"
         steps: Mapping[Trouble, tuple[str, str]] = {
@@ -155,7 +155,7 @@ class JdbcWriter(BatchSink):
             "value": (f"a value does not fit its column: {reason}", "convert it in the transform, or widen the column"),
             "unique": (
                 f"a unique key of the table is violated: {reason}",
-                "remove the doubles in the transform, or name the columns of that key as keys",
+                "remove duplicates in the transform, or name the columns of that key as keys",
             ),
             "arbiter": (
                 f"the table has no unique key on exactly the keys: {reason}",
@@ -166,13 +166,13 @@ class JdbcWriter(BatchSink):
                 f"the executors' Python cannot load what COPY needs: {reason}",
                 f"install spark-recon[{database.extra}] on the executors, or set stage_with: jdbc",
             ),
-            "other": (reason, "correct what the database says"),
+            "other": (reason, "correct the cause that the database names"),
         }
         return steps[trouble(error, database.kind)]
 
 
 def of_database(error: BaseException) -> bool:
-    """Whether the driver's part failed, or a task at what the database said."""
+    """Whether the error is one of the database, on the driver or in a task."""
     from sqlalchemy.exc import SQLAlchemyError
 
     words = ("java.sql.", "SQLException", "SQLServerException", "psycopg")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class JdbcUpsert(StagedWriter):
-    """New keys are inserted, keys that are there are updated."""
+    """Inserts new keys, and updates the rows of keys that the table has."""
 
     sink: JdbcUpsertSink
 
@@ -38,14 +38,14 @@ class JdbcUpsert(StagedWriter):
     def _as_landed(self, entry: JdbcEntry) -> Landed:
         return Landed(version=None, rows=entry.rows, given=entry.given)
 
-    def _what(self, stage: Stage) -> Upsert:
+    def _upsert(self, stage: Stage) -> Upsert:
         sink = self.sink
-        given = set(stage.columns)
-        # What tells where a row came from goes with it, whatever else an update takes over.
-        ours = [c for c in STAMPED_COLUMNS if c in given]
+        columns = set(stage.columns)
+        # An update always sets the columns that name the source record, whatever `update` lists.
+        ours = [c for c in STAMPED_COLUMNS if c in columns]
         chosen = sink.update if sink.update is not None else [c for c in stage.columns if c not in sink.keys]
         decides = [sink.newer_wins] if sink.newer_wins else []
-        latest = [*decides, *sink.order_by, *(c for c in SOURCE_COLUMNS if c in given)]
+        latest = [*decides, *sink.order_by, *(c for c in SOURCE_COLUMNS if c in columns)]
         return Upsert(
             target=self.target,
             stage=stage.table,
@@ -95,10 +95,10 @@ class JdbcUpsert(StagedWriter):
         for constraint in inspector.get_unique_constraints(name, schema=schema):
             yield constraint["column_names"]
 
-    def _fitted(
+    def _fit(
         self, frame: DataFrame, columns: Mapping[str, TargetColumn], stamp: ReconStamp
     ) -> tuple[DataFrame, list[str]]:
-        out, names = super()._fitted(frame, columns, stamp)
+        out, names = super()._fit(frame, columns, stamp)
         sink = self.sink
         chosen = {"update": sink.update or (), "order_by": sink.order_by, "newer_wins": filter(None, [sink.newer_wins])}
         for option, wanted in chosen.items():
@@ -121,7 +121,7 @@ class JdbcUpsert(StagedWriter):
         return out, names
 
     def _require_usable(self, stage: Stage, stamp: ReconStamp) -> None:
-        """NULL keys are refused, and doubles of which nothing tells the latest."""
+        """NULL keys are refused, and rows of one key that nothing orders."""
         dialect, keys = self._dialect, self.sink.keys
         nulls = ", ".join(f"SUM(CASE WHEN {dialect.quote(key)} IS NULL THEN 1 ELSE 0 END)" for key in keys)
         with self._engine.connect() as connection:
@@ -131,15 +131,15 @@ class JdbcUpsert(StagedWriter):
                     raise self._refused(
                         stamp,
                         f"{int(count)} of {stage.rows} rows have NULL in the key column {key}",
-                        "filter them or put them aside (a post-batch not_null with on_failure: quarantine)",
+                        "filter them or quarantine them (a post-batch not_null with on_failure: quarantine)",
                     )
-            if self._what(stage).latest:
+            if self._upsert(stage).latest:
                 return
             doubles = stage.rows - self._distinct_keys(connection, stage)
             if doubles:
                 raise self._refused(
                     stamp,
-                    f"{doubles} rows repeat a key and nothing tells which is the latest",
+                    f"{doubles} rows repeat a key and nothing orders them",
                     "set order_by, or keep stamp_source_offsets: true",
                 )
 
@@ -148,8 +148,8 @@ class JdbcUpsert(StagedWriter):
         inner = f"SELECT {names} FROM {self._dialect.table(stage.table)} GROUP BY {names}"
         return int(connection.exec_driver_sql(f"SELECT COUNT(*) FROM ({inner}) AS recon_keys").scalar_one())
 
-    def _moved(self, connection: Connection, stage: Stage) -> int:
-        what = self._what(stage)
+    def _move_rows(self, connection: Connection, stage: Stage) -> int:
+        what = self._upsert(stage)
         affected = connection.exec_driver_sql(self._dialect.upsert(what)).rowcount
         if self._dialect.counts_updates_once:
             return affected
@@ -171,12 +171,12 @@ class JdbcAppend(StagedWriter):
         assert isinstance(sink, JdbcAppendSink)
         return cls(pipeline, sink) if sink.guard else JdbcPlainAppend(pipeline, sink)
 
-    def _moved(self, connection: Connection, stage: Stage) -> int:
+    def _move_rows(self, connection: Connection, stage: Stage) -> int:
         return connection.exec_driver_sql(self._dialect.insert(self.target, stage.table, stage.columns)).rowcount
 
 
 class JdbcPlainAppend(JdbcWriter):
-    """Spark's own JDBC append: tasks commit one by one, so a retry writes rows again. The sink remembers nothing."""
+    """Spark's own JDBC append: tasks commit one by one, so a retry writes rows again. The sink keeps no record."""
 
     sink: JdbcAppendSink
     _written: int | None = None
@@ -194,7 +194,7 @@ class JdbcPlainAppend(JdbcWriter):
         except ReconError:
             raise
         except Exception as error:
-            why, then = self._told(error)
+            why, then = self._reason_and_step(error)
             raise self._plain_refused(stamp, why, then) from None
         self._written = counter.rows()
 
@@ -206,7 +206,7 @@ class JdbcPlainAppend(JdbcWriter):
 
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
-        """What Spark counted; nobody else knows."""
+        """The rows that Spark counted; the table has no record."""
         return Landed(version=None, rows=self._written)
 
     @override
