@@ -286,7 +286,7 @@ def test_bad_rows_are_refused(desk: Desk) -> None:
     assert "a value does not fit its column" in refused(desk, desk.sink(), long)
     assert "no column nothing, which newer_wins names" in refused(desk, desk.sink(newer_wins="nothing"), good)
     unordered = good.drop("_source_topic", "_source_partition", "_source_offset")
-    assert "1 rows repeat a key and nothing tells which is the latest" in refused(desk, desk.sink(), unordered)
+    assert "1 rows repeat a key and nothing orders them" in refused(desk, desk.sink(), unordered)
     ordered = desk.sink(order_by="status")
     ordered.write(unordered, desk.stamp(0))
     assert [s for i, s, *_ in desk.rows() if i == 2] == ["paid"]
