@@ -133,7 +133,7 @@ class StagedWriter(JdbcWriter):
         entry = self._retried(lambda: self._entry(stamp), stamp)
         if entry is None:
             raise SinkError(
-                f"{stamp.label} left no row in {LEDGER_TABLE} of the {self.database.said}, though its "
+                f"{stamp.label} left no row in {LEDGER_TABLE} of the {self.database.label}, though its "
                 "transaction was committed; look for a trigger, a rule or a restored backup, then restart the query"
             )
         return replace(self._as_landed(entry), computed_again=self._computed_again)
@@ -161,7 +161,7 @@ class StagedWriter(JdbcWriter):
             except SQLAlchemyError as error:
                 if trouble(error, self.database.kind) not in AGAIN or not tries.again():
                     raise EvidenceError(
-                        f"{LEDGER_TABLE} of the {self.database.said} cannot be read: {self.database.reason(error)}; "
+                        f"{LEDGER_TABLE} of the {self.database.label} cannot be read: {self.database.reason(error)}; "
                         f"check the connection and the user's right to read {LEDGER_TABLE}"
                     ) from error
 
@@ -180,13 +180,13 @@ class StagedWriter(JdbcWriter):
             entry = jdbc_ledger.find(connection, self._schema, stamp)
         if entry is not None and entry.target != str(self.target):
             raise SinkError(
-                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.said} has it for table {entry.target} "
+                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.label} has it for table {entry.target} "
                 f"and not for {self.target}: another project, or an earlier one, has a pipeline and a sink of these "
                 "names; give the sink another name"
             )
         if entry is not None and not same_ranges(entry.stamp.offsets_text, stamp.offsets_text):
             raise SinkError(
-                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.said} has it with other offsets than "
+                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.label} has it with other offsets than "
                 "this micro-batch: two queries write as one sink, or the ledger was lost; stop one of them, or give "
                 "the sink another name, then run `recon audit`"
             )

@@ -42,7 +42,7 @@ class Tries:
         return True
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """The number of attempts and the time they took."""
         return f"{self._made} attempt{'s' if self._made > 1 else ''} in {time.monotonic() - self._began:.0f} s"
 
@@ -130,7 +130,7 @@ class JdbcWriter(BatchSink):
     def _failed(self, error: BaseException, stamp: ReconStamp, tries: Tries | None = None) -> SinkError:
         why, then = self._reason_and_step(error)
         if tries is not None and trouble(error, self.database.kind) in AGAIN:
-            why = f"{why} ({tries.said})"
+            why = f"{why} ({tries.label})"
         return self._refused(stamp, why, then)
 
     def _sentence(self, error: BaseException, what: str) -> str:

@@ -30,8 +30,8 @@ def record_frame(frame: DataFrame, sink: KafkaSink, stamp: ReconStamp) -> DataFr
     key = sink.key or "key"
     if sink.key is not None and key not in types:
         raise SinkError(
-            f"{stamp.label}: the rows have no column {key}, which is the sink's key; they have {_listed(types)}; add it "
-            "in the transform, or correct key"
+            f"{stamp.label}: the rows have no column {key}, which is the sink's key; they have {_listed(types)}; "
+            "add it in the transform, or correct key"
         )
     columns: dict[str, Column] = {}
     if key in types:
