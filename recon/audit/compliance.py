@@ -1,4 +1,4 @@
-"""The auditor's door: what a period's ledger and the audits of it prove, gathered into one report."""
+"""The compliance report: what a period's ledger and the audits of it prove."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ class _Audit:
 def compliance(
     project: str | Path | Project, from_: datetime, to: datetime, *, spark: SparkSession | None = None
 ) -> ComplianceReport:
-    """What was proved, refuted and not provable of the micro-batches committed in [from_, to).
+    """What was proved and refuted, and what could not be proved, of the micro-batches committed in [from_, to).
 
-    Judgements are the audits' own, as kept in the ledger's results; the hash chain is verified anew.
+    The verdicts are those of the audits, as stored beside the ledger; the hash chain is verified again.
 
     Args:
         project: where recon.yml is, or a `Project`.
         from_: begin of the period, UTC.
         to: end of the period, UTC, excluded.
-        spark: the session, for a ledger that Spark keeps.
+        spark: the session, for a ledger that Spark writes.
 
     Raises:
         ConfigError: the period is empty.
@@ -120,12 +120,12 @@ def compliance(
 
 
 def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> list[_Audit]:
-    """Audits that looked at some of the period, oldest first; a period's last day is audited after it."""
-    found = ledger.results.read(Filter(equals=(("pipeline", pipeline),), from_=from_))
+    """Audits whose period overlaps this one, oldest first; a period's last day is audited after it."""
+    results = ledger.results.read(Filter(equals=(("pipeline", pipeline),), from_=from_))
     runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in found.to_pylist():
+    for row in results.to_pylist():
         if row["check"] in RUNNING:
-            continue  # how fast a stream ran proves nothing of its data
+            continue  # how fast a stream ran proves nothing about its data
         if row["period_to"] > from_ and (row["period_from"] is None or row["period_from"] < to):
             runs[row["invocation_id"]].append(row)
     audits = [
@@ -138,7 +138,7 @@ def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> lis
 def _key(finding: Finding) -> tuple[Any, ...]:
     where = (finding.code, finding.pipeline, finding.sink, finding.topic, finding.partition)
     place = (finding.start_offset, finding.end_offset, finding.batch_id, finding.epoch)
-    # A finding without a place is told apart by what it says.
+    # Findings without a place differ by their messages.
     return where + place + ((finding.message,) if place == (None,) * 4 else ())
 
 
@@ -153,13 +153,13 @@ def _exceptions(audits: Sequence[_Audit], since: datetime) -> list[ExceptionReco
             first_seen=sightings[0][0].generated_at,
             last_seen=sightings[-1][0].generated_at,
             audits=len(sightings),
-            open=not any(_looked_again(later, *sightings[-1], since) for later in audits),
+            open=not any(_repeats(later, *sightings[-1], since) for later in audits),
         )
         for sightings in seen.values()
     ]
 
 
-# These speak of the present, not of a range of the past: the same check having run again is enough.
+# These are about the present, not about a range of the past: that the same check ran again is enough.
 _PRESENT = {
     Code.LAG,
     Code.STALLED,
@@ -171,18 +171,18 @@ _PRESENT = {
 }
 
 
-def _looked_again(later: _Audit, earlier: _Audit, finding: Finding, since: datetime) -> bool:
-    """Whether a later audit put the same questions to all that the earlier one saw; only then its silence answers."""
+def _repeats(later: _Audit, earlier: _Audit, finding: Finding, since: datetime) -> bool:
+    """Whether a later audit evaluated the same checks of the same range, so that a finding it lacks is gone."""
     if later.generated_at <= earlier.generated_at:
         return False
     judged = {row["unique_id"] for row in later.rows if row["status"] in _JUDGED}
-    asked = {
+    before = {
         row["unique_id"]
         for row in earlier.rows
         if row["status"] in _JUDGED or any(f.code == finding.code for f in findings_of(row))
     }
     reaches = max(later.period_from or since, since) <= max(earlier.period_from or since, since)
-    return judged >= asked and (reaches or finding.code in _PRESENT)
+    return judged >= before and (reaches or finding.code in _PRESENT)
 
 
 def _sink(
@@ -304,14 +304,14 @@ def _record(parts: Sequence[_Audit]) -> AuditRecord:
 
 
 def _unaudited_days(from_: datetime, to: datetime, pipelines: Iterable[Sequence[_Audit]]) -> tuple[date, ...]:
-    """Days of which some pipeline has a part that no audit covered; of the running day, up to its last audit."""
+    """Days of which no audit of some pipeline covered a part; today counts up to its last audit."""
     missing: set[date] = set()
     for audits in pipelines:
         day = from_.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         while day < to:
             begin, end = max(day, from_), min(day + timedelta(days=1), to)
             audited = [audit.period_to for audit in audits if begin < audit.period_to <= end]
-            # What is committed after today's audit waits for tomorrow's; the day is not to blame.
+            # What is committed after today's audit is audited tomorrow; that is no hole in today.
             running = end == to and end < day + timedelta(days=1)
             if not _covered(begin, max(audited) if running and audited else end, audits):
                 missing.add(day.date())

@@ -30,8 +30,8 @@ from recon.project import Pipeline, Project
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# Without one of each, "complete" would be a guess: seals hold, ranges join, commits exist, rows add up. Where the sink
-# is no Delta table, its own record stands in for the Delta log.
+# "complete" needs one check of each group: hashes match, ranges join, commits exist, rows add up. Where the sink is no
+# Delta table, its own record takes the place of the Delta log.
 PROOF = (
     ("ledger_integrity",),
     ("offset_continuity",),
@@ -177,7 +177,7 @@ _TWICE = {Code.DUPLICATE, Code.OVERLAP, Code.REPEATED}
 
 
 def _kept(guarantee: str, findings: Sequence[Finding], proved: bool) -> bool | None:
-    """Whether a sink kept what it claims; None where the checks that tell did not all give their answer."""
+    """Whether a sink kept what it claims; None where not all checks that decide this could be evaluated."""
     broken = {"at-least-once": _LOST, "at-most-once": _TWICE}.get(guarantee, _LOST | _TWICE)
     if any(finding.code in broken for finding in findings):
         return False
@@ -192,17 +192,17 @@ def _proved(results: Sequence[CheckResult], sink: str) -> bool:
 
 
 def proved_by(evaluated_checks: Mapping[str, bool]) -> bool:
-    """Whether every check that proofs rest on gave its whole answer; by name, whether it did."""
+    """Whether every check that a proof rests on was evaluated whole, by the checks' names."""
     return all(any(evaluated_checks.get(name, False) for name in named) for named in PROOF)
 
 
 def evaluated(status: str, evidence: Mapping[str, Any]) -> bool:
-    """Whether a check gave its whole answer: it may have failed on one range with others left unread or unasked."""
+    """Whether a check was evaluated whole: it may have failed on one range while others could not be read."""
     return status in ("pass", "warn", "fail") and not evidence.get("unread") and not evidence.get("probe")
 
 
 def touched_ranges(ledger: LedgerSlice, findings: Sequence[Finding], level: Level) -> npt.NDArray[np.bool_]:
-    """Which of the slice's ranges findings of a level speak of: by their offsets, else by their micro-batch."""
+    """Which of the slice's ranges have findings of a level: by their offsets, else by their micro-batch."""
     mask = np.zeros(len(ledger.ranges), dtype=bool)
     of_partition: dict[tuple[str, int], list[Finding]] = {}
     named: list[Finding] = []  # a gap lies in no range; it names the micro-batch behind it
@@ -268,22 +268,22 @@ def _meet(
 
 
 def refuted_batches(ledger: LedgerSlice, findings: Sequence[Finding]) -> set[tuple[int, int]]:
-    """The (epoch, batch_id) of the slice that failing findings speak of."""
+    """The (epoch, batch_id) of the slice that failing findings are about."""
     return _touched_batches(ledger, findings, Level.FAIL)
 
 
 def doubted_batches(ledger: LedgerSlice, findings: Sequence[Finding]) -> set[tuple[int, int]]:
-    """The (epoch, batch_id) of the slice about which a question stayed open."""
+    """The (epoch, batch_id) of the slice about which something could not be proved."""
     return _touched_batches(ledger, findings, Level.UNPROVED)
 
 
 def _touched_batches(ledger: LedgerSlice, findings: Sequence[Finding], level: Level) -> set[tuple[int, int]]:
-    found = {
+    batches = {
         (f.epoch, f.batch_id) for f in findings if f.level is level and f.epoch is not None and f.batch_id is not None
     }
     for entry in np.unique(ledger.ranges.entry[touched_ranges(ledger, findings, level)]).tolist():
-        found.add((ledger.heads[entry].epoch, ledger.heads[entry].batch_id))
-    return found
+        batches.add((ledger.heads[entry].epoch, ledger.heads[entry].batch_id))
+    return batches
 
 
 def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:

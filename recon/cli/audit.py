@@ -241,9 +241,9 @@ def report(
     target_path: TargetPathOption = None,
     output: Annotated[Path | None, typer.Option("--output", help="The HTML file to write.")] = None,
 ) -> None:
-    """Draw the last audit's report again.
+    """Write the last audit's report again.
 
-    Reads run_results.json and nothing else.
+    It reads run_results.json and nothing else.
     """
     from recon.reports import html, run_results
 
@@ -267,7 +267,7 @@ def compliance(
 ) -> None:
     """Write the compliance report of a period.
 
-    Drawn from the ledger and the stored results of audits.
+    It is made from the ledger and the stored results of audits.
     """
     start, end = period(from_, to)
     project = session.project()
@@ -277,14 +277,14 @@ def compliance(
     from recon.reports.compliance import write
 
     assert start is not None and end is not None
-    found = gather(project, start, end)
+    document = gather(project, start, end)
     with _writing(page.parent):
-        write(found, page, format)
+        write(document, page, format)
     typer.echo(f"Compliance report: {_friendly(page)}")
 
 
 class _writing:
-    """Names the folder when the disk refuses."""
+    """Turns a failed write into an error that names the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -120,9 +120,9 @@ class Epochs:
             return
         faults = []
         if overlaps:
-            faults.append(f"overlap what the ledger already holds ({coverage.told(overlaps)})")
+            faults.append(f"overlap what the ledger already holds ({coverage.described(overlaps)})")
         if gaps:
-            faults.append(f"leave a gap to the ledger's end ({coverage.told(gaps)})")
+            faults.append(f"leave a gap to the ledger's end ({coverage.described(gaps)})")
         message = (
             f"{name}: micro-batch {batch.batch_id} of checkpoint {self._checkpoint} begins a new epoch and its "
             f"ranges {' and '.join(faults)}; either start a fresh checkpoint with the startingOffsets that "

@@ -194,7 +194,7 @@ class NewBatchesMemory(Memory):
         hashes, null_keys, count, read = _hashes(check, self._rows, bound.config.where)
         self._require_all(read)
         distinct, twice = _distinct(hashes)
-        suspects = distinct[twice | index.found(saved.parts, distinct)]
+        suspects = distinct[twice | index.contains(saved.parts, distinct)]
         counted = count_keys(check, rows.limit(0)) if not len(suspects) else self._counted(bound, check, rows, suspects)
         repeated = _repeated(counted) if len(suspects) else ()
         values = merged_key_counts(saved.values, rows=count, null_keys=null_keys, repeated=repeated)

@@ -1,4 +1,4 @@
-"""The seal: every entry's SHA-256 covers its content, its ranges and the entry before it.
+"""Seals entries: every entry's SHA-256 covers its content, its ranges and the hash of the entry before it.
 
 An entry that is edited no longer matches its own hash; one that is removed leaves a successor whose
 `prev_hash` points nowhere.

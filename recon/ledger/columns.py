@@ -94,11 +94,11 @@ def _head(values: dict[str, Any]) -> EntryHead:
 
 def entries(table: pa.Table) -> list[LedgerEntry]:
     """Whole entries, in the table's order; for few entries, a day's audit stays in columns."""
-    found = []
+    listed = []
     for row in table.select([*HEAD_COLUMNS, "offsets"]).to_pylist():
         spans = tuple(OffsetSpan(**span) for span in row.pop("offsets") or ())
-        found.append(LedgerEntry(**row, offsets=spans))
-    return found
+        listed.append(LedgerEntry(**row, offsets=spans))
+    return listed
 
 
 def ranges(table: pa.Table) -> RangeTable:

@@ -1,4 +1,4 @@
-"""What the ledger covers, against what a micro-batch wants to read. Pure.
+"""Compares the offsets that the ledger covers with those of a micro-batch. No I/O.
 
 Keys are (topic, topic id, partition): a new checkpoint may number its sources another way, the records are the same.
 """
@@ -15,7 +15,7 @@ Key = tuple[str, str | None, int]
 
 
 def key_of(span: OffsetSpan) -> Key:
-    """What the span is about."""
+    """The topic partition of a span."""
     return (span.topic, span.topic_id, span.partition)
 
 
@@ -31,30 +31,30 @@ def of(table: RangeTable) -> dict[Key, Spans]:
     breaks = (np.diff(topic) != 0) | (np.diff(partition) != 0) | (start[1:] != end[:-1])
     first = np.concatenate(([0], np.flatnonzero(breaks) + 1))
     last = np.append(first[1:], len(order)) - 1
-    found: dict[Key, list[tuple[int, int]]] = {}
+    spans_of: dict[Key, list[tuple[int, int]]] = {}
     for a, b in zip(first.tolist(), last.tolist(), strict=True):
         _, name, topic_id = table.topics[int(topic[a])]
-        found.setdefault((name, topic_id, int(partition[a])), []).append((int(start[a]), int(end[b])))
-    return {key: Spans.of(spans) for key, spans in found.items()}
+        spans_of.setdefault((name, topic_id, int(partition[a])), []).append((int(start[a]), int(end[b])))
+    return {key: Spans.of(spans) for key, spans in spans_of.items()}
 
 
 def plus(held: Mapping[Key, Spans], written: Sequence[OffsetSpan]) -> dict[Key, Spans]:
     """What is covered after another write."""
-    found = dict(held)
+    covered = dict(held)
     for span in written:
-        found[key_of(span)] = found.get(key_of(span), Spans()).union(Spans.of([span.span]))
-    return found
+        covered[key_of(span)] = covered.get(key_of(span), Spans()).union(Spans.of([span.span]))
+    return covered
 
 
 def _of(held: Mapping[Key, Spans], span: OffsetSpan) -> Spans:
-    """What is held of the span's topic partition; a topic id that nobody could tell matches any."""
-    found = Spans()
+    """What is held of the span's topic partition; an unknown topic id matches any."""
+    covered = Spans()
     for (topic, topic_id, partition), spans in held.items():
         if (topic, partition) == (span.topic, span.partition) and (
             topic_id == span.topic_id or None in (topic_id, span.topic_id)
         ):
-            found = found.union(spans)
-    return found
+            covered = covered.union(spans)
+    return covered
 
 
 def relation(held: Mapping[Key, Spans], wanted: Sequence[OffsetSpan]) -> tuple[list[OffsetSpan], list[OffsetSpan]]:
@@ -90,9 +90,9 @@ def remainder(held: Mapping[Key, Spans], wanted: Sequence[OffsetSpan]) -> tuple[
     return tuple(left)
 
 
-def told(spans: Sequence[OffsetSpan]) -> str:
+def described(spans: Sequence[OffsetSpan]) -> str:
     """A few ranges for a sentence: `orders-0 [0, 500) and 7 more partitions`."""
     first = spans[0]
-    said = f"{first.topic}-{first.partition} [{first.start_offset}, {first.end_offset})"
+    text = f"{first.topic}-{first.partition} [{first.start_offset}, {first.end_offset})"
     more = len(spans) - 1
-    return said + (f" and {more} more partition{'s' if more > 1 else ''}" if more else "")
+    return text + (f" and {more} more partition{'s' if more > 1 else ''}" if more else "")

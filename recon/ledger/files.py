@@ -48,7 +48,7 @@ def read(
     path: str,
     schema: pa.Schema,
     names: Sequence[str],
-    looked_at: Sequence[str],
+    filtered_by: Sequence[str],
     wanted: Callable[[pa.Table], pa.ChunkedArray | None],
 ) -> pa.Table:
     """The wanted rows of one data file, in the file's order.
@@ -57,17 +57,17 @@ def read(
         path: the file, in a folder `date=YYYY-MM-DD`.
         schema: of the table, as `schema_of` gives it.
         names: the columns to return.
-        looked_at: the columns that `wanted` needs.
+        filtered_by: the columns that `wanted` needs.
         wanted: from the flat columns to a mask of rows; None for all.
 
     Raises:
         OSError: the file is missing or torn.
-        Unfamiliar: somebody else wrote it, in types of his own.
+        Unfamiliar: another writer wrote it, with other types.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    stored = [n for n in dict.fromkeys((*names, *looked_at)) if n != "date"]
+    stored = [n for n in dict.fromkeys((*names, *filtered_by)) if n != "date"]
     try:
         opened = pq.ParquetFile(
             pa.memory_map(path), read_dictionary=list(_NAMES) if NESTED in stored else None, pre_buffer=False
@@ -75,8 +75,8 @@ def read(
     except KeyError as error:
         raise Unfamiliar(path) from error
     with opened as file:
-        found = file.schema_arrow
-        if any(n not in found.names or found.field(n).type != schema.field(n).type for n in stored):
+        stored_schema = file.schema_arrow
+        if any(n not in stored_schema.names or stored_schema.field(n).type != schema.field(n).type for n in stored):
             raise Unfamiliar(path)
         few = file.metadata.num_rows <= _STEP
         rows = file.read(columns=stored if few else [n for n in stored if n != NESTED], use_threads=not few)
@@ -102,10 +102,10 @@ def _ranges(file: pa.parquet.ParquetFile, mask: pa.Array | None, count: int) -> 
     parts, at, left = [], 0, count
     for batch in file.iter_batches(_STEP, columns=[NESTED]) if left else ():
         mine = mask.slice(at, len(batch))
-        found = int(pc.sum(mine).as_py() or 0)
-        if found:
+        matching = int(pc.sum(mine).as_py() or 0)
+        if matching:
             parts.append(batch.column(0).filter(mine))
-        at, left = at + len(batch), left - found
+        at, left = at + len(batch), left - matching
         if not left:
             break
     return pa.chunked_array(parts, type=file.schema_arrow.field(NESTED).type)

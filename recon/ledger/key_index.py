@@ -1,13 +1,12 @@
 """An index of key hashes beside the ledger: which keys a table already has, without reading the table.
 
-One Delta table per key check, partitioned by `part`: what one audit added. A part counts only if the kept state names
-it, with its number of rows, so that what a crashed or a concurrent audit wrote is not looked at. Hashes are sorted in
+One Delta table per key check, partitioned by `part`: what one audit added. A part counts only if the stored state names
+it, with its number of rows, so that what a crashed or a concurrent audit wrote is ignored. Hashes are sorted in
 each file; looking for the keys of a micro-batch reads them once and keeps none.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
@@ -15,6 +14,7 @@ from uuid import uuid4
 from recon.errors import LedgerError
 from recon.lazy import np
 from recon.ledger import arrow
+from recon.ledger.store.base import one_line
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class KeyIndex:
         )
         return {part: self._sizes(self._open()).get(part, 0)}
 
-    def found(self, parts: Parts, hashes: Hashes) -> npt.NDArray[np.bool_]:
+    def contains(self, parts: Parts, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Which of the hashes, sorted and distinct, the parts hold.
 
         Raises:
@@ -89,7 +89,7 @@ class KeyIndex:
         except LedgerError:
             raise
         except Exception as error:  # delta-rs and the filesystem raise many kinds
-            raise self._unusable(_one_line(error)) from error
+            raise self._unusable(one_line(error)) from error
         if rows != sum(parts.values()):
             raise self._unusable(f"it holds {rows} hashes where {sum(parts.values())} were kept")
         return there
@@ -119,7 +119,7 @@ class KeyIndex:
             try:
                 self._open().delete(f"part IN ({named})")
             except Exception as error:
-                raise self._unusable(_one_line(error)) from error
+                raise self._unusable(one_line(error)) from error
 
     def _write(self, hashes: Hashes, mode: Literal["append", "overwrite"] = "append") -> Parts:
         import pyarrow as pa
@@ -144,7 +144,7 @@ class KeyIndex:
                 storage_options=self._options or None,
             )
         except Exception as error:
-            raise self._unusable(_one_line(error)) from error
+            raise self._unusable(one_line(error)) from error
         return {part: len(hashes)} if len(hashes) else {}
 
     def _read(self, part: str) -> Hashes:
@@ -200,11 +200,6 @@ def _mark(there: npt.NDArray[np.bool_], wanted: Hashes, known: Hashes) -> None:
     if len(mine):
         at = np.searchsorted(known, mine)  # in range: no wanted one is beyond the last known
         there[low:high] |= known[at] == mine
-
-
-def _one_line(error: BaseException) -> str:
-    text = re.sub(r"\x1b\[\d+m|↳", "", str(error).strip() or type(error).__name__)
-    return ": ".join(line.strip() for line in text.splitlines()[:3] if line.strip())[:300]
 
 
 __all__ = ["KeyIndex", "Parts"]

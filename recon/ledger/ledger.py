@@ -1,4 +1,4 @@
-"""Append to the chain, read it by time, verify it: what the doors see of the ledger."""
+"""The ledger as the hook, the audit and the console use it: append to a chain, read it by time, verify it."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ class Ledger:
         return self._end(pipeline, sink)[1]
 
     def others(self, pipeline: str, sink: str) -> list[LedgerEntry]:
-        """Entries that somebody else appended since we last looked at the chain's end.
+        """Entries that another writer appended since we last read the chain's end.
 
-        Nobody is asked where looking costs a Spark job; then the next append meets them.
+        None where reading that costs a Spark job; the next append then notices them.
         """
         known = self._ends.get(chain_id(pipeline, sink))
         if known is None or not self.store.quick:
@@ -125,16 +125,16 @@ class Ledger:
 
     def tail(self, pipeline: str, sink: str, before: datetime | None = None) -> LedgerEntry | None:
         """The newest entry of a (pipeline, sink), or the newest before an instant; None when there is none."""
-        found = self._last(pipeline, sink, 1, before)
-        return columns.entries(found)[-1] if found.num_rows else None
+        last = self._last(pipeline, sink, 1, before)
+        return columns.entries(last)[-1] if last.num_rows else None
 
     def last(self, pipeline: str, sink: str, count: int) -> list[LedgerEntry]:
         """The newest `count` entries of a (pipeline, sink), oldest first."""
         return columns.entries(self._last(pipeline, sink, count, None))
 
     def _last(self, pipeline: str, sink: str, count: int, before: datetime | None) -> pa.Table:
-        found = self._back(pipeline, sink, before, lambda parts: sum(part.num_rows for part in parts) >= count)
-        return found.slice(max(0, found.num_rows - count))
+        entries = self._back(pipeline, sink, before, lambda parts: sum(part.num_rows for part in parts) >= count)
+        return entries.slice(max(0, entries.num_rows - count))
 
     def _back(
         self,
@@ -177,10 +177,10 @@ class Ledger:
         import pyarrow as pa
 
         which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), from_=from_, to=to)
-        found = _in_order(self.store.read(which))
-        anchors = self._anchors(pipeline, sink, from_) if from_ is not None else found.slice(0, 0)
+        entries = _in_order(self.store.read(which))
+        anchors = self._anchors(pipeline, sink, from_) if from_ is not None else entries.slice(0, 0)
         return columns.to_slice(
-            pa.concat_tables([part for part in (anchors, found) if part.num_rows] or [found]),
+            pa.concat_tables([part for part in (anchors, entries) if part.num_rows] or [entries]),
             pipeline=pipeline,
             sink=sink,
             anchors=anchors.num_rows,
@@ -223,8 +223,8 @@ class Ledger:
         held: dict[coverage.Key, Spans] = {}
         for day in self.store.dates():
             which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), dates=(day,))
-            found = coverage.of(columns.ranges(self.store.read(which, ["offsets"])))
-            held = {key: held.get(key, Spans()).union(found.get(key, Spans())) for key in held.keys() | found.keys()}
+            of_day = coverage.of(columns.ranges(self.store.read(which, ["offsets"])))
+            held = {key: held.get(key, Spans()).union(of_day.get(key, Spans())) for key in held.keys() | of_day.keys()}
         return held
 
     def entries(
@@ -237,22 +237,22 @@ class Ledger:
     ) -> list[LedgerEntry]:
         """Entries that match, oldest first; with `limit`, the newest that many."""
         equals = [(name, value) for name, value in (("pipeline", pipeline), ("sink", sink)) if value]
-        found = _in_order(self.store.read(Filter(equals=tuple(equals), from_=from_, to=to)))
-        return columns.entries(found.slice(max(0, found.num_rows - limit)) if limit else found)
+        entries = _in_order(self.store.read(Filter(equals=tuple(equals), from_=from_, to=to)))
+        return columns.entries(entries.slice(max(0, entries.num_rows - limit)) if limit else entries)
 
     def chains(self) -> list[tuple[str, str]]:
         """Every (pipeline, sink) that has entries, sorted."""
-        found = self.store.read(Filter(), ["pipeline", "sink"])
-        return sorted(set(zip(found["pipeline"].to_pylist(), found["sink"].to_pylist(), strict=True)))
+        pairs = self.store.read(Filter(), ["pipeline", "sink"])
+        return sorted(set(zip(pairs["pipeline"].to_pylist(), pairs["sink"].to_pylist(), strict=True)))
 
     def verify(self, pipeline: str | None = None, sink: str | None = None) -> list[Finding]:
         """What is wrong with whole chains, from their first entry on; empty when all are intact."""
         operations = self.store.operations()
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for of_pipeline, of_sink in self.chains():
             if pipeline in (None, of_pipeline) and sink in (None, of_sink):
-                found.extend(verify(self.slice(of_pipeline, of_sink, operations=operations)))
-        return found
+                findings.extend(verify(self.slice(of_pipeline, of_sink, operations=operations)))
+        return findings
 
     def tidy(self) -> None:
         """Merge small files where a day has gathered many, so that reading it stays cheap."""
@@ -267,12 +267,12 @@ class Ledger:
 
 def _furthest(table: pa.Table) -> dict[int, int]:
     """The place of the highest batch_id of each epoch, the newest of equals."""
-    found: dict[int, tuple[int, int]] = {}
+    furthest: dict[int, tuple[int, int]] = {}
     pairs = zip(table["epoch"].to_pylist(), table["batch_id"].to_pylist(), strict=True)
     for place, (epoch, batch_id) in enumerate(pairs):
-        if epoch not in found or batch_id >= found[epoch][0]:
-            found[epoch] = (batch_id, place)
-    return {epoch: place for epoch, (_, place) in found.items()}
+        if epoch not in furthest or batch_id >= furthest[epoch][0]:
+            furthest[epoch] = (batch_id, place)
+    return {epoch: place for epoch, (_, place) in furthest.items()}
 
 
 def _in_order(table: pa.Table) -> pa.Table:
@@ -289,7 +289,7 @@ def open_ledger(project: str | Path | Project, spark: SparkSession | None = None
     """The project's ledger; nothing is created until the first append.
 
     Args:
-        project: where recon.yml is, or a `Project`; its `ledger` says where the ledger lives and who writes it.
+        project: where recon.yml is, or a `Project`; its `ledger` says where the ledger is and who writes it.
         spark: the session for `writer: spark`; the active one when None.
 
     Raises:

@@ -1,6 +1,6 @@
-"""What Spark said of each micro-batch, kept beside the ledger: one row per micro-batch, appended by the listener.
+"""Spark's progress of each micro-batch, stored beside the ledger: one row each, appended by the listener.
 
-The figures that are judged stand in columns of their own; what differs from query to query (offsets per partition, the
+The figures that checks judge have columns of their own; what differs from query to query (offsets per partition, the
 stateful operators with their own metrics, every duration) is JSON. Rows are not sealed: they explain and forecast, and
 the ledger does not rest on them.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TIME = "started_at"  # of the trigger
-_NO_WATERMARK = datetime(1970, 1, 1, tzinfo=UTC)  # what Spark says before it has seen an event time
+_NO_WATERMARK = datetime(1970, 1, 1, tzinfo=UTC)  # Spark's value before the first event time
 _SAMPLES = 16
 
 # durationMs of Spark's progress, and our column of each.
@@ -116,7 +116,7 @@ def open_progress(project: Project, spark: SparkSession | None = None) -> Store:
 def row_of(
     progress: Mapping[str, Any], pipeline: str, *, cores: int | None = None, spark_version: str | None = None
 ) -> dict[str, Any]:
-    """A row of the table from Spark's progress, as its JSON tells it.
+    """A row of the table from the JSON of Spark's progress.
 
     Raises:
         EvidenceError: the JSON is not that of a streaming query's progress.
@@ -157,7 +157,7 @@ def _row(progress: Mapping[str, Any], pipeline: str, cores: int | None, spark_ve
         "state_operators": _json([_operator(operator) for operator in operators]),
         "watermark": reached if reached and reached > _NO_WATERMARK else None,
         "sink": sink.get("description"),
-        # -1 is Spark's word for "this sink does not count"; foreachBatch never does.
+        # Spark reports -1 for a sink that does not count its rows; foreachBatch never does.
         "sink_rows": None if sink_rows is None or sink_rows < 0 else int(sink_rows),
         "cores": cores,
         "spark_version": spark_version,
@@ -241,7 +241,7 @@ def _state(operators: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _passes(operator: Mapping[str, Any]) -> int:
     """How often a stateful operator was computed: each time that foreachBatch uses its frame adds to its figures.
 
-    An operator has one store per partition, and Spark tells how many stores were opened; a join has four.
+    An operator has one store per partition, and Spark reports how many stores were opened; a join has four.
     """
     stores, partitions = operator.get("numStateStoreInstances") or 0, operator.get("numShufflePartitions") or 0
     if operator.get("operatorName") == "symmetricHashJoin" or not partitions or stores % partitions:
@@ -292,16 +292,16 @@ def read_progress(
         pipeline: its name.
         from_: begin, UTC; everything that is kept when None.
         to: end, UTC.
-        samples: of so many micro-batches, evenly spread with the first and the last, the offsets are told.
+        samples: how many micro-batches come with their offsets: the first, the last and some evenly between.
 
     Raises:
         LedgerError: the table cannot be read.
     """
     which = Filter(equals=(("pipeline", pipeline),), from_=from_, to=to)
-    found: dict[tuple[str, int, str], dict[str, Any]] = {}
+    by_batch: dict[tuple[str, int, str], dict[str, Any]] = {}
     for row in arrow.rows(store.read(which, list(_JUDGED))):
-        found[row["query_id"], row["batch_id"], row["run_id"]] = row
-    rows = sorted(found.values(), key=lambda row: (row[TIME], row["batch_id"]))
+        by_batch[row["query_id"], row["batch_id"], row["run_id"]] = row
+    rows = sorted(by_batch.values(), key=lambda row: (row[TIME], row["batch_id"]))
     return ProgressWitness(
         location=store.location,
         batches=[_batch(row) for row in rows],
@@ -332,15 +332,15 @@ def _sampled(
     wanted = {**{rows[i][TIME]: i for i in range(0, len(rows), step)}, rows[-1][TIME]: len(rows) - 1}
     moment = timedelta(microseconds=1)
     which = Filter(equals=(("pipeline", pipeline),), from_=rows[0][TIME], to=rows[-1][TIME] + moment)
-    told: dict[int, SourceOffsets] = {}
+    offsets: dict[int, SourceOffsets] = {}
     table = store.read(which, [TIME, "sources"])
     times = arrow.values(table.column(TIME))
     for place, at in enumerate(times):
         if at in wanted:
-            found = offsets_of(table.column("sources")[place].as_py())
-            if found is not None:
-                told[wanted[at]] = found
-    return told
+            of_batch = offsets_of(table.column("sources")[place].as_py())
+            if of_batch is not None:
+                offsets[wanted[at]] = of_batch
+    return offsets
 
 
 def offsets_of(sources: str | None) -> SourceOffsets | None:
@@ -348,12 +348,12 @@ def offsets_of(sources: str | None) -> SourceOffsets | None:
     listed = json.loads(sources or "[]")
     if not listed or any(source["end"] is None for source in listed):
         return None
-    told: dict[str, dict[tuple[str, int], int]] = {"start": {}, "end": {}, "latest": {}}
+    offsets: dict[str, dict[tuple[str, int], int]] = {"start": {}, "end": {}, "latest": {}}
     for source in listed:
-        for name, of in told.items():
+        for name, of in offsets.items():
             for key, at in _flat(source[name]).items():
                 of[key] = min(at, of.get(key, at))  # one topic in two sources: the slower one counts
-    return SourceOffsets(**told)
+    return SourceOffsets(**offsets)
 
 
 def last_day_to_forget(now: datetime, keep_days: int) -> date:

@@ -1,4 +1,4 @@
-"""Where rows that were put aside lie, and how many of each micro-batch, from the quarantine table's own log."""
+"""Where a sink's quarantine table is, and how many rows of each micro-batch its own log counts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def exists(storage: Storage) -> bool:
 
 
 def rows_by_batch(storage: Storage, pipeline: str, sink: str) -> Mapping[tuple[int, int], int]:
-    """Rows of a sink put aside per (epoch, batch_id), as far back as the table's log reaches; empty without a table."""
-    found: dict[tuple[int, int], int] = {}
+    """Quarantined rows per (epoch, batch_id), as far back as the table's log reaches; empty without a table."""
+    rows: dict[tuple[int, int], int] = {}
     for commit in delta_log.read(storage).commits.values():
         stamp = commit.stamp
         ours = stamp is not None and (stamp.pipeline, stamp.sink) == (pipeline, sink)
         if stamp is not None and ours and stamp.epoch != RELEASES and commit.rows_added is not None:
-            found[stamp.epoch, stamp.batch_id] = commit.rows_added
-    return found
+            rows[stamp.epoch, stamp.batch_id] = commit.rows_added
+    return rows
 
 
 __all__ = ["exists", "location", "rows_by_batch"]

@@ -1,7 +1,7 @@
-"""Restore ledger entries from a sink's own record: the ledger is a view of the stamped commits.
+"""Restores ledger entries from a sink's own record: the ledger is a view of the stamped commits.
 
-A crash between the data commit and the ledger row leaves a commit nobody recorded; the stamp it carries holds
-everything the entry needs.
+A crash between the data commit and the ledger row leaves a commit without an entry; its stamp holds everything that the
+entry needs.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def unrecorded(commits: Iterable[S], pipeline: str, sink: str, known: Collection
 def recorded(ledger: Ledger, pipeline: str, sink: str) -> set[tuple[int, int]]:
     """The (epoch, batch_id) of every entry of a (pipeline, sink)."""
     which = Filter(equals=(("pipeline", pipeline), ("sink", sink)))
-    found = ledger.store.read(which, ["epoch", "batch_id"])
-    return set(zip(found["epoch"].to_pylist(), found["batch_id"].to_pylist(), strict=True))
+    entries = ledger.store.read(which, ["epoch", "batch_id"])
+    return set(zip(entries["epoch"].to_pylist(), entries["batch_id"].to_pylist(), strict=True))
 
 
 def restore(
@@ -106,11 +106,11 @@ def restore(
 ) -> list[LedgerEntry]:
     """Append an entry for every commit that the ledger does not know.
 
-    `quarantine` tells the rows put aside per (epoch, batch_id); it is asked only when an entry is missing.
+    `quarantine` reads the quarantined rows per (epoch, batch_id); it is called only when an entry is missing.
     Returns the entries it appended, oldest first.
     """
     missing = unrecorded(commits, pipeline, sink.name, known)
-    aside = quarantine() if missing else {}
+    rows_quarantined = quarantine() if missing else {}
     return [
         ledger.append(
             entry_of(
@@ -119,7 +119,7 @@ def restore(
                 kind=sink.kind,
                 guarantee=sink.guarantee,
                 restored_at=utc_now(),
-                rows_quarantined=aside.get((commit.stamp.epoch, commit.stamp.batch_id)),
+                rows_quarantined=rows_quarantined.get((commit.stamp.epoch, commit.stamp.batch_id)),
             )
         )
         for commit in missing
@@ -127,7 +127,7 @@ def restore(
 
 
 def quarantine_of(project: Project, pipeline: str, sink: Sink) -> Mapping[tuple[int, int], int]:
-    """Rows of a sink put aside per (epoch, batch_id); empty where it has no quarantine table."""
+    """Quarantined rows of a sink per (epoch, batch_id); empty where it has no quarantine table."""
     place = quarantined.location(project, pipeline, sink)
     storage = None if place is None else Storage(place, project.storage_options)
     return {} if storage is None else quarantined.rows_by_batch(storage, pipeline, sink.name)

@@ -94,7 +94,7 @@ class Remembering(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of what it measures, by which its own results are told from another's."""
+        """A hash of what it measures, which tells its own results from another's."""
 
 
 class History:

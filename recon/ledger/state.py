@@ -1,7 +1,7 @@
-"""What incremental checks measured, kept beside the ledger: one row per sink and audit, the newest counts.
+"""What incremental checks measured, stored beside the ledger: one row per sink and audit, the newest counts.
 
 A row holds the whole state of a sink's checks, not what an audit added to it, so that two audits at once cannot count
-anything twice: the later row simply wins. Rows are only appended; a look at the newest day that has any finds it.
+anything twice: the later row simply wins. Rows are only appended; the newest is in the newest day that has any.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ def newest(store: Store, pipeline: str, sink: str) -> Document:
         if rows:
             row = max(rows, key=lambda row: row[_TIME])
             try:
-                found = json.loads(row["checks"])
+                checks = json.loads(row["checks"])
             except (TypeError, ValueError) as error:
-                found = error
-            if not isinstance(found, dict):
+                checks = error
+            if not isinstance(checks, dict):
                 raise LedgerError(
                     f"the state of pipeline {pipeline}, sink {sink} in {store.location}, kept at {row[_TIME]}, is no "
                     "JSON object; the next audit reads the whole table and keeps a new one"
                 )
-            return found
+            return checks
     return {}
 
 
 def keep(store: Store, pipeline: str, sink: str, read: Document, measured: Document, at: datetime) -> set[str]:
-    """Append a sink's state: what other audits kept meanwhile, and what this one measured.
+    """Appends a sink's state: what other audits stored meanwhile, and what this one measured.
 
     Returns the names of the checks whose state is now the measured one.
 
@@ -94,13 +94,13 @@ def keep(store: Store, pipeline: str, sink: str, read: Document, measured: Docum
         LedgerError: the table cannot be written.
     """
     try:
-        there = newest(store, pipeline, sink)
+        stored = newest(store, pipeline, sink)
     except LedgerError:
-        there = {}  # it will be replaced
-    # A check that another audit has brought forward meanwhile stays as it is there: both are right.
-    mine = {name: state for name, state in measured.items() if there.get(name) == read.get(name)}
-    checks = {**there, **mine}
-    if checks == there:
+        stored = {}  # it will be replaced
+    # A check whose state another audit has stored meanwhile keeps that state: both are right.
+    mine = {name: state for name, state in measured.items() if stored.get(name) == read.get(name)}
+    checks = {**stored, **mine}
+    if checks == stored:
         return set(mine)
     row = {
         "pipeline": pipeline,

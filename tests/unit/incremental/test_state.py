@@ -350,7 +350,7 @@ def test_a_merge_takes_the_smallest_parts_and_no_more_than_memory_has(tmp_path, 
     # With four small ones there, the new 7 are merged with 20, 30 and no further one: 48 more would be too many.
     assert sorted(parts.values()) == [48, 49, 57, 200]
     assert [name for name in before if name not in parts] == [n for n, rows in before.items() if rows in (20, 30)]
-    assert index.found(parts, all_hashes).sum() == first
+    assert index.contains(parts, all_hashes).sum() == first
     # A large batch that leaves no room is a part of its own; no new hash writes nothing.
     parts = {
         **parts,
@@ -360,7 +360,7 @@ def test_a_merge_takes_the_smallest_parts_and_no_more_than_memory_has(tmp_path, 
     more = dict(index.add(parts, all_hashes[first + 2 : first + 202]))
     assert len(more) == len(parts) + 1
     assert index.add(more, all_hashes[:0]) == more
-    assert index.found(more, all_hashes).sum() == first + 202
+    assert index.contains(more, all_hashes).sum() == first + 202
 
 
 def test_the_index_finds_what_it_was_given(tmp_path):
@@ -368,21 +368,21 @@ def test_the_index_finds_what_it_was_given(tmp_path):
     chance = np.random.default_rng(4)
     wanted = np.unique(chance.integers(-(2**63), 2**63 - 1, 1000))
     parts = index._write(wanted[:0], mode="overwrite")
-    assert not index.found(parts, wanted).any()
+    assert not index.contains(parts, wanted).any()
     known = set()
     for chunk in np.array_split(wanted[::2], 40):
         before = parts
         parts = dict(index.add(parts, np.sort(chunk)))
         index.forget(before, parts)
         known |= set(chunk.tolist())
-        assert [h in known for h in wanted.tolist()] == index.found(parts, wanted).tolist()
+        assert [h in known for h in wanted.tolist()] == index.contains(parts, wanted).tolist()
     assert len(parts) <= 33 and sum(parts.values()) == 500
     # What a crashed or concurrent audit left is not looked at; what is missing is noticed.
     index.add({}, wanted)
-    assert index.found(parts, wanted).sum() == 500
+    assert index.contains(parts, wanted).sum() == 500
     with raises(LedgerError):
-        index.found({**parts, "nix": 3}, wanted)
+        index.contains({**parts, "nix": 3}, wanted)
     for file in (tmp_path / "keys").glob("*/*.parquet"):
         file.unlink()
     with raises(LedgerError):
-        index.found(parts, wanted)
+        index.contains(parts, wanted)

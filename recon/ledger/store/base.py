@@ -1,0 +1,173 @@
+"""The interface of the ledger's tables, and what to read of one."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from recon.errors import LedgerError
+from recon.ledger import arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA_VERSION = 1
+_DESCRIPTION = "recon {kind}, schema version {version}"
+
+
+class ChainMoved(Exception):
+    """Another writer extended the chain first; the caller re-reads its head and tries again."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What to read: equality on any column, and half-open bounds on a time column and its `date` partition."""
+
+    equals: tuple[tuple[str, str], ...] = ()
+    from_: datetime | None = None
+    to: datetime | None = None
+    dates: tuple[date, ...] | None = None
+
+    def sql(self, time_column: str) -> str | None:
+        """The filter as a SQL predicate, with the partition column first so that files are pruned."""
+        terms = []
+        if self.from_ is not None:
+            terms.append(f"date >= DATE '{self.from_.date()}'")
+            terms.append(f"{time_column} >= TIMESTAMP '{_instant(self.from_)}'")
+        if self.to is not None:
+            terms.append(f"date <= DATE '{self.to.date()}'")
+            terms.append(f"{time_column} < TIMESTAMP '{_instant(self.to)}'")
+        if self.dates is not None:
+            days = ", ".join(f"DATE '{day}'" for day in self.dates)
+            terms.append(f"date IN ({days})")
+        terms.extend(f"{name} = '{_quoted(value)}'" for name, value in self.equals)
+        return " AND ".join(terms) or None
+
+    def covers(self, day: date) -> bool:
+        """Whether rows of a day may match."""
+        if self.from_ is not None and day < self.from_.astimezone(UTC).date():
+            return False
+        if self.to is not None and day > self.to.astimezone(UTC).date():
+            return False
+        return self.dates is None or day in self.dates
+
+    def columns(self, time_column: str) -> list[str]:
+        """The columns that `mask` needs."""
+        bounded = self.from_ is not None or self.to is not None
+        return [*(name for name, _ in self.equals), *([time_column] if bounded else [])]
+
+    def mask(self, rows: pa.Table, time_column: str) -> pa.ChunkedArray | None:
+        """Which rows match; None when all do."""
+        import pyarrow.compute as pc
+
+        terms = [pc.equal(rows[name], arrow.text(value)) for name, value in self.equals]
+        if self.from_ is not None:
+            terms.append(pc.greater_equal(rows[time_column], arrow.instant(self.from_)))
+        if self.to is not None:
+            terms.append(pc.less(rows[time_column], arrow.instant(self.to)))
+        terms = [term for term in terms if not pc.all(term, skip_nulls=False).as_py()]
+        return reduce(pc.and_, terms) if terms else None
+
+
+def _instant(at: datetime) -> str:
+    return at.isoformat(timespec="microseconds")
+
+
+def _quoted(value: str) -> str:
+    return value.replace("'", "''")
+
+
+class Store(ABC):
+    """One Delta table of the ledger folder (`ledger`, `results`, `failures`), partitioned by `date`."""
+
+    # Whether the length of a chain is read without a Spark job.
+    quick: ClassVar[bool] = True
+
+    def __init__(self, kind: str, schema: pa.Schema, time_column: str) -> None:
+        """`kind` names the table, `time_column` is the timestamp that `date` is derived from."""
+        self.kind, self.schema, self.time_column = kind, schema, time_column
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """The table's path, URI or catalog name, for messages."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether the table has been created yet."""
+
+    @abstractmethod
+    def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
+        """Append rows; with `chain`, only if that chain still has `after` entries.
+
+        Raises:
+            ChainMoved: another writer extended the chain first; nothing was written.
+            LedgerError: the table cannot be written.
+        """
+
+    @abstractmethod
+    def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows that match, in no particular order; an empty table when there is no table yet."""
+
+    @abstractmethod
+    def length(self, chain: str) -> int:
+        """How many entries the chain has."""
+
+    @abstractmethod
+    def dates(self) -> list[date]:
+        """The days that have rows, ascending."""
+
+    @abstractmethod
+    def operations(self, after: int | None = None) -> list[tuple[int, str]]:
+        """(version, operation) of the table's own history after a version, as far as it is kept, ascending."""
+
+    @abstractmethod
+    def small_files(self) -> int:
+        """How many data files the fullest day has; many of them make a read slow."""
+
+    @abstractmethod
+    def compact(self) -> Mapping[str, Any]:
+        """Merge small files; returns the operation's metrics."""
+
+    @abstractmethod
+    def forget(self, upto: date) -> None:
+        """Remove whole days up to and including one, and the files that nothing refers to any more.
+
+        Raises:
+            LedgerError: the table cannot be written.
+        """
+
+    def _description(self) -> str:
+        return _DESCRIPTION.format(kind=self.kind, version=SCHEMA_VERSION)
+
+    def _check_version(self, description: str | None) -> None:
+        version = re.search(r"schema version (\d+)", description or "")
+        if version is None:
+            raise LedgerError(
+                f"{self.location} is a Delta table but not recon's {self.kind} (its description is "
+                f"{description!r}); point `ledger:` in recon.yml at another folder"
+            )
+        if int(version[1]) > SCHEMA_VERSION:
+            raise LedgerError(
+                f"{self.location} has schema version {version[1]} and this recon reads up to {SCHEMA_VERSION}; "
+                "upgrade spark-recon"
+            )
+
+
+def operation_of(commit: Mapping[str, Any]) -> str:
+    """The operation of a commit of a ledger table, such as `WRITE`; another write than an append with its mode."""
+    operation = str(commit.get("operation") or "UNKNOWN")
+    mode = str((commit.get("operationParameters") or {}).get("mode", "")).lower()
+    # An overwrite is a WRITE too, and only an append is lawful in a ledger.
+    return f"{operation} {mode}" if operation == "WRITE" and mode != "append" else operation
+
+
+def one_line(error: BaseException) -> str:
+    """A library's error in one line: delta-rs draws a tree of causes, in colours."""
+    text = re.sub(r"\x1b\[\d+m|↳", "", str(error).strip() or type(error).__name__)
+    return ": ".join(line.strip() for line in text.splitlines()[:4] if line.strip())[:400]

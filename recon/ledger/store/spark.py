@@ -1,0 +1,174 @@
+"""The ledger's tables through Spark: a catalog table, or a store that delta-rs cannot reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
+
+from recon.errors import LedgerError
+from recon.ledger import arrow
+from recon.ledger.store.base import ChainMoved, Filter, Store, one_line, operation_of
+from recon.model.wire.app_ids import parse_chain_id
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+class SparkStore(Store):
+    """A catalog table, or a path only Spark can reach; every append costs a Spark commit (seconds)."""
+
+    quick: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        kind: str,
+        schema: pa.Schema,
+        time_column: str,
+        *,
+        table: str | None = None,
+        path: str | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        """Exactly one of `table` (catalog name) and `path`; `spark` is the active session when None."""
+        super().__init__(kind, schema, time_column)
+        self._table_name, self._path, self._session = table, path, spark
+
+    @property
+    @override
+    def location(self) -> str:
+        return self._table_name or self._path or ""
+
+    @property
+    def _relation(self) -> str:
+        return self._table_name or f"delta.`{self._path}`"
+
+    def _spark(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        spark = self._session or SparkSession.getActiveSession()
+        if spark is None:
+            raise LedgerError(
+                f"the {self.kind} table {self.location} is kept by Spark and no session is active; start one, or "
+                "give `spark:` in recon.yml, or use `writer: deltalake`"
+            )
+        return spark
+
+    @override
+    def exists(self) -> bool:
+        from delta.tables import DeltaTable
+
+        spark = self._spark()
+        if self._table_name:
+            return bool(spark.catalog.tableExists(self._table_name))
+        return bool(DeltaTable.isDeltaTable(spark, self._path or ""))
+
+    def _ready(self) -> bool:
+        if not self.exists():
+            return False
+        detail = self._spark().sql(f"DESCRIBE DETAIL {self._relation}").select("description").collect()
+        self._check_version(detail[0][0])
+        return True
+
+    def _create(self) -> None:
+        from delta.tables import DeltaTable
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        builder = DeltaTable.createIfNotExists(self._spark()).addColumns(from_arrow_schema(self.schema))
+        builder = builder.tableName(self._table_name) if self._table_name else builder.location(self._path or "")
+        builder.partitionedBy("date").comment(self._description()).execute()
+
+    @override
+    def append(self, rows: pa.Table, *, chain: str | None = None, after: int = 0) -> None:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        spark = self._spark()
+        try:
+            if not self._ready():
+                self._create()
+            if chain and self.length(chain) != after:
+                raise ChainMoved(chain)
+            frame = spark.createDataFrame(rows.to_pylist(), from_arrow_schema(self.schema))
+            writer = frame.coalesce(1).write.format("delta").mode("append")
+            if chain:
+                writer = writer.option("txnAppId", chain).option("txnVersion", after + rows.num_rows)
+            if self._table_name:
+                writer.saveAsTable(self._table_name)
+            else:
+                writer.save(self._path)
+            # Delta skips a write whose txn it already has, without an error: make sure that ours was made.
+            if chain and self.length(chain) != after + rows.num_rows:
+                raise ChainMoved(chain)
+        except (PySparkException, Py4JError) as error:
+            if "ConcurrentTransaction" in str(error):
+                raise ChainMoved(chain) from error
+            raise LedgerError(
+                f"the {self.kind} table {self.location} cannot be written: {one_line(error)}; make it writable "
+                "and restart the query: what the sink has committed stays there, and the next start restores what is "
+                "missing from the sink's own record"
+            ) from error
+
+    @override
+    def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
+        import pyarrow as pa
+        from pyspark.errors import PySparkException
+
+        names = list(columns or self.schema.names)
+        target = pa.schema([self.schema.field(name) for name in names])
+        try:
+            if not self._ready():
+                return arrow.empty(target)
+            frame = self._spark().table(self._relation).select(*names)
+            predicate = which.sql(self.time_column)
+            return (frame.where(predicate) if predicate else frame).toArrow().cast(target)
+        except PySparkException as error:
+            raise LedgerError(f"the {self.kind} table {self.location} cannot be read: {one_line(error)}") from error
+
+    @override
+    def length(self, chain: str) -> int:
+        """How many entries the chain has, counted: Spark offers no look-up of a txn version."""
+        pipeline, sink = parse_chain_id(chain)
+        which = Filter(equals=(("pipeline", pipeline), ("sink", sink)))
+        return int(self.read(which, ["entry_hash"]).num_rows)
+
+    @override
+    def dates(self) -> list[date]:
+        return sorted(set(self.read(Filter(), ["date"]).column("date").to_pylist()))
+
+    @override
+    def operations(self, after: int | None = None) -> list[tuple[int, str]]:
+        if not self._ready():
+            return []
+        history = (
+            self._spark().sql(f"DESCRIBE HISTORY {self._relation}").where(f"version > {-1 if after is None else after}")
+        )
+        rows = history.select("version", "operation", "operationParameters").collect()
+        return sorted(
+            (int(v), operation_of({"operation": op, "operationParameters": dict(p or {})})) for v, op, p in rows
+        )
+
+    @override
+    def small_files(self) -> int:
+        """How many data files the table has per day, on average: Spark's DETAIL knows no more."""
+        if not self._ready():
+            return 0
+        files = self._spark().sql(f"DESCRIBE DETAIL {self._relation}").select("numFiles").collect()[0][0]
+        return int(files) // max(1, len(self.dates()))
+
+    @override
+    def compact(self) -> Mapping[str, Any]:
+        if not self._ready():
+            return {}
+        row = self._spark().sql(f"OPTIMIZE {self._relation}").collect()[0]
+        return {"path": row["path"], "metrics": row["metrics"].asDict(recursive=True)}
+
+    @override
+    def forget(self, upto: date) -> None:
+        """Removes whole days; their files are left to the catalog's own VACUUM."""
+        if self._ready():
+            self._spark().sql(f"DELETE FROM {self._relation} WHERE date <= DATE '{upto}'")
