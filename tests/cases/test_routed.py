@@ -22,7 +22,7 @@ from recon.ledger import open_ledger
 from recon.local.kafka import LocalKafka
 from recon.model import LedgerEntry, RunResult
 from recon.project import Project
-from recon.sinks.failpoints import BEFORE_LEDGER
+from recon.sinks.failpoints import BEFORE_LEDGER, FILES_WRITTEN
 from tests.cases.lake import failing, findings, statuses
 from tests.support.failpoints import dies_at
 
@@ -142,17 +142,11 @@ def counts(entry: LedgerEntry) -> tuple[Any, ...]:
 def test_a_route_that_fails_is_retried_and_nothing_is_lost_or_doubled(streams: Streams) -> None:
     """The second route fails after the first has landed; the query is started again."""
     streams.produce(*["eu", "us"] * 10)
-    hook = streams.hook(transform=parsed)
-    us = hook.parts[1]
-    real = us.writer.write
-
-    def fail(frame: DataFrame, stamp: Any) -> None:
-        real(frame.limit(3), stamp)  # half of it, and no manifest
-        raise OSError("the disk of two is gone")
-
-    us.writer._put = lambda *_: None  # type: ignore[attr-defined]
-    us.writer.write = fail  # type: ignore[method-assign]
-    with pytest.raises(StreamingQueryException, match="the disk of two is gone"):
+    hook = streams.hook(transform=parsed, failpoint=dies_at(FILES_WRITTEN, sink="us", times=1))
+    us = hook.parts[1].writer
+    write = us.write
+    us.write = lambda frame, stamp: write(frame.limit(3), stamp)  # type: ignore[method-assign] # half of it
+    with pytest.raises(StreamingQueryException, match="died at files_written"):
         streams.run(hook)
     assert [counts(e) for e in streams.entries("eu")] == [("committed", 1, 20, 10, 10)]
     assert streams.entries("us") == []
