@@ -246,7 +246,8 @@ def _generic(sql_tests: SqlTests, test: Generic, spec: CheckSpec) -> SqlTest:
         rendered=sql_tests.render_generic(test, arguments),
         arguments=arguments,
         column_name=column if isinstance(column, str) else None,
-        named=test.name,
+        test=test.name,
+        singular=False,
     )
 
 

@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -44,32 +44,22 @@ class SqlTest(QueryCheck):
     `if_empty` decides. Costs a Spark job of its own, over every table that it names.
 
     Args:
+        test: the generic test's name; `sql_test` for a singular one.
         file: where it stands, for messages.
         rendered: the query.
         arguments: of a generic test.
         column_name: the column of a generic test listed below one.
         own: references that mean the tested rows themselves, beside `model`.
-        named: the generic test's name; empty for a singular test.
+        singular: whether it is a file of its own; False for a generic test.
     """
 
-    test: ClassVar[str] = "sql_test"
-
+    test: str = "sql_test"  # type: ignore[misc]  # a ClassVar of other checks
     file: str
     rendered: Rendered
     arguments: Mapping[str, Any] = field(default_factory=dict)
     column_name: str | None = None
     own: frozenset[str] = frozenset()
-    named: str = ""
-
-    def __post_init__(self) -> None:
-        """A generic test goes by its own name."""
-        if self.named:
-            object.__setattr__(self, "test", self.named)
-
-    @property
-    def singular(self) -> bool:
-        """Whether it is a file of its own."""
-        return not self.named
+    singular: bool = True
 
     @override
     def settled(self, config: CheckConfig) -> CheckConfig:
