@@ -1,4 +1,4 @@
-"""One root for everything recon raises on purpose.
+"""The exceptions that recon raises, with one root.
 
 A message names the thing, what was found, and the next step, in one sentence. Bad *data* is a
 result, never an exception: an exception means that recon could not evaluate.
@@ -26,7 +26,7 @@ class SinkError(ReconError):
 
 
 class NewEpochError(SinkError):
-    """The checkpoint began a new life whose ranges overlap or miss what the ledger holds."""
+    """The checkpoint starts a new epoch whose ranges overlap the ledger's end or leave a gap."""
 
 
 class GateError(SinkError):

@@ -1,4 +1,4 @@
-"""Open, list and read on any filesystem a checkpoint or table may live on; put a small file there, whole or not at all.
+"""Lists, reads and atomically writes files on the filesystems that checkpoints and tables are on.
 
 Local paths go straight to the operating system (a day's audit opens thousands of small files); every
 other scheme goes through `pyarrow.fs`, whose drivers (S3, ADLS Gen2, GCS, HDFS) take the project's
@@ -21,7 +21,7 @@ from recon.errors import ConfigError, EvidenceError
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-# Spark says s3a and abfss; the libraries below say s3 and abfs for the same store.
+# Spark's s3a is s3 for pyarrow.
 _ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfss", "abfs": "abfs"}
 
 
@@ -39,7 +39,7 @@ class Storage:
 
     @property
     def local(self) -> Path | None:
-        """The folder as a local path; None when it lives elsewhere."""
+        """The folder as a local path; None when it is on another filesystem."""
         parsed = urlparse(self.uri)
         if parsed.scheme == "file":
             return Path(unquote(parsed.path))
@@ -113,9 +113,9 @@ class Storage:
             raise EvidenceError(f"{self.uri}/{folder} cannot be listed: {error}") from error
 
     def write(self, name: str, content: bytes) -> None:
-        """Puts a file, over one that is there: a reader finds the whole content, the earlier one or none.
+        """Writes a file, replacing an existing one: a reader sees the whole new content, the earlier one, or no file.
 
-        An object store's put does that by itself; elsewhere the file is written under another name and renamed.
+        An object store's put is atomic; elsewhere the file is written under another name and renamed.
 
         Raises:
             OSError: it cannot be written.
@@ -144,7 +144,7 @@ class Storage:
         filesystem.move(beside_there, place_there)
 
     def remove(self, name: str) -> None:
-        """Removes a file or a folder with all that is in it; nothing happens where there is none.
+        """Removes a file or a folder with its content, where it exists.
 
         Raises:
             OSError: it cannot be removed.

@@ -1,4 +1,4 @@
-"""Words that messages of every room are made of."""
+"""Parts of sentences that the messages of all rooms share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ def did_you_mean(name: str, names: Iterable[str], listing: str = "there is") -> 
     """The end of a sentence about an unknown name: the nearest known one, or all of them after `listing`.
 
     Args:
-        name: what was given; upper and lower case are the same.
-        names: what is known, in the order in which it is listed.
-        listing: what stands before the list; "" leaves the list out.
+        name: the unknown name; upper and lower case are the same.
+        names: the known names, in the order of the listing.
+        listing: the words before the list; "" leaves the list out.
 
     >>> did_you_mean("not_nul", ["not_null", "unique"])
     "; did you mean 'not_null'?"
@@ -56,7 +56,7 @@ def some(items: Iterable[object], limit: int = 5) -> str:
 
 
 def first_line(error: BaseException, limit: int = 400) -> str:
-    r"""An error's first line that is not empty, at most `limit` characters; its type's name where it says nothing.
+    r"""An error's first line that is not empty, at most `limit` characters; its type's name where it has no text.
 
     >>> first_line(ValueError("  no such table  \n at …"))
     'no such table'

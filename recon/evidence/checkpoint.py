@@ -1,7 +1,7 @@
-"""The checkpoint witness: what Structured Streaming itself wrote down about each micro-batch.
+"""The checkpoint witness: Structured Streaming's own files about each micro-batch.
 
-`metadata` holds the query_id, `offsets/<N>` the end offsets planned for micro-batch N, `commits/<N>` says
-that N finished, `sources/<i>/0` the offsets at which source i began, `state/<i>` what stateful operator i keeps.
+`metadata` holds the query_id, `offsets/<N>` the end offsets planned for micro-batch N; `commits/<N>` exists when N is
+finished, `sources/<i>/0` holds the offsets at which source i began, `state/<i>` the state of stateful operator i.
 Nothing is ever written here.
 
 Formats, from Spark's sources:
@@ -10,8 +10,8 @@ Formats, from Spark's sources:
   per source in the order of the query plan, `-` for a source that has no offset yet.
 - `offsets/<N>`, v2 (`OffsetMap`, Spark 4.1 and newer where it is switched on): a line `v2`, the metadata
   line, then lines `<source id>:<offset>` in no promised order. The id is the source's number, or its name
-  where sources are named. This reading rests on the serializer in apache/spark's master branch and on
-  files made by hand. Named sources are counted on after the numbers, in the order of their names.
+  where sources are named. The parser follows the serializer in apache/spark's master branch and was
+  tested with files made by hand. Named sources get the numbers after the numbered ones, in the order of their names.
 - `sources/<i>/0` (`KafkaSourceInitialOffsetWriter`): a NUL byte, `v1`, a newline, `{"topic":{"0":start}}`.
 
 Spark keeps the last 100 or so micro-batches (`spark.sql.streaming.minBatchesToRetain`), so the oldest one
@@ -54,9 +54,9 @@ def query_id(storage: Storage) -> str:
     try:
         raw = storage.read("metadata")
     except FileNotFoundError:
-        found = sorted(storage.names())[:5]
+        names = sorted(storage.names())[:5]
         raise EvidenceError(
-            f"checkpoint {storage.uri} has no metadata file (found {', '.join(found) or 'nothing'}): check "
+            f"checkpoint {storage.uri} has no metadata file (found {', '.join(names) or 'nothing'}): check "
             "the path, or start the query once: it writes this file when it first starts"
         ) from None
     document = _json(storage, "metadata", raw)
@@ -67,9 +67,9 @@ def query_id(storage: Storage) -> str:
 
 
 def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitness:
-    """Every micro-batch the checkpoint still holds, ascending.
+    """Every micro-batch in the checkpoint, ascending.
 
-    A range may end below its start: so Spark plans a topic that was re-created and is shorter now.
+    A range may end below its start: Spark plans it so for a topic that was re-created and is shorter now.
 
     Args:
         storage: the checkpoint's folder.
@@ -87,7 +87,7 @@ def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitnes
         try:
             plans[batch_id] = _planned(storage, batch_id, kafka=topics_are_kafka)
         except FileNotFoundError:
-            continue  # purged by the running query after we listed it
+            continue  # purged by the running query after the listing
     names = sorted({source for plan in plans.values() for source in plan.sources}, key=_source_order)
     index = _indexes(names)
     initial = _Initial(storage)
@@ -107,7 +107,7 @@ def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitnes
 def read_batch(storage: Storage, batch_id: int) -> CheckpointBatch:
     """One planned micro-batch with at most a few small reads and no listing, for use while it runs.
 
-    `committed` is always False: inside foreachBatch the commit file cannot exist yet; it is not looked for.
+    `committed` is always False: inside foreachBatch the commit file cannot exist yet, so it is not read.
 
     Raises:
         EvidenceError: `offsets/<batch_id>` is missing, or a file needed here cannot be understood.
@@ -172,7 +172,7 @@ def _batch(
 
 
 def _same_sources(storage: Storage, before: _Planned, after: _Planned) -> None:
-    """A v1 file has a line for every source of the query, always: fewer than its neighbour means torn."""
+    """Raises where two v1 files differ in the number of sources: a v1 file always has a line for every source."""
     if before.version == after.version == "v1" and len(before.sources) != len(after.sources):
         short, other = sorted((before, after), key=lambda plan: len(plan.sources))
         raise _broken(
@@ -183,7 +183,7 @@ def _same_sources(storage: Storage, before: _Planned, after: _Planned) -> None:
 
 
 class _Initial:
-    """`sources/<id>/0`, read once per source and only when asked for."""
+    """`sources/<id>/0`, read once per source, on first use."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -279,7 +279,7 @@ def _source_order(source: str) -> tuple[int, int, str]:
 
 
 def _indexes(ordered: list[str]) -> dict[str, int]:
-    """Source ids as the integers of `OffsetSpan.source`: a number stays itself, a name is counted on."""
+    """Source ids as the integers of `OffsetSpan.source`: numbers are kept, names get the following numbers."""
     numbers = [int(s) for s in ordered if s.isdecimal()]
     names = [s for s in ordered if not s.isdecimal()]
     first = max(numbers, default=-1) + 1
@@ -308,8 +308,8 @@ def _excerpt(text: bytes | str) -> str:
     return repr(plain if len(plain) <= 80 else plain[:77] + "…")
 
 
-def _broken(storage: Storage, name: str, found: str) -> EvidenceError:
+def _broken(storage: Storage, name: str, problem: str) -> EvidenceError:
     return EvidenceError(
-        f"checkpoint file {storage.uri}/{name} cannot be understood: {found}; it is torn, or written by a "
+        f"checkpoint file {storage.uri}/{name} cannot be understood: {problem}; it is torn, or written by a "
         "Spark that this recon does not know: restore the file, or leave the checkpoint out of the audit"
     )

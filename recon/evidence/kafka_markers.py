@@ -23,13 +23,13 @@ from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker
 PARTITION = 0
 _POLL_S = 0.05
 _BROKER_S = 60.0  # a broker that restarts is waited for
-# The default of librdkafka's transaction.timeout.ms, and what a broker takes to notice.
+# The default of librdkafka's transaction.timeout.ms, and the time in which a broker notices that it has passed.
 _TRANSACTION_S, _NOTICED_S = 60.0, 30.0
 
 
 @dataclass
 class Markers:
-    """One owner's records as far as they were read, and the offset to read on from."""
+    """One owner's records as far as they were read, and the offset of the next one to read."""
 
     position: int
     plan: Plan | None = None
@@ -38,8 +38,8 @@ class Markers:
 
     def task(self, epoch: int, batch_id: int, task: int) -> TaskMarker | None:
         """The committed marker of a task of this micro-batch."""
-        found = self.tasks.get(task)
-        return found if found is not None and (found.epoch, found.batch_id) == (epoch, batch_id) else None
+        marker = self.tasks.get(task)
+        return marker if marker is not None and (marker.epoch, marker.batch_id) == (epoch, batch_id) else None
 
     def of(self, epoch: int, batch_id: int) -> list[TaskMarker]:
         """The committed markers of a micro-batch."""
@@ -52,7 +52,7 @@ class Markers:
         return plan if plan is not None and (plan.epoch, plan.batch_id) not in self.batches else None
 
     def take(self, key: bytes, value: bytes | None, offset: int, at: datetime) -> None:
-        """Note a committed record of this owner.
+        """Add a committed record of this owner.
 
         Raises:
             EvidenceError: it is not one of recon's.
@@ -74,8 +74,8 @@ class Markers:
                 self.batches[batch.stamp.epoch, batch.stamp.batch_id] = batch
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise EvidenceError(
-                f"the marker topic's record at offset {offset} is not one that recon writes ({error!r}): something "
-                "else writes to this topic; give the sink a `marker_topic` of its own"
+                f"the marker topic's record at offset {offset} is not one that recon writes ({error!r}): another "
+                "program writes to this topic; give the sink a `marker_topic` of its own"
             ) from error
 
 
@@ -95,10 +95,10 @@ def read(
         conf: librdkafka configuration.
         topic: the marker topic.
         owner: whose records.
-        known: read on from there, and add to it.
-        since: without `known`, begin at the first record that is not older.
-        decides: called with key and offset of the owner's records that no reader can judge yet; where one of them
-            decides something, its transaction is waited for. All of them do by default.
+        known: continue after these records, and add to them.
+        since: without `known`, start at the first record that is not older.
+        decides: called with key and offset of the owner's records that are not committed yet; returns whether the
+            caller's decision depends on the record, and `read` then waits for its transaction. By default, always.
         admin: a connection to use.
 
     Raises:
@@ -130,7 +130,7 @@ def read(
         if time.monotonic() > deadline:
             raise EvidenceError(
                 f"an open transaction holds back marker topic {topic} at offset {known.position}: whether pipeline "
-                f"{owner.pipeline}, sink {owner.sink} wrote what follows cannot be told yet; the broker ends it after "
+                f"{owner.pipeline}, sink {owner.sink} wrote what follows is not known yet; the broker ends it after "
                 "its transaction.timeout.ms, restart the query then"
             )
         time.sleep(_POLL_S)
@@ -147,7 +147,7 @@ def log(record: Markers, since: datetime | None = None) -> tuple[SinkCommit, ...
 
 
 def _take(admin: KafkaAdmin, place: tuple[str, int], owner: Owner, known: Markers) -> int:
-    """Note every committed record from `known.position` on; returns where a committed reader stands now."""
+    """Add every committed record from `known.position` on; returns the position of a committed reader."""
     prefix = owner.prefix
 
     def note(message: Any) -> None:
@@ -162,24 +162,24 @@ def _take(admin: KafkaAdmin, place: tuple[str, int], owner: Owner, known: Marker
 def _undecided(
     admin: KafkaAdmin, place: tuple[str, int], owner: Owner, position: int, until: int
 ) -> list[tuple[bytes, int]]:
-    """Key and offset of the owner's records that a committed reader does not get to see yet."""
-    found: list[tuple[bytes, int]] = []
+    """Key and offset of the owner's records that a committed reader does not receive yet."""
+    undecided: list[tuple[bytes, int]] = []
     prefix = owner.prefix
 
     def note(message: Any) -> None:
         key = message.key()
         if key is not None and key.startswith(prefix) and message.offset() < until:
-            found.append((key, message.offset()))
+            undecided.append((key, message.offset()))
 
     _consume(admin, place, position, "read_uncommitted", note)
-    return found
+    return undecided
 
 
 def _consume(admin: KafkaAdmin, place: tuple[str, int], start: int, isolation: str, note: Callable[[Any], None]) -> int:
     """Read from `start` to the end that this isolation level sees; returns that end."""
     from confluent_kafka import KafkaError, TopicPartition
 
-    # At the end of the log the broker would keep an empty answer back for half a second.
+    # At the end of the log the broker would delay an empty answer by half a second.
     consumer: Any = admin.consumer(isolation, **{"fetch.wait.max.ms": 5, "fetch.error.backoff.ms": 20})
     try:
         consumer.assign([TopicPartition(*place, start)])
@@ -208,8 +208,8 @@ def _first_since(admin: KafkaAdmin, place: tuple[str, int], since: datetime, end
 
     consumer: Any = admin.consumer("read_uncommitted")
     try:
-        asked = TopicPartition(*place, int(since.timestamp() * 1000))
-        offset = consumer.offsets_for_times([asked], timeout=_NOTICED_S)[0].offset
+        at = TopicPartition(*place, int(since.timestamp() * 1000))
+        offset = consumer.offsets_for_times([at], timeout=_NOTICED_S)[0].offset
         return int(offset) if offset >= 0 else end
     except Exception as error:
         raise EvidenceError(f"marker topic {place[0]} cannot be read: {admin.safe(str(error))}") from None

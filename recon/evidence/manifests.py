@@ -42,7 +42,7 @@ def read(target: Storage, *, since: datetime | None = None, batches: Collection[
 
     Args:
         target: the sink's target.
-        since: read back to the thousand that holds this instant; micro-batches of an epoch are written in order.
+        since: read back to the group that holds this instant; micro-batches of an epoch are written in order.
         batches: only these batch ids, of whatever epoch.
     """
     wanted = None if batches is None else {group_of(batch) for batch in batches}
@@ -68,7 +68,7 @@ def _in_order(found: Iterable[Manifest], since: datetime | None, batches: Collec
 
 
 def log(target: Storage, since: datetime | None = None) -> SinkLog:
-    """The manifests as what the sink remembers of its writes."""
+    """The manifests as the sink's own record of its writes."""
     commits = tuple(
         SinkCommit(version=None, stamp=manifest.stamp, rows=manifest.rows, at=manifest.at)
         for manifest in read(target, since=since)
@@ -83,21 +83,21 @@ def epochs(target: Storage) -> list[int]:
 
 
 def groups(target: Storage, epoch: int) -> set[int]:
-    """The thousands of an epoch that have manifests, merged or not."""
+    """The groups of an epoch that have manifests, merged or not."""
     names = target.names(f"{FOLDER}/{epoch}")
     return {int(found[1]) for name in names if (found := re.fullmatch(r"(\d+)(\.jsonl\.gz)?", name))}
 
 
 def loose(target: Storage, epoch: int) -> list[int]:
-    """The thousands of an epoch that are not merged yet."""
+    """The groups of an epoch that are not merged yet."""
     return [int(name) for name in target.names(f"{FOLDER}/{epoch}") if re.fullmatch(r"-?\d+", name)]
 
 
 def read_group(target: Storage, epoch: int, group: int) -> list[Manifest]:
-    """The manifests of one thousand.
+    """The manifests of one group of micro-batches.
 
-    Single ones are read first: they are removed only after the merged file is there. A single one is newer than the
-    merged one of its micro-batch.
+    Single files are read first: they are removed only after the merged file is written. A single file is newer than
+    the merged manifest of the same micro-batch.
     """
     folder = f"{FOLDER}/{epoch}/{group}"
     names = [f"{folder}/{name}" for name in target.names(folder) if re.fullmatch(r"\d+\.json", name)]
@@ -134,13 +134,13 @@ def layout(target: Storage, name: str) -> Layout:
     """How the files of manifests with this layout are to be read.
 
     Raises:
-        EvidenceError: the layout's file is gone or torn.
+        EvidenceError: the layout's file is missing or torn.
     """
     try:
         return parse_layout(target.read(layout_path(name)))
     except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
         raise EvidenceError(
-            f"{target.uri}/{layout_path(name)}, which says how the sink's files are to be read, is gone or torn "
+            f"{target.uri}/{layout_path(name)}, with the format and schema of the sink's files, is missing or torn "
             f"({type(error).__name__}); restore the file from a backup, or read the files yourself"
         ) from error
 

@@ -1,7 +1,7 @@
-"""The sink's own rows as a witness: which offsets of which topic partition each micro-batch left there.
+"""The sink's own rows as a witness: the offsets of each topic partition that each micro-batch wrote.
 
-Offsets are folded into 64-bit words before anything is shuffled, and full words into blocks, so that a million
-contiguous offsets reach the driver as some 250 numbers and a hole is still exact.
+Offsets are packed into 64-bit words before the shuffle, and full words into blocks, so that a million contiguous
+offsets reach the driver as some 250 numbers, and every hole stays exact.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ def read(
     first_batch: int | None = None,
     last_batch: int | None = None,
 ) -> RowsWitness:
-    """Counts the rows of a table per (batch_id, topic, partition) and tells exactly which offsets they carry.
+    """Counts the rows of a table per (batch_id, topic, partition), with the exact set of their offsets.
 
     One Spark query over the four stamped columns. What reaches the driver is one row per group and 4,096
-    offsets, and 16 bytes for each word of 64 offsets that is neither full nor empty. Batch ids that started
-    over (a new epoch) fall into the same group: offsets tell them apart.
+    offsets, and 16 bytes for each word of 64 offsets that is neither full nor empty. Batch ids that start
+    over (a new epoch) are in the same group: their offsets differ.
 
     Args:
         spark: the session that reads.
         table: the path or URI of a Delta table, or its rows.
-        version: a Delta version of it; the newest when None. Only noted when `table` is a DataFrame.
-        location: what the witness calls the table; its path when None.
-        batches: read only these micro-batches; Delta's file statistics spare the rest.
+        version: a Delta version of it; the newest when None. For a DataFrame it is only recorded in the result.
+        location: the table's name in the result; its path when None.
+        batches: read only these micro-batches; Delta skips other files by their statistics.
         first_batch: read only micro-batches from this one.
         last_batch: read only micro-batches up to this one, included.
 
     Returns:
         Groups ascending by (batch_id, topic, partition), of rows that carry all of it. `rows` also counts rows
-        without `_batch_id` (`unstamped_rows`, read whatever the batches asked for), and stamped rows that lack
-        a source column's value, which are in no group.
+        without `_batch_id` (`unstamped_rows`, read in any case), and stamped rows in which a source column is NULL,
+        which are in no group.
 
     Raises:
         EvidenceError: the table is missing or cannot be read.
@@ -88,7 +88,7 @@ def _restrict(
     first_batch: int | None,
     last_batch: int | None,
 ) -> DataFrame:
-    """Rows of the micro-batches asked for, and rows of none."""
+    """Rows of the wanted micro-batches, and rows without a `_batch_id`."""
     from functools import reduce
 
     if BATCH_ID not in columns or (batches is None and first_batch is None and last_batch is None):
@@ -133,11 +133,11 @@ def _words(rows: DataFrame) -> DataFrame:
     )
 
 
-def _decode(found: pa.Table, name: str, version: int | None) -> RowsWitness:
+def _decode(table: pa.Table, name: str, version: int | None) -> RowsWitness:
     batch, topic, partition, block, rows, full = (
-        found.column(column).to_pylist() for column in ("batch", "topic", "partition", "block", "rows", "full")
+        table.column(column).to_pylist() for column in ("batch", "topic", "partition", "block", "rows", "full")
     )
-    lists = found.column("partial").combine_chunks()
+    lists = table.column("partial").combine_chunks()
     words, bits = (lists.flatten().field(i).to_pylist() for i in range(2))
     ends = list(accumulate(lists.value_lengths().to_pylist()))
     unstamped = 0
@@ -175,7 +175,7 @@ def _decode(found: pa.Table, name: str, version: int | None) -> RowsWitness:
 
 
 def _count(rows: DataFrame, columns: Collection[str], name: str, version: int | None) -> RowsWitness:
-    """What a table without source columns can tell."""
+    """The counts of a table without source columns."""
     unstamped = F.count_if(F.col(BATCH_ID).isNull()) if BATCH_ID in columns else F.count(F.lit(1))
     counted = rows.agg(F.count(F.lit(1)).alias("rows"), unstamped.alias("unstamped")).collect()[0]
     return RowsWitness(

@@ -1,4 +1,4 @@
-"""Names of columns as Spark reads them."""
+"""Names of columns for Spark."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark reads it whatever it holds: dots, blanks, backticks."""
+    """A column's name in backticks, valid for any name: with dots, blanks or backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Names that differ: a join's `SELECT *` has some twice, and samples could not be told apart.
+    """The names made distinct: a join's `SELECT *` may repeat a name, and samples are keyed by name.
 
     >>> distinct(["id", "ID", "x"])
     ['id', 'ID_2', 'x']

@@ -1,4 +1,4 @@
-"""The one place that turns an error of Spark's into a sentence."""
+"""Turns an error of Spark into a sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 _CALLING = "An error occurred while calling"
-# PySpark 4.0 looks an error up for its log and does not know Delta's: what it raises then has Delta's as its context.
+# PySpark 4.0 fails to look up Delta's errors for its log: the error it raises then has Delta's as its context.
 _FROM_THE_JVM = re.compile(r"[^\n]*\.execute\.\n: [\w.]*AnalysisException: ([^\n]+)")
 
 
@@ -24,18 +24,18 @@ def spark_error(error: Exception) -> str:
 
 
 def refusal(error: Exception) -> str | None:
-    """Why Spark or Delta refused to plan a statement, without its SQLSTATE; None for an error of another kind."""
+    """Why Spark or Delta refused to plan a statement, without the SQLSTATE; None for other errors."""
     from pyspark.errors import AnalysisException
 
     if isinstance(error, AnalysisException):
         return without_sqlstate(error)
     for text in (str(error), str(error.__context__)):
-        found = _FROM_THE_JVM.match(text)
-        if found:
-            return found[1].split(" SQLSTATE")[0][:400].rstrip(".;")
+        message = _FROM_THE_JVM.match(text)
+        if message:
+            return message[1].split(" SQLSTATE")[0][:400].rstrip(".;")
     return None
 
 
 def without_sqlstate(error: Exception) -> str:
-    """Spark's own sentence as the middle of another one: no SQLSTATE, no full stop."""
+    """Spark's own sentence for use inside another one: no SQLSTATE, no full stop."""
     return spark_error(error).split(" SQLSTATE")[0].rstrip(".;")

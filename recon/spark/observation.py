@@ -1,4 +1,4 @@
-"""What Spark counts on the way, and rows counted while they are written, for sinks that have no count of their own."""
+"""Rows counted by an Observation while Spark writes them."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class Counter:
     """Counts the rows of a DataFrame during the one job that consumes `frame`."""
 
     def __init__(self, frame: DataFrame) -> None:
-        """Write `self.frame` instead of the frame that was given."""
+        """`self.frame` is the frame to write."""
         from pyspark.sql import Observation
 
         self._observation = Observation()
         self.frame = frame.observe(self._observation, F.count(F.lit(1)).alias(ROWS))
 
     def rows(self) -> int | None:
-        """What was counted; None where Spark does not report it."""
+        """The number of rows; None where Spark does not report it."""
         return rows_of(observed(self._observation))
 
 
 def observed(observation: Observation) -> Mapping[str, Any] | None:
-    """What was observed, or None: `Observation.get` waits for ever where Spark never reports."""
-    found: list[Mapping[str, Any]] = []
-    reader = threading.Thread(target=lambda: found.append(observation.get), daemon=True)
+    """The observed values, or None: `Observation.get` blocks forever where Spark never reports."""
+    reported: list[Mapping[str, Any]] = []
+    reader = threading.Thread(target=lambda: reported.append(observation.get), daemon=True)
     reader.start()
     reader.join(_WITHIN_S)
-    return found[0] if found and ROWS in found[0] else None
+    return reported[0] if reported and ROWS in reported[0] else None
 
 
-def rows_of(told: Mapping[str, Any] | None) -> int | None:
-    """The count of rows in what was observed; None for unknown."""
-    return None if told is None else int(told[ROWS])
+def rows_of(values: Mapping[str, Any] | None) -> int | None:
+    """The count of rows among observed values; None for unknown."""
+    return None if values is None else int(values[ROWS])

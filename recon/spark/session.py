@@ -22,7 +22,7 @@ DELTA_CONF = {
 
 
 def delta_package(spark: str, delta: str) -> str:
-    """Delta's Maven coordinate: since 4.1 the artefact's name tells the Spark line it was built for.
+    """Delta's Maven coordinate: since 4.1 the artefact's name contains the Spark version it was built for.
 
     >>> delta_package("4.0.0", "4.0.1")
     'io.delta:delta-spark_2.13:4.0.1'
@@ -41,7 +41,7 @@ def _minor(release: str) -> tuple[int, int]:
 def session(project: Project) -> SparkSession:
     """The session to read rows with.
 
-    Under spark-submit, in a notebook or inside a running driver the active session is taken as it is.
+    Under spark-submit, in a notebook or inside a running driver the active session is used unchanged.
     Otherwise one is built from `spark: {master, conf, packages}`; without `packages` Delta's own, for the
     installed versions, is fetched.
     """
@@ -52,7 +52,7 @@ def session(project: Project) -> SparkSession:
     if active is not None:
         return active
     config = project.spark
-    # Workers run the python3 of PATH unless told otherwise; it may be another Python.
+    # Workers run the python3 of PATH by default, which may be another Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().appName(f"recon {project.name}")
     if config.master:
@@ -63,6 +63,6 @@ def session(project: Project) -> SparkSession:
         settings["spark.jars.packages"] = ",".join(packages)
     for key, value in {**settings, **config.conf}.items():
         builder = builder.config(key, value)
-    # PySpark logs each query that fails with its SQL, in which a secret may stand; the check's result tells of it.
+    # PySpark logs the SQL of each query that fails, which may hold a secret; the check's result has the error.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return builder.getOrCreate()
