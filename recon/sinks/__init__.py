@@ -65,6 +65,6 @@ def find_sink(project: Project, pipeline: str, sink: str | None = None) -> tuple
     if sink is None and len(outs) == 1:
         return pipe, pipe.sinks[0]
     if sink not in outs:
-        found = f"no sink {sink!r}" if sink else "several sinks and none was named"
-        raise ConfigError(f"pipeline {pipeline} has {found}; it has {', '.join(sorted(outs))}")
+        problem = f"no sink {sink!r}" if sink else "several sinks and none was named"
+        raise ConfigError(f"pipeline {pipeline} has {problem}; it has {', '.join(sorted(outs))}")
     return pipe, outs[sink]

@@ -63,12 +63,12 @@ class ProjectTables:
         Raises:
             ConfigError: there is no such table, or it cannot be read.
         """
-        found = _REF.fullmatch(reference)
-        if not found and _CALL.match(reference):
+        match = _REF.fullmatch(reference)
+        if not match and _CALL.match(reference):
             raise ConfigError(f"{reference!r} names no table; write ref('name'), a path or a catalog table")
-        name = ".".join(part for part in (found[2], found[4]) if part) if found else reference.strip()
+        name = ".".join(part for part in (match[2], match[4]) if part) if match else reference.strip()
         if name not in self._opened:
-            self._opened[name] = self._open(name, only_ours=found is not None)
+            self._opened[name] = self._open(name, only_ours=match is not None)
         return self._opened[name]
 
     def _open(self, name: str, only_ours: bool) -> DataFrame:

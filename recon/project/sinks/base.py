@@ -136,21 +136,21 @@ def sink_class(kind: Any) -> type[Sink]:
         raise BadValue(f"must be {listed}, found {kind!r}{did_you_mean(str(kind), known, '')}", "kind")
     module, _, name = location.partition(":")
     try:
-        found = getattr(import_module(module), name)
+        config = getattr(import_module(module), name)
     except Exception as error:  # importing runs the package's module
         raise BadValue(
             f"is {kind!r}, whose config class {location} of an installed package cannot be imported "
             f"({type(error).__name__}: {error}); repair or reinstall that package",
             "kind",
         ) from error
-    if not (isinstance(found, type) and issubclass(found, Sink) and hasattr(found, "writer")):
+    if not (isinstance(config, type) and issubclass(config, Sink) and hasattr(config, "writer")):
         raise BadValue(
             f"is {kind!r}, and {location} is no config class of a sink; derive it from recon.Sink and give it "
             "`writer = 'module:Class'`",
             "kind",
         )
-    if kind not in get_args(found.model_fields["kind"].annotation):
+    if kind not in get_args(config.model_fields["kind"].annotation):
         raise BadValue(
             f"is {kind!r}, which {location} does not accept; declare `kind: Literal[{kind!r}]` there", "kind"
         )
-    return found
+    return config

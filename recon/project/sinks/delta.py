@@ -32,7 +32,7 @@ class DeltaSink(Sink):
     @property
     @override
     def promise(self) -> Guarantee:
-        # A fixed app id cannot tell a new checkpoint's batch 0 from the old one's.
+        # With a fixed app id a new checkpoint's batch 0 cannot be distinguished from the old one's.
         return Guarantee(
             label="exactly-once" if self.txn_app_id is None else "exactly-once within one checkpoint",
             how="the commit carries a txn, so Delta drops a second write of the micro-batch",
@@ -45,7 +45,7 @@ class DeltaSink(Sink):
 
 
 class PruneBy(Strict):
-    """A column of the target whose values in a micro-batch tell a MERGE which files it may leave alone.
+    """A column of the target by whose values in a micro-batch a MERGE leaves out files.
 
     `immutable`: every row of a key has the same value there, for ever; needed where the column is none of the keys.
     """
@@ -62,8 +62,8 @@ class PruneBy(Strict):
 class History(Strict):
     """Keeps every version of a key (slowly changing dimension, type 2) instead of the newest alone.
 
-    `effective`: the source column that says since when a version holds. `valid_from`, `valid_to`, `is_current`: the
-    names of the target's columns; `valid_to` is NULL for the version that holds now.
+    `effective`: the source column with the instant from which on a version is valid. `valid_from`, `valid_to`,
+    `is_current`: the names of the target's columns; `valid_to` is NULL for the version that is valid now.
     """
 
     effective: str
@@ -75,7 +75,7 @@ class History(Strict):
 class DeltaMergeSink(Sink):
     """Merges into the Delta table at `target`: one row per key, or with `scd2` one per version of a key.
 
-    `keys`: the columns that tell rows apart; a NULL in one of them stops the micro-batch.
+    `keys`: the columns that identify a row; a NULL in one of them stops the micro-batch.
     `newer_wins`: a column by which a row replaces only an older one. `order_by`: SQL expressions that rank the rows of
     one key within a micro-batch after `newer_wins` and before the source offset; the greatest wins.
     `update_when`, `insert_when`: SQL conditions on the source row `s` and, for an update, the target row `t`.

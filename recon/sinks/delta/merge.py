@@ -3,7 +3,7 @@
 A MERGE takes its txn and its userMetadata from the session's settings alone. They are set on the micro-batch's own
 session for that one statement and reset whatever happens: leaked, they would make Delta drop later writes silently. A
 MERGE with a txn always commits, even one that changes nothing; one that Delta skipped leaves no commit, and that is how
-`confirm` tells the two apart.
+`confirm` distinguishes the two.
 
 The rows of a micro-batch are first reduced to one per key, in one shuffle, and persisted until the MERGE is over: rows,
 NULL keys and the values that prune the target are counted on the persisted rows.

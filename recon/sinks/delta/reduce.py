@@ -83,8 +83,8 @@ class MergeRows:
         for column in self.pruning:
             if self._types[column].split("(")[0] not in _PRUNING:
                 raise SinkError(
-                    f"{self.name}: prune_by column {column} is a {self._types[column]}, whose values do not tell files "
-                    f"apart exactly; prune by one of the types {', '.join(_PRUNING)}"
+                    f"{self.name}: prune_by column {column} is a {self._types[column]}, by whose values files "
+                    f"cannot be left out exactly; prune by one of the types {', '.join(_PRUNING)}"
                 )
 
     def require_keys(self, counts: ReducedCounts) -> None:

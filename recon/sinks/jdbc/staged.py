@@ -103,9 +103,9 @@ class StagedWriter(JdbcWriter):
                         stage = stage or self._stage(frame, stamp)
                         self._move(stage, stamp)
                     break
-                except _AlreadyThereError as met:
+                except _AlreadyThereError as error:
                     if not tries.again():
-                        raise self._refused(stamp, str(met), f"look at {LEDGER_TABLE}") from None
+                        raise self._refused(stamp, str(error), f"look at {LEDGER_TABLE}") from None
                 except _StageLostError as lost:
                     self._drop(stage)
                     stage = None
@@ -349,15 +349,15 @@ class StagedWriter(JdbcWriter):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of types that SQLAlchemy does not know
-                found = inspector.get_columns(self.target.name, schema=self.target.schema)
+                described = inspector.get_columns(self.target.name, schema=self.target.schema)
         except NoSuchTableError:
             if not self.sink.create_table:
                 raise self._refused(
                     stamp, "there is no such table", f"create {self.target}, or set create_table: true"
                 ) from None
             self._create_target(frame, stamp)
-            found = sqlalchemy.inspect(self._engine).get_columns(self.target.name, schema=self.target.schema)
-        columns = {column["name"]: TargetColumn(name=column["name"], type=column["type"]) for column in found}
+            described = sqlalchemy.inspect(self._engine).get_columns(self.target.name, schema=self.target.schema)
+        columns = {column["name"]: TargetColumn(name=column["name"], type=column["type"]) for column in described}
         self._require_fit(columns, stamp)
         self._columns = columns
         return columns
@@ -391,10 +391,10 @@ class StagedWriter(JdbcWriter):
         return ()
 
     def _type_of(self, field: StructField, stamp: ReconStamp, *, key: bool) -> TypeEngine[Any]:
-        found = self._dialect.type_of(field.dataType, key=key)
-        if found is None:
+        column_type = self._dialect.type_of(field.dataType, key=key)
+        if column_type is None:
             raise self._no_type(field.name, field.dataType, stamp)
-        return found
+        return column_type
 
     def _no_type(self, name: str, data_type: DataType, stamp: ReconStamp) -> SinkError:
         return self._refused(

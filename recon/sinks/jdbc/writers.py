@@ -66,7 +66,7 @@ class JdbcUpsert(StagedWriter):
                     "correct keys, whose names are the table's",
                 )
         unique = list(self._unique_keys())
-        if not any(set(found) == set(self.sink.keys) for found in unique):
+        if not any(set(names) == set(self.sink.keys) for names in unique):
             quoted = self._dialect.quoted(self.sink.keys)
             name = self._dialect.quote(f"{self.target.name}_recon_key")
             raise self._refused(
@@ -74,7 +74,7 @@ class JdbcUpsert(StagedWriter):
                 f"it has no primary key or unique index on exactly {', '.join(self.sink.keys)}",
                 f"add one: CREATE UNIQUE INDEX {name} ON {self._dialect.table(self.target)} ({quoted})",
             )
-        self._other_keys = [found for found in unique if set(found) != set(self.sink.keys)]
+        self._other_keys = [other for other in unique if set(other) != set(self.sink.keys)]
 
     _other_keys: Sequence[Sequence[str]] = ()
 
@@ -125,8 +125,8 @@ class JdbcUpsert(StagedWriter):
         dialect, keys = self._dialect, self.sink.keys
         nulls = ", ".join(f"SUM(CASE WHEN {dialect.quote(key)} IS NULL THEN 1 ELSE 0 END)" for key in keys)
         with self._engine.connect() as connection:
-            found = connection.exec_driver_sql(f"SELECT {nulls} FROM {dialect.table(stage.table)}").one()
-            for key, count in zip(keys, found, strict=True):
+            null_counts = connection.exec_driver_sql(f"SELECT {nulls} FROM {dialect.table(stage.table)}").one()
+            for key, count in zip(keys, null_counts, strict=True):
                 if count:
                     raise self._refused(
                         stamp,

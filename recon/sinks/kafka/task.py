@@ -65,7 +65,7 @@ def run(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     """Write a task's rows and report what was written.
 
     Raises:
-        SinkError: one sentence that says which row or setting is in the way.
+        SinkError: a row or a setting prevents the write.
     """
     import pyarrow as pa
     from pyspark import TaskContext
@@ -251,8 +251,8 @@ class TaskTransaction:
                 other = int(numbers[numbers != self.number][0])
                 raise SinkError(
                     f"{self.job.name}: Spark gave task {self.number} rows of task {other}: it changed the "
-                    "partitioning that recon set, without which a retry cannot tell what was written; nothing of this "
-                    "task was written; keep settings that change partitioning away from this query, then restart it"
+                    "partitioning that recon set, without which a retry does not know what was written; nothing of "
+                    "this task was written; keep settings that change partitioning away from this query, then restart it"
                 )
         self.ids = with_hashes(self.ids, batch.column(IDS))
         self.content = with_hashes(self.content, batch.column(CONTENT))
@@ -360,10 +360,10 @@ def require_same(job: Job, marker: TaskMarker, *, rows: int, ids: int) -> None:
     """
     if (marker.rows, marker.ids) == (rows, ids):
         return
-    found = f"{rows:,} rows instead of {marker.rows:,}" if rows != marker.rows else f"other {rows:,} rows"
+    difference = f"{rows:,} rows instead of {marker.rows:,}" if rows != marker.rows else f"other {rows:,} rows"
     raise SinkError(
-        f"{job.name}: NON-deterministic transform: task {marker.task} of {marker.tasks} gives {found} when it runs "
-        f"again, and what it gave first is in topic {job.owner.target}; make the transform give the same rows each "
+        f"{job.name}: NON-deterministic transform: task {marker.task} of {marker.tasks} gives {difference} when it "
+        f"runs again, and the rows that it gave first are in topic {job.owner.target}; make the transform give the same rows each "
         "time (no rand(), sample(), current time or changing lookup that decides which rows stay), put back a check "
         "with on_failure: quarantine that was changed since, then restart the query"
     )

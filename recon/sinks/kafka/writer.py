@@ -245,7 +245,7 @@ class KafkaWriter(BatchSink):
     def _job(self, stamp: ReconStamp, **more: Any) -> Job:
         return Job(conf=self.conf, owner=self.owner, epoch=stamp.epoch, batch_id=stamp.batch_id, **more)
 
-    # -- what stands in the way --------------------------------------------------------------------
+    # -- refusals ---------------------------------------------------------------------------------
 
     def _require_ours(self, marker: BatchMarker, stamp: ReconStamp) -> None:
         if not same_ranges(marker.stamp.offsets_text, stamp.offsets_text):
