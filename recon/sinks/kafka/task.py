@@ -252,7 +252,7 @@ class TaskTransaction:
                 raise SinkError(
                     f"{self.job.name}: Spark gave task {self.number} rows of task {other}: it changed the "
                     "partitioning that recon set, without which a retry does not know what was written; nothing of "
-                    "this task was written; keep settings that change partitioning away from this query, then restart it"
+                    "this task was written; remove settings that change partitioning, then restart the query"
                 )
         self.ids = with_hashes(self.ids, batch.column(IDS))
         self.content = with_hashes(self.content, batch.column(CONTENT))
@@ -363,9 +363,9 @@ def require_same(job: Job, marker: TaskMarker, *, rows: int, ids: int) -> None:
     difference = f"{rows:,} rows instead of {marker.rows:,}" if rows != marker.rows else f"other {rows:,} rows"
     raise SinkError(
         f"{job.name}: NON-deterministic transform: task {marker.task} of {marker.tasks} gives {difference} when it "
-        f"runs again, and the rows that it gave first are in topic {job.owner.target}; make the transform give the same rows each "
-        "time (no rand(), sample(), current time or changing lookup that decides which rows stay), put back a check "
-        "with on_failure: quarantine that was changed since, then restart the query"
+        f"runs again, and the rows that it gave first are in topic {job.owner.target}; make the transform give the "
+        "same rows each time (no rand(), sample(), current time or changing lookup that decides which rows stay), put "
+        "back a check with on_failure: quarantine that was changed since, then restart the query"
     )
 
 
