@@ -1,4 +1,4 @@
-"""atomicity: every route of a micro-batch landed, and together they hold what was read."""
+"""atomicity: every route of a micro-batch was written, and together the routes hold what was read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, NamedTuple
+
+from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Ranges, ranges_of
@@ -52,12 +54,12 @@ class Atomicity(EvidenceCheck):
     uses: ClassVar[Sequence[str]] = ("checkpoint",)
     scope: ClassVar[str] = "pipeline"
 
+    @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        """Missing routes and lost rows fail."""
         assert not isinstance(witnesses.ledgers, Unavailable)
         names = [name for name in witnesses.ledgers if not witnesses.routed or name in witnesses.routed]
         if len(names) < 2:
-            why = f"pipeline {witnesses.pipeline} has one sink, which cannot be apart from others"
+            why = f"pipeline {witnesses.pipeline} has one sink, so there are no two sinks to compare"
             return Verdict(skipped=why, message=why)
         sinks = {name: _Sink(witnesses.ledgers[name]) for name in names}
         if not any(sink.batches for sink in sinks.values()):
@@ -65,9 +67,9 @@ class Atomicity(EvidenceCheck):
                 unproved=f"the ledger holds no entry of any sink of pipeline {witnesses.pipeline}, so nothing can be "
                 "proved; let the query write one micro-batch through the hook"
             )
-        trial = _Evaluation(witnesses, sinks)
-        trial.judge()
-        return trial.verdict()
+        evaluation = _Evaluation(witnesses, sinks)
+        evaluation.judge()
+        return evaluation.verdict()
 
 
 class _Counts(NamedTuple):
@@ -243,7 +245,7 @@ class _Evaluation:
         one = {"topic": topic, "partition": partition, "start_offset": start, "end_offset": end}
         self._of(sink).add(
             Code.PARTIAL,
-            f"{said}: its write failed and was passed over, or its ledger entry is gone; compare ledger_integrity, "
+            f"{said}: its write failed and was skipped, or its ledger entry is gone; compare ledger_integrity, "
             "then read exactly this range once more into that sink",
             head=head,
             **(one if len(lacking) == 1 else {}),
@@ -289,7 +291,7 @@ class _Evaluation:
                 self._of(name).add(
                     Code.PARTIAL,
                     f"{named(head)} of sink {name}: {plural(lost, 'row')} that were routed to it are neither in it nor "
-                    "aside: look for a nondeterministic transform or `by`; source_rows names the offsets",
+                    "in its quarantine: look for a nondeterministic transform or `by`; source_rows names the offsets",
                     head=head,
                 )
         self.taken += sum((c.written or 0) + (c.quarantined or 0) for c in known)
@@ -324,11 +326,11 @@ class _Evaluation:
                 )
 
     def verdict(self) -> Verdict:
-        told = f"{plural(self.landed, 'micro-batch')} landed in every sink of {some(self.sinks)}"
+        message = f"{plural(self.landed, 'micro-batch')} are in every sink: {some(self.sinks)}"
         if self.witnesses.routed and self.read:
-            told += f"; of {plural(self.read, 'row')} read {self.taken:,} are in a route or aside"
+            message += f"; of {plural(self.read, 'row')} read {self.taken:,} are in a route or in quarantine"
         return self.findings.verdict(
-            told,
+            message,
             sinks=list(self.sinks),
             landed=self.landed,
             counts_unknown=self.unjudged,

@@ -218,7 +218,7 @@ def coverage(slice_: LedgerSlice) -> Coverage:
 
 def _walk(slice_: LedgerSlice) -> Coverage:
     heads = slice_.heads
-    # What was released from quarantine belongs to no micro-batch: offsets were accounted for when it was put aside.
+    # A release from quarantine belongs to no micro-batch: its offsets were accounted for when they were quarantined.
     read = [i for i, head in enumerate(heads) if not head.is_release]
     ranked = sorted(read, key=lambda i: (heads[i].epoch, heads[i].batch_id, i))
     replays = _replays(slice_, ranked)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import ClassVar
 
+from typing_extensions import override
+
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import FirstReaders, coverage, texts_of_ranges, widths
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets, quiet
@@ -85,8 +87,8 @@ class DeltaHistory(EvidenceCheck):
     deviations: float = 8.0
     factor: float = 3.0
 
+    @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        """Orphans, duplicates and mutations fail."""
         ledger = ledger_of(witnesses)
         if isinstance(witnesses.delta, Unavailable):
             return Verdict(unproved=witnesses.delta.reason)
@@ -237,7 +239,7 @@ def _tell_no_table(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
     findings.add(
         Code.LEDGER_ORPHAN,
         f"there is no Delta table at {delta.location}, and the ledger claims {plural(claimed, 'commit')} in it for the "
-        "period: it was removed or moved; put the sink's target in recon.yml right, or restore the table",
+        "period: it was removed or moved; correct the sink's target in recon.yml, or restore the table",
     )
 
 

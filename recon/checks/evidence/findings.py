@@ -10,7 +10,7 @@ from typing import Any
 from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, Unavailable, Verdict, Witnesses
 from recon.model.ledger import named
 
-LIMIT = 1000  # findings a check hands on; a last one says how many more there were
+LIMIT = 1000  # findings that a check returns; the last one says how many more there were
 _ORDER = (Level.FAIL, Level.UNPROVED, Level.WARN, Level.INFO)
 
 
@@ -39,7 +39,7 @@ class Findings:
     def verdict(self, message: str, **evidence: Any) -> Verdict:
         """The verdict on everything found; `message` stands when nothing deviates.
 
-        All findings are counted; at most `LIMIT` are handed on, the heaviest first.
+        All findings are counted; at most `LIMIT` are returned, the heaviest first.
         """
         worst_first = sorted(self.found, key=lambda f: _ORDER.index(f.level))
         verdict = Verdict.of_findings(worst_first, message="", **evidence)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Key, TopicIncarnation, coverage, missed
 from recon.checks.evidence.findings import Findings, ledger_of, no_entries, offsets
@@ -52,8 +54,8 @@ class KafkaEndOffsets(EvidenceCheck):
     warn_after: Period | None = None
     error_after: Period | None = None
 
+    @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        """Losses, re-created topics and lag beyond `error_after` fail."""
         ledger, kafka = ledger_of(witnesses), witnesses.kafka
         if isinstance(kafka, Unavailable):
             return Verdict(unproved=kafka.reason)
@@ -63,7 +65,7 @@ class KafkaEndOffsets(EvidenceCheck):
         topics: dict[str, dict[Key, TopicIncarnation]] = {name: {} for name in kafka.topics}
         for key, incarnations in coverage(ledger).incarnations.items():
             topics.setdefault(key.topic, {})[key] = incarnations[-1]
-        told: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for name, incarnation_of in sorted(topics.items()):
             topic = kafka.topics.get(name)
             if topic is None:
@@ -72,13 +74,13 @@ class KafkaEndOffsets(EvidenceCheck):
                 for key, incarnation in incarnation_of.items():
                     _judge_missing(key, incarnation.walked.frontier, witnesses, findings)
             else:
-                told += self._judge_topic(topic, incarnation_of, kafka, witnesses, findings)
-        lag = sum(row["lag"] or 0 for row in told)
-        message = f"{plural(len(told), 'topic partition')} read up to " + (
+                rows += self._judge_topic(topic, incarnation_of, kafka, witnesses, findings)
+        lag = sum(row["lag"] or 0 for row in rows)
+        message = f"{plural(len(rows), 'topic partition')} read up to " + (
             f"{plural(lag, 'offset')} before the end of the log" if lag else "the end of the log"
         )
-        ends = [[row["topic"], row["partition"], row["log_end"]] for row in told]
-        return findings.verdict(message, partitions=told, log_ends=ends, lag=lag)
+        ends = [[row["topic"], row["partition"], row["log_end"]] for row in rows]
+        return findings.verdict(message, partitions=rows, log_ends=ends, lag=lag)
 
     def _judge_topic(
         self,
@@ -89,7 +91,7 @@ class KafkaEndOffsets(EvidenceCheck):
         findings: Findings,
     ) -> list[dict[str, Any]]:
         tally = _Tally(topic.topic)
-        told = []
+        rows = []
         recreated: list[tuple[Key, str]] = []
         for key, incarnation in incarnations.items():
             partition, committed = topic.partitions.get(key.partition), incarnation.walked.frontier
@@ -120,11 +122,11 @@ class KafkaEndOffsets(EvidenceCheck):
             if not is_new and partition.log_start > committed:
                 said = "the ledger ends before"
                 _tell_missed(key, topic.topic_id, committed, partition.log_start, kafka, findings, said)
-            told.append(self._row(key, partition, committed, tally))
+            rows.append(self._row(key, partition, committed, tally))
         seen = {key.partition for key in incarnations}
         for number in sorted(set(topic.partitions) - seen):
             partition = topic.partitions[number]
-            told.append(self._row(Key(0, topic.topic, number), partition, None, tally))
+            rows.append(self._row(Key(0, topic.topic, number), partition, None, tally))
             if incarnations and partition.log_start > 0:
                 key = Key(0, topic.topic, number)
                 _tell_missed(key, topic.topic_id, 0, partition.log_start, kafka, findings, "no micro-batch ever read")
@@ -137,7 +139,7 @@ class KafkaEndOffsets(EvidenceCheck):
                 partition=recreated[0][0].partition if len(recreated) == 1 else None,
             )
         self._tell(tally, witnesses.now, findings)
-        return told
+        return rows
 
     def _row(self, key: Key, partition: KafkaPartition, committed: int | None, tally: _Tally) -> dict[str, Any]:
         position = partition.log_start if committed is None else max(committed, partition.log_start)
@@ -219,7 +221,7 @@ class KafkaEndOffsets(EvidenceCheck):
 
 @dataclass
 class _Tally:
-    """What is told once per topic."""
+    """What is reported once per topic."""
 
     topic: str
     behind: dict[Key, tuple[int, int, datetime | None]] = field(default_factory=dict)

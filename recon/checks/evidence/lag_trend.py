@@ -36,7 +36,7 @@ class LagTrend(EvidenceCheck):
     deleted whole, so that Kafka may keep records a little longer than forecast.
 
     It needs the progress of micro-batches ([progress](progress.md)), and for the forecast a broker, where the ledger
-    gives the positions. With fewer than `min_batches` that tell their lag it is skipped.
+    gives the positions. With fewer than `min_batches` whose lag is known it is skipped.
 
     Args:
         warn_if_within: warn when unread records will be deleted within this time, as `{count: 1, period: day}`.
@@ -73,38 +73,38 @@ class LagTrend(EvidenceCheck):
         progress = progress.newest_query
         known = [batch for batch in progress.batches if batch.lag is not None]
         if len(known) < max(3, self.min_batches):
-            return too_few(witnesses, len(known), max(3, self.min_batches), "that tell their lag")
+            return too_few(witnesses, len(known), max(3, self.min_batches), "whose lag is known")
         lags = [float(batch.lag or 0) for batch in known]
-        found = trend(seconds(known), lags)
-        if found is None:
+        lag_trend = trend(seconds(known), lags)
+        if lag_trend is None:
             return too_few(witnesses, 1, self.min_batches, "at different times")
         span = (known[-1].at - known[0].at).total_seconds()
         largest = max((batch.offsets or 0 for batch in progress.batches), default=0)
-        grows = found.rises and found.line.slope * span > largest
-        per_hour = found.line.slope * 3600
-        said = (
+        grows = lag_trend.rises and lag_trend.line.slope * span > largest
+        per_hour = lag_trend.line.slope * 3600
+        lag_text = (
             f"lag went from {lags[0]:,.0f} to {lags[-1]:,.0f} offsets over {duration(span)}"
             f" ({per_hour:+,.0f} offsets an hour, {plural(len(known), 'micro-batch')})"
         )
         findings = Findings.of(witnesses)
         if grows:
-            findings.add(Code.LAG, f"the stream falls behind: {said}; `recon advise` tells what would help")
-        forecasts = sorted(forecast(progress, witnesses, found if grows else None), key=lambda f: f.seconds)
+            findings.add(Code.LAG, f"the stream falls behind: {lag_text}; `recon advise` names what would help")
+        forecasts = sorted(forecast(progress, witnesses, lag_trend if grows else None), key=lambda f: f.seconds)
         if forecasts:
             self._tell(forecasts[0], len(forecasts), findings)
         elif grows and self.error_if_within is not None:
             kafka = witnesses.kafka
             why = kafka.reason if isinstance(kafka, Unavailable) else "no log start seen before, no retention.ms known"
             findings.add(
-                Code.INCONCLUSIVE, f"when Kafka will delete what is unread cannot be forecast ({why}), and {said}"
+                Code.INCONCLUSIVE, f"when Kafka will delete what is unread cannot be forecast ({why}), and {lag_text}"
             )
         kafka = witnesses.kafka
         starts = [] if isinstance(kafka, Unavailable) else _log_starts(kafka)
         return findings.verdict(
-            said,
+            lag_text,
             batches=len(known),
             offsets_per_hour=per_hour,
-            z=found.z,
+            z=lag_trend.z,
             lag=lags[-1],
             log_starts=starts,
             forecast=[f._asdict() | {"key": f"{f.key[0]}-{f.key[1]}"} for f in forecasts[:5]],

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
+from typing_extensions import override
+
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Coverage, Hole, Key, TopicIncarnation, coverage, missed, widths
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets, quiet
@@ -31,7 +33,7 @@ class OffsetContinuity(EvidenceCheck):
         RECREATED: the topic was deleted and created again between two micro-batches.
         INCONCLUSIVE: a position went back within one topic: re-created without a known topic id, or cut off by an
             unclean leader election.
-        NEW_EPOCH, REPLAYED, EMPTY: a checkpoint that started over, a micro-batch that was tried again and landed
+        NEW_EPOCH, REPLAYED, EMPTY: a checkpoint that started over, a micro-batch that was tried again and written
             once, micro-batches that read nothing; they explain and do not fail.
 
     A slice that begins in the middle of the ledger takes everything before its anchors as read: earlier audits
@@ -43,8 +45,8 @@ class OffsetContinuity(EvidenceCheck):
     uses: ClassVar[Sequence[str]] = ("kafka",)
     scope: ClassVar[str] = "sink"
 
+    @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        """GAP, LOSS_RETENTION, OVERLAP and RECREATED fail."""
         ledger = ledger_of(witnesses)
         if ledger is None:
             return no_entries(witnesses)
@@ -224,7 +226,7 @@ def _tell_replays(covered: Coverage, findings: Findings) -> None:
             at = f", version {head.sink_version} of the sink" if head.sink_version is not None else ""
             findings.add(
                 Code.REPLAYED,
-                f"{named(head)} was tried again (attempt {head.attempt}) and landed once{at}",
+                f"{named(head)} was tried again (attempt {head.attempt}) and written once{at}",
                 head=head,
             )
 

@@ -24,8 +24,8 @@ class Counted(NamedTuple):
     `deficit`: offsets that no counted row accounts for; None when counts cannot say. `dropped`: rows recorded as
     filtered within the entry's own ranges; None when unknown (also where trimming dropped rows of other entries).
     `explodes`: the transform made more rows than it read, so counts prove nothing. `surplus`: more rows than offsets,
-    and no transform to make them. `quarantined`: rows put aside. `fell`: rows that the query's state let fall, which
-    are part of `dropped`.
+    and no transform to make them. `quarantined`: rows written to quarantine. `dropped_by_state`: rows that the
+    query's stateful operators dropped, which are part of `dropped`.
     """
 
     deficit: int | None
@@ -33,7 +33,7 @@ class Counted(NamedTuple):
     explodes: bool
     surplus: int
     quarantined: int = 0
-    fell: int = 0
+    dropped_by_state: int = 0
 
     @property
     def proved(self) -> bool:
@@ -74,7 +74,7 @@ class Account:
         transforms: whether the writer filters or makes rows, as far as entries show.
         operators: what is known of state between source and sink.
         width: offsets per entry of the slice.
-        handed: rows that a sink which reduces them was handed, per (epoch, batch_id).
+        given: rows given to a sink that reduces them itself, per (epoch, batch_id).
     """
 
     covered: Coverage
@@ -82,7 +82,7 @@ class Account:
     transforms: bool
     operators: Operators = field(default_factory=Operators)
     width: Sequence[int] = ()
-    handed: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    given: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     @cached_property
     def open(self) -> list[int]:
@@ -163,34 +163,36 @@ class ReadStretches:
 def account(
     ledger: LedgerSlice,
     operators: Operators | None = None,
-    handed: Mapping[tuple[int, int], int] | None = None,
+    given: Mapping[tuple[int, int], int] | None = None,
 ) -> Account:
     """Counts the entries of a slice.
 
-    `handed` are the rows that a sink which reduces them was handed, per (epoch, batch_id): it, and not the transform,
+    `given` are the rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform,
     made fewer of them.
     """
-    handed = handed or {}
+    given = given or {}
     operators = operators or Operators()
     covered = coverage(ledger)
     width = widths(ledger)
-    aside = _quarantined(covered)
+    quarantined = _quarantined(covered)
     heads = _recounted(covered)
-    gave = [_given(head, aside[i], handed) for i, head in enumerate(heads)]
+    returned = [_returned(head, quarantined[i], given) for i, head in enumerate(heads)]
     transforms = any(
-        head.rows_read not in (None, gave[i]) and not _trimmed(head, width[i], aside[i])
+        head.rows_read not in (None, returned[i]) and not _trimmed(head, width[i], quarantined[i])
         for i, head in enumerate(heads)
         if not head.is_release
     )
     counted = {
-        entry: _count(heads[entry], width[entry], aside[entry], gave[entry], transforms=transforms, operators=operators)
+        entry: _count(
+            heads[entry], width[entry], quarantined[entry], returned[entry], transforms=transforms, operators=operators
+        )
         for entry in covered.judged_entries()
     }
-    return Account(covered, counted, transforms, operators, width, handed)
+    return Account(covered, counted, transforms, operators, width, given)
 
 
 def _quarantined(covered: Coverage) -> list[int]:
-    """Rows put aside by each entry; what a restored entry does not know, the replay of its micro-batch may."""
+    """Rows that each entry quarantined; what a restored entry does not know, the replay of its micro-batch may."""
     known = [head.rows_quarantined for head in covered.slice.heads]
     for replay, first in covered.replays.items():
         if known[first] is None:
@@ -208,42 +210,42 @@ def _recounted(covered: Coverage) -> Sequence[EntryHead]:
     return heads
 
 
-def _put(head: EntryHead, aside: int) -> int | None:
+def _stored(head: EntryHead, quarantined: int) -> int | None:
     """Rows that were written and quarantined."""
-    return None if head.rows_written is None else head.rows_written + aside
+    return None if head.rows_written is None else head.rows_written + quarantined
 
 
-def _given(head: EntryHead, aside: int, handed: Mapping[tuple[int, int], int]) -> int | None:
-    """Rows that the transform gave: those that were written and quarantined, unless the sink itself left some out."""
-    known = handed.get((head.epoch, head.batch_id))
-    return _put(head, aside) if known is None else known + aside
+def _returned(head: EntryHead, quarantined: int, given: Mapping[tuple[int, int], int]) -> int | None:
+    """Rows that the transform returned: those written and quarantined, unless the sink itself left some out."""
+    known = given.get((head.epoch, head.batch_id))
+    return _stored(head, quarantined) if known is None else known + quarantined
 
 
-def _trimmed(head: EntryHead, width: int, aside: int) -> bool:
+def _trimmed(head: EntryHead, width: int, quarantined: int) -> bool:
     """Whether more rows were read than the entry's ranges hold: the rest was dropped as already there."""
-    return head.rows_read is not None and head.rows_read > width and head.rows_read != _put(head, aside)
+    return head.rows_read is not None and head.rows_read > width and head.rows_read != _stored(head, quarantined)
 
 
 def _count(
-    head: EntryHead, width: int, aside: int, gave: int | None, *, transforms: bool, operators: Operators
+    head: EntryHead, width: int, quarantined: int, returned: int | None, *, transforms: bool, operators: Operators
 ) -> Counted:
-    trimmed, put, read = _trimmed(head, width, aside), _put(head, aside), head.rows_read
+    trimmed, stored, read = _trimmed(head, width, quarantined), _stored(head, quarantined), head.rows_read
     dropped = None if trimmed else head.rows_filtered
-    fell = 0
+    dropped_by_state = 0
     if operators.keeps_state(head):
-        # What foreachBatch was given is what came out of the state, and `rows_read` counts that.
-        known = operators.fell(head, gave if read is None else read)
+        # foreachBatch receives the rows that stateful operators return, and `rows_read` counts those.
+        known = operators.dropped(head, returned if read is None else read)
         if known is None:
-            return Counted(None, None, operators.makes_rows(head), 0, aside)
-        fell = known
+            return Counted(None, None, operators.makes_rows(head), 0, quarantined)
+        dropped_by_state = known
         if dropped is not None or not transforms:
-            dropped = (dropped or 0) + fell
-    if put is None:
-        return Counted(None, dropped, False, 0, aside, fell)
-    total = put + (dropped or 0)
-    transformed = transforms if read is None else read != gave
+            dropped = (dropped or 0) + dropped_by_state
+    if stored is None:
+        return Counted(None, dropped, False, 0, quarantined, dropped_by_state)
+    total = stored + (dropped or 0)
+    transformed = transforms if read is None else read != returned
     if total > width:
         surplus = 0 if transformed else total - width
-        return Counted(None if transformed else 0, dropped, transformed, surplus, aside, fell)
-    explodes = read is not None and not trimmed and max(total - fell, gave or 0) > read
-    return Counted(None if explodes else width - total, dropped, explodes, 0, aside, fell)
+        return Counted(None if transformed else 0, dropped, transformed, surplus, quarantined, dropped_by_state)
+    explodes = read is not None and not trimmed and max(total - dropped_by_state, returned or 0) > read
+    return Counted(None if explodes else width - total, dropped, explodes, 0, quarantined, dropped_by_state)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
+from typing_extensions import override
+
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import texts_of_ranges, widths
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, quiet
@@ -50,8 +52,8 @@ class SinkCommits(EvidenceCheck):
     needs: ClassVar[Sequence[str]] = ("ledgers", "sink_logs")
     scope: ClassVar[str] = "sink"
 
+    @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        """Orphans and duplicates fail."""
         if isinstance(witnesses.sink_logs, Unavailable):
             return Verdict(unproved=witnesses.sink_logs.reason)
         log = witnesses.sink_logs.get(witnesses.sink or "")

@@ -36,7 +36,7 @@ class StateGrowth(EvidenceCheck):
         warn_if_doubling_within: warn when the state doubles within this time, as `{count: 1, period: day}`.
         error_if_doubling_within: fail when it does.
         error_above_bytes: fail when the state's bytes in the last micro-batch are more.
-        watermark_still: warn when the watermark has not moved for so long though rows were read; null asks nothing.
+        watermark_still: warn when the watermark has not moved for so long though rows were read; null turns this off.
         min_batches: so many micro-batches with state are needed for a verdict.
 
     Example:
@@ -93,12 +93,12 @@ class StateGrowth(EvidenceCheck):
         if self.error_above_bytes is not None and (last.state_bytes or 0) > self.error_above_bytes:
             failing.append(f"the state holds {last.state_bytes:,} bytes, more than {self.error_above_bytes:,}")
         warning.extend(self._still(batches))
-        told = (
+        size_text = (
             f"{last.state_rows or 0:,} rows, {last.state_bytes or 0:,} bytes in {plural(len(batches), 'micro-batch')}"
         )
-        message = "; ".join([*failing, *warning]) or f"the state does not grow: {told}"
+        message = "; ".join([*failing, *warning]) or f"the state does not grow: {size_text}"
         return Verdict(
-            failures=len(failing), warnings=len(warning), message=message, evidence={**evidence, "said": told}
+            failures=len(failing), warnings=len(warning), message=message, evidence={**evidence, "said": size_text}
         )
 
     def _still(self, batches: Sequence[BatchProgress]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""State between source and sink: what Spark itself said that its stateful operators did with a micro-batch's rows.
+"""State between source and sink: what Spark's progress says that stateful operators did with a micro-batch's rows.
 
 A query that deduplicates, aggregates or joins gives foreachBatch other rows than it read. Rows and offsets are then
 counted against each other only where Spark's own counts close the gap.
@@ -19,17 +19,17 @@ _RECORDED_WITHIN = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Operators:
-    """What is known of a pipeline's stateful operators.
+    """A pipeline's stateful operators, as far as its checkpoint and Spark's progress show them.
 
     Args:
         stateful: query_ids of queries that keep state.
-        told: what Spark said of each micro-batch, by (query_id, batch_id).
-        newest: the highest batch_id told of each query.
-        making: query_ids of queries whose state does more than to let rows fall.
+        progress: Spark's progress of each micro-batch, by (query_id, batch_id).
+        newest: the highest batch_id of each query that has progress.
+        making: query_ids of queries whose stateful operators do more than drop rows.
     """
 
     stateful: frozenset[str] = frozenset()
-    told: Mapping[tuple[str, int], BatchProgress] = field(default_factory=dict)
+    progress: Mapping[tuple[str, int], BatchProgress] = field(default_factory=dict)
     newest: Mapping[str, int] = field(default_factory=dict)
     making: frozenset[str] = frozenset()
 
@@ -37,17 +37,17 @@ class Operators:
         """Whether the query that wrote the entry keeps state."""
         return not head.is_release and head.query_id in self.stateful
 
-    def fell(self, head: EntryHead, given: int | None) -> int | None:
-        """Rows of the micro-batch that the state let fall as duplicates or late.
+    def dropped(self, head: EntryHead, given: int | None) -> int | None:
+        """Rows of the micro-batch that stateful operators dropped as duplicates or as late.
 
-        None when Spark did not say, when an operator does more than to let rows fall, or when what it says does not add
-        up: rows read must be those that were given to the sink and those that fell.
+        None when Spark's progress does not say, when an operator does more than drop rows, or when the numbers do not
+        add up: rows read must be the rows given to the sink and the rows dropped.
         """
-        batch = self.told.get((head.query_id, head.batch_id))
+        batch = self.progress.get((head.query_id, head.batch_id))
         if batch is None or given is None or head.query_id in self.making:
             return None
-        fell = (batch.dropped_late or 0) + (batch.dropped_duplicates or 0)
-        return fell if batch.state_operators and given + fell == batch.rows else None
+        dropped = (batch.dropped_late or 0) + (batch.dropped_duplicates or 0)
+        return dropped if batch.state_operators and given + dropped == batch.rows else None
 
     def makes_rows(self, head: EntryHead) -> bool:
         """Whether the operators give other rows than they read: aggregates, joins, functions of one's own."""
@@ -55,7 +55,7 @@ class Operators:
 
     def read_whole(self, head: EntryHead, width: int) -> bool:
         """Whether Spark says that the micro-batch read a record at each of its offsets."""
-        batch = self.told.get((head.query_id, head.batch_id))
+        batch = self.progress.get((head.query_id, head.batch_id))
         return batch is not None and batch.rows == width
 
     def awaited(self, head: EntryHead, witnesses: Witnesses) -> bool:
@@ -66,22 +66,22 @@ class Operators:
 
 
 def operators_of(witnesses: Witnesses) -> Operators:
-    """What checkpoint and progress tell; nothing where neither could be asked."""
-    progress, checkpoint = witnesses.progress, witnesses.checkpoint
-    batches = [] if isinstance(progress, Unavailable) else progress.batches
-    told: dict[tuple[str, int], BatchProgress] = {}
+    """Reads checkpoint and progress; empty where neither could be read."""
+    recorded, checkpoint = witnesses.progress, witnesses.checkpoint
+    batches = [] if isinstance(recorded, Unavailable) else recorded.batches
+    progress: dict[tuple[str, int], BatchProgress] = {}
     newest: dict[str, int] = {}
     for batch in batches:
         key = (batch.query_id, batch.batch_id)
         # A replay that found its rows in the sink computes nothing, and reports nothing.
-        if key not in told or batch.rows:
-            told[key] = batch
+        if key not in progress or batch.rows:
+            progress[key] = batch
         newest[batch.query_id] = max(batch.batch_id, newest.get(batch.query_id, -1))
     stateful = {batch.query_id for batch in batches if batch.state_operators}
     making = {b.query_id for b in batches if not all(name.startswith("dedupe") for name in b.state_operators)}
     if not isinstance(checkpoint, Unavailable) and checkpoint.stateful:
         stateful.add(checkpoint.query_id)
-    return Operators(frozenset(stateful), told, newest, frozenset(making))
+    return Operators(frozenset(stateful), progress, newest, frozenset(making))
 
 
 __all__ = ["Operators", "operators_of"]

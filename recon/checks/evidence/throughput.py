@@ -20,13 +20,13 @@ class Throughput(EvidenceCheck):
     """The stream is slower than agreed, or than Kafka fills.
 
     Two figures over the period, each against its own limits. *Rows per second* are the rows of all micro-batches over
-    the time that their triggers took, waiting left out: what the stream manages while it works. *Kept up* is the share
+    the time that their triggers took, waiting left out: what the stream reaches while it works. *Kept up* is the share
     of the offsets that arrived in Kafka, between the period's first micro-batch and its last, that were read in that
     time: 0.9 means that lag grew by a tenth of what arrived. A share below its limit counts only where more offsets are
-    left behind than the largest micro-batch reads; less than that is the next one on its way.
+    left behind than the largest micro-batch reads; fewer are what the next micro-batch reads.
 
     It needs the progress of micro-batches ([progress](progress.md)); with fewer than `min_batches` that read rows it is
-    skipped, and the limits on kept up where Spark did not tell Kafka's latest offsets.
+    skipped, and the limits on kept up where Spark did not report Kafka's latest offsets.
 
     Args:
         warn_below: rows per second below which it warns.
@@ -61,18 +61,19 @@ class Throughput(EvidenceCheck):
         rate = rows / seconds
         share = kept_up(batches)
         of = f"{plural(len(working), 'micro-batch')}, {rows:,} rows in {seconds:,.1f} s"
-        told = f"{rate:,.0f} rows/s while working ({of})"
+        rate_text = f"{rate:,.0f} rows/s while working ({of})"
         evidence: dict[str, Any] = {"batches": len(working), "rows": rows, "seconds": seconds, "rows_per_second": rate}
         if share is None:
             if self.error_kept_up is not None:
                 return Verdict(
-                    unproved=f"Spark did not tell Kafka's latest offsets, so error_kept_up cannot be judged; {told}",
+                    unproved="Spark did not report Kafka's latest offsets, so error_kept_up cannot be judged; "
+                    f"{rate_text}",
                     evidence=evidence,
                 )
-            said = f"{told}; how far that keeps up with Kafka is not known"
+            message = f"{rate_text}; whether that keeps up with Kafka is not known"
         else:
             evidence |= {"offsets_read": share.read, "offsets_arrived": share.arrived, "kept_up": share.share}
-            said = f"{told}; {share.read:,} of {share.arrived:,} offsets that arrived were read"
+            message = f"{rate_text}; {share.read:,} of {share.arrived:,} offsets that arrived were read"
         # A limit of 0.95 on 1,000 offsets would otherwise warn of the one micro-batch that is just being read.
         behind = share is not None and share.left_behind > max(batch.offsets or 0 for batch in batches)
         ratio = share.share if share is not None and behind else None
@@ -86,9 +87,9 @@ class Throughput(EvidenceCheck):
             if kept is not None and ratio is not None and ratio < kept:
                 why.append(f"kept up with {ratio:.1%}, below {kept:.1%}")
             if why:
-                message = f"{' and '.join(why)}: {said}; `recon advise` tells what would help"
+                message = f"{' and '.join(why)}: {message}; `recon advise` names what would help"
                 return Verdict(failures=int(fails), warnings=int(not fails), message=message, evidence=evidence)
-        return Verdict(message=said, evidence=evidence)
+        return Verdict(message=message, evidence=evidence)
 
 
 class KeptUp(NamedTuple):

@@ -56,7 +56,7 @@ class CheckpointCommits(EvidenceCheck):
         LEDGER_MISSING: the sink has the commit, the ledger has no entry (warns); the query's next start repairs it.
         INCONCLUSIVE: the checkpoint's offsets were deleted, or do not tell where a micro-batch began.
         INFLIGHT, REPLAYED, NEW_EPOCH, EMPTY: a micro-batch that is not finished yet, one that was tried again and
-            landed once, a checkpoint that started a new epoch, micro-batches that read nothing. They explain only.
+            written once, a checkpoint that started a new epoch, micro-batches that read nothing. They explain only.
     """
 
     test: ClassVar[str] = "checkpoint_commits"

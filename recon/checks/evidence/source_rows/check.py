@@ -27,26 +27,26 @@ from recon.text import plural
 class SourceRows(EvidenceCheck):
     """Every offset the stream read is in one row of the sink, or its absence is explained.
 
-    First from counts: a micro-batch whose rows (written, filtered, quarantined) are as many as its offsets is proved by
-    the ledger alone. Only where they are not, or where offsets were read twice or rows were removed later, the rows
-    of the sink are read, and Kafka is asked about the offsets that no row carries: a read_uncommitted and a
-    read_committed reader tell aborted records and transaction markers from lost ones. A whole period without
-    a deficit needs neither Spark nor Kafka.
+    The check compares counts first. A micro-batch whose rows (written, filtered, quarantined) are as many as its
+    offsets is proved by the ledger alone. Only where they are not, or where offsets were read twice or rows were
+    removed later, the check reads the rows of the sink, and reads from Kafka the offsets that no row carries: a
+    read_uncommitted and a read_committed reader distinguish aborted records and transaction markers from lost records.
+    A period without a deficit needs neither Spark nor Kafka.
 
-    Where the query keeps state, what came out of it is not what was read. Rows that deduplication let fall are known
-    from Spark's own counts, if `recon.ProgressListener` recorded them ([progress](progress.md)) and they add up with
-    the rows that came out; without them offsets that have no row are neither lost nor explained.
+    A query that keeps state writes other rows than it reads. How many rows deduplication dropped is known from Spark's
+    own counts, if `recon.ProgressListener` recorded them ([progress](progress.md)) and they add up with the rows that
+    were written; without them offsets that have no row are neither lost nor explained.
 
     In a sink whose rows later micro-batches replace (a MERGE, an upsert) a missing row proves nothing. There the rows
-    that each micro-batch took in, left out because a later one has the same key, filtered and put aside are counted
-    against its offsets, and where those are more, against the records that Kafka has in its ranges.
+    that each micro-batch took in, left out because a later one has the same key, filtered and quarantined are counted
+    against its offsets, and where the offsets are more, against the records that Kafka has in its ranges.
 
     It needs the ledger; for deficits the rows with `_source_topic`, `_source_partition`, `_source_offset`, and a broker
     that still holds the range. Without them the answer is "could not be proved", never pass.
 
     Codes:
         ATTESTED_ONLY: the rows carry no source offsets because the query keeps state (an aggregate, a join): Spark's
-            progress says that every offset was read, and what became of them cannot be told row by row (warns).
+            progress says that every offset was read, and no row shows what became of each (warns).
         GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered; or
             the commit wrote a row for every offset, and rows are missing now; or a release took the row from
             quarantine, and neither the sink has it nor did the repair drop it.
@@ -59,7 +59,7 @@ class SourceRows(EvidenceCheck):
         EXPLAINED: how many offsets per partition have no row for a lawful reason: transaction markers (control),
             aborted, compacted, filtered, quarantined (a row that waits in the quarantine table carries them).
         INFLIGHT: micro-batches of the last minutes whose progress is not recorded yet.
-        INCONCLUSIVE: offsets that nobody could be asked about, or whose micro-batch does not say what it filtered;
+        INCONCLUSIVE: offsets that could not be read from Kafka, or whose micro-batch does not say what it filtered;
             offsets of rows that a release claimed and did not enter in the ledger.
 
     What Kafka deletes while a micro-batch reads is the beginning of its range. Offsets further in, below today's log
@@ -104,8 +104,8 @@ class SourceRows(EvidenceCheck):
 
 
 def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
-    handed = rewriting.handed_by(witnesses) if rewrites(witnesses) else None
-    return account(ledger, operators_of(witnesses), handed)
+    given = rewriting.given_to(witnesses) if rewrites(witnesses) else None
+    return account(ledger, operators_of(witnesses), given)
 
 
 def _judge(ledger: LedgerSlice, counts: Account, witnesses: Witnesses) -> Verdict:
@@ -167,5 +167,5 @@ def _verdict(counts: Account, findings: Findings, message: str, missing: int, ex
         proved_by_counts=len(counts.counted) - len(counts.open),
         offsets_without_row=missing,
         explained=dict(explained),
-        dropped_by_state=sum(counted.fell for counted in counts.counted.values()),
+        dropped_by_state=sum(counted.dropped_by_state for counted in counts.counted.values()),
     )

@@ -106,7 +106,7 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
     if not pieces or any(sink.counts.counted[piece.entry].explodes for piece in pieces):
         return
     heads = [sink.ledger.heads[piece.entry] for piece in pieces]
-    if rewrites(sink.witnesses) and any((h.epoch, h.batch_id) not in sink.counts.handed for h in heads):
+    if rewrites(sink.witnesses) and any((h.epoch, h.batch_id) not in sink.counts.given for h in heads):
         unknown = "have rows that share an offset, and whether a transform made several of one record is not known"
         sink.tell(Code.INCONCLUSIVE, pieces[:1], unknown)
         return

@@ -1,8 +1,8 @@
 """The count identity against Kafka's own records: what is judged of a sink whose rows later micro-batches replace.
 
 There a row that is missing proves nothing, since a later one may stand in its place. What can be counted is what each
-micro-batch accounts for: rows taken in, left out because a later one has the same key, filtered, put aside. Kafka says
-how many records its ranges hold, and the two must be equal.
+micro-batch accounts for: rows taken in, left out because a later one has the same key, filtered, quarantined. Kafka
+says how many records its ranges hold, and the two must be equal.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class _Held(NamedTuple):
     absent: int = 0
 
 
-def handed_by(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
-    """Rows that the sink was handed per (epoch, batch_id), where its own record tells."""
+def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
+    """Rows given to the sink per (epoch, batch_id), where its own record has that count."""
     delta = {} if isinstance(witnesses.delta, Unavailable) else witnesses.delta
     logs = {} if isinstance(witnesses.sink_logs, Unavailable) else witnesses.sink_logs
     sink = witnesses.sink or ""
@@ -98,9 +98,9 @@ def _judge(
             "recon.ProgressListener to the session, which does",
         )
         return
-    # Where rows that were there already were dropped before the sink, what it was handed tells how many it reduced.
-    handed = counts.handed.get((head.epoch, head.batch_id))
-    taken = head.rows_written if counted.dropped is not None or handed is None else handed
+    # Where rows that the sink had already were dropped before it, the count of rows given to it shows its own part.
+    given = counts.given.get((head.epoch, head.batch_id))
+    taken = head.rows_written if counted.dropped is not None or given is None else given
     accounted = taken + counted.quarantined + (counted.dropped or 0)
     held: dict[TopicPartition, _Held] = {}
     for found in ranges:
@@ -183,4 +183,4 @@ def _held(found: _Range, witnesses: Witnesses) -> _Held | str:
     return _Held(committed, max(both - committed, 0), span.size - max(both, committed))
 
 
-__all__ = ["handed_by", "judge", "questions"]
+__all__ = ["given_to", "judge", "questions"]

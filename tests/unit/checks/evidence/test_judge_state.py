@@ -156,7 +156,7 @@ def test_the_last_minutes_are_awaited_where_a_listener_is_there() -> None:
 
 def test_a_replay_that_computed_nothing_hides_no_counts() -> None:
     told = operators_of(given(deduplicated(), said(0), said(0, run_id="again", rows=0, dropped_duplicates=0)))
-    assert told.told["q-1", 0].rows == 10
+    assert told.progress["q-1", 0].rows == 10
 
 
 def test_a_query_without_state_is_counted_as_before() -> None:
