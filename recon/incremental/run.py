@@ -96,6 +96,8 @@ def results(
 
 
 class _Run:
+    """One run over a sink: the saved states, the reasons for reading the whole table, and the memories of the scans."""
+
     def __init__(
         self, sink_scan: SinkScan, bounds: Sequence[Bound], clock: Callable[[], datetime], context: ScanContext
     ) -> None:
@@ -169,6 +171,7 @@ class _Run:
     # -- decides how each check is measured ---------------------------------------------------------------------
 
     def results(self, table: DataFrame) -> Iterator[CheckResult]:
+        """Measures each check on new micro-batches or on the whole table, and yields the results in order."""
         plans = {b.unique_id: plan for b in self._bounds if b.config.incremental and (plan := self._plan(b, table))}
         possible = {name: plan for name, plan in plans.items() if plan.new is not None}
         read = [(new, self._new_rows(new, table, possible)) for new in _distinct(possible.values())]
@@ -176,7 +179,9 @@ class _Run:
         self._incremental = {name: plan for name, plan in possible.items() if name not in self._reasons}
         initial = {name: replace(plan, new=None) for name, plan in plans.items() if name not in self._incremental}
         whole = [b for b in self._bounds if b.unique_id not in self._incremental]
-        measured = {b.unique_id: (of, at) for of, at, b in self._measured(whole, table, self._whole_table(initial))}
+        measured = {
+            b.unique_id: (of, at) for of, at, b in self._measured(whole, table, self._whole_table_memory(initial))
+        }
         for new, rows in groups:
             same = {name: plan for name, plan in self._incremental.items() if plan.new == new}
             memory = NewBatchesMemory(same, new, rows, table, self._index_of, keep=self._scan.keep)
@@ -242,7 +247,7 @@ class _Run:
             return plan
         return replace(plan, saved=saved, new=new)
 
-    def _whole_table(self, plans: Mapping[str, Plan]) -> WholeTableMemory | None:
+    def _whole_table_memory(self, plans: Mapping[str, Plan]) -> WholeTableMemory | None:
         """A memory for checks that are measured on the whole table; None where no state can be saved."""
         if not plans or not self._scan.keep:
             return None
@@ -319,7 +324,7 @@ class _Run:
             }
             self._reasons |= dict.fromkeys(failed, result.message)
             bounds = [p.bound for p in failed.values()]
-            memory = self._whole_table({n: replace(p, new=None) for n, p in failed.items()})
+            memory = self._whole_table_memory({n: replace(p, new=None) for n, p in failed.items()})
             self._repeated |= {b.unique_id: (of, at) for of, at, b in self._measured(bounds, table, memory)}
         measurement, at = self._repeated[name]
         return measurement.result(at)
