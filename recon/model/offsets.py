@@ -32,7 +32,7 @@ class OffsetSpan(NamedTuple):
     """What one micro-batch read of one topic partition: [start_offset, end_offset).
 
     `source` is the line of the source in the checkpoint's offsets file, 0 for a query with one source;
-    `topic_id` is Kafka's UUID of the topic (KIP-516), None when no broker could be asked.
+    `topic_id` is Kafka's UUID of the topic (KIP-516), None when no broker could be reached.
     """
 
     topic: str
