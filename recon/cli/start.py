@@ -82,9 +82,9 @@ def demo(
     ),
     keep_broker: Annotated[bool, typer.Option("--keep-broker", help="Leave the broker running.")] = False,
 ) -> None:
-    """Run a real broker, two streams, faults and an audit that finds them.
+    """Run two real streams, make faults, and audit them.
 
-    Everything runs on this machine.
+    A real Kafka broker and Spark on this machine; the audit must find exactly the faults that were made.
     """
     from recon.demo.run import run
 
