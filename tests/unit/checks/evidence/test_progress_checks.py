@@ -308,9 +308,7 @@ def test_a_compacted_topic_deletes_nothing_by_age() -> None:
 
 def test_lag_trend_with_too_little_history() -> None:
     found = LagTrend().judge(given([batch(n) for n in range(19)]))
-    assert status(found) == "skipped" and "19 micro-batches whose lag is known, and 20 are needed" in str(
-        found.skipped
-    )
+    assert status(found) == "skipped" and "19 micro-batches whose lag is known, and 20 are needed" in str(found.skipped)
     blind = LagTrend().judge(given([batch(n, lag=None) for n in range(100)]))
     assert status(blind) == "skipped" and "0 micro-batches" in str(blind.skipped)
 
