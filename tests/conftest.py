@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 
 from recon.errors import ConfigError
 
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
 
 # Every JVM of the tests runs for minutes at most: the optimising compiler would take more CPU than it saves.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-
-# A busy machine is slow, not wrong: no deadline for a single example.
-settings.register_profile("recon", deadline=None)
-settings.load_profile("recon")
 
 _HERE = Path(__file__).parent
 # A folder's tests carry its marker, and a fixture's tests the fixture's.
