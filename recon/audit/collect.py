@@ -88,8 +88,16 @@ def collect(
     wanted = {"ledgers"}.union(*(_wanted(cast(EvidenceCheck, b.check)) for b in bounds if b.kind == "evidence"))
     reader = _Reader(project, pipeline, options.to, session, now)
 
+    broken: dict[str, Exception] = {}
+
     def read(witness: str, of: Callable[[], T]) -> T | Unavailable:
-        return _attempt(witness, of) if witness in wanted else _unread(witness)
+        if witness not in wanted:
+            return _unread(witness)
+        try:
+            return _attempt(witness, of)
+        except Exception as error:  # not one of recon's: each check that looks at this witness ends in error
+            broken[witness] = error
+            return Unavailable(witness, f"{type(error).__name__}: {first_line(error)}")
 
     # 1. The end of the last audit, which the period continues from.
     ledger = _attempt("ledgers", lambda: open_ledger(project, session.for_ledger()))
@@ -144,7 +152,7 @@ def collect(
         routed=pipeline.routes.sinks if pipeline.routes else (),
         progress=progress,
     )
-    return Evidence(reader, witnesses, frozenset(wanted))
+    return Evidence(reader, witnesses, frozenset(wanted), broken)
 
 
 @dataclass
@@ -154,12 +162,20 @@ class Evidence:
     _reader: _Reader
     witnesses: Witnesses
     _wanted: frozenset[str]
+    _broken: Mapping[str, Exception]
     _rows: dict[str, RowsWitness | Unavailable] = field(default_factory=dict)
 
     def seen_by(self, bound: Bound) -> Witnesses:
-        """The witnesses as one check sees them: what it names in `needs` and `uses`, and the rows if it wants them."""
+        """The witnesses as one check sees them: what it names in `needs` and `uses`, and the rows if it wants them.
+
+        Raises:
+            Exception: reading one of them broke in a way that recon does not know.
+        """
         check = cast(EvidenceCheck, bound.check)
         named = _named(check)
+        for witness in ("ledgers", *_OPTIONAL):
+            if witness in self._broken and witness in {"ledgers", *named}:
+                raise self._broken[witness]
         unseen = {witness: _unread(witness) for witness in _OPTIONAL if witness not in named}
         seen = replace(self.witnesses, sink=bound.sink, **unseen)  # type: ignore[arg-type]
         if bound.sink is not None and ("rows" in check.needs or check.wants_rows(seen)):
@@ -209,8 +225,6 @@ def _attempt(witness: str, read: Callable[[], T]) -> T | Unavailable:
         return read()
     except (EvidenceError, LedgerError, ConfigError) as error:
         return Unavailable(witness, str(error))
-    except Exception as error:  # a client library's; the checks that need no such witness still run
-        return Unavailable(witness, f"{type(error).__name__}: {first_line(error)}")
 
 
 def _period_from(

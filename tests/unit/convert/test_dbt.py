@@ -248,8 +248,8 @@ def test_any_text_with_jinja_survives(tmp_path_factory: pytest.TempPathFactory, 
 
     folder = tmp_path_factory.mktemp("dbt")
     # A line that begins with # is a comment to recon.yml's Jinja, in a text of several lines, too.
-    assume(not re.search(r"^\s*#", f"{before}X{after}{before}X{after}", re.MULTILINE))
     plain = f"{before}{after}".replace("{", "").replace("}", "")
+    assume(not re.search(r"^\s*#", f"{plain}X{plain}", re.MULTILINE))
     jinja = f"{{{{ var({quote}x{quote}) }}}}"
     for where, expected in ((f"{plain}{jinja}{plain}", f"{plain}X{plain}"), (plain, plain)):
         text = yaml.safe_dump(
