@@ -7,8 +7,7 @@ Names are loaded when first used, so that importing recon costs next to nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recon._version import __version__
 from recon.errors import (
@@ -20,6 +19,7 @@ from recon.errors import (
     ReconError,
     SinkError,
 )
+from recon.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from recon.audit.compliance import compliance as compliance_report
@@ -86,53 +86,43 @@ __all__ = [
     "starting_offsets",
 ]
 
-_LATE = {
-    "Batch": "recon.sinks.custom:Batch",
-    "BatchSink": "recon.sinks:BatchSink",
-    "CheckResult": "recon.model:CheckResult",
-    "Code": "recon.model:Code",
-    "ColumnDifference": "recon.comparison:ColumnDifference",
-    "Comparison": "recon.comparison:Comparison",
-    "Explanation": "recon.recovery.explain:Explanation",
-    "Finding": "recon.model:Finding",
-    "ForeachBatch": "recon.hook:ForeachBatch",
-    "Guarantee": "recon.project:Guarantee",
-    "Landed": "recon.sinks:Landed",
-    "Ledger": "recon.ledger:Ledger",
-    "LedgerEntry": "recon.model:LedgerEntry",
-    "Level": "recon.model:Level",
-    "ProgressListener": "recon.streams.listener:ProgressListener",
-    "Project": "recon.project:Project",
-    "ReconStamp": "recon.model:ReconStamp",
-    "Released": "recon.quarantine.release:Released",
-    "RoutedForeachBatch": "recon.hook:RoutedForeachBatch",
-    "RowDifference": "recon.comparison:RowDifference",
-    "RunResult": "recon.model:RunResult",
-    "SchemaDifference": "recon.comparison:SchemaDifference",
-    "Sink": "recon.project:Sink",
-    "SinkCommit": "recon.model:SinkCommit",
-    "SinkLog": "recon.model:SinkLog",
-    "already_processed": "recon.recovery.explain:already_processed",
-    "batch_files": "recon.sinks.files.reading:batch_files",
-    "compare": "recon.comparison:compare",
+_PLACES = {
+    "Batch": "recon.sinks.custom",
+    "BatchSink": "recon.sinks",
+    "CheckResult": "recon.model",
+    "Code": "recon.model",
+    "ColumnDifference": "recon.comparison",
+    "Comparison": "recon.comparison",
+    "Explanation": "recon.recovery.explain",
+    "Finding": "recon.model",
+    "ForeachBatch": "recon.hook",
+    "Guarantee": "recon.project",
+    "Landed": "recon.sinks",
+    "Ledger": "recon.ledger",
+    "LedgerEntry": "recon.model",
+    "Level": "recon.model",
+    "ProgressListener": "recon.streams.listener",
+    "Project": "recon.project",
+    "ReconStamp": "recon.model",
+    "Released": "recon.quarantine.release",
+    "RoutedForeachBatch": "recon.hook",
+    "RowDifference": "recon.comparison",
+    "RunResult": "recon.model",
+    "SchemaDifference": "recon.comparison",
+    "Sink": "recon.project",
+    "SinkCommit": "recon.model",
+    "SinkLog": "recon.model",
+    "already_processed": "recon.recovery.explain",
+    "batch_files": "recon.sinks.files.reading",
+    "compare": "recon.comparison",
     "compliance_report": "recon.audit.compliance:compliance",
-    "explain": "recon.recovery.explain:explain",
-    "foreach_batch": "recon.hook:foreach_batch",
+    "explain": "recon.recovery.explain",
+    "foreach_batch": "recon.hook",
     "load_project": "recon.project:load",
-    "open_ledger": "recon.ledger:open_ledger",
-    "read_batches": "recon.sinks.files.reading:read_batches",
-    "release": "recon.quarantine.release:release",
-    "run_audit": "recon.audit.run:run_audit",
-    "starting_offsets": "recon.recovery.starting_offsets:starting_offsets",
+    "open_ledger": "recon.ledger",
+    "read_batches": "recon.sinks.files.reading",
+    "release": "recon.quarantine.release",
+    "run_audit": "recon.audit.run",
+    "starting_offsets": "recon.recovery.starting_offsets",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module 'recon' has no attribute {name!r}")
-    module, _, attribute = _LATE[name].partition(":")
-    return getattr(import_module(module), attribute)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(__name__, __all__, _PLACES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,29 @@ class LazyModule(ModuleType):
         return value
 
 
+def lazy_exports(
+    package: str, names: Iterable[str], places: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's `__getattr__` and `__dir__`, for names that are imported when first used.
+
+    Args:
+        package: its `__name__`.
+        names: its `__all__`.
+        places: each public name's module, or `module:name` where it has another name there.
+    """
+
+    def getattr_(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, _, inside = places[name].partition(":")
+        return getattr(import_module(module), inside or name)
+
+    return getattr_, lambda: sorted(names)
+
+
 if TYPE_CHECKING:
     import numpy as np
 else:
     np = LazyModule("numpy")
 
-__all__ = ["LazyModule", "np"]
+__all__ = ["LazyModule", "lazy_exports", "np"]

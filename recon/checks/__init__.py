@@ -11,7 +11,9 @@ group `recon.checks`. Imports neither `ledger` nor `sinks`, nor any room that im
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from recon.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from recon.checks.base import (
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     from recon.checks.registry import register
     from recon.model import Verdict
 
-_LATE = {"register": "registry", "Verdict": "recon.model"}
-
 __all__ = [
     "EachRow",
     "EvidenceCheck",
@@ -54,15 +54,5 @@ __all__ = [
     "total",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name not in __all__:
-        raise AttributeError(f"module 'recon.checks' has no attribute {name!r}")
-    module = _LATE.get(name, "base")
-    return getattr(import_module(module if "." in module else f"recon.checks.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+_ELSEWHERE = {"Verdict": "recon.model", "register": "recon.checks.registry"}
+__getattr__, __dir__ = lazy_exports(__name__, __all__, dict.fromkeys(__all__, "recon.checks.base") | _ELSEWHERE)

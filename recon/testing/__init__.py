@@ -7,25 +7,14 @@ does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from recon.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from recon.testing.checks import evaluate
     from recon.testing.evidence import Entry, checkpoint, kafka, ledger, planned, witnesses
     from recon.testing.sinks import MicroBatch, micro_batch, verify_sink
-
-_MODULES = {
-    "Entry": "evidence",
-    "MicroBatch": "sinks",
-    "checkpoint": "evidence",
-    "evaluate": "checks",
-    "kafka": "evidence",
-    "ledger": "evidence",
-    "micro_batch": "sinks",
-    "planned": "evidence",
-    "verify_sink": "sinks",
-    "witnesses": "evidence",
-}
 
 __all__ = [
     "Entry",
@@ -40,14 +29,11 @@ __all__ = [
     "witnesses",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name not in __all__:
-        raise AttributeError(f"module 'recon.testing' has no attribute {name!r}")
-    return getattr(import_module(f"recon.testing.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+_MODULES = {
+    "recon.testing.checks": ("evaluate",),
+    "recon.testing.evidence": ("Entry", "checkpoint", "kafka", "ledger", "planned", "witnesses"),
+    "recon.testing.sinks": ("MicroBatch", "micro_batch", "verify_sink"),
+}
+__getattr__, __dir__ = lazy_exports(
+    __name__, __all__, {name: module for module, names in _MODULES.items() for name in names}
+)
