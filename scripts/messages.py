@@ -18,7 +18,8 @@ def main() -> int:
         seen.touch()
         command = [sys.executable, "-m", "pytest", "-q", "-m", WITHOUT_A_JVM, *sys.argv[1:]]
         code = subprocess.run(command, env={**os.environ, "RECON_MESSAGES_SEEN": str(seen)}, check=False).returncode
-        take_over(seen)
+        selected = any(argument == "-k" or Path(argument.partition("::")[0]).exists() for argument in sys.argv[1:])
+        take_over(seen, every_test=not selected and code == 0)
     return code
 
 

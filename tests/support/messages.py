@@ -33,9 +33,10 @@ _compared: Counter[str] = Counter()
 
 def same_message(text: str) -> bool:
     """Compare a message with the golden one of this test; True, or an AssertionError that shows both."""
-    test = re.sub(r"^.*/", "", os.environ["PYTEST_CURRENT_TEST"]).rpartition(" (")[0]
-    for pattern, name in _NORMALISED:
-        text = pattern.sub(name, text)
+    path, _, name = os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0].partition("::")
+    test = f"{Path(path).name}::{name}"
+    for pattern, stands_for in _NORMALISED:
+        text = pattern.sub(stands_for, text)
     at = _compared[test]
     _compared[test] += 1
     if SEEN:
@@ -56,9 +57,14 @@ def raises(error: type[BaseException]) -> Iterator[pytest.ExceptionInfo[BaseExce
     same_message(str(caught.value))
 
 
-def take_over(seen: Path) -> None:
-    """Put what the tests saw into the golden file; tests that did not run keep what they had."""
-    golden = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
+def take_over(seen: Path, *, every_test: bool) -> None:
+    """Put what the tests saw into the golden file.
+
+    Args:
+        seen: what the run wrote.
+        every_test: every test ran, so that messages of no test go; otherwise tests that did not run keep theirs.
+    """
+    golden = {} if every_test else json.loads(GOLDEN.read_text(encoding="utf-8"))
     found: dict[str, list[str]] = {}
     for line in seen.read_text(encoding="utf-8").splitlines():
         test, at, text = json.loads(line)
