@@ -183,7 +183,7 @@ def _orders() -> tuple[PipelineFacts, list[CheckResult]]:
             findings=(
                 _finding(
                     Code.REPLAYED,
-                    "micro-batch 61 was tried twice and landed once (version 62)",
+                    "micro-batch 61 was tried twice and committed once (version 62)",
                     pipeline="orders",
                     sink="orders",
                     batch_id=61,
