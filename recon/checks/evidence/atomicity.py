@@ -204,11 +204,11 @@ class _Evaluation:
                     otherwise.setdefault(name, []).append(head)
                 else:
                     whole = False
-                    self._tell_partial(name, has, head, lacking, newest=which == order[-1])
+                    self._report_partial(name, has, head, lacking, newest=which == order[-1])
             self.landed += whole
             if self.witnesses.routed:
                 self._judge_counts(which, has)
-        self._tell_silent(silent, order)
+        self._report_silent(silent, order)
         for name, heads in later.items():
             self._of(name).add(
                 Code.EXPLAINED,
@@ -228,16 +228,18 @@ class _Evaluation:
     def _ranges(self, which: Which, has: Sequence[str]) -> Ranges:
         return tuple(sorted({each for name in has for each in self.sinks[name].ranges(which)}))
 
-    def _tell_partial(
+    def _report_partial(
         self, sink: str, has: Sequence[str], head: EntryHead, lacking: Sequence[tuple[str, int, int, int]], newest: bool
     ) -> None:
         where = some(f"{topic}-{partition} {offsets(start, end)}" for topic, partition, start, end in lacking)
         others = [name for name in has if name != sink]
-        said = f"micro-batch {head.batch_id} of query {head.query_id} is in {some(others)} and not in {sink} ({where})"
+        sentence = (
+            f"micro-batch {head.batch_id} of query {head.query_id} is in {some(others)} and not in {sink} ({where})"
+        )
         if newest and not self._finished(head):
             self._of(sink).add(
                 Code.INFLIGHT,
-                f"{said}: it is the newest, and Spark tries it again until every sink has it",
+                f"{sentence}: it is the newest, and Spark tries it again until every sink has it",
                 head=head,
             )
             return
@@ -245,7 +247,7 @@ class _Evaluation:
         one = {"topic": topic, "partition": partition, "start_offset": start, "end_offset": end}
         self._of(sink).add(
             Code.PARTIAL,
-            f"{said}: its write failed and was skipped, or its ledger entry is gone; compare ledger_integrity, "
+            f"{sentence}: its write failed and was skipped, or its ledger entry is gone; compare ledger_integrity, "
             "then read exactly this range once more into that sink",
             head=head,
             **(one if len(lacking) == 1 else {}),
@@ -260,7 +262,7 @@ class _Evaluation:
             return False
         return any(batch.batch_id == head.batch_id and batch.committed for batch in checkpoint.batches)
 
-    def _tell_silent(self, silent: Sequence[str], order: Sequence[Which]) -> None:
+    def _report_silent(self, silent: Sequence[str], order: Sequence[Which]) -> None:
         for name in silent:
             if len(order) > 1:
                 self._of(name).add(
@@ -271,7 +273,7 @@ class _Evaluation:
             else:
                 has = [other for other in self.sinks if other != name and order[0] in self.sinks[other].batches]
                 head = self.sinks[has[0]].head(order[0])
-                self._tell_partial(name, has, head, self.sinks[name].lacks(self._ranges(order[0], has)), newest=True)
+                self._report_partial(name, has, head, self.sinks[name].lacks(self._ranges(order[0], has)), newest=True)
 
     # -- counts --------------------------------------------------------------------------------------------------
 

@@ -363,10 +363,10 @@ def widths(slice_: LedgerSlice) -> list[int]:
 def partition_of(kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | None) -> tuple[int | None, str]:
     """(log start of the topic partition the ledger speaks of, why it is not known)."""
     if isinstance(kafka, Unavailable):
-        return None, f"it could not be asked whether Kafka still holds them ({kafka.reason})"
+        return None, f"whether Kafka still holds them is unknown ({kafka.reason})"
     topic: KafkaTopic | None = kafka.topics.get(key.topic)
     if topic is None:
-        return None, "it was not asked whether Kafka still holds them"
+        return None, "no broker was read to see whether Kafka still holds them"
     if not topic.exists or key.partition not in topic.partitions:
         return None, "Kafka holds this topic partition no longer"
     if topic_id is not None and topic.topic_id is not None and topic_id != topic.topic_id:

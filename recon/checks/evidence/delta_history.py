@@ -1,4 +1,4 @@
-"""delta_history: every ledger entry has its commit, and nobody touched what was audited."""
+"""delta_history: every ledger entry has its commit, and no other commit changed audited rows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TOLD = 20  # unusual micro-batches named one by one
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaHistory(EvidenceCheck):
-    """Every ledger entry has its Delta commit, with the same ranges and rows, and nobody touched it since.
+    """Every ledger entry has its Delta commit, with the same ranges and rows, and no later commit changed them.
 
     Proves that what the ledger claims is what the table's own log says, and that audited rows were neither undone nor
     changed afterwards. It needs the ledger and the Delta log (without Spark). Rows are counted by the statistics of
@@ -65,7 +65,7 @@ class DeltaHistory(EvidenceCheck):
             rebuild` restores it.
         MUTATED: RESTORE below an audited commit, DELETE, UPDATE, MERGE, TRUNCATE or an overwrite after it. With it GAP:
             the ranges of every micro-batch that was undone whole; for a DELETE of some rows one GAP without
-            offsets that says how many rows (which ones, only source_rows can tell). A RESTORE that was itself undone
+            offsets that says how many rows (which ones, only source_rows finds out). A RESTORE that was itself undone
             counts for nothing.
         UNSTAMPED: a commit of somebody else added rows (warns).
         METRIC_UNRELIABLE: numOutputRows contradicts the files added, a MERGE's metrics contradict how the files say
@@ -97,14 +97,14 @@ class DeltaHistory(EvidenceCheck):
             return Verdict(unproved=f"the Delta log of sink {witnesses.sink} was not read")
         findings = Findings.of(witnesses)
         if ledger is None:
-            _tell_missing(witnesses, delta, LedgerSlice("", "", (), _no_ranges()), findings)
+            _report_missing(witnesses, delta, LedgerSlice("", "", (), _no_ranges()), findings)
             return findings.verdict("") if findings.found else no_entries(witnesses)
         _judge_entries(ledger, delta, findings)
-        _tell_version_gaps(delta, findings)
-        _tell_missing(witnesses, delta, ledger, findings)
+        _report_version_gaps(delta, findings)
+        _report_missing(witnesses, delta, ledger, findings)
         _judge_changes(ledger, delta, findings)
-        _tell_retention(witnesses, delta, findings)
-        self._tell_unusual(ledger, findings)
+        _report_retention(witnesses, delta, findings)
+        self._report_unusual(ledger, findings)
         judged = len(ledger.heads) - ledger.anchors
         message = f"{plural(judged, 'ledger entry')} and their commits agree on ranges and rows"
         first, last = min(delta.commits, default=None), max(delta.commits, default=None)
@@ -112,7 +112,7 @@ class DeltaHistory(EvidenceCheck):
             message if judged else quiet(ledger), entries=judged, commits=len(delta.commits), versions=[first, last]
         )
 
-    def _tell_unusual(self, ledger: LedgerSlice, findings: Findings) -> None:
+    def _report_unusual(self, ledger: LedgerSlice, findings: Findings) -> None:
         seen = [
             (i, head.rows_written)
             for i, head in enumerate(ledger.heads)
@@ -144,7 +144,7 @@ class DeltaHistory(EvidenceCheck):
 
 def _judge_entries(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
     if not delta.exists:
-        _tell_no_table(ledger, delta, findings)
+        _report_no_table(ledger, delta, findings)
         return
     text_of = texts_of_ranges(ledger)
     width = widths(ledger)
@@ -166,7 +166,7 @@ def _judge_entries(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
                 claimed = f"version {version}" if version is not None else "no version at all"
                 ends = f"ends at version {delta.last}"
                 _orphan(head, f"the ledger claims {claimed} of {delta.location}, whose log {ends}", findings)
-            continue  # a version missing in between is told once for all
+            continue  # a version missing in between is reported once for all
         stamp = commit.stamp
         if stamp is None or (stamp.epoch, stamp.batch_id) != (head.epoch, head.batch_id):
             carries = f"is stamped for micro-batch {stamp.batch_id} (epoch {stamp.epoch})" if stamp else "has no stamp"
@@ -220,21 +220,23 @@ def _grown(commit: DeltaCommit) -> str | None:
     inserted, deleted = (metric(commit, f"numTargetRows{what}") for what in ("Inserted", "Deleted"))
     if not commit.is_merge or None in (inserted, deleted, commit.rows_added, commit.rows_removed):
         return None
-    assert inserted is not None and deleted is not None  # told apart above
+    assert inserted is not None and deleted is not None  # the other cases returned above
     assert commit.rows_added is not None and commit.rows_removed is not None
-    told, held = inserted - deleted, commit.rows_added - commit.rows_removed
-    return None if told == held else f"inserted less deleted {told:,}, its files gained {held:,} rows"
+    by_metrics, by_files = inserted - deleted, commit.rows_added - commit.rows_removed
+    return (
+        None if by_metrics == by_files else f"inserted less deleted {by_metrics:,}, its files gained {by_files:,} rows"
+    )
 
 
-def _orphan(head: EntryHead, said: str, findings: Findings) -> None:
+def _orphan(head: EntryHead, reason: str, findings: Findings) -> None:
     findings.add(
         Code.LEDGER_ORPHAN,
-        f"{named(head)} has a ledger entry without the commit that belongs to it: {said}",
+        f"{named(head)} has a ledger entry without the commit that belongs to it: {reason}",
         head=head,
     )
 
 
-def _tell_no_table(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
+def _report_no_table(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
     claimed = len(ledger.heads) - ledger.anchors
     findings.add(
         Code.LEDGER_ORPHAN,
@@ -243,16 +245,16 @@ def _tell_no_table(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
     )
 
 
-def _fold(code: Code, heads: Sequence[EntryHead], said: Callable[[int], str], findings: Findings) -> None:
+def _fold(code: Code, heads: Sequence[EntryHead], reason: Callable[[int], str], findings: Findings) -> None:
     if heads:
         only = heads[0] if len(heads) == 1 else None
-        findings.add(code, f"{said(len(heads))}: batch_id {some(head.batch_id for head in heads)}", head=only)
+        findings.add(code, f"{reason(len(heads))}: batch_id {some(head.batch_id for head in heads)}", head=only)
 
 
 # -- commits without an entry, commits too many, commits that are gone ---------------------------------------------
 
 
-def _tell_missing(witnesses: Witnesses, delta: DeltaWitness, ledger: LedgerSlice, findings: Findings) -> None:
+def _report_missing(witnesses: Witnesses, delta: DeltaWitness, ledger: LedgerSlice, findings: Findings) -> None:
     """Stamped commits of this sink that no entry records, and those that one entry has twice."""
     known = {(head.epoch, head.batch_id) for head in ledger.heads}
     # Of the releases before the period only the newest is in the slice; the others are the business of earlier audits.
@@ -305,7 +307,7 @@ def _after_the_period(commit: DeltaCommit, last_known: int, witnesses: Witnesses
     return bounded and commit.version > last_known and commit.timestamp > witnesses.period_to - _EDGE
 
 
-def _tell_version_gaps(delta: DeltaWitness, findings: Findings) -> None:
+def _report_version_gaps(delta: DeltaWitness, findings: Findings) -> None:
     if not delta.commits or delta.last is None:
         return
     versions = sorted(delta.commits)
@@ -343,7 +345,7 @@ def _judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
             undone.append(commit)
         elif changes_rows(commit):
             if before := bisect_left(standing, version):
-                _tell_mutation(commit, standing[0], standing[before - 1], findings)
+                _report_mutation(commit, standing[0], standing[before - 1], findings)
             wiped_by = commit if wipes(commit) and rows_lost(commit) != 0 else wiped_by
         elif commit.stamp is None and commit.data_change:
             strangers.append(commit)
@@ -374,7 +376,7 @@ def _judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
         and head.sink_version in delta.commits
     }
     if gone:
-        _tell_gone(ledger, gone, findings)
+        _report_gone(ledger, gone, findings)
     if strangers:
         counts = [commit.rows_added for commit in strangers]
         known = [count for count in counts if count is not None]
@@ -387,7 +389,7 @@ def _judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
         )
 
 
-def _tell_mutation(commit: DeltaCommit, first: int, last: int, findings: Findings) -> None:
+def _report_mutation(commit: DeltaCommit, first: int, last: int, findings: Findings) -> None:
     """A commit that changed rows after the audited versions from `first` to `last`."""
     lost = rows_lost(commit)
     rows = "an unknown number of rows" if lost is None else plural(lost, "row")
@@ -405,7 +407,7 @@ def _tell_mutation(commit: DeltaCommit, first: int, last: int, findings: Finding
         )
 
 
-def _tell_gone(ledger: LedgerSlice, gone: set[int], findings: Findings) -> None:
+def _report_gone(ledger: LedgerSlice, gone: set[int], findings: Findings) -> None:
     """GAPs with the ranges of micro-batches that were undone whole and not written again."""
     lost = coverage(_only(ledger, gone))
     kept = coverage(_only(ledger, set(range(len(ledger.heads))) - gone))
@@ -451,7 +453,7 @@ def _no_ranges() -> RangeTable:
 # -- retention --------------------------------------------------------------------------------------------------------
 
 
-def _tell_retention(witnesses: Witnesses, delta: DeltaWitness, findings: Findings) -> None:
+def _report_retention(witnesses: Witnesses, delta: DeltaWitness, findings: Findings) -> None:
     spans: Mapping[str, timedelta | None] = {
         "the previous audit": witnesses.now - witnesses.previous.generated_at if witnesses.previous else None,
         "the begin of the period": witnesses.now - witnesses.period_from if witnesses.period_from else None,

@@ -54,10 +54,10 @@ class Findings:
             return findings
         kept, left = findings[: LIMIT - 1], findings[LIMIT - 1 :]
         counts = Counter(str(f.code) for f in left)
-        told = ", ".join(f"{count} {code}" for code, count in counts.most_common())
+        by_code = ", ".join(f"{count} {code}" for code, count in counts.most_common())
         last = Finding(
             code=left[0].code,
-            message=f"{len(left)} more findings are not listed: {told}",
+            message=f"{len(left)} more findings are not listed: {by_code}",
             pipeline=self.pipeline,
             sink=self.sink,
         )

@@ -41,7 +41,7 @@ class KafkaEndOffsets(EvidenceCheck):
         LOSS: it is gone, and the previous audit saw more than the ledger read.
         TOPIC_ID_UNKNOWN: the ledger or the broker knows no topic id, so a topic re-created and refilled would not be
             noticed (warns).
-        INCONCLUSIVE: nobody knows how far a deleted topic went; the log of the same topic ends below what was read
+        INCONCLUSIVE: how far a deleted topic went is unknown; the log of the same topic ends below what was read
             (unclean leader election); or the age of unread records is not known though a limit is set.
 
     Evidence: `partitions` with log_start, log_end, committed and lag of each, and `log_ends` for the next audit.
@@ -69,7 +69,7 @@ class KafkaEndOffsets(EvidenceCheck):
         for name, incarnation_of in sorted(topics.items()):
             topic = kafka.topics.get(name)
             if topic is None:
-                findings.add(Code.INCONCLUSIVE, f"Kafka was not asked about topic {name}, which was read", topic=name)
+                findings.add(Code.INCONCLUSIVE, f"topic {name} was read, and its end offsets were not", topic=name)
             elif not topic.exists:
                 for key, incarnation in incarnation_of.items():
                     _judge_missing(key, incarnation.walked.frontier, witnesses, findings)
@@ -118,10 +118,10 @@ class KafkaEndOffsets(EvidenceCheck):
             if partition is None:
                 continue
             if is_new and partition.log_end >= committed > 0:
-                _tell_missed(key, topic.topic_id, 0, committed, kafka, findings, "the re-created topic holds")
+                _report_missed(key, topic.topic_id, 0, committed, kafka, findings, "the re-created topic holds")
             if not is_new and partition.log_start > committed:
-                said = "the ledger ends before"
-                _tell_missed(key, topic.topic_id, committed, partition.log_start, kafka, findings, said)
+                reason = "the ledger ends before"
+                _report_missed(key, topic.topic_id, committed, partition.log_start, kafka, findings, reason)
             rows.append(self._row(key, partition, committed, tally))
         seen = {key.partition for key in incarnations}
         for number in sorted(set(topic.partitions) - seen):
@@ -129,7 +129,7 @@ class KafkaEndOffsets(EvidenceCheck):
             rows.append(self._row(Key(0, topic.topic, number), partition, None, tally))
             if incarnations and partition.log_start > 0:
                 key = Key(0, topic.topic, number)
-                _tell_missed(key, topic.topic_id, 0, partition.log_start, kafka, findings, "no micro-batch ever read")
+                _report_missed(key, topic.topic_id, 0, partition.log_start, kafka, findings, "no micro-batch ever read")
         if recreated:
             findings.add(
                 Code.RECREATED,
@@ -138,7 +138,7 @@ class KafkaEndOffsets(EvidenceCheck):
                 topic=topic.topic,
                 partition=recreated[0][0].partition if len(recreated) == 1 else None,
             )
-        self._tell(tally, witnesses.now, findings)
+        self._report(tally, witnesses.now, findings)
         return rows
 
     def _row(self, key: Key, partition: KafkaPartition, committed: int | None, tally: _Tally) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class KafkaEndOffsets(EvidenceCheck):
             "lag": lag,
         }
 
-    def _tell(self, tally: _Tally, now: datetime, findings: Findings) -> None:
+    def _report(self, tally: _Tally, now: datetime, findings: Findings) -> None:
         """One finding per topic and kind: a live stream is behind in every partition."""
         topic = tally.topic
         if tally.behind:
@@ -168,7 +168,7 @@ class KafkaEndOffsets(EvidenceCheck):
                 topic=topic,
                 **_only({key: (start, end) for key, (start, end, _) in tally.behind.items()}),
             )
-            self._tell_age(tally, now, findings)
+            self._report_age(tally, now, findings)
         if tally.open:
             findings.add(
                 Code.INFLIGHT,
@@ -185,7 +185,7 @@ class KafkaEndOffsets(EvidenceCheck):
                 topic=topic,
             )
 
-    def _tell_age(self, tally: _Tally, now: datetime, findings: Findings) -> None:
+    def _report_age(self, tally: _Tally, now: datetime, findings: Findings) -> None:
         limits = [(Code.STALLED, self.error_after), (Code.LAG, self.warn_after)]
         if self.warn_after is None and self.error_after is None:
             return
@@ -237,13 +237,13 @@ def _only(ranges: Mapping[Key, tuple[int, int]]) -> dict[str, Any]:
     return {"partition": key.partition, "start_offset": start, "end_offset": end}
 
 
-def _tell_missed(
-    key: Key, topic_id: str | None, start: int, end: int, kafka: KafkaWitness, findings: Findings, said: str
+def _report_missed(
+    key: Key, topic_id: str | None, start: int, end: int, kafka: KafkaWitness, findings: Findings, reason: str
 ) -> None:
     for code, low, high, next_step in missed(kafka, key, topic_id, start, end):
         findings.add(
             code,
-            f"{key}: {said} {offsets(low, high)}, which were never read; {next_step}",
+            f"{key}: {reason} {offsets(low, high)}, which were never read; {next_step}",
             topic=key.topic,
             partition=key.partition,
             start_offset=low,

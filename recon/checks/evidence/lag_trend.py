@@ -91,7 +91,7 @@ class LagTrend(EvidenceCheck):
             findings.add(Code.LAG, f"the stream falls behind: {lag_text}; `recon advise` names what would help")
         forecasts = sorted(forecast(progress, witnesses, lag_trend if grows else None), key=lambda f: f.seconds)
         if forecasts:
-            self._tell(forecasts[0], len(forecasts), findings)
+            self._report(forecasts[0], len(forecasts), findings)
         elif grows and self.error_if_within is not None:
             kafka = witnesses.kafka
             why = kafka.reason if isinstance(kafka, Unavailable) else "no log start seen before, no retention.ms known"
@@ -110,7 +110,7 @@ class LagTrend(EvidenceCheck):
             forecast=[f._asdict() | {"key": f"{f.key[0]}-{f.key[1]}"} for f in forecasts[:5]],
         )
 
-    def _tell(self, soonest: Forecast, count: int, findings: Findings) -> None:
+    def _report(self, soonest: Forecast, count: int, findings: Findings) -> None:
         for code, limit in ((Code.LOSS_AHEAD, self.error_if_within), (Code.RETENTION_NEAR, self.warn_if_within)):
             if limit is None or soonest.seconds > limit.length.total_seconds():
                 continue

@@ -1,4 +1,4 @@
-"""ledger_integrity: the chain of entries is whole and nobody edited it."""
+"""ledger_integrity: the chain of entries is whole and unedited."""
 
 from __future__ import annotations
 
@@ -88,6 +88,6 @@ def _judge_history(witnesses: Witnesses, ledger: LedgerSlice, findings: Findings
     if since is not None and first is not None and first > since + 1:
         findings.add(
             Code.ATTESTED_ONLY,
-            f"versions {since + 1} to {first - 1} of the ledger's table are cleaned up from its log: who made them "
-            "nobody can tell, the hash chain alone vouches for the entries; audit at least every second day",
+            f"versions {since + 1} to {first - 1} of the ledger's table are cleaned up from its log: who wrote them "
+            "is unknown, and the hash chain is the only evidence for the entries; audit at least every second day",
         )

@@ -21,12 +21,12 @@ class OffsetContinuity(EvidenceCheck):
     """Every micro-batch starts where the one before it ended, in every topic partition.
 
     Proves that the micro-batches in the ledger form one unbroken reading of Kafka: no offset left out, none read
-    twice. It needs the ledger alone; where Kafka can be asked, a gap is told apart from a loss.
+    twice. It needs the ledger alone; where Kafka can be read, a gap is distinguished from a loss.
     A period without micro-batches has nothing that could deviate and passes with a message that says so (what
     waits in Kafka is `kafka_end_offsets`' question). A ledger without any entry proves nothing: status error.
 
     Codes:
-        GAP: offsets between two micro-batches that none of them read; Kafka still holds them, or could not be asked.
+        GAP: offsets between two micro-batches that none of them read; Kafka still holds them, or could not be read.
         LOSS_RETENTION: the same, but below Kafka's log start by now; also the offsets below the first one read of a
             partition that appeared while the query ran.
         OVERLAP: offsets that two micro-batches read. Whether rows are doubled is `source_rows`' question.
@@ -52,14 +52,14 @@ class OffsetContinuity(EvidenceCheck):
             return no_entries(witnesses)
         covered = coverage(ledger)
         findings = Findings.of(witnesses)
-        _tell_epochs(covered, findings)
-        _tell_replays(covered, findings)
-        _tell_empty(covered, findings)
+        _report_epochs(covered, findings)
+        _report_replays(covered, findings)
+        _report_empty(covered, findings)
         recreated: set[tuple[str, int]] = set()
         for key, incarnations in covered.incarnations.items():
             for n, incarnation in enumerate(incarnations):
                 if n:
-                    _tell_recreated(covered, key, incarnations[n - 1], incarnation, recreated, findings)
+                    _report_recreated(covered, key, incarnations[n - 1], incarnation, recreated, findings)
                 _judge_incarnation(covered, key, incarnation, n, witnesses, findings)
 
         judged = covered.judged_entries()
@@ -80,19 +80,19 @@ def _judge_incarnation(
         below = min(first.start, first.end)
         if number:  # a re-created topic: its first records are as good as any
             if below:
-                said = f"the re-created topic was read from offset {below} on, not from 0"
-                _tell_missed(key, incarnation, 0, below, heads[first.first], said, witnesses, findings)
+                reason = f"the re-created topic was read from offset {below} on, not from 0"
+                _report_missed(key, incarnation, 0, below, heads[first.first], reason, witnesses, findings)
         elif below and not _may_start_anywhere(covered, key, first.first):
             head = heads[first.first]
-            said = f"the partition is new in {named(head)} and was read from offset {below} on, not from 0"
-            _tell_missed(key, incarnation, 0, below, head, said, witnesses, findings, new=True)
+            reason = f"the partition is new in {named(head)} and was read from offset {below} on, not from 0"
+            _report_missed(key, incarnation, 0, below, head, reason, witnesses, findings, new=True)
     if len(incarnation.stretches) == 1 and first.end >= first.start:
         return
     walked = incarnation.walked
     for hole in walked.holes:
         if covered.judged(hole.at.first):
-            said = _said(covered, hole)
-            _tell_missed(key, incarnation, hole.start, hole.end, heads[hole.at.first], said, witnesses, findings)
+            reason = _reason(covered, hole)
+            _report_missed(key, incarnation, hole.start, hole.end, heads[hole.at.first], reason, witnesses, findings)
     for stretch, twice in walked.overlaps:
         if not covered.judged(stretch.first):
             continue
@@ -109,7 +109,7 @@ def _judge_incarnation(
                 end_offset=end,
             )
     for stretch in incarnation.stretches:
-        known = number and stretch is first  # told as RECREATED
+        known = number and stretch is first  # reported as RECREATED
         if stretch.end < stretch.start and covered.judged(stretch.first) and not known:
             head = heads[stretch.first]
             findings.add(
@@ -140,7 +140,7 @@ def _may_start_anywhere(covered: Coverage, key: Key, entry: int) -> bool:
     return opens_epoch and not topic_known
 
 
-def _said(covered: Coverage, hole: Hole) -> str:
+def _reason(covered: Coverage, hole: Hole) -> str:
     """Between which micro-batches a hole opened; a jump of batch ids is evidence of a lost entry."""
     heads = covered.slice.heads
     before, at = heads[hole.before.last], heads[hole.at.first]
@@ -153,13 +153,13 @@ def _said(covered: Coverage, hole: Hole) -> str:
     )
 
 
-def _tell_missed(
+def _report_missed(
     key: Key,
     incarnation: TopicIncarnation,
     start: int,
     end: int,
     head: EntryHead,
-    said: str,
+    reason: str,
     witnesses: Witnesses,
     findings: Findings,
     *,
@@ -170,7 +170,7 @@ def _tell_missed(
             code = Code.LOSS_RETENTION  # Spark reads a new partition from its log start
         findings.add(
             code,
-            f"{key}: {offsets(low, high)} were read by no micro-batch: {said}; {next_step}",
+            f"{key}: {offsets(low, high)} were read by no micro-batch: {reason}; {next_step}",
             head=head,
             topic=key.topic,
             partition=key.partition,
@@ -183,18 +183,18 @@ def _held(next_step: str) -> bool:
     return next_step.startswith("Kafka still holds")
 
 
-def _tell_recreated(
+def _report_recreated(
     covered: Coverage,
     key: Key,
     old: TopicIncarnation,
     new: TopicIncarnation,
-    told: set[tuple[str, int]],
+    reported: set[tuple[str, int]],
     findings: Findings,
 ) -> None:
     first = new.stretches[0].first
-    if not covered.judged(first) or (key.topic, first) in told:
+    if not covered.judged(first) or (key.topic, first) in reported:
         return
-    told.add((key.topic, first))
+    reported.add((key.topic, first))
     head = covered.slice.heads[first]
     findings.add(
         Code.RECREATED,
@@ -205,7 +205,7 @@ def _tell_recreated(
     )
 
 
-def _tell_epochs(covered: Coverage, findings: Findings) -> None:
+def _report_epochs(covered: Coverage, findings: Findings) -> None:
     heads = covered.slice.heads
     for before, entry in pairwise(covered.order):
         old, new = heads[before], heads[entry]
@@ -219,7 +219,7 @@ def _tell_epochs(covered: Coverage, findings: Findings) -> None:
         )
 
 
-def _tell_replays(covered: Coverage, findings: Findings) -> None:
+def _report_replays(covered: Coverage, findings: Findings) -> None:
     for entry in covered.replays:
         head = covered.slice.heads[entry]
         if covered.judged(entry):
@@ -231,7 +231,7 @@ def _tell_replays(covered: Coverage, findings: Findings) -> None:
             )
 
 
-def _tell_empty(covered: Coverage, findings: Findings) -> None:
+def _report_empty(covered: Coverage, findings: Findings) -> None:
     width = widths(covered.slice)
     empty = [entry for entry in covered.judged_entries() if width[entry] == 0]
     if empty:

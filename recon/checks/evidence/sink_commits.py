@@ -65,8 +65,8 @@ class SinkCommits(EvidenceCheck):
         ledger, findings = ledger_of(witnesses), Findings.of(witnesses)
         heads = [] if ledger is None else ledger.heads
         mine = [c for c in log.commits if (c.stamp.pipeline, c.stamp.sink) == (witnesses.pipeline, witnesses.sink)]
-        _tell_missing(witnesses, mine, heads, findings)
-        _tell_twice(witnesses, mine, findings)
+        _report_missing(witnesses, mine, heads, findings)
+        _report_twice(witnesses, mine, findings)
         if ledger is None:
             return findings.verdict("") if findings.found else no_entries(witnesses)
         _judge_entries(ledger, log, mine, findings)
@@ -102,8 +102,8 @@ def _judge_entries(ledger: LedgerSlice, log: SinkLog, commits: Sequence[SinkComm
         elif commit.stamp.offsets_text != text_of(i) and not same_ranges(commit.stamp.offsets_text, text_of(i)):
             _orphan(head, f"{log.location} has it with other offset ranges than the ledger", findings)
         elif None not in (commit.rows, head.rows_written) and commit.rows != head.rows_written:
-            said = f"the ledger claims {head.rows_written:,} rows and {log.location} says {commit.rows:,}"
-            _orphan(head, said, findings)
+            reason = f"the ledger claims {head.rows_written:,} rows and {log.location} says {commit.rows:,}"
+            _orphan(head, reason, findings)
     if empty:
         findings.add(
             Code.EMPTY,
@@ -113,15 +113,15 @@ def _judge_entries(ledger: LedgerSlice, log: SinkLog, commits: Sequence[SinkComm
         )
 
 
-def _orphan(head: EntryHead, said: str, findings: Findings) -> None:
+def _orphan(head: EntryHead, reason: str, findings: Findings) -> None:
     findings.add(
         Code.LEDGER_ORPHAN,
-        f"{named(head)} has a ledger entry without the write that belongs to it: {said}",
+        f"{named(head)} has a ledger entry without the write that belongs to it: {reason}",
         head=head,
     )
 
 
-def _tell_missing(
+def _report_missing(
     witnesses: Witnesses, commits: Sequence[SinkCommit], heads: Sequence[EntryHead], findings: Findings
 ) -> None:
     known = {(head.epoch, head.batch_id) for head in heads}
@@ -133,14 +133,14 @@ def _tell_missing(
         if where not in known and not before and not after:
             findings.add(
                 Code.LEDGER_MISSING,
-                f"the sink holds {_said(commit)}, and the ledger has no entry of it; the query's next start, or `recon "
+                f"the sink holds {_text(commit)}, and the ledger has no entry of it; the query's next start, or `recon "
                 "ledger rebuild`, restores it",
                 epoch=where[0],
                 batch_id=where[1],
             )
 
 
-def _tell_twice(witnesses: Witnesses, commits: Sequence[SinkCommit], findings: Findings) -> None:
+def _report_twice(witnesses: Witnesses, commits: Sequence[SinkCommit], findings: Findings) -> None:
     """Micro-batches, and ranges, that were written more than once."""
     claimed = witnesses.guarantees.get(witnesses.sink or "", "exactly-once")
     code = Code.DUPLICATE if claimed.startswith("exactly-once") else Code.REPEATED
@@ -154,7 +154,7 @@ def _tell_twice(witnesses: Witnesses, commits: Sequence[SinkCommit], findings: F
         if len(mine) > 1:
             findings.add(
                 code,
-                f"the sink has {_said(mine[0])} {len(mine)} times, and claims {claimed}: its rows are doubled",
+                f"the sink has {_text(mine[0])} {len(mine)} times, and claims {claimed}: its rows are doubled",
                 epoch=mine[0].stamp.epoch,
                 batch_id=mine[0].stamp.batch_id,
             )
@@ -163,14 +163,14 @@ def _tell_twice(witnesses: Witnesses, commits: Sequence[SinkCommit], findings: F
         if len(batches) > 1:
             findings.add(
                 code,
-                f"{' and '.join(_said(c) for c in mine)} wrote the same ranges into a sink that claims {claimed}: "
+                f"{' and '.join(_text(c) for c in mine)} wrote the same ranges into a sink that claims {claimed}: "
                 "their rows are doubled",
                 epoch=mine[-1].stamp.epoch,
                 batch_id=mine[-1].stamp.batch_id,
             )
 
 
-def _said(commit: SinkCommit) -> str:
+def _text(commit: SinkCommit) -> str:
     stamp = commit.stamp
     if stamp.epoch == RELEASES:
         return f"release {stamp.batch_id} from quarantine"

@@ -82,14 +82,14 @@ class StateGrowth(EvidenceCheck):
             evidence[f"{what}_double_in_seconds"] = None if growth is None else growth.doubles_in
             if growth is None:
                 continue
-            said = (
+            pace = (
                 f"state {what} grow by {growth.per_hour:,.0f} an hour and double in {duration(growth.doubles_in)} "
                 f"(now {values[-1]:,.0f})"
             )
             if _within(growth.doubles_in, self.error_if_doubling_within):
-                failing.append(said)
+                failing.append(pace)
             elif _within(growth.doubles_in, self.warn_if_doubling_within):
-                warning.append(said)
+                warning.append(pace)
         if self.error_above_bytes is not None and (last.state_bytes or 0) > self.error_above_bytes:
             failing.append(f"the state holds {last.state_bytes:,} bytes, more than {self.error_above_bytes:,}")
         warning.extend(self._still(batches))

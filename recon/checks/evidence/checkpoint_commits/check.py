@@ -154,7 +154,7 @@ class _Evaluation:
         new_epoch = self._judge_new_epoch(new)
         for batch, commit in new:
             if commit is not None:
-                self._tell_missing_entry(batch, commit)
+                self._report_missing_entry(batch, commit)
         for batch in open_:
             self._judge_open(batch, new_epoch=new_epoch)
         if self.empty:
@@ -201,7 +201,7 @@ class _Evaluation:
         elif entry in self.writes.tried_again:
             self.findings.add(Code.REPLAYED, f"{named(head)} was tried again and written once", head=head)
 
-    def _tell_missing_entry(self, batch: CheckpointBatch, commit: DeltaCommit) -> None:
+    def _report_missing_entry(self, batch: CheckpointBatch, commit: DeltaCommit) -> None:
         stamp = commit.stamp
         done = "finished by Spark" if batch.committed else "not finished by Spark"
         version = f" as version {commit.version}" if commit.operation else ""  # others have no versions
@@ -257,12 +257,12 @@ class _Evaluation:
             walked = incarnation.walked
             if planned.start > walked.frontier:
                 why = f"the new checkpoint starts at {planned.start}, the ledger ends at {walked.frontier}"
-                self._tell_missed(batch, key, incarnation.topic_id, walked.frontier, planned.start, why)
+                self._report_missed(batch, key, incarnation.topic_id, walked.frontier, planned.start, why)
             elif not nothing:
                 reads = Spans.of([planned.span]) if written is None else written.get(key, Spans())
-                self._tell_overlaps(batch, key, reads.intersect(walked.covered))
+                self._report_overlaps(batch, key, reads.intersect(walked.covered))
 
-    def _tell_overlaps(self, batch: CheckpointBatch, key: Key, twice: Spans) -> None:
+    def _report_overlaps(self, batch: CheckpointBatch, key: Key, twice: Spans) -> None:
         for start, end in twice:
             self._add(
                 Code.OVERLAP,
@@ -313,7 +313,7 @@ class _Evaluation:
         for key, planned in plan.items():
             for start, end in Spans.of([planned.span]).minus(self.writes.held(key)):
                 why = f"Spark finished micro-batch {batch.batch_id}, and neither the sink nor the ledger has it"
-                self._tell_missed(batch, key, self.writes.topic_id(key), start, end, why)
+                self._report_missed(batch, key, self.writes.topic_id(key), start, end, why)
 
     def _judge_unfinished(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> None:
         for key, planned in plan.items():
@@ -345,7 +345,7 @@ class _Evaluation:
             batch_id=batch.batch_id,
         )
 
-    def _tell_missed(
+    def _report_missed(
         self, batch: CheckpointBatch, key: Key, topic_id: str | None, start: int, end: int, why: str
     ) -> None:
         for code, low, high, next_step in missed(self.witnesses.kafka, key, topic_id, start, end):

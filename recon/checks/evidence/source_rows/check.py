@@ -63,7 +63,7 @@ class SourceRows(EvidenceCheck):
             offsets of rows that a release claimed and did not enter in the ledger.
 
     What Kafka deletes while a micro-batch reads is the beginning of its range. Offsets further in, below today's log
-    start, were there when they were read; whether they were markers or lost records nobody can tell any more:
+    start, were there when they were read; whether they were markers or lost records is unknown:
     INCONCLUSIVE. Audit while Kafka still holds the records. A transaction marker and a record that compaction
     removed look the same from outside; in a compacted topic both count as compacted.
     """
@@ -144,7 +144,7 @@ def _judge_rewriting(ledger: LedgerSlice, counts: Account, witnesses: Witnesses)
     of_partitions = rewriting.judge(counts, witnesses, findings, attested(counts, witnesses, findings))
     explained = tell_explained(of_partitions, "record", findings)
     for change in changes(counts, witnesses):
-        findings.add(Code.INCONCLUSIVE, f"{change}: which micro-batches' rows are gone no count can tell")
+        findings.add(Code.INCONCLUSIVE, f"{change}: counts do not show which micro-batches' rows are gone")
     readable = isinstance(rows, RowsWitness) and rows.has_source_columns
     if isinstance(rows, RowsWitness) and readable:
         judge_present(SinkRows(witnesses, ledger, counts, rows, findings))

@@ -83,14 +83,14 @@ def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
     for where, pieces in missing.unexplained.items():
         answer = sink.witnesses.probes.get(where)
         if answer is None:
-            sink.tell(Code.INCONCLUSIVE, pieces, "are in no row, and Kafka could not be asked about them")
+            sink.report(Code.INCONCLUSIVE, pieces, "are in no row, and Kafka could not be read to explain them")
             continue
         for piece in _without_a_record(sink, pieces, answer, explained[where]):
             unread.setdefault(piece.entry, []).append(piece)
     _judge_records(sink, unread, explained)
     judge_unreleased(sink, missing.released, explained)
     or_quarantine = any(sink.counts.counted[piece.entry].quarantined for piece in missing.removed)
-    sink.tell(
+    sink.report(
         Code.GAP,
         missing.removed,
         "had a row each when they were written, and no row carries them now: they were removed from the sink"
@@ -114,14 +114,14 @@ def _without_a_record(
     tally["compacted" if is_compacted(answer.topic, sink.witnesses) else "control"] += unseen.intersect(sure).size
     log_start = f"are in no row, and Kafka's log now starts at {answer.log_start}"
     gone = list(within(pieces, expired))
-    sink.tell(Code.LOSS_RETENTION, (p for p in gone if p.leads), f"{log_start}: they cannot be read any more")
-    sink.tell(
+    sink.report(Code.LOSS_RETENTION, (p for p in gone if p.leads), f"{log_start}: they cannot be read any more")
+    sink.report(
         Code.INCONCLUSIVE,
         (p for p in gone if not p.leads),
-        f"{log_start}: they were there when they were read, and whether they were records nobody can tell now",
+        f"{log_start}: they were there when they were read, and whether they were records is unknown",
     )
     why = answer.truncated or "the probe did not reach them"
-    sink.tell(Code.INCONCLUSIVE, within(pieces, doubtful), f"are in no row, and Kafka could not explain them: {why}")
+    sink.report(Code.INCONCLUSIVE, within(pieces, doubtful), f"are in no row, and Kafka could not explain them: {why}")
     yield from within(pieces, seen)
 
 
@@ -146,14 +146,14 @@ def _judge_records(sink: SinkRows, unread: Mapping[int, Sequence[Piece]], explai
         else:
             lost += pieces
     in_kafka = "are in no row and in Kafka"
-    sink.tell(Code.INCONCLUSIVE, undecided, f"{in_kafka}, and the micro-batch does not say how many it filtered")
-    sink.tell(
+    sink.report(Code.INCONCLUSIVE, undecided, f"{in_kafka}, and the micro-batch does not say how many it filtered")
+    sink.report(
         Code.INCONCLUSIVE,
         in_state,
         f"{in_kafka}: the query keeps state, and nothing recorded how many rows its stateful operators dropped; add "
         "recon.ProgressListener to the session",
     )
-    sink.tell(
+    sink.report(
         Code.GAP,
         lost,
         "are in Kafka and were read past, and no row carries them nor does the micro-batch say it dropped them; read "

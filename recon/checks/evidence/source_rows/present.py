@@ -54,14 +54,14 @@ def _judge_phantoms(sink: SinkRows) -> None:
         phantoms = present.intersect(answer.uncommitted).minus(answer.committed).intersect(stable)
         pieces = stretches.pieces(phantoms)
         if answer.truncated is None:
-            sink.tell(
+            sink.report(
                 Code.PHANTOM_ROWS,
                 pieces,
                 "have rows, and their transaction was aborted: set kafka.isolation.level to read_committed and "
                 "remove the rows",
             )
         elif phantoms:
-            sink.tell(Code.INCONCLUSIVE, pieces, f"may be rows of aborted transactions: {answer.truncated}")
+            sink.report(Code.INCONCLUSIVE, pieces, f"may be rows of aborted transactions: {answer.truncated}")
 
 
 # -- doubled rows ------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def _judge_duplicates(sink: SinkRows) -> None:
         if incarnations > 1:
             several = Spans.of(depth.span for depth in depths if depth.groups > 1)
             twice = twice.union(several.minus(_recurring(sink.counts, stretches.keys)))
-        sink.tell(
+        sink.report(
             doubled(sink.witnesses),
             stretches.pieces(twice.intersect(stretches.ranges)),
             "are in the rows of more than one micro-batch: remove those of the later one",
@@ -108,17 +108,17 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
     heads = [sink.ledger.heads[piece.entry] for piece in pieces]
     if rewrites(sink.witnesses) and any((h.epoch, h.batch_id) not in sink.counts.given for h in heads):
         unknown = "have rows that share an offset, and whether a transform made several of one record is not known"
-        sink.tell(Code.INCONCLUSIVE, pieces[:1], unknown)
+        sink.report(Code.INCONCLUSIVE, pieces[:1], unknown)
         return
     if stretches.incarnations > 1:
-        sink.tell(Code.INCONCLUSIVE, pieces[:1], "lie in a topic that was re-created, and rows share their offsets")
+        sink.report(Code.INCONCLUSIVE, pieces[:1], "lie in a topic that was re-created, and rows share their offsets")
         return
     twice = Spans()
     for key in stretches.keys:
         twice = twice.union(sink.counts.overlaps.get(key, Spans()).intersect(mine))
     if twice.size == surplus:
         again = list(stretches.pieces(twice))
-        sink.tell(doubled(sink.witnesses), again, "have two rows each: remove those of the later attempt")
+        sink.report(doubled(sink.witnesses), again, "have two rows each: remove those of the later attempt")
         return
     start, end = min(piece.start for piece in pieces), max(piece.end for piece in pieces)
     topic, partition = where

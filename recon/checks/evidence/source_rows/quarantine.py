@@ -100,14 +100,14 @@ def judge_unreleased(sink: SinkRows, released: Mapping[int, Sequence[Piece]], ex
         head, count = heads.get(number), sum(piece.size for piece in pieces)
         by = f"release {number}"
         if head is None:
-            sink.tell(Code.INCONCLUSIVE, pieces, f"were claimed by {by}, of which the period has no ledger entry")
+            sink.report(Code.INCONCLUSIVE, pieces, f"were claimed by {by}, of which the period has no ledger entry")
         elif head.rows_filtered is None:
-            sink.tell(Code.INCONCLUSIVE, pieces, f"were released by {by}, which does not say what it dropped")
+            sink.report(Code.INCONCLUSIVE, pieces, f"were released by {by}, which does not say what it dropped")
         elif count <= head.rows_filtered:
             for piece in pieces:
                 explained[piece.where]["filtered"] += piece.size
         else:
-            sink.tell(Code.GAP, pieces, f"were released by {by}, and no row of the sink carries them")
+            sink.report(Code.GAP, pieces, f"were released by {by}, and no row of the sink carries them")
 
 
 __all__ = ["doubts", "judge_unreleased", "waiting"]

@@ -65,8 +65,8 @@ def attested(counts: Account, witnesses: Witnesses, findings: Findings) -> froze
         findings.add(
             Code.ATTESTED_ONLY,
             f"{plural(len(read), 'micro-batch')} ({some(named(heads[e]) for e in read)}): the query keeps state, and "
-            "its rows carry no source offsets; Spark reports that every offset was read, and what the state made of "
-            "them no count can tell",
+            "its rows carry no source offsets; Spark reports that every offset was read; counts do not show what the "
+            "state made of them",
         )
     return frozenset((*read, *awaited(stateful, counts, witnesses, findings)))
 

@@ -53,11 +53,11 @@ def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
 
 def questions(counts: Account) -> dict[TopicPartition, Spans]:
     """The ranges of the micro-batches that the ledger's counts do not prove."""
-    asked: dict[TopicPartition, list[tuple[int, int]]] = {}
+    requested: dict[TopicPartition, list[tuple[int, int]]] = {}
     for entry in counts.open:
         for found in _ranges(counts, entry):
-            asked.setdefault(found.where, []).append((found.start, found.end))
-    return {where: Spans.of(ranges) for where, ranges in asked.items()}
+            requested.setdefault(found.where, []).append((found.start, found.end))
+    return {where: Spans.of(ranges) for where, ranges in requested.items()}
 
 
 def judge(
@@ -85,16 +85,18 @@ def _judge(
         (topic, partition), _, start, end = ranges[0]
         place = {"topic": topic, "partition": partition, "start_offset": start, "end_offset": end}
 
-    def tell(code: Code, said: str) -> None:
-        findings.add(code, f"{named(head)} {said}", head=head, **place)
+    def report(code: Code, sentence: str) -> None:
+        findings.add(code, f"{named(head)} {sentence}", head=head, **place)
 
     if head.rows_written is None:
-        tell(Code.INCONCLUSIVE, "does not say how many rows it wrote, and rows of this sink are replaced by later ones")
+        report(
+            Code.INCONCLUSIVE, "does not say how many rows it wrote, and rows of this sink are replaced by later ones"
+        )
         return
     if counted.deficit is None and counts.operators.keeps_state(head):
-        tell(
+        report(
             Code.INCONCLUSIVE,
-            "was given what came out of the query's state, and nobody recorded what went in; add "
+            "was given what came out of the query's state, and the rows that went in were not recorded; add "
             "recon.ProgressListener to the session, which does",
         )
         return
@@ -107,7 +109,7 @@ def _judge(
         answer = _held(found, witnesses)
         if isinstance(answer, str):
             short = f" with {plural(counted.deficit, 'offset')} without a counted row" if counted.deficit else ""
-            tell(Code.INCONCLUSIVE, f"accounts for {plural(accounted, 'row')}{short}, and {answer}")
+            report(Code.INCONCLUSIVE, f"accounts for {plural(accounted, 'row')}{short}, and {answer}")
             return
         before = held.get(found.where, _Held())
         held[found.where] = _Held(*(a + b for a, b in zip(before, answer, strict=True)))
@@ -115,28 +117,28 @@ def _judge(
     uncommitted_too = witnesses.isolation_level == "read_uncommitted"
     records = committed + aborted if uncommitted_too else committed
     unknown = _unknown(head, counts, counted.dropped)
-    said = f"accounts for {plural(accounted, 'row')}, and Kafka has {plural(records, 'record')} in its ranges"
+    sums = f"accounts for {plural(accounted, 'row')}, and Kafka has {plural(records, 'record')} in its ranges"
     if accounted < records and unknown:
-        tell(Code.INCONCLUSIVE, f"{said}; how many the transform filtered nobody recorded")
+        report(Code.INCONCLUSIVE, f"{sums}; the rows that the transform filtered were not recorded")
     elif accounted < records:
-        tell(
+        report(
             Code.GAP,
-            f"{said}: the stream read past {plural(records - accounted, 'record')} that no count tells of; read "
+            f"{sums}: the stream read past {plural(records - accounted, 'record')} that no count covers; read "
             "exactly its ranges once more through the hook",
         )
     elif accounted > records:
-        tell(
+        report(
             Code.INCONCLUSIVE,
-            f"{said}, {accounted - records:,} fewer: compaction removed records since, or the transform makes rows",
+            f"{sums}, {accounted - records:,} fewer: compaction removed records since, or the transform makes rows",
         )
     elif uncommitted_too and aborted and not counts.transforms:
-        tell(
+        report(
             Code.PHANTOM_ROWS,
-            f"{said}, of which {aborted:,} belong to aborted transactions: their rows were merged into the sink; set "
+            f"{sums}, of which {aborted:,} belong to aborted transactions: their rows were merged into the sink; set "
             "kafka.isolation.level to read_committed and correct the rows",
         )
     elif uncommitted_too and aborted:
-        tell(Code.INCONCLUSIVE, f"{said}, of which {aborted:,} belong to aborted transactions, perhaps filtered")
+        report(Code.INCONCLUSIVE, f"{sums}, of which {aborted:,} belong to aborted transactions, perhaps filtered")
     else:
         for where, of in held.items():
             tally = explained.setdefault(where, Counter())
@@ -146,8 +148,8 @@ def _judge(
 
 def _unknown(head: EntryHead, counts: Account, dropped: int | None) -> bool:
     """Whether the transform may have dropped rows that no entry tells of."""
-    told = dropped is not None and (head.status != "rebuilt" or head.rows_read is not None)
-    return not told and (counts.transforms or counts.only_rebuilt)
+    recorded = dropped is not None and (head.status != "rebuilt" or head.rows_read is not None)
+    return not recorded and (counts.transforms or counts.only_rebuilt)
 
 
 def _ranges(counts: Account, entry: int) -> Iterator[_Range]:
@@ -166,7 +168,7 @@ def _held(found: _Range, witnesses: Witnesses) -> _Held | str:
     name = f"{topic}-{partition}"
     answer = witnesses.probes.get(found.where)
     if answer is None:
-        return f"Kafka could not be asked about {name}"
+        return f"Kafka could not be read for {name}"
     kafka = None if isinstance(witnesses.kafka, Unavailable) else witnesses.kafka.topics.get(topic)
     now = None if kafka is None else kafka.topic_id
     if now is not None and found.topic_id is not None and now != found.topic_id:
@@ -174,7 +176,7 @@ def _held(found: _Range, witnesses: Witnesses) -> _Held | str:
     if found.start < answer.log_start:
         return f"Kafka's log of {name} now starts at {answer.log_start}: its records can no longer be counted"
     if answer.truncated is not None:
-        return f"Kafka could not be asked about all of {name}: {answer.truncated}"
+        return f"Kafka could not be read for all of {name}: {answer.truncated}"
     span = Spans.of([(found.start, found.end)])
     if span.intersect(answer.requested).size < span.size or found.end > answer.last_stable:
         return f"a transaction of {name} is still open, or the probe did not reach that far"

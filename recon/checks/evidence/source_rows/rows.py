@@ -44,7 +44,7 @@ class SinkRows:
             where: Spans.of(span for group in groups for span in group.present) for where, groups in self.groups.items()
         }
 
-    def tell(self, code: Code, pieces: Iterable[Piece], what: str) -> None:
+    def report(self, code: Code, pieces: Iterable[Piece], what: str) -> None:
         """Adds one finding per unbroken range; it names the micro-batches that read the range."""
         for joined in _joined(pieces):
             first, last = (self.ledger.heads[piece.entry] for piece in (joined[0], joined[-1]))

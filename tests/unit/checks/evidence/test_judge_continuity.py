@@ -70,7 +70,7 @@ def test_a_gap_when_kafka_cannot_be_asked_says_so() -> None:
     [
         (kafka(exists=False), "Kafka holds this topic partition no longer"),
         (kafka(topic_id="id-2"), "the topic was re-created since"),
-        (kafka(topic="other"), "it was not asked"),
+        (kafka(topic="other"), "no broker was read"),
     ],
 )
 def test_a_gap_in_a_topic_that_is_gone(witness: object, why: str) -> None:

@@ -122,7 +122,7 @@ def test_records_that_nothing_accounts_for_are_lost() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "Kafka could not be asked about orders-0"),
+        ({}, "Kafka could not be read for orders-0"),
         ({"probes": probe([(10, 20)], [(15, 20)], [(15, 20)], log_start=15)}, "now starts at 15"),
         ({"probes": probe([(10, 20)], [(10, 18)], [(10, 18)], truncated="the time is over")}, "the time is over"),
         ({"probes": probe([(10, 20)], [(10, 18)], [(10, 18)], last_stable=18)}, "still open"),
