@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence import kafka_markers
@@ -29,6 +30,7 @@ from recon.sinks import open_sink
 from recon.sinks.failpoints import BEFORE_LEDGER
 from recon.sinks.kafka import task as kafka_task
 from recon.sinks.kafka.partitioner import spark_hash
+from recon.sinks.kafka.producer import cause_of, open_producer
 from recon.sinks.kafka.task import Job
 from recon.sinks.kafka.writer import KafkaWriter
 from tests.support.failpoints import dies_at
@@ -157,6 +159,23 @@ def test_a_zombie_that_writes_is_fenced(kafka: LocalKafka, topic: MakeTopic) -> 
         zombie.finish()
     zombie.abort()
     assert sources(kafka, job.owner.target) == list(range(10))
+
+
+def test_a_fatal_error_that_confluent_kafka_lost_is_asked_for_again(kafka: LocalKafka, topic: MakeTopic) -> None:
+    conf, target = {"bootstrap.servers": kafka.bootstrap_servers}, topic("out")
+    zombie = open_producer(conf, "zombie")
+    zombie.init_transactions(30)
+    zombie.begin_transaction()
+    zombie.produce(target, b"1")
+    zombie.flush(30)
+    open_producer(conf, "zombie").init_transactions(30)
+    with pytest.raises(KafkaException) as fenced:
+        zombie.commit_transaction(30)
+
+    lost = SystemError("<method 'flush' of 'cimpl.Producer' objects> returned NULL without setting an exception")
+    cause = cause_of(lost, zombie)
+    assert cause.args[0].code() == fenced.value.args[0].code() == KafkaError._FENCED
+    assert cause_of(fenced.value, zombie) is fenced.value
 
 
 def test_a_zombie_that_wakes_up_late_meets_the_newer_plan(kafka: LocalKafka, topic: MakeTopic) -> None:

@@ -20,7 +20,7 @@ from recon.evidence.kafka_markers import Markers
 from recon.model import ReconStamp
 from recon.model.wire.markers import BATCH, TASK, BatchMarker, Owner, Plan, batch_key, parse_key, plan_key
 from recon.project import KafkaSink
-from recon.sinks.kafka.producer import INIT_S, client_conf, open_producer, sentence, transactional_id
+from recon.sinks.kafka.producer import INIT_S, cause_of, client_conf, open_producer, sentence, transactional_id
 
 _KEPT_DAYS = 30
 
@@ -50,7 +50,7 @@ class MarkerTopic:
             try:
                 driver.init_transactions(INIT_S)
             except Exception as error:
-                raise self._error(error, stamp) from None
+                raise self._error(error, driver, stamp) from None
             # Markers that were read before the other driver was fenced may lack what it has committed since. Markers
             # that `log` began to read at the ledger's end are enough: older ones are complete, and `batch` finds them.
             markers = self.read(self._markers, stamp, decides=lambda key, _: False)
@@ -128,7 +128,7 @@ class MarkerTopic:
             try:
                 producer.init_transactions(INIT_S)
             except Exception as error:
-                raise self._error(error, stamp) from None
+                raise self._error(error, producer, stamp) from None
 
     def _commit(self, key: bytes, value: bytes, stamp: ReconStamp) -> int:
         """Commit one record of the driver's; returns its offset."""
@@ -145,13 +145,14 @@ class MarkerTopic:
             self._driver.flush(INIT_S)
             self._driver.commit_transaction(INIT_S)
         except Exception as error:
-            raise self._error(error, stamp, self.topic) from None
+            raise self._error(error, self._driver, stamp, self.topic) from None
         if not offsets:
             raise SinkError(f"{stamp.label}: Kafka did not report the marker's offset; restart the query")
         return offsets[0]
 
-    def _error(self, error: BaseException, stamp: ReconStamp, topic: str | None = None) -> SinkError:
-        return SinkError(sentence(stamp.label, error, self._conf, self._owner, topic or self._owner.target))
+    def _error(self, error: BaseException, producer: Any, stamp: ReconStamp, topic: str | None = None) -> SinkError:
+        cause = cause_of(error, producer)
+        return SinkError(sentence(stamp.label, cause, self._conf, self._owner, topic or self._owner.target))
 
     # -- the topic ---------------------------------------------------------------------------------
 

@@ -62,7 +62,6 @@ def sentence(
     """What librdkafka's error means for the sink, and what to do."""
     from confluent_kafka import KafkaError, KafkaException
 
-    error = cause_of(error)
     if isinstance(error, KafkaException) and error.args:
         error = error.args[0]
     code = error.code() if hasattr(error, "code") else None
@@ -108,6 +107,21 @@ def _safe(conf: Mapping[str, str], text: str) -> str:
     return KafkaAdmin(conf).safe(text)
 
 
-def cause_of(error: Any) -> Any:
-    """Librdkafka's error: a fatal one during a delivery callback is raised as the cause of a SystemError."""
-    return error.__cause__ if isinstance(error, SystemError) else error
+def cause_of(error: Any, producer: Any) -> Any:
+    """Librdkafka's error behind what confluent-kafka raised.
+
+    A fatal error that arrives while callbacks run becomes a SystemError. librdkafka's error is its cause, or is lost:
+    `error_cb` in confluent-kafka's confluent_kafka.c leaves it pending while the next delivery callback runs. The
+    producer then gives it again when the next transaction is to begin.
+    """
+    from confluent_kafka import KafkaException
+
+    if not isinstance(error, SystemError):
+        return error
+    if error.__cause__ is not None:
+        return error.__cause__
+    try:
+        producer.begin_transaction()
+    except KafkaException as fatal:
+        return fatal
+    return error

@@ -348,8 +348,9 @@ class _ErrorsOf:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         from confluent_kafka import KafkaException
 
-        if isinstance(cause_of(error), KafkaException):
-            raise self._writer._error(error, self._topic) from None
+        cause = cause_of(error, self._writer._producer)
+        if isinstance(cause, KafkaException):
+            raise self._writer._error(cause, self._topic) from None
 
 
 def require_same(job: Job, marker: TaskMarker, *, rows: int, ids: int) -> None:
