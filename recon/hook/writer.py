@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from recon._version import __version__
 from recon.errors import SinkError
 from recon.hook.broker import Broker
-from recon.hook.epochs import Batch, BatchPlacement, Epochs
+from recon.hook.epochs import Batch, Epochs
 from recon.hook.gate import Gate
 from recon.hook.identify import identify
 from recon.hook.prepare import BatchRows, PreparedRows, Transform, WholeBatch
 from recon.hook.repair import open_repaired
 from recon.hook.row_counts import RowCounts, delivered
 from recon.ledger import Ledger
+from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.model import EntryStatus, LedgerEntry, ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan
@@ -157,7 +156,19 @@ class ForeachBatch:
             landed, counts = self._write_rows(rows, batch, ranges, stamp, again=earlier is not None)
             counts = counts.or_written(earlier.rows_written) if earlier else counts
 
-        entry = self._entry(batch, placement, ranges, status, counts, landed, started_at, rows.frame.sparkSession)
+        entry = new_entry(
+            stamp,
+            self.sink,
+            status,
+            target=self._location,
+            offsets=tuple(ranges),
+            **asdict(counts),
+            version=landed.version,
+            started_at=started_at,
+            attempt=earlier.attempt + 1 if earlier else 1,
+            spark_version=rows.frame.sparkSession.version,
+            fingerprint=self._fingerprint,
+        )
         self._failpoint(failpoints.BEFORE_LEDGER, stamp)
         epochs.add(ledger.append(entry))
         self._failpoint(failpoints.AFTER_LEDGER, stamp)
@@ -182,44 +193,6 @@ class ForeachBatch:
             run_id=batch.run_id,
             prev_hash=ledger.head_hash(self.pipeline.name, self.sink.name),
             offsets_text=offsets_text(ranges),
-        )
-
-    def _entry(
-        self,
-        batch: Batch,
-        placement: BatchPlacement,
-        ranges: Sequence[OffsetSpan],
-        status: EntryStatus,
-        counts: RowCounts,
-        landed: Landed,
-        started_at: datetime,
-        spark: SparkSession,
-    ) -> LedgerEntry:
-        return LedgerEntry(
-            pipeline=self.pipeline.name,
-            sink=self.sink.name,
-            sink_kind=self.sink.kind,
-            target=self._location,
-            guarantee=self.sink.guarantee,
-            query_id=batch.query_id,
-            run_id=batch.run_id,
-            epoch=placement.epoch,
-            batch_id=batch.batch_id,
-            attempt=placement.replays.attempt + 1 if placement.replays else 1,
-            status=status,
-            offsets=tuple(ranges),
-            rows_read=counts.read,
-            rows_written=counts.written,
-            rows_quarantined=counts.quarantined,
-            rows_filtered=counts.filtered,
-            sink_version=landed.version,
-            started_at=started_at,
-            committed_at=utc_now(),
-            spark_version=spark.version,
-            recon_version=__version__,
-            checks_fingerprint=self._fingerprint,
-            prev_hash="",
-            entry_hash="",
         )
 
     # -- write -------------------------------------------------------------------------------------

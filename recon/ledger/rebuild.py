@@ -7,61 +7,39 @@ entry needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import datetime
 from typing import Protocol, TypeVar
 
-from recon._version import __version__
 from recon.ledger import quarantined
-from recon.ledger.ledger import Ledger, utc_now
+from recon.ledger.entries import new_entry
+from recon.ledger.ledger import Ledger
 from recon.ledger.store import Filter
 from recon.model import LedgerEntry, ReconStamp, SinkCommit, parse_offsets
-from recon.project import Project, Sink, sink_class
+from recon.project import Project, Sink
 from recon.storage import Storage
 
 
-def entry_of(
-    commit: SinkCommit,
-    *,
-    target: str,
-    kind: str,
-    guarantee: str,
-    restored_at: datetime,
-    rows_quarantined: int | None = None,
-) -> LedgerEntry:
+def entry_of(commit: SinkCommit, sink: Sink, *, target: str, quarantined: int | None = None) -> LedgerEntry:
     """The entry that a stamped commit stands for, status `rebuilt`, not yet chained.
 
-    `rows_quarantined` is what the quarantine table's own log says, None where it says nothing. `started_at` is the
-    commit's own time. `committed_at` is the time of the restoration, which keeps the chain in the order of time and
-    lets the next audit judge the micro-batch.
+    `quarantined` is what the quarantine table's own log says, None where it says nothing. `started_at` is the commit's
+    own time. `committed_at` is the time of the restoration, which keeps the chain in the order of time and lets the
+    next audit judge the micro-batch.
     """
     stamp = commit.stamp
     # What the sink itself left out, because a later row has the same key; what the transform left out nobody knows.
-    reduces = sink_class(kind).rewrites and stamp.given is not None and commit.rows is not None
-    return LedgerEntry(
-        pipeline=stamp.pipeline,
-        sink=stamp.sink,
-        sink_kind=kind,
+    reduces = sink.rewrites and stamp.given is not None and commit.rows is not None
+    return new_entry(
+        stamp,
+        sink,
+        "rebuilt",
         target=target,
-        guarantee=guarantee,
-        query_id=stamp.query_id,
-        run_id=stamp.run_id,
-        epoch=stamp.epoch,
-        batch_id=stamp.batch_id,
-        attempt=1,
-        status="rebuilt",
         offsets=parse_offsets(stamp.offsets_text),
-        rows_read=None,
-        rows_written=commit.rows,
-        rows_quarantined=rows_quarantined,
-        rows_filtered=max((stamp.given or 0) - (commit.rows or 0), 0) if reduces else None,
-        sink_version=commit.version,
+        read=None,
+        written=commit.rows,
+        quarantined=quarantined,
+        filtered=max((stamp.given or 0) - (commit.rows or 0), 0) if reduces else None,
+        version=commit.version,
         started_at=commit.at,
-        committed_at=restored_at,
-        spark_version=None,
-        recon_version=__version__,
-        checks_fingerprint=None,
-        prev_hash="",
-        entry_hash="",
     )
 
 
@@ -110,17 +88,10 @@ def restore(
     Returns the entries it appended, oldest first.
     """
     missing = unrecorded(commits, pipeline, sink.name, known)
-    rows_quarantined = quarantine() if missing else {}
+    rows = quarantine() if missing else {}
     return [
         ledger.append(
-            entry_of(
-                commit,
-                target=target,
-                kind=sink.kind,
-                guarantee=sink.guarantee,
-                restored_at=utc_now(),
-                rows_quarantined=rows_quarantined.get((commit.stamp.epoch, commit.stamp.batch_id)),
-            )
+            entry_of(commit, sink, target=target, quarantined=rows.get((commit.stamp.epoch, commit.stamp.batch_id)))
         )
         for commit in missing
     ]

@@ -14,11 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recon._version import __version__
 from recon.checks import registry
 from recon.errors import ConfigError, SinkError
 from recon.evidence import delta_log
 from recon.ledger import open_ledger, quarantined
+from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.model import RELEASES, DeltaCommit, LedgerEntry, ReconStamp
 from recon.model.wire.app_ids import release_app_id
@@ -204,7 +204,15 @@ class ReleaseRun:
     def _write(self, claim: Claim, repair: Repair | None, started_at: datetime) -> LedgerEntry:
         claimed = self._claims.rows(claim.number)
         rows = repaired(claimed, repair, self._table.target).drop(*QUARANTINE_COLUMNS)
-        stamp = ReconStamp(
+        stamp = self._stamp(claim)
+        self._failpoint(BEFORE_WRITE, stamp)
+        landed = self._write_to_sink(rows, stamp, claim)
+        self._failpoint(BEFORE_LEDGER, stamp)
+        read = claimed.count() if claim.rows is None else claim.rows
+        return self._record(claim, read, landed.rows, landed.version, started_at)
+
+    def _stamp(self, claim: Claim) -> ReconStamp:
+        return ReconStamp(
             pipeline=self._pipeline.name,
             sink=self._sink.name,
             epoch=RELEASES,
@@ -214,11 +222,6 @@ class ReleaseRun:
             prev_hash=self._ledger.head_hash(self._pipeline.name, self._sink.name),
             offsets_text="[]",
         )
-        self._failpoint(BEFORE_WRITE, stamp)
-        landed = self._write_to_sink(rows, stamp, claim)
-        self._failpoint(BEFORE_LEDGER, stamp)
-        read = claimed.count() if claim.rows is None else claim.rows
-        return self._record(claim, read, landed.rows, landed.version, started_at)
 
     def _write_to_sink(self, rows: DataFrame, stamp: ReconStamp, claim: Claim) -> Landed:
         """Writes the rows. Another release may have found this one unfinished, and written or closed it meanwhile."""
@@ -250,34 +253,23 @@ class ReleaseRun:
             for entry in entries:
                 if entry.is_release and entry.batch_id == claim.number:
                     return entry
-        return self._ledger.append(
-            LedgerEntry(
-                pipeline=self._pipeline.name,
-                sink=self._sink.name,
-                sink_kind=self._sink.kind,
-                target=self._project.location(self._sink),
-                guarantee="exactly-once",
-                query_id=QUERY,
-                run_id=claim.note.token,
-                epoch=RELEASES,
-                batch_id=claim.number,
-                attempt=1,
-                status="released",
-                offsets=(),
-                rows_read=read,
-                rows_written=written,
-                rows_quarantined=0,
-                rows_filtered=read - written if written is not None and written <= read else None,
-                sink_version=version,
-                started_at=started_at,
-                committed_at=utc_now(),
-                spark_version=self._spark.version,
-                recon_version=__version__,
-                checks_fingerprint=None if claim.note.force else checks_fingerprint(self._sink),
-                prev_hash="",
-                entry_hash="",
-            )
+        entry = new_entry(
+            self._stamp(claim),
+            self._sink,
+            "released",
+            target=self._project.location(self._sink),
+            offsets=(),
+            read=read,
+            written=written,
+            quarantined=0,
+            filtered=read - written if written is not None and written <= read else None,
+            version=version,
+            started_at=started_at,
+            guarantee="exactly-once",
+            spark_version=self._spark.version,
+            fingerprint=None if claim.note.force else checks_fingerprint(self._sink),
         )
+        return self._ledger.append(entry)
 
     # -- finish what a crash left ------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from recon.errors import EvidenceError, NewEpochError, ReconError
 from recon.evidence import checkpoint
 from recon.hook.epochs import CLOCKS_APART, RECENT, Batch, Epochs
 from recon.ledger import Ledger, open_ledger
-from recon.ledger.ledger import utc_now
 from recon.ledger.rebuild import entry_of, recorded, unrecorded
 from recon.model import (
     CheckpointBatch,
@@ -397,7 +396,7 @@ class _Witnesses:
             known |= recorded(self.ledger, self.pipeline.name, sink.name)
         target = self.project.location(sink)
         return [
-            entry_of(commit, target=target, kind=sink.kind, guarantee=sink.guarantee, restored_at=utc_now())
+            entry_of(commit, sink, target=target)
             for commit in unrecorded(sink_log.commits, self.pipeline.name, sink.name, known)
         ]
 

@@ -124,8 +124,7 @@ def test_a_restored_entry_says_what_the_quarantine_says() -> None:
     of_delta = commit(3, Entry(1, (0, 10), rows_written=7))
     assert of_delta.stamp is not None
     stamped = SinkCommit(version=3, stamp=of_delta.stamp, rows=7, at=of_delta.timestamp)
-    at = datetime(2026, 11, 21, tzinfo=UTC)
-    restored = entry_of(stamped, target="t", kind="delta", guarantee="g", restored_at=at, rows_quarantined=3)
+    restored = entry_of(stamped, DeltaSink(name="s", target="t"), target="t", quarantined=3)
     assert (restored.status, restored.rows_written, restored.rows_quarantined) == ("rebuilt", 7, 3)
 
 

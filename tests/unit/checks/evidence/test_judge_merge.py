@@ -13,7 +13,8 @@ from recon.errors import ConfigError
 from recon.ledger.rebuild import entry_of
 from recon.model import Code, DeltaCommit, LedgerSlice, SinkCommit, Verdict, Witnesses, dump_stamp, parse_stamp
 from recon.model.offsets import Spans
-from recon.project import DeltaMergeSink, load
+from recon.project import DeltaMergeSink, DeltaSink, Sink, load
+from recon.project.sinks import JdbcUpsertSink
 from tests.support.messages import same_message
 from tests.support.witnesses import (
     NOW,
@@ -236,16 +237,20 @@ def test_a_stamp_says_what_the_sink_was_handed() -> None:
     assert parse_stamp(dump_stamp(taken)) == taken
 
 
-@pytest.mark.parametrize(("kind", "filtered"), [("delta_merge", 6), ("jdbc_upsert", 6), ("delta", None)])
-def test_a_restored_entry_counts_what_the_sink_left_out(kind: str, filtered: int | None) -> None:
+UPSERT = JdbcUpsertSink(
+    kind="jdbc_upsert", name="s", target="t", keys=("id",), connection={"url": "jdbc:postgresql://h/d"}
+)
+MERGE = DeltaMergeSink(kind="delta_merge", name="s", target="t", keys=("id",))
+
+
+@pytest.mark.parametrize(("sink", "filtered"), [(MERGE, 6), (UPSERT, 6), (DeltaSink(name="s", target="t"), None)])
+def test_a_restored_entry_counts_what_the_sink_left_out(sink: Sink, filtered: int | None) -> None:
     stamp = merge(0, FEWER[0]).stamp
     assert stamp is not None
     made = SinkCommit(version=1, stamp=stamp, rows=4, at=NOW)
-    entry = entry_of(made, target="t", kind=kind, guarantee="exactly-once", restored_at=NOW)
+    entry = entry_of(made, sink, target="t")
     assert (entry.rows_written, entry.rows_filtered, entry.rows_read) == (4, filtered, None)
-    assert (
-        entry_of(replace(made, rows=None), target="t", kind=kind, guarantee="x", restored_at=NOW).rows_filtered is None
-    )
+    assert entry_of(replace(made, rows=None), sink, target="t").rows_filtered is None
 
 
 YML = """

@@ -1,0 +1,61 @@
+"""Makes the ledger entry of one write of a sink: of a micro-batch, of a release, or of a commit that had no entry."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from recon._version import __version__
+from recon.ledger.ledger import utc_now
+from recon.model import EntryStatus, LedgerEntry, ReconStamp
+from recon.model.offsets import OffsetSpan
+from recon.project import Sink
+
+
+def new_entry(
+    stamp: ReconStamp,
+    sink: Sink,
+    status: EntryStatus,
+    *,
+    target: str,
+    offsets: tuple[OffsetSpan, ...],
+    read: int | None,
+    written: int | None,
+    quarantined: int | None,
+    filtered: int | None,
+    version: int | None,
+    started_at: datetime,
+    attempt: int = 1,
+    guarantee: str | None = None,
+    spark_version: str | None = None,
+    fingerprint: str | None = None,
+) -> LedgerEntry:
+    """The entry of a write, not chained yet; `committed_at` is now. The arguments are the fields of LedgerEntry.
+
+    `read`, `written`, `quarantined` and `filtered` are rows, None where unknown; `guarantee` is the sink's by default.
+    """
+    return LedgerEntry(
+        pipeline=stamp.pipeline,
+        sink=stamp.sink,
+        sink_kind=sink.kind,
+        target=target,
+        guarantee=guarantee or sink.guarantee,
+        query_id=stamp.query_id,
+        run_id=stamp.run_id,
+        epoch=stamp.epoch,
+        batch_id=stamp.batch_id,
+        attempt=attempt,
+        status=status,
+        offsets=offsets,
+        rows_read=read,
+        rows_written=written,
+        rows_quarantined=quarantined,
+        rows_filtered=filtered,
+        sink_version=version,
+        started_at=started_at,
+        committed_at=utc_now(),
+        spark_version=spark_version,
+        recon_version=__version__,
+        checks_fingerprint=fingerprint,
+        prev_hash="",
+        entry_hash="",
+    )
