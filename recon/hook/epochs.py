@@ -15,7 +15,7 @@ from datetime import timedelta
 from recon.errors import NewEpochError, SinkError
 from recon.lazy import np
 from recon.ledger import Ledger, coverage
-from recon.model import LedgerEntry, RangeTable, offsets_text
+from recon.model import LedgerEntry, offsets_text
 from recon.model.offsets import OffsetSpan, Spans
 from recon.project import Sink
 
@@ -105,8 +105,8 @@ class Epochs:
         if not self._sink.trim_replayed_offsets:
             return None
         before = self._ledger.slice(self._pipeline, self._sink.name, to=entry.committed_at, operations=())
-        same_batch = [(head.epoch, head.batch_id) == (entry.epoch, entry.batch_id) for head in before.heads]
-        covered = coverage.of(_without_entries(before.ranges, same_batch))
+        others = np.array([(h.epoch, h.batch_id) != (entry.epoch, entry.batch_id) for h in before.heads], dtype=bool)
+        covered = coverage.of(before.ranges.take(others[before.ranges.entry]))
         return offsets_text(_without_ids(coverage.remainder(covered, planned)))
 
     def _require_continuity(self, front: LedgerEntry, batch: Batch) -> None:
@@ -167,18 +167,6 @@ def _starting_as(entry: LedgerEntry, batch: Batch) -> list[OffsetSpan]:
         for span in batch.ranges
         for where in [(span.source, span.topic, span.partition)]
     ]
-
-
-def _without_entries(table: RangeTable, left_out: Sequence[bool]) -> RangeTable:
-    kept = ~np.array(left_out, dtype=bool)[table.entry]
-    return RangeTable(
-        entry=table.entry[kept],
-        topic=table.topic[kept],
-        partition=table.partition[kept],
-        start=table.start[kept],
-        end=table.end[kept],
-        topics=table.topics,
-    )
 
 
 def further(front: LedgerEntry | None, entry: LedgerEntry) -> LedgerEntry | None:

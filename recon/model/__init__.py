@@ -23,6 +23,7 @@ from recon.model.evidence import (
     Unavailable,
     Witnesses,
     known,
+    why_unknown,
 )
 from recon.model.ledger import RELEASES, EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
@@ -95,4 +96,5 @@ __all__ = [
     "plain",
     "same_ranges",
     "sort_key",
+    "why_unknown",
 ]

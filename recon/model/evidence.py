@@ -37,6 +37,15 @@ def known(witness: W | Unavailable) -> W | None:
     return None if isinstance(witness, Unavailable) else witness
 
 
+def why_unknown(witness: object, otherwise: str = "") -> str:
+    """Why a witness is not known: the reason of an `Unavailable`, `otherwise` for a witness that was read.
+
+    >>> why_unknown(Unavailable("kafka", "no broker"))
+    'no broker'
+    """
+    return witness.reason if isinstance(witness, Unavailable) else otherwise
+
+
 @dataclass(frozen=True, kw_only=True)
 class KafkaPartition:
     """One topic partition as the broker describes it now, in offsets.
@@ -137,6 +146,10 @@ class ReconStamp:
     given: int | None = None
     taken: int | None = None
 
+    def is_of(self, pipeline: str, sink: str | None) -> bool:
+        """Whether it marks a write of this pipeline's sink."""
+        return (self.pipeline, self.sink) == (pipeline, sink)
+
     @property
     def label(self) -> str:
         """The write in messages."""
@@ -153,16 +166,16 @@ class DeltaCommit:
 
     version: int
     timestamp: datetime
-    operation: str
-    operation_parameters: Mapping[str, Any]
-    operation_metrics: Mapping[str, Any]
-    txn: Mapping[str, int]
-    user_metadata: str | None
+    operation: str = ""
+    operation_parameters: Mapping[str, Any] = field(default_factory=dict)
+    operation_metrics: Mapping[str, Any] = field(default_factory=dict)
+    txn: Mapping[str, int] = field(default_factory=dict)
+    user_metadata: str | None = None
     stamp: ReconStamp | None
-    files_added: int
-    files_removed: int
+    files_added: int = 0
+    files_removed: int = 0
     rows_added: int | None
-    rows_removed: int | None
+    rows_removed: int | None = 0
     data_change: bool
 
     @property
@@ -284,10 +297,10 @@ class ProbeAnswer:
     topic: str
     partition: int
     requested: Spans
-    uncommitted: Spans
-    committed: Spans
-    log_start: int
-    last_stable: int
+    uncommitted: Spans = field(default_factory=Spans)
+    committed: Spans = field(default_factory=Spans)
+    log_start: int = 0
+    last_stable: int = 0
     truncated: str | None = None
 
 
@@ -340,3 +353,12 @@ class Witnesses:
     rewriting: Collection[str] = ()
     routed: Collection[str] = ()
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")
+
+    def of_sink(self, by_sink: Mapping[str, W] | Unavailable) -> W | None:
+        """The judged sink's own of a witness per sink, such as `delta`; None where it was not read."""
+        return (known(by_sink) or {}).get(self.sink or "")
+
+    def topic(self, name: str) -> KafkaTopic | None:
+        """A topic as Kafka describes it; None where it was not read."""
+        kafka = known(self.kafka)
+        return None if kafka is None else kafka.topics.get(name)

@@ -7,9 +7,9 @@ ranges), what was written (rows, sink_version), and the hashes of the chain (pre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from recon.lazy import np
 from recon.model.offsets import OffsetSpan
@@ -67,11 +67,23 @@ class EntryHead:
         return self.epoch == RELEASES
 
 
-def named(head: EntryHead) -> str:
+class Numbered(Protocol):
+    """What has the number of a micro-batch: an entry, or the stamp of a commit."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch."""
+
+    @property
+    def batch_id(self) -> int:
+        """The micro-batch of the epoch."""
+
+
+def named(write: Numbered) -> str:
     """A micro-batch, or a release from quarantine, in messages."""
-    if head.is_release:
-        return f"release {head.batch_id} from quarantine"
-    return f"micro-batch {head.batch_id} (epoch {head.epoch})"
+    if write.epoch == RELEASES:
+        return f"release {write.batch_id} from quarantine"
+    return f"micro-batch {write.batch_id} (epoch {write.epoch})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +111,22 @@ class RangeTable:
     def __len__(self) -> int:
         return len(self.entry)
 
+    def of(self, entry: int) -> list[OffsetSpan]:
+        """The ranges of one entry."""
+        low, high = np.searchsorted(self.entry, (entry, entry + 1)).tolist()  # entries ascend
+        columns = (self.topic, self.partition, self.start, self.end)
+        ranges = []
+        for topic, partition, start, end in zip(*(column[low:high].tolist() for column in columns), strict=True):
+            source, name, topic_id = self.topics[topic]
+            ranges.append(OffsetSpan(name, topic_id, partition, start, end, source))
+        return ranges
+
+    def take(self, which: npt.NDArray[np.bool_]) -> RangeTable:
+        """The ranges where `which` is True."""
+        return RangeTable(
+            self.entry[which], self.topic[which], self.partition[which], self.start[which], self.end[which], self.topics
+        )
+
 
 @dataclass(frozen=True)
 class LedgerSlice:
@@ -118,3 +146,4 @@ class LedgerSlice:
     operations: Sequence[tuple[int, str]] = ()  # (version, operation) of the ledger table's own history
     complete: bool = True  # False: the slice starts somewhere in the chain, not at its first entry
     offsets_texts: Sequence[str] = ()  # canonical text of each head's ranges (recon.model.wire.stamp)
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # computed once

@@ -10,10 +10,10 @@ from typing import ClassVar, NamedTuple
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Ranges, ranges_of
+from recon.checks.evidence.coverage import Key, Ranges, coverage, ranges_of
 from recon.checks.evidence.findings import Findings, named, offsets
-from recon.model import CheckpointWitness, Code, EntryHead, LedgerSlice, Unavailable, Verdict, Witnesses
-from recon.model.offsets import Spans
+from recon.model import CheckpointWitness, Code, EntryHead, LedgerSlice, Verdict, Witnesses, known
+from recon.model.offsets import Span, Spans
 from recon.text import plural, some
 
 Which = tuple[str, int]  # query_id, batch_id: what the sinks of one query have in common, whatever their epochs
@@ -56,20 +56,20 @@ class Atomicity(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        assert not isinstance(witnesses.ledgers, Unavailable)
-        names = [name for name in witnesses.ledgers if not witnesses.routed or name in witnesses.routed]
-        if len(names) < 2:
+        sinks = {
+            name: _Sink(ledger)
+            for name, ledger in (known(witnesses.ledgers) or {}).items()
+            if not witnesses.routed or name in witnesses.routed
+        }
+        if len(sinks) < 2:
             why = f"pipeline {witnesses.pipeline} has one sink, so there are no two sinks to compare"
             return Verdict(skipped=why, message=why)
-        sinks = {name: _Sink(witnesses.ledgers[name]) for name in names}
         if not any(sink.batches for sink in sinks.values()):
             return Verdict(
                 unproved=f"the ledger holds no entry of any sink of pipeline {witnesses.pipeline}, so nothing can be "
                 "proved; let the query write one micro-batch through the hook"
             )
-        evaluation = _Evaluation(witnesses, sinks)
-        evaluation.judge()
-        return evaluation.verdict()
+        return _Evaluation(witnesses, sinks).verdict()
 
 
 class _Counts(NamedTuple):
@@ -124,24 +124,21 @@ class _Sink:
         return min(heads, key=lambda head: head.started_at) if begins and heads else None
 
     @cached_property
-    def covered(self) -> Mapping[tuple[int, str, int], Spans]:
+    def covered(self) -> Mapping[Key, Spans]:
         """All offsets that the slice's entries read."""
-        found: dict[tuple[int, str, int], list[tuple[int, int]]] = {}
-        table = self.slice.ranges
-        columns = (table.topic, table.partition, table.start, table.end)
-        for topic, partition, start, end in zip(*(column.tolist() for column in columns), strict=True):
-            if end > start:
-                source, name, _ = table.topics[topic]
-                found.setdefault((source, name, partition), []).append((start, end))
-        return {key: Spans.of(spans) for key, spans in found.items()}
+        return {
+            key: Spans.of((s.start, s.end) for one in incarnations for s in one.stretches if s.end > s.start)
+            for key, incarnations in coverage(self.slice).incarnations.items()
+        }
 
-    def lacks(self, ranges: Ranges) -> list[tuple[str, int, int, int]]:
-        """(topic, partition, start, end) of offsets that no entry of this sink read."""
+    def lacks(self, ranges: Ranges) -> list[tuple[Key, Span]]:
+        """Offsets that no entry of this sink read."""
         return [
-            (topic, partition, *span)
+            (key, span)
             for source, topic, partition, start, end in ranges
             if end > start
-            for span in Spans.of([(start, end)]).minus(self.covered.get((source, topic, partition), Spans()))
+            for key in [Key(source, topic, partition)]
+            for span in Spans.of([(start, end)]).minus(self.covered.get(key, Spans()))
         ]
 
     def known(self, which: Which, key: str) -> list[int]:
@@ -174,7 +171,7 @@ class _Evaluation:
     def __post_init__(self) -> None:
         self.findings = Findings.of(self.witnesses)
 
-    def judge(self) -> None:
+    def _judge(self) -> None:
         seen = {which for sink in self.sinks.values() for which in sink.batches}
         times = {
             which: max(sink.head(which).committed_at for sink in self.sinks.values() if which in sink.batches)
@@ -223,15 +220,15 @@ class _Evaluation:
 
     def _of(self, sink: str) -> Findings:
         """The same collection, for a finding about one sink."""
-        return Findings(self.findings.pipeline, sink, self.findings.found)
+        return Findings(self.findings.pipeline, sink, self.findings.items)
 
     def _ranges(self, which: Which, has: Sequence[str]) -> Ranges:
         return tuple(sorted({each for name in has for each in self.sinks[name].ranges(which)}))
 
     def _report_partial(
-        self, sink: str, has: Sequence[str], head: EntryHead, lacking: Sequence[tuple[str, int, int, int]], newest: bool
+        self, sink: str, has: Sequence[str], head: EntryHead, lacking: Sequence[tuple[Key, Span]], newest: bool
     ) -> None:
-        where = some(f"{topic}-{partition} {offsets(start, end)}" for topic, partition, start, end in lacking)
+        where = some(f"{key} {offsets(*span)}" for key, span in lacking)
         others = [name for name in has if name != sink]
         sentence = (
             f"micro-batch {head.batch_id} of query {head.query_id} is in {some(others)} and not in {sink} ({where})"
@@ -243,14 +240,14 @@ class _Evaluation:
                 head=head,
             )
             return
-        topic, partition, start, end = lacking[0]
-        one = {"topic": topic, "partition": partition, "start_offset": start, "end_offset": end}
+        key, span = lacking[0] if len(lacking) == 1 else (None, None)
         self._of(sink).add(
             Code.PARTIAL,
             f"{sentence}: its write failed and was skipped, or its ledger entry is gone; compare ledger_integrity, "
             "then read exactly this range once more into that sink",
             head=head,
-            **(one if len(lacking) == 1 else {}),
+            key=key,
+            span=span,
         )
 
     def _finished(self, head: EntryHead) -> bool:
@@ -328,6 +325,8 @@ class _Evaluation:
                 )
 
     def verdict(self) -> Verdict:
+        """Judges every micro-batch of the period."""
+        self._judge()
         message = f"{plural(self.landed, 'micro-batch')} are in every sink: {some(self.sinks)}"
         if self.witnesses.routed and self.read:
             message += f"; of {plural(self.read, 'row')} read {self.taken:,} are in a route or in quarantine"

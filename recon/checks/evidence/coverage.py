@@ -9,14 +9,14 @@ looks at deviations. A re-created topic (another topic id) starts a new *incarna
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
-from recon.model import Code, KafkaTopic, KafkaWitness, LedgerSlice, Unavailable, offsets_text
-from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
+from recon.model import Code, KafkaWitness, LedgerSlice, Unavailable, known, why_unknown
+from recon.model.offsets import GrowingSpans, Span, Spans
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Ints = npt.NDArray[np.integer[Any]]
     Bools = npt.NDArray[np.bool_]
 
-_KEPT = "_coverage"
+_COVERAGE = "coverage"  # in `LedgerSlice.derived`
 Ranges = tuple[tuple[int, str, int, int, int], ...]  # (source, topic, partition, start, end)
 
 
@@ -207,13 +207,12 @@ class Coverage:
 def coverage(slice_: LedgerSlice) -> Coverage:
     """Walks a slice of the ledger; 1.7 million ranges take about a tenth of a second.
 
-    Several checks ask for the same: the answer is kept with the (frozen) slice.
+    Computed once per slice, for all checks that need it.
     """
-    known = slice_.__dict__.get(_KEPT)
-    if not isinstance(known, Coverage):
-        known = _walk(slice_)
-        object.__setattr__(slice_, _KEPT, known)
-    return known
+    covered = slice_.derived.get(_COVERAGE)
+    if not isinstance(covered, Coverage):
+        covered = slice_.derived[_COVERAGE] = _walk(slice_)
+    return covered
 
 
 def _walk(slice_: LedgerSlice) -> Coverage:
@@ -325,28 +324,7 @@ def _replays(slice_: LedgerSlice, ranked: Sequence[int]) -> dict[int, int]:
 
 def ranges_of(slice_: LedgerSlice, entry: int) -> Ranges:
     """An entry's ranges without topic ids (a replay may meet a broker that the first attempt did not)."""
-    table = slice_.ranges
-    low, high = np.searchsorted(table.entry, (entry, entry + 1)).tolist()  # entries ascend
-    columns = (table.topic[low:high], table.partition[low:high], table.start[low:high], table.end[low:high])
-    return tuple(
-        sorted(
-            (*table.topics[topic][:2], partition, start, end)
-            for topic, partition, start, end in zip(*(c.tolist() for c in columns), strict=True)
-        )
-    )
-
-
-def texts_of_ranges(ledger: LedgerSlice) -> Callable[[int], str]:
-    """The canonical text of an entry's ranges: the one the ledger was read with, else made from the ranges."""
-    if len(ledger.offsets_texts) == len(ledger.heads):
-        return ledger.offsets_texts.__getitem__
-    table, spans = ledger.ranges, [list[OffsetSpan]() for _ in ledger.heads]
-    columns = (table.entry, table.topic, table.partition, table.start, table.end)
-    for entry, topic, partition, start, end in zip(*(c.tolist() for c in columns), strict=True):
-        source, name, topic_id = table.topics[topic]
-        spans[entry].append(OffsetSpan(name, topic_id, partition, start, end, source))
-    texts = [offsets_text(mine) for mine in spans]
-    return texts.__getitem__
+    return tuple(sorted((s.source, s.topic, s.partition, *s.span) for s in slice_.ranges.of(entry)))
 
 
 def widths(slice_: LedgerSlice) -> list[int]:
@@ -362,9 +340,10 @@ def widths(slice_: LedgerSlice) -> list[int]:
 
 def partition_of(kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | None) -> tuple[int | None, str]:
     """(log start of the topic partition the ledger speaks of, why it is not known)."""
-    if isinstance(kafka, Unavailable):
-        return None, f"whether Kafka still holds them is unknown ({kafka.reason})"
-    topic: KafkaTopic | None = kafka.topics.get(key.topic)
+    topics = known(kafka)
+    if topics is None:
+        return None, f"whether Kafka still holds them is unknown ({why_unknown(kafka)})"
+    topic = topics.topics.get(key.topic)
     if topic is None:
         return None, "no broker was read to see whether Kafka still holds them"
     if not topic.exists or key.partition not in topic.partitions:
@@ -375,18 +354,21 @@ def partition_of(kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | No
 
 
 def missed(
-    kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | None, start: int, end: int
-) -> list[tuple[Code, int, int, str]]:
-    """Offsets that were never read, split by whether Kafka can still give them: (code, start, end, next step)."""
+    kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | None, unread: tuple[int, int], unknown: Code = Code.GAP
+) -> Iterator[tuple[Code, Span, str]]:
+    """Offsets that were never read, split by whether Kafka can still give them: (code, offsets, next step).
+
+    `unknown` is the code where Kafka does not say.
+    """
     log_start, why = partition_of(kafka, key, topic_id)
+    start, end = unread
     if log_start is None:
-        return [(Code.GAP, start, end, why)]
+        yield unknown, Span(start, end), why
+        return
     cut = min(max(log_start, start), end)
-    found = []
     if cut > start:
         gone = f"Kafka's log now starts at {log_start}, so these records cannot be read any more"
-        found.append((Code.LOSS_RETENTION, start, cut, gone))
+        yield Code.LOSS_RETENTION, Span(start, cut), gone
     if cut < end:
         still = f"Kafka still holds them (log start {log_start}): read exactly this range once more through the hook"
-        found.append((Code.GAP, cut, end, still))
-    return found
+        yield Code.GAP, Span(cut, end), still

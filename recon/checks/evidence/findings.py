@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, Unavailable, Verdict, Witnesses
-from recon.model.ledger import named
+from recon.checks.evidence.coverage import Key
+from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, Verdict, Witnesses
+from recon.model.ledger import Numbered, named
+from recon.text import some
 
 LIMIT = 1000  # findings that a check returns; the last one says how many more there were
 _ORDER = (Level.FAIL, Level.UNPROVED, Level.WARN, Level.INFO)
@@ -20,28 +22,50 @@ class Findings:
 
     pipeline: str
     sink: str | None
-    found: list[Finding] = field(default_factory=list)
+    items: list[Finding] = field(default_factory=list)
 
     @classmethod
     def of(cls, witnesses: Witnesses) -> Findings:
-        """An empty collection for what these witnesses speak of."""
+        """An empty collection for the pipeline and the sink of these witnesses."""
         return cls(witnesses.pipeline, witnesses.sink)
 
-    def add(self, code: Code, message: str, *, head: EntryHead | None = None, **where: Any) -> None:
-        """One more; `head` names the micro-batch, `where` are further fields of `Finding`."""
+    def add(
+        self,
+        code: Code,
+        message: str,
+        *,
+        head: Numbered | None = None,
+        key: Key | None = None,
+        span: tuple[int, int] | None = None,
+        **where: Any,
+    ) -> None:
+        """Adds a finding about the micro-batch of `head`, the topic partition `key`, and offsets [start, end).
+
+        `where` are further fields of `Finding`.
+        """
         if head is not None:
             where = {"batch_id": head.batch_id, "epoch": head.epoch, **where}
-        self.found.append(Finding(code=code, message=message, pipeline=self.pipeline, sink=self.sink, **where))
+        if key is not None:
+            where |= {"topic": key.topic, "partition": key.partition}
+        if span is not None:
+            where |= {"start_offset": span[0], "end_offset": span[1]}
+        self.items.append(Finding(code=code, message=message, pipeline=self.pipeline, sink=self.sink, **where))
+
+    def add_for_all(self, code: Code, heads: Sequence[EntryHead], message: str) -> None:
+        """Adds one finding about several micro-batches; none where there are none."""
+        if heads:
+            ids = some(head.batch_id for head in heads)
+            self.add(code, f"{message}: batch_id {ids}", head=heads[0] if len(heads) == 1 else None)
 
     def __contains__(self, code: Code) -> bool:
-        return any(finding.code is code for finding in self.found)
+        return any(finding.code is code for finding in self.items)
 
     def verdict(self, message: str, **evidence: Any) -> Verdict:
-        """The verdict on everything found; `message` stands when nothing deviates.
+        """The verdict on all findings; `message` stands when nothing deviates.
 
-        All findings are counted; at most `LIMIT` are returned, the heaviest first.
+        All are counted; at most `LIMIT` are returned, the worst first.
         """
-        worst_first = sorted(self.found, key=lambda f: _ORDER.index(f.level))
+        worst_first = sorted(self.items, key=lambda f: _ORDER.index(f.level))
         verdict = Verdict.of_findings(worst_first, message="", **evidence)
         deviating = [f for f in worst_first if f.level is not Level.INFO]
         if deviating:
@@ -66,14 +90,14 @@ class Findings:
 
 def ledger_of(witnesses: Witnesses) -> LedgerSlice | None:
     """The sink's slice of the ledger; None when the ledger holds no entry of it."""
-    if isinstance(witnesses.ledgers, Unavailable) or witnesses.sink is None:
-        return None
-    found = witnesses.ledgers.get(witnesses.sink)
-    return found if found is not None and len(found.heads) else None
+    ledger = witnesses.of_sink(witnesses.ledgers)
+    return ledger if ledger is not None and len(ledger.heads) else None
 
 
-def no_entries(witnesses: Witnesses) -> Verdict:
-    """Nothing in the ledger is no proof of anything: the verdict is `error`, never `pass`."""
+def no_entries(witnesses: Witnesses, findings: Findings | None = None) -> Verdict:
+    """The verdict without an entry in the ledger: what was found elsewhere, else `error`; never `pass`."""
+    if findings is not None and findings.items:
+        return findings.verdict("")
     return Verdict(
         unproved=f"the ledger holds no entry for pipeline {witnesses.pipeline}, sink {witnesses.sink}, so nothing "
         "can be proved; let the query write one micro-batch through the hook, or run `recon ledger rebuild`"
@@ -81,7 +105,7 @@ def no_entries(witnesses: Witnesses) -> Verdict:
 
 
 def quiet(slice_: LedgerSlice) -> str:
-    """What a check says of a period without a micro-batch."""
+    """The message of a period without a micro-batch."""
     last = slice_.heads[-1]
     return f"no micro-batch in the period; the ledger ends with {named(last)} at {last.committed_at:%Y-%m-%d %H:%M:%S}Z"
 

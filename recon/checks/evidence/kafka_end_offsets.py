@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
@@ -13,7 +13,8 @@ from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Key, TopicIncarnation, coverage, missed
 from recon.checks.evidence.findings import Findings, ledger_of, no_entries, offsets
 from recon.checks.period import Period
-from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Unavailable, Verdict, Witnesses
+from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Verdict, Witnesses, known, why_unknown
+from recon.model.offsets import Span
 from recon.text import plural, some
 
 
@@ -56,9 +57,9 @@ class KafkaEndOffsets(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        ledger, kafka = ledger_of(witnesses), witnesses.kafka
-        if isinstance(kafka, Unavailable):
-            return Verdict(unproved=kafka.reason)
+        ledger, kafka = ledger_of(witnesses), known(witnesses.kafka)
+        if kafka is None:
+            return Verdict(unproved=why_unknown(witnesses.kafka))
         if ledger is None:
             return no_entries(witnesses)
         findings = Findings.of(witnesses)
@@ -92,12 +93,12 @@ class KafkaEndOffsets(EvidenceCheck):
     ) -> list[dict[str, Any]]:
         tally = _Tally(topic.topic)
         rows = []
-        recreated: list[tuple[Key, str]] = []
+        recreated: dict[Key, str] = {}
         for key, incarnation in incarnations.items():
             partition, committed = topic.partitions.get(key.partition), incarnation.walked.frontier
             known_ids = incarnation.topic_id is not None and topic.topic_id is not None
             if known_ids and incarnation.topic_id != topic.topic_id:
-                recreated.append((key, f"its id was {incarnation.topic_id} and is {topic.topic_id}"))
+                recreated[key] = f"its id was {incarnation.topic_id} and is {topic.topic_id}"
             elif partition is None:
                 _judge_missing(key, committed, witnesses, findings)
             elif max(partition.log_end, partition.high_watermark) < committed:
@@ -107,66 +108,49 @@ class KafkaEndOffsets(EvidenceCheck):
                         f"{key}: the log ends at {partition.log_end}, below {committed} which was read, and the topic "
                         f"is the same (leader epoch {partition.leader_epoch}): its log was cut off by an unclean "
                         "leader election; what was read beyond cannot be compared any more",
-                        topic=key.topic,
-                        partition=key.partition,
+                        key=key,
                     )
                 else:
-                    recreated.append((key, f"{key} ends at {partition.log_end}, below {committed} which was read"))
+                    recreated[key] = f"{key} ends at {partition.log_end}, below {committed} which was read"
             elif not known_ids:
                 tally.ids_unknown += 1
-            is_new = any(key == again for again, _ in recreated)
             if partition is None:
                 continue
-            if is_new and partition.log_end >= committed > 0:
-                _report_missed(key, topic.topic_id, 0, committed, kafka, findings, "the re-created topic holds")
-            if not is_new and partition.log_start > committed:
-                reason = "the ledger ends before"
-                _report_missed(key, topic.topic_id, committed, partition.log_start, kafka, findings, reason)
-            rows.append(self._row(key, partition, committed, tally))
-        seen = {key.partition for key in incarnations}
-        for number in sorted(set(topic.partitions) - seen):
-            partition = topic.partitions[number]
-            rows.append(self._row(Key(0, topic.topic, number), partition, None, tally))
+            if key not in recreated and partition.log_start > committed:
+                unread = missed(kafka, key, topic.topic_id, (committed, partition.log_start))
+                _report_missed(key, unread, "the ledger ends before", findings)
+            elif key in recreated and partition.log_end >= committed > 0:
+                unread = missed(kafka, key, topic.topic_id, (0, committed))
+                _report_missed(key, unread, "the re-created topic holds", findings)
+            rows.append(tally.count(key, partition, committed))
+        read = {key.partition for key in incarnations}
+        for number in sorted(set(topic.partitions) - read):
+            key, partition = Key(0, topic.topic, number), topic.partitions[number]
+            rows.append(tally.count(key, partition, None))
             if incarnations and partition.log_start > 0:
-                key = Key(0, topic.topic, number)
-                _report_missed(key, topic.topic_id, 0, partition.log_start, kafka, findings, "no micro-batch ever read")
+                unread = missed(kafka, key, topic.topic_id, (0, partition.log_start))
+                _report_missed(key, unread, "no micro-batch ever read", findings)
         if recreated:
+            key, reason = next(iter(recreated.items()))
             findings.add(
                 Code.RECREATED,
-                f"topic {topic.topic} was deleted and created again: {recreated[0][1]}; stop the query and start it on "
+                f"topic {topic.topic} was deleted and created again: {reason}; stop the query and start it on "
                 "a fresh checkpoint, or offsets of the old topic will be taken for those of the new one",
                 topic=topic.topic,
-                partition=recreated[0][0].partition if len(recreated) == 1 else None,
+                partition=key.partition if len(recreated) == 1 else None,
             )
         self._report(tally, witnesses.now, findings)
         return rows
-
-    def _row(self, key: Key, partition: KafkaPartition, committed: int | None, tally: _Tally) -> dict[str, Any]:
-        position = partition.log_start if committed is None else max(committed, partition.log_start)
-        lag = max(partition.log_end - position, 0)
-        if lag:
-            tally.behind[key] = (position, partition.log_end, partition.unread_since)
-        if partition.last_stable < partition.high_watermark:
-            tally.open[key] = (partition.last_stable, partition.high_watermark)
-        return {
-            "topic": key.topic,
-            "partition": key.partition,
-            "log_start": partition.log_start,
-            "log_end": partition.log_end,
-            "committed": committed,
-            "lag": lag,
-        }
 
     def _report(self, tally: _Tally, now: datetime, findings: Findings) -> None:
         """One finding per topic and kind: a live stream is behind in every partition."""
         topic = tally.topic
         if tally.behind:
-            total = sum(end - start for start, end, _ in tally.behind.values())
+            total = sum(span.size for span in tally.behind.values())
             findings.add(
                 Code.INFLIGHT,
                 f"topic {topic}: {plural(total, 'offset')} in {plural(len(tally.behind), 'partition')} wait to be read",
-                topic=topic,
-                **_only({key: (start, end) for key, (start, end, _) in tally.behind.items()}),
+                **_place(topic, tally.behind),
             )
             self._report_age(tally, now, findings)
         if tally.open:
@@ -174,8 +158,7 @@ class KafkaEndOffsets(EvidenceCheck):
                 Code.INFLIGHT,
                 f"topic {topic}: an open transaction holds back "
                 f"{some(f'{offsets(*held)} of {key}' for key, held in tally.open.items())}",
-                topic=topic,
-                **_only(tally.open),
+                **_place(topic, tally.open),
             )
         if tally.ids_unknown:
             findings.add(
@@ -186,36 +169,29 @@ class KafkaEndOffsets(EvidenceCheck):
             )
 
     def _report_age(self, tally: _Tally, now: datetime, findings: Findings) -> None:
-        limits = [(Code.STALLED, self.error_after), (Code.LAG, self.warn_after)]
-        if self.warn_after is None and self.error_after is None:
+        limits = {Code.STALLED: self.error_after, Code.LAG: self.warn_after}
+        if not any(limits.values()):
             return
-        late: dict[Code, dict[Key, tuple[int, int]]] = {}
-        unknown: dict[Key, tuple[int, int]] = {}
-        oldest: datetime | None = None
-        for key, (start, end, since) in tally.behind.items():
-            if since is None:
-                unknown[key] = (start, end)
-                continue
-            oldest = since if oldest is None else min(oldest, since)
-            code = next((code for code, limit in limits if limit and now - since > limit.length), None)
+        late: dict[Code, dict[Key, Span]] = {}
+        for key, since in tally.unread_since.items():
+            code = next((code for code, limit in limits.items() if limit and now - since > limit.length), None)
             if code is not None:
-                late.setdefault(code, {})[key] = (start, end)
+                late.setdefault(code, {})[key] = tally.behind[key]
         for code, behind in late.items():
             findings.add(
                 code,
                 f"topic {tally.topic}: {plural(len(behind), 'partition')} ({some(behind)}) hold unread records older "
-                f"than {dict(limits)[code]}, the oldest from {oldest:%Y-%m-%d %H:%M:%S}Z; see whether the query "
-                "runs and keeps up",
-                topic=tally.topic,
-                **_only(behind),
+                f"than {limits[code]}, the oldest from {min(tally.unread_since.values()):%Y-%m-%d %H:%M:%S}Z; see "
+                "whether the query runs and keeps up",
+                **_place(tally.topic, behind),
             )
+        unknown = {key: span for key, span in tally.behind.items() if key not in tally.unread_since}
         if unknown:
             findings.add(
                 Code.INCONCLUSIVE,
                 f"topic {tally.topic}: the age of the unread offsets of {some(unknown)} is not known, so they cannot "
                 "be held against warn_after or error_after",
-                topic=tally.topic,
-                **_only(unknown),
+                **_place(tally.topic, unknown),
             )
 
 
@@ -224,56 +200,54 @@ class _Tally:
     """What is reported once per topic."""
 
     topic: str
-    behind: dict[Key, tuple[int, int, datetime | None]] = field(default_factory=dict)
-    open: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    behind: dict[Key, Span] = field(default_factory=dict)
+    unread_since: dict[Key, datetime] = field(default_factory=dict)
+    open: dict[Key, Span] = field(default_factory=dict)
     ids_unknown: int = 0
 
+    def count(self, key: Key, partition: KafkaPartition, committed: int | None) -> dict[str, Any]:
+        """Counts a partition that was read up to `committed`; returns its row of the evidence."""
+        position = partition.log_start if committed is None else max(committed, partition.log_start)
+        lag = max(partition.log_end - position, 0)
+        if lag:
+            self.behind[key] = Span(position, partition.log_end)
+            if partition.unread_since is not None:
+                self.unread_since[key] = partition.unread_since
+        if partition.last_stable < partition.high_watermark:
+            self.open[key] = Span(partition.last_stable, partition.high_watermark)
+        return {
+            "topic": key.topic,
+            "partition": key.partition,
+            "log_start": partition.log_start,
+            "log_end": partition.log_end,
+            "committed": committed,
+            "lag": lag,
+        }
 
-def _only(ranges: Mapping[Key, tuple[int, int]]) -> dict[str, Any]:
-    """Partition and range of a finding that is about one partition alone."""
+
+def _place(topic: str, ranges: Mapping[Key, Span]) -> dict[str, Any]:
+    """The place of a finding about ranges of a topic: partition and offsets, where it is one partition alone."""
     if len(ranges) != 1:
-        return {}
-    ((key, (start, end)),) = ranges.items()
-    return {"partition": key.partition, "start_offset": start, "end_offset": end}
+        return {"topic": topic}
+    ((key, span),) = ranges.items()
+    return {"key": key, "span": span}
 
 
-def _report_missed(
-    key: Key, topic_id: str | None, start: int, end: int, kafka: KafkaWitness, findings: Findings, reason: str
-) -> None:
-    for code, low, high, next_step in missed(kafka, key, topic_id, start, end):
-        findings.add(
-            code,
-            f"{key}: {reason} {offsets(low, high)}, which were never read; {next_step}",
-            topic=key.topic,
-            partition=key.partition,
-            start_offset=low,
-            end_offset=high,
-        )
+def _report_missed(key: Key, unread: Iterable[tuple[Code, Span, str]], reason: str, findings: Findings) -> None:
+    for code, span, next_step in unread:
+        message = f"{key}: {reason} {offsets(*span)}, which were never read; {next_step}"
+        findings.add(code, message, key=key, span=span)
 
 
 def _judge_missing(key: Key, committed: int, witnesses: Witnesses, findings: Findings) -> None:
     """A topic or partition that is gone: only the previous audit knows how far it went."""
-    known = witnesses.previous.log_ends.get((key.topic, key.partition)) if witnesses.previous else None
-    if known is None or known < committed:
-        findings.add(
-            Code.INCONCLUSIVE,
-            f"{key} is gone from Kafka, and no audit saw how far it went: it was read up to {committed}",
-            topic=key.topic,
-            partition=key.partition,
-        )
-    elif known == committed:
-        findings.add(
-            Code.CLOSED,
-            f"{key} is gone from Kafka; it was read up to {committed}, the last end that an audit saw",
-            topic=key.topic,
-            partition=key.partition,
-        )
+    end = witnesses.previous.log_ends.get((key.topic, key.partition)) if witnesses.previous else None
+    if end is None or end < committed:
+        message = f"{key} is gone from Kafka, and no audit saw how far it went: it was read up to {committed}"
+        findings.add(Code.INCONCLUSIVE, message, key=key)
+    elif end == committed:
+        message = f"{key} is gone from Kafka; it was read up to {committed}, the last end that an audit saw"
+        findings.add(Code.CLOSED, message, key=key)
     else:
-        findings.add(
-            Code.LOSS,
-            f"{key} is gone from Kafka with {offsets(committed, known)} unread: the previous audit saw them",
-            topic=key.topic,
-            partition=key.partition,
-            start_offset=committed,
-            end_offset=known,
-        )
+        message = f"{key} is gone from Kafka with {offsets(committed, end)} unread: the previous audit saw them"
+        findings.add(Code.LOSS, message, key=key, span=(committed, end))

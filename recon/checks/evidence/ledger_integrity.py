@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import override
+
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.findings import Findings, ledger_of, no_entries, quiet
 from recon.model import Code, LedgerSlice, Verdict, Witnesses
@@ -34,14 +36,14 @@ class LedgerIntegrity(EvidenceCheck):
     needs: ClassVar[Sequence[str]] = ("ledgers",)
     scope: ClassVar[str] = "sink"
 
+    @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        """TAMPERED fails, two entries behind one warn."""
         findings = Findings.of(witnesses)
         ledger = ledger_of(witnesses)
         if ledger is None:
             _judge_previous(witnesses, None, findings)
-            return findings.verdict("") if findings.found else no_entries(witnesses)
-        findings.found.extend(verify(ledger))
+            return no_entries(witnesses, findings)
+        findings.items.extend(verify(ledger))
         _judge_previous(witnesses, ledger, findings)
         _judge_history(witnesses, ledger, findings)
         if len(ledger.heads) == ledger.anchors:
@@ -58,8 +60,8 @@ class LedgerIntegrity(EvidenceCheck):
 
 def _looked_up_to(witnesses: Witnesses, ledger: LedgerSlice) -> int | None:
     """The version of the ledger's table up to which its operations were judged, for the next audit to go on from."""
-    known = witnesses.previous.ledger_version if witnesses.previous is not None else None
-    return max((version for version, _ in ledger.operations), default=known)
+    before = witnesses.previous.ledger_version if witnesses.previous is not None else None
+    return max((version for version, _ in ledger.operations), default=before)
 
 
 def _judge_previous(witnesses: Witnesses, ledger: LedgerSlice | None, findings: Findings) -> None:
@@ -67,16 +69,16 @@ def _judge_previous(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
     previous = witnesses.previous
     if previous is None or witnesses.period_to < previous.generated_at:
         return
-    known = previous.chain_heads.get(witnesses.sink or "")
-    if not known:
+    last = previous.chain_heads.get(witnesses.sink or "")
+    if not last:
         return
     heads = ledger.heads if ledger is not None else ()
     reaches = ledger is None or ledger.complete or heads[0].committed_at <= previous.generated_at
-    if not reaches or (heads and heads[0].prev_hash == known) or any(head.entry_hash == known for head in heads):
+    if not reaches or (heads and heads[0].prev_hash == last) or any(head.entry_hash == last for head in heads):
         return
     findings.add(
         Code.TAMPERED,
-        f"the entry {known[:12]}… that ended the chain at the audit of {previous.generated_at:%Y-%m-%d %H:%M:%S}Z is "
+        f"the entry {last[:12]}… that ended the chain at the audit of {previous.generated_at:%Y-%m-%d %H:%M:%S}Z is "
         "no longer in the ledger: entries were removed since",
     )
 

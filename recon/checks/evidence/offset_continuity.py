@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -13,7 +13,8 @@ from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Coverage, Hole, Key, TopicIncarnation, coverage, missed, widths
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets, quiet
 from recon.model import Code, EntryHead, Verdict, Witnesses
-from recon.text import plural, some
+from recon.model.offsets import Span
+from recon.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +56,12 @@ class OffsetContinuity(EvidenceCheck):
         _report_epochs(covered, findings)
         _report_replays(covered, findings)
         _report_empty(covered, findings)
-        recreated: set[tuple[str, int]] = set()
+        _report_recreated(covered, findings)
+        anywhere = _may_start_anywhere(covered)
         for key, incarnations in covered.incarnations.items():
-            for n, incarnation in enumerate(incarnations):
-                if n:
-                    _report_recreated(covered, key, incarnations[n - 1], incarnation, recreated, findings)
-                _judge_incarnation(covered, key, incarnation, n, witnesses, findings)
+            _judge_start(covered, key, incarnations[0], key in anywhere, witnesses, findings)
+            for number, incarnation in enumerate(incarnations):
+                _judge_incarnation(covered, key, incarnation, number, witnesses, findings)
 
         judged = covered.judged_entries()
         message = (
@@ -72,45 +73,50 @@ class OffsetContinuity(EvidenceCheck):
         )
 
 
+def _judge_start(
+    covered: Coverage, key: Key, incarnation: TopicIncarnation, anywhere: bool, witnesses: Witnesses, findings: Findings
+) -> None:
+    """A partition that appears while the query runs is read from its first offset."""
+    first = incarnation.stretches[0]
+    below = min(first.start, first.end)
+    if below and covered.judged(first.first) and not anywhere:
+        head = covered.slice.heads[first.first]
+        reason = f"the partition is new in {named(head)} and was read from offset {below} on, not from 0"
+        # Where Kafka does not say, they were deleted: Spark reads a new partition from its log start.
+        unread = missed(witnesses.kafka, key, incarnation.topic_id, (0, below), unknown=Code.LOSS_RETENTION)
+        _report_missed(key, unread, head, reason, findings)
+
+
 def _judge_incarnation(
     covered: Coverage, key: Key, incarnation: TopicIncarnation, number: int, witnesses: Witnesses, findings: Findings
 ) -> None:
     heads, first = covered.slice.heads, incarnation.stretches[0]
-    if covered.judged(first.first):
-        below = min(first.start, first.end)
-        if number:  # a re-created topic: its first records are as good as any
-            if below:
-                reason = f"the re-created topic was read from offset {below} on, not from 0"
-                _report_missed(key, incarnation, 0, below, heads[first.first], reason, witnesses, findings)
-        elif below and not _may_start_anywhere(covered, key, first.first):
-            head = heads[first.first]
-            reason = f"the partition is new in {named(head)} and was read from offset {below} on, not from 0"
-            _report_missed(key, incarnation, 0, below, head, reason, witnesses, findings, new=True)
+    below = min(first.start, first.end)
+    if number and below and covered.judged(first.first):  # a re-created topic: its first records are as good as any
+        unread = missed(witnesses.kafka, key, incarnation.topic_id, (0, below))
+        reason = f"the re-created topic was read from offset {below} on, not from 0"
+        _report_missed(key, unread, heads[first.first], reason, findings)
     if len(incarnation.stretches) == 1 and first.end >= first.start:
         return
     walked = incarnation.walked
     for hole in walked.holes:
         if covered.judged(hole.at.first):
-            reason = _reason(covered, hole)
-            _report_missed(key, incarnation, hole.start, hole.end, heads[hole.at.first], reason, witnesses, findings)
+            unread = missed(witnesses.kafka, key, incarnation.topic_id, (hole.start, hole.end))
+            _report_missed(key, unread, heads[hole.at.first], _reason(covered, hole), findings)
     for stretch, twice in walked.overlaps:
-        if not covered.judged(stretch.first):
-            continue
-        for start, end in twice:
-            head = heads[covered.entry_at(stretch, start)]
+        for span in twice if covered.judged(stretch.first) else ():
+            head = heads[covered.entry_at(stretch, span.start)]
             findings.add(
                 Code.OVERLAP,
-                f"{key}: {offsets(start, end)} were read again from {named(head)} on, though the ledger already "
+                f"{key}: {offsets(*span)} were read again from {named(head)} on, though the ledger already "
                 "held them; source_rows tells whether rows are doubled",
                 head=head,
-                topic=key.topic,
-                partition=key.partition,
-                start_offset=start,
-                end_offset=end,
+                key=key,
+                span=span,
             )
     for stretch in incarnation.stretches:
-        known = number and stretch is first  # reported as RECREATED
-        if stretch.end < stretch.start and covered.judged(stretch.first) and not known:
+        reported = number and stretch is first  # as RECREATED
+        if stretch.end < stretch.start and covered.judged(stretch.first) and not reported:
             head = heads[stretch.first]
             findings.add(
                 Code.INCONCLUSIVE,
@@ -118,26 +124,28 @@ def _judge_incarnation(
                 "re-created or its log was cut off by an unclean leader election; compare topic ids and leader "
                 "epochs with the broker's logs",
                 head=head,
-                topic=key.topic,
-                partition=key.partition,
+                key=key,
             )
 
 
-def _may_start_anywhere(covered: Coverage, key: Key, entry: int) -> bool:
-    """Whether startingOffsets explains where reading of a partition begins.
+def _may_start_anywhere(covered: Coverage) -> set[Key]:
+    """Topic partitions of which startingOffsets explains where reading begins.
 
-    So it is for the ledger's first entry, and for a topic that is new in the first micro-batch of an epoch.
+    So it is for those of the ledger's first entry, and for a topic that is new in the first micro-batch of an epoch.
     """
-    heads, before = covered.slice.heads, covered.before(entry)
-    if before is None:
-        return True
-    opens_epoch = heads[before].epoch != heads[entry].epoch
-    topic_known = any(
-        incarnations[0].stretches[0].first != entry
-        for other, incarnations in covered.incarnations.items()
-        if (other.source, other.topic) == (key.source, key.topic)
-    )
-    return opens_epoch and not topic_known
+    heads = covered.slice.heads
+    begins = {key: incarnations[0].stretches[0].first for key, incarnations in covered.incarnations.items()}
+    of_topic: dict[tuple[int, str], set[int]] = {}
+    for key, entry in begins.items():
+        of_topic.setdefault((key.source, key.topic), set()).add(entry)
+
+    def may(key: Key, entry: int) -> bool:
+        before = covered.before(entry)
+        if before is None:
+            return True
+        return heads[before].epoch != heads[entry].epoch and of_topic[key.source, key.topic] == {entry}
+
+    return {key for key, entry in begins.items() if may(key, entry)}
 
 
 def _reason(covered: Coverage, hole: Hole) -> str:
@@ -154,55 +162,29 @@ def _reason(covered: Coverage, hole: Hole) -> str:
 
 
 def _report_missed(
-    key: Key,
-    incarnation: TopicIncarnation,
-    start: int,
-    end: int,
-    head: EntryHead,
-    reason: str,
-    witnesses: Witnesses,
-    findings: Findings,
-    *,
-    new: bool = False,
+    key: Key, unread: Iterable[tuple[Code, Span, str]], head: EntryHead, reason: str, findings: Findings
 ) -> None:
-    for code, low, high, next_step in missed(witnesses.kafka, key, incarnation.topic_id, start, end):
-        if new and code is Code.GAP and not _held(next_step):
-            code = Code.LOSS_RETENTION  # Spark reads a new partition from its log start
+    for code, span, next_step in unread:
+        message = f"{key}: {offsets(*span)} were read by no micro-batch: {reason}; {next_step}"
+        findings.add(code, message, head=head, key=key, span=span)
+
+
+def _report_recreated(covered: Coverage, findings: Findings) -> None:
+    """One finding for each topic and micro-batch, whatever the number of partitions."""
+    recreated: dict[tuple[str, int], tuple[TopicIncarnation, TopicIncarnation]] = {}
+    for key, incarnations in covered.incarnations.items():
+        for old, new in pairwise(incarnations):
+            if covered.judged(new.stretches[0].first):
+                recreated.setdefault((key.topic, new.stretches[0].first), (old, new))
+    for (topic, entry), (old, new) in recreated.items():
+        head = covered.slice.heads[entry]
         findings.add(
-            code,
-            f"{key}: {offsets(low, high)} were read by no micro-batch: {reason}; {next_step}",
+            Code.RECREATED,
+            f"topic {topic} was deleted and created again before {named(head)}: its id was {old.topic_id} and is "
+            f"{new.topic_id}; whatever the old topic held beyond the ledger's end is gone",
             head=head,
-            topic=key.topic,
-            partition=key.partition,
-            start_offset=low,
-            end_offset=high,
+            topic=topic,
         )
-
-
-def _held(next_step: str) -> bool:
-    return next_step.startswith("Kafka still holds")
-
-
-def _report_recreated(
-    covered: Coverage,
-    key: Key,
-    old: TopicIncarnation,
-    new: TopicIncarnation,
-    reported: set[tuple[str, int]],
-    findings: Findings,
-) -> None:
-    first = new.stretches[0].first
-    if not covered.judged(first) or (key.topic, first) in reported:
-        return
-    reported.add((key.topic, first))
-    head = covered.slice.heads[first]
-    findings.add(
-        Code.RECREATED,
-        f"topic {key.topic} was deleted and created again before {named(head)}: its id was {old.topic_id} and is "
-        f"{new.topic_id}; whatever the old topic held beyond the ledger's end is gone",
-        head=head,
-        topic=key.topic,
-    )
 
 
 def _report_epochs(covered: Coverage, findings: Findings) -> None:
@@ -233,10 +215,5 @@ def _report_replays(covered: Coverage, findings: Findings) -> None:
 
 def _report_empty(covered: Coverage, findings: Findings) -> None:
     width = widths(covered.slice)
-    empty = [entry for entry in covered.judged_entries() if width[entry] == 0]
-    if empty:
-        ids = some(covered.slice.heads[entry].batch_id for entry in empty)
-        only = covered.slice.heads[empty[0]] if len(empty) == 1 else None
-        findings.add(
-            Code.EMPTY, f"{plural(len(empty), 'micro-batch')} accounted for no offsets: batch_id {ids}", head=only
-        )
+    empty = [covered.slice.heads[entry] for entry in covered.judged_entries() if width[entry] == 0]
+    findings.add_for_all(Code.EMPTY, empty, f"{plural(len(empty), 'micro-batch')} accounted for no offsets")

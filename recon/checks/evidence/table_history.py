@@ -1,4 +1,4 @@
-"""A Delta table's history as the judge reads it: what each commit did to rows, and which commits still count."""
+"""A Delta table's history: what each commit did to rows, and which commits still count."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def alive(delta: DeltaWitness) -> Alive:
     """Walks back from the newest version and jumps over what each RESTORE undid."""
     lowest = min(delta.commits, default=0)
     at = max(delta.commits, default=-1)
-    found = set()
+    versions = set()
     while at >= lowest:
         commit = delta.commits.get(at)
         target = restored_version(commit) if commit is not None else None
-        found.add(at)
+        versions.add(at)
         at = at - 1 if target is None or target >= at else target
-    return Alive(frozenset(found), at)
+    return Alive(frozenset(versions), at)
 
 
 def is_restore(commit: DeltaCommit) -> bool:
@@ -56,8 +56,8 @@ def changes_rows(commit: DeltaCommit) -> bool:
     """Whether a commit that is not ours removed or changed rows: DELETE, UPDATE, MERGE, overwrite and the like."""
     if commit.stamp is not None or not commit.data_change or is_restore(commit) or not commit.files_removed:
         return False
-    if commit.operation.upper().startswith("MERGE"):
-        counts = [metric(commit, name) for name in ("numTargetRowsDeleted", "numTargetRowsUpdated")]
+    if commit.is_merge:
+        counts = [commit.metric(name) for name in ("numTargetRowsDeleted", "numTargetRowsUpdated")]
         return any(count != 0 for count in counts)  # an unknown count is not taken for none
     return True
 
@@ -83,17 +83,12 @@ def rows_lost(commit: DeltaCommit) -> int | None:
         return 0
     named = {"DELETE": ("numDeletedRows", "num_deleted_rows"), "MERGE": ("numTargetRowsDeleted",)}
     for name in named.get(operation.split(" ")[0], ()):
-        count = metric(commit, name)
+        count = commit.metric(name)
         if count is not None:
             return count
     if commit.rows_removed is None or commit.rows_added is None:
         return None
     return max(commit.rows_removed - commit.rows_added, 0)
-
-
-def metric(commit: DeltaCommit, name: str) -> int | None:
-    """An operation metric as a number; Spark writes them as text."""
-    return commit.metric(name)
 
 
 def _text(parameters: Mapping[str, Any], name: str) -> str:

@@ -22,9 +22,10 @@ from recon.model import (
     DeltaCommit,
     DeltaWitness,
     ReconStamp,
-    Unavailable,
     Verdict,
     Witnesses,
+    known,
+    why_unknown,
 )
 from recon.model.offsets import Spans
 from recon.text import plural, some
@@ -68,46 +69,32 @@ class CheckpointCommits(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        checkpoint, log = witnesses.checkpoint, _log_of(witnesses)
-        if isinstance(checkpoint, Unavailable):
-            return Verdict(unproved=checkpoint.reason)
-        if isinstance(log, Unavailable):
-            return Verdict(unproved=log.reason)
+        checkpoint, log = known(witnesses.checkpoint), _log_of(witnesses)
+        if checkpoint is None:
+            return Verdict(unproved=why_unknown(witnesses.checkpoint))
+        if log is None:
+            not_read = why_unknown(witnesses.sink_logs, f"sink {witnesses.sink} was not read")
+            return Verdict(unproved=why_unknown(witnesses.delta, not_read))
         writes = Writes(witnesses.pipeline, witnesses.sink, checkpoint, log, ledger_of(witnesses))
         if writes.ledger is None and not writes.stamped:
             return no_entries(witnesses)
         return _Evaluation(witnesses, checkpoint, writes, self.stalled_after).verdict()
 
 
-def _log_of(witnesses: Witnesses) -> DeltaWitness | Unavailable:
+def _log_of(witnesses: Witnesses) -> DeltaWitness | None:
     """The sink's Delta log; of another kind of sink its own record, read as a log whose writes are numbered."""
-    sink, logs, others = witnesses.sink or "", witnesses.delta, witnesses.sink_logs
-    if not isinstance(logs, Unavailable) and sink in logs:
-        return logs[sink]
-    if isinstance(others, Unavailable) or sink not in others:
-        if isinstance(logs, Unavailable):
-            return logs
-        return others if isinstance(others, Unavailable) else Unavailable("delta", f"sink {sink} was not read")
+    log, record = witnesses.of_sink(witnesses.delta), witnesses.of_sink(witnesses.sink_logs)
+    if log is not None or record is None:
+        return log
     commits = {
         number: DeltaCommit(
-            version=number,
-            timestamp=commit.at,
-            operation="",
-            operation_parameters={},
-            operation_metrics={},
-            txn={},
-            user_metadata=None,
-            stamp=commit.stamp,
-            files_added=0,
-            files_removed=0,
-            rows_added=commit.rows,
-            rows_removed=0,
-            data_change=True,
+            version=number, timestamp=commit.at, stamp=commit.stamp, rows_added=commit.rows, data_change=True
         )
-        for number, commit in enumerate(others[sink].commits)
+        for number, commit in enumerate(record.commits)
     }
-    location, last = others[sink].location, len(commits) - 1
-    return DeltaWitness(location=location, exists=others[sink].exists, first_retained=0, last=last, commits=commits)
+    return DeltaWitness(
+        location=record.location, exists=record.exists, first_retained=0, last=len(commits) - 1, commits=commits
+    )
 
 
 @dataclass
@@ -257,21 +244,20 @@ class _Evaluation:
             walked = incarnation.walked
             if planned.start > walked.frontier:
                 why = f"the new checkpoint starts at {planned.start}, the ledger ends at {walked.frontier}"
-                self._report_missed(batch, key, incarnation.topic_id, walked.frontier, planned.start, why)
+                self._report_missed(batch, key, (walked.frontier, planned.start), why)
             elif not nothing:
                 reads = Spans.of([planned.span]) if written is None else written.get(key, Spans())
                 self._report_overlaps(batch, key, reads.intersect(walked.covered))
 
     def _report_overlaps(self, batch: CheckpointBatch, key: Key, twice: Spans) -> None:
-        for start, end in twice:
-            self._add(
+        for span in twice:
+            self.findings.add(
                 Code.OVERLAP,
-                f"{key}: the new checkpoint's micro-batch {batch.batch_id} reads {offsets(start, end)} again, which "
+                f"{key}: the new checkpoint's micro-batch {batch.batch_id} reads {offsets(*span)} again, which "
                 "the ledger already holds; start it with the offsets that `recon offsets` prints",
-                batch,
-                key,
-                start,
-                end,
+                batch_id=batch.batch_id,
+                key=key,
+                span=span,
             )
 
     def _judge_open(self, batch: CheckpointBatch, *, new_epoch: bool) -> None:
@@ -288,14 +274,14 @@ class _Evaluation:
             for key, planned in plan.items():
                 if planned.span.size:
                     version = self.writes.transactions.newest.get(app, -1)
-                    self._add(
+                    self.findings.add(
                         Code.SKIPPED,
                         f"{key}: {offsets(*planned.span)} of micro-batch {batch.batch_id} are not in the sink: app id "
                         f"{app} already has txn version {version} from other offsets, so Delta drops the write "
                         "and reports no error; remove txn_app_id from the sink and read the range again",
-                        batch,
-                        key,
-                        *planned.span,
+                        batch_id=batch.batch_id,
+                        key=key,
+                        span=planned.span,
                     )
         elif not batch.committed and batch is self.checkpoint.last:
             self._judge_unfinished(batch, plan)
@@ -311,23 +297,23 @@ class _Evaluation:
 
     def _judge_swallowed(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> None:
         for key, planned in plan.items():
-            for start, end in Spans.of([planned.span]).minus(self.writes.held(key)):
+            for span in Spans.of([planned.span]).minus(self.writes.held(key)):
                 why = f"Spark finished micro-batch {batch.batch_id}, and neither the sink nor the ledger has it"
-                self._report_missed(batch, key, self.writes.topic_id(key), start, end, why)
+                self._report_missed(batch, key, span, why)
 
     def _judge_unfinished(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> None:
         for key, planned in plan.items():
             log_start, _ = partition_of(self.witnesses.kafka, key, self.writes.topic_id(key))
             start, end = planned.span
             if planned.start is not None and log_start is not None and start < log_start and start < end:
-                self._add(
+                gone = (start, min(log_start, end))
+                self.findings.add(
                     Code.LOSS_RETENTION,
                     f"{key}: micro-batch {batch.batch_id} is planned from {start} on and not finished, and Kafka's log "
-                    f"now starts at {log_start}: {offsets(start, min(log_start, end))} cannot be read any more",
-                    batch,
-                    key,
-                    start,
-                    min(log_start, end),
+                    f"now starts at {log_start}: {offsets(*gone)} cannot be read any more",
+                    batch_id=batch.batch_id,
+                    key=key,
+                    span=gone,
                 )
         if batch.planned_at is None:
             code, since = Code.INCONCLUSIVE, "at a time that the checkpoint does not record"
@@ -345,19 +331,7 @@ class _Evaluation:
             batch_id=batch.batch_id,
         )
 
-    def _report_missed(
-        self, batch: CheckpointBatch, key: Key, topic_id: str | None, start: int, end: int, why: str
-    ) -> None:
-        for code, low, high, next_step in missed(self.witnesses.kafka, key, topic_id, start, end):
-            self._add(code, f"{key}: {offsets(low, high)} are missing: {why}; {next_step}", batch, key, low, high)
-
-    def _add(self, code: Code, message: str, batch: CheckpointBatch, key: Key, start: int, end: int) -> None:
-        self.findings.add(
-            code,
-            message,
-            batch_id=batch.batch_id,
-            topic=key.topic,
-            partition=key.partition,
-            start_offset=start,
-            end_offset=end,
-        )
+    def _report_missed(self, batch: CheckpointBatch, key: Key, unread: tuple[int, int], why: str) -> None:
+        for code, span, next_step in missed(self.witnesses.kafka, key, self.writes.topic_id(key), unread):
+            message = f"{key}: {offsets(*span)} are missing: {why}; {next_step}"
+            self.findings.add(code, message, batch_id=batch.batch_id, key=key, span=span)

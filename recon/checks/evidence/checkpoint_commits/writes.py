@@ -13,6 +13,7 @@ from typing import NamedTuple
 from recon.checks.evidence.checkpoint_commits.plans import by_key, fits, planned_ranges, rest_of, stamped_ranges
 from recon.checks.evidence.checkpoint_commits.transactions import Transactions
 from recon.checks.evidence.coverage import Coverage, Key, Ranges, TopicIncarnation, coverage, ranges_of
+from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.row_accounting import ReadStretches
 from recon.checks.evidence.table_history import judged_since
 from recon.model import (
@@ -146,24 +147,19 @@ class Writes:
     @cached_property
     def stamped(self) -> Mapping[tuple[str, int], Sequence[tuple[DeltaCommit, ReconStamp]]]:
         """This sink's commits by (query_id, batch_id), newest last."""
-        found: dict[tuple[str, int], list[tuple[DeltaCommit, ReconStamp]]] = {}
-        for version in sorted(self.log.commits):
-            commit = self.log.commits[version]
-            stamp = commit.stamp
-            if stamp is not None and (stamp.pipeline, stamp.sink) == (self.pipeline, self.sink):
-                found.setdefault((stamp.query_id, stamp.batch_id), []).append((commit, stamp))
-        return found
+        of_batch: dict[tuple[str, int], list[tuple[DeltaCommit, ReconStamp]]] = {}
+        for commit, stamp in own_commits(self.log, self.pipeline, self.sink):
+            of_batch.setdefault((stamp.query_id, stamp.batch_id), []).append((commit, stamp))
+        return of_batch
 
     @cached_property
     def _entries(self) -> Mapping[int, Sequence[int]]:
         """This query's ledger entries by batch_id, in reading order, replays left out."""
-        found: dict[int, list[int]] = {}
-        if self.ledger is not None and self.covered is not None:
-            for entry in self.covered.order:
-                head = self.ledger.heads[entry]
-                if head.query_id == self.checkpoint.query_id:
-                    found.setdefault(head.batch_id, []).append(entry)
-        return found
+        entries: dict[int, list[int]] = {}
+        for entry in self.covered.order if self.covered is not None else ():
+            if self.head(entry).query_id == self.checkpoint.query_id:
+                entries.setdefault(self.head(entry).batch_id, []).append(entry)
+        return entries
 
     @cached_property
     def last_start(self) -> datetime | None:

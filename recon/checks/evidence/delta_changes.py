@@ -1,0 +1,127 @@
+"""Commits of a Delta table that changed or undid audited rows."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from recon.checks.evidence.coverage import FirstReaders, coverage
+from recon.checks.evidence.findings import Findings, named, offsets
+from recon.checks.evidence.table_history import (
+    alive,
+    changes_rows,
+    is_restore,
+    judged_since,
+    restored_version,
+    rows_lost,
+    wipes,
+)
+from recon.lazy import np
+from recon.model import Code, DeltaCommit, DeltaWitness, EntryHead, LedgerSlice
+from recon.model.offsets import Span, Spans
+from recon.text import plural, some
+
+
+def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
+    """Adds findings for commits after the first audited one that are not recon's, and for the ranges they undid."""
+    by_version = {head.sink_version: head for head in ledger.heads if head.sink_version is not None}
+    if not by_version:
+        return
+    audited = dict(sorted(by_version.items()))
+    first = judged_since(ledger) if not ledger.complete else min(audited)
+    still = alive(delta)
+    standing = [version for version in audited if version in still]
+    later = [commit for version, commit in sorted(delta.commits.items()) if version > first and version in still]
+    mutations = [commit for commit in later if changes_rows(commit)]
+    for commit in mutations:
+        if before := bisect_left(standing, commit.version):
+            _report_mutation(commit, standing[0], standing[before - 1], findings)
+    for commit in later:
+        if is_restore(commit):
+            _report_restore(commit, audited, findings)
+    wiped_by = max((c.version for c in mutations if wipes(c) and rows_lost(c) != 0), default=-1)
+    gone = {v for v in audited if v in delta.commits and (v < wiped_by or v not in still)}
+    if gone:
+        _report_gone(ledger, [head.sink_version in gone for head in ledger.heads], findings)
+    strangers = [c for c in later if c.stamp is None and c.data_change and not (is_restore(c) or changes_rows(c))]
+    if strangers:
+        _report_strangers(strangers, findings)
+
+
+def _report_mutation(commit: DeltaCommit, first: int, last: int, findings: Findings) -> None:
+    """A commit that changed rows after the audited versions from `first` to `last`."""
+    lost = rows_lost(commit)
+    rows = "an unknown number of rows" if lost is None else plural(lost, "row")
+    what = commit.operation + (f" with mode {mode}" if (mode := commit.operation_parameters.get("mode")) else "")
+    findings.add(
+        Code.MUTATED,
+        f"version {commit.version} is {what}, which changed rows after the audited versions {first} to "
+        f"{last} and took away {rows}; find out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z",
+    )
+    if lost != 0 and not wipes(commit):
+        findings.add(
+            Code.GAP,
+            f"{rows} of the audited versions {first} to {last} are gone since version {commit.version} "
+            f"({commit.operation}); source_rows names their offsets",
+        )
+
+
+def _report_restore(commit: DeltaCommit, audited: Mapping[int, EntryHead], findings: Findings) -> None:
+    target = restored_version(commit)
+    if target is None:
+        findings.add(
+            Code.INCONCLUSIVE,
+            f"version {commit.version} is a RESTORE to a point in time, so which commits it undid is not known; "
+            "see DESCRIBE HISTORY",
+        )
+        return
+    undone = [version for version in audited if target < version < commit.version]
+    if undone:
+        findings.add(
+            Code.MUTATED,
+            f"version {commit.version} is a RESTORE to version {target}, which undid "
+            f"{plural(len(undone), 'audited commit')} (version {some(undone)}); a restart does not write them again: "
+            "read their ranges once more",
+            head=audited[undone[0]] if len(undone) == 1 else None,
+        )
+
+
+def _report_gone(ledger: LedgerSlice, gone: Sequence[bool], findings: Findings) -> None:
+    """GAPs with the ranges of entries that were undone whole and not written again."""
+    of_gone = np.array(gone)[ledger.ranges.entry]
+    lost, kept = (
+        coverage(replace(ledger, ranges=ledger.ranges.take(which), anchors=0, complete=True))
+        for which in (of_gone, ~of_gone)
+    )
+    again = {
+        (key, incarnation.topic_id): incarnation.walked.covered
+        for key, incarnations in kept.incarnations.items()
+        for incarnation in incarnations
+    }
+    for key, incarnations in lost.incarnations.items():
+        for incarnation in incarnations:
+            left = incarnation.walked.covered.minus(again.get((key, incarnation.topic_id), Spans()))
+            readers = FirstReaders(incarnation.stretches)
+            for span in left:
+                ((place, _),) = readers.cut(Spans((Span(span.start, span.start + 1),)))
+                head = ledger.heads[lost.entry_at(incarnation.stretches[place], span.start)]
+                findings.add(
+                    Code.GAP,
+                    f"{key}: {offsets(*span)} are no longer in the table: the commits from {named(head)} on were "
+                    "undone, and a restart does not read them again",
+                    head=head,
+                    key=key,
+                    span=span,
+                )
+
+
+def _report_strangers(commits: Sequence[DeltaCommit], findings: Findings) -> None:
+    counts = [commit.rows_added for commit in commits if commit.rows_added is not None]
+    rows = plural(sum(counts), "row") if len(counts) == len(commits) else "an unknown number of rows"
+    what = some(f"{c.version} ({c.operation or 'no operation'})" for c in commits)
+    findings.add(
+        Code.UNSTAMPED,
+        f"{plural(len(commits), 'commit')} added {rows} without recon's mark: version {what}; another program writes "
+        "to this table",
+    )
