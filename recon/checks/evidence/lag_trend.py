@@ -9,20 +9,20 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
-from recon.checks.base import EvidenceCheck
+from recon.checks.evidence.coverage import Key
 from recon.checks.evidence.findings import Findings
-from recon.checks.evidence.progress import duration, seconds, too_few
+from recon.checks.evidence.progress import ProgressCheck, duration, seconds
 from recon.checks.evidence.trend import Trend, median, trend
 from recon.checks.period import Period
-from recon.model import Code, KafkaWitness, Unavailable, Verdict, Witnesses
-from recon.model.progress import ProgressWitness, TopicPartition
+from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Verdict, Witnesses, known, why_unknown
+from recon.model.progress import BatchProgress, ProgressWitness, TopicPartition
 from recon.text import plural
 
 _DAY = Period(1, "day")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LagTrend(EvidenceCheck):
+class LagTrend(ProgressCheck):
     """The stream falls behind Kafka for good, or Kafka will delete records before they are read.
 
     Lag is what Kafka held beyond each micro-batch when it was planned, in offsets. It *grows* when its slope over the
@@ -58,33 +58,32 @@ class LagTrend(EvidenceCheck):
     """
 
     test: ClassVar[str] = "lag_trend"
-    needs: ClassVar[Sequence[str]] = ("progress",)
     uses: ClassVar[Sequence[str]] = ("kafka", "progress_offsets")
-    scope: ClassVar[str] = "pipeline"
+    judged: ClassVar[str] = "whose lag is known"
+    fewest: ClassVar[int] = 3
 
     warn_if_within: Period | None = _DAY
     error_if_within: Period | None = None
-    min_batches: int = 20
 
     @override
-    def judge(self, witnesses: Witnesses) -> Verdict:
-        progress = witnesses.progress
-        assert not isinstance(progress, Unavailable)
-        progress = progress.newest_query
-        known = [batch for batch in progress.batches if batch.lag is not None]
-        if len(known) < max(3, self.min_batches):
-            return too_few(witnesses, len(known), max(3, self.min_batches), "whose lag is known")
-        lags = [float(batch.lag or 0) for batch in known]
-        lag_trend = trend(seconds(known), lags)
+    def counts(self, batch: BatchProgress) -> bool:
+        return batch.lag is not None
+
+    @override
+    def judge_batches(
+        self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses
+    ) -> Verdict:
+        lags = [float(batch.lag or 0) for batch in batches]
+        lag_trend = trend(seconds(batches), lags)
         if lag_trend is None:
-            return too_few(witnesses, 1, self.min_batches, "at different times")
-        span = (known[-1].at - known[0].at).total_seconds()
+            return self.too_few(1, "at different times", progress)
+        span = (batches[-1].at - batches[0].at).total_seconds()
         largest = max((batch.offsets or 0 for batch in progress.batches), default=0)
         grows = lag_trend.rises and lag_trend.line.slope * span > largest
         per_hour = lag_trend.line.slope * 3600
         lag_text = (
             f"lag went from {lags[0]:,.0f} to {lags[-1]:,.0f} offsets over {duration(span)}"
-            f" ({per_hour:+,.0f} offsets an hour, {plural(len(known), 'micro-batch')})"
+            f" ({per_hour:+,.0f} offsets an hour, {plural(len(batches), 'micro-batch')})"
         )
         findings = Findings.of(witnesses)
         if grows:
@@ -93,36 +92,32 @@ class LagTrend(EvidenceCheck):
         if forecasts:
             self._report(forecasts[0], len(forecasts), findings)
         elif grows and self.error_if_within is not None:
-            kafka = witnesses.kafka
-            why = kafka.reason if isinstance(kafka, Unavailable) else "no log start seen before, no retention.ms known"
+            why = why_unknown(witnesses.kafka, "no log start seen before, no retention.ms known")
             findings.add(
                 Code.INCONCLUSIVE, f"when Kafka will delete what is unread cannot be forecast ({why}), and {lag_text}"
             )
-        kafka = witnesses.kafka
-        starts = [] if isinstance(kafka, Unavailable) else _log_starts(kafka)
+        kafka = known(witnesses.kafka)
         return findings.verdict(
             lag_text,
-            batches=len(known),
+            batches=len(batches),
             offsets_per_hour=per_hour,
             z=lag_trend.z,
             lag=lags[-1],
-            log_starts=starts,
-            forecast=[f._asdict() | {"key": f"{f.key[0]}-{f.key[1]}"} for f in forecasts[:5]],
+            log_starts=[] if kafka is None else _log_starts(kafka),
+            forecast=[f._asdict() | {"key": str(f.key)} for f in forecasts[:5]],
         )
 
     def _report(self, soonest: Forecast, count: int, findings: Findings) -> None:
         for code, limit in ((Code.LOSS_AHEAD, self.error_if_within), (Code.RETENTION_NEAR, self.warn_if_within)):
             if limit is None or soonest.seconds > limit.length.total_seconds():
                 continue
-            topic, partition = soonest.key
             when = f"in {duration(soonest.seconds)}" if soonest.seconds else "any moment now"
             more = f", the first of {plural(count, 'partition')}" if count > 1 else ""
             findings.add(
                 code,
-                f"{topic}-{partition}: Kafka will delete unread records {when}{more} ({soonest.how}); read faster, or "
+                f"{soonest.key}: Kafka will delete unread records {when}{more} ({soonest.how}); read faster, or "
                 "let the topic keep them longer",
-                topic=topic,
-                partition=partition,
+                key=soonest.key,
                 start_offset=soonest.committed,
             )
             return
@@ -131,7 +126,7 @@ class LagTrend(EvidenceCheck):
 class Forecast(NamedTuple):
     """When the log start of a partition passes its first unread record, in seconds from now, and how that was found."""
 
-    key: TopicPartition
+    key: Key
     seconds: float
     committed: int
     how: str
@@ -147,47 +142,52 @@ class _Pace(NamedTuple):
 
 def forecast(progress: ProgressWitness, witnesses: Witnesses, growing: Trend | None) -> Iterator[Forecast]:
     """The forecast of each partition that has unread records, where there is anything to forecast from."""
-    kafka = witnesses.kafka
-    if isinstance(kafka, Unavailable):
+    kafka = known(witnesses.kafka)
+    if kafka is None:
         return
-    paces = _paces(progress, kafka.read_at, growing)
     before = witnesses.previous.log_starts if witnesses.previous else {}
-    for key, pace in paces.items():
-        topic = kafka.topics.get(key[0])
-        now = topic.partitions.get(key[1]) if topic is not None else None
+    for where, pace in _paces(progress, kafka.read_at, growing).items():
+        topic = kafka.topics.get(where[0])
+        now = topic.partitions.get(where[1]) if topic is not None else None
         if topic is None or now is None or now.log_end <= pace.committed:
             continue
-        found = []
-        seen = before.get(key)
-        if seen is not None and (kafka.read_at - seen[0]).total_seconds() >= 600 and now.log_start > seen[1]:
-            deletes = (now.log_start - seen[1]) / (kafka.read_at - seen[0]).total_seconds()
-            if deletes > pace.reads:
-                left = max(pace.committed - now.log_start, 0) / (deletes - pace.reads)
-                found.append(
-                    Forecast(
-                        key,
-                        left,
-                        pace.committed,
-                        f"the log start moves by {deletes:,.1f} offsets/s, the stream reads {pace.reads:,.1f}, and "
-                        f"{max(pace.committed - now.log_start, 0):,} offsets lie between",
-                    )
-                )
-        deleting = topic.retention_ms is not None and topic.retention_ms >= 0 and "delete" in topic.cleanup_policy
-        if deleting and topic.retention_ms is not None and now.unread_since is not None:
-            age, keeps = (kafka.read_at - now.unread_since).total_seconds(), topic.retention_ms / 1000
-            ages = 1.0 if pace.reads <= 0 else max(pace.gains, 0) / (pace.reads + max(pace.gains, 0))
-            if ages > 0 or age >= keeps:
-                found.append(
-                    Forecast(
-                        key,
-                        0.0 if age >= keeps else (keeps - age) / ages,
-                        pace.committed,
-                        f"the oldest unread record is {duration(age)} old, gains {ages:.2f} s of age a second, and "
-                        f"retention.ms is {duration(keeps)}",
-                    )
-                )
-        if found:
-            yield min(found, key=lambda one: one.seconds)
+        ways = (
+            _by_log_starts(now, pace, before.get(where), kafka.read_at),
+            _by_retention(topic, now, pace, kafka.read_at),
+        )
+        forecasts = [Forecast(Key(0, *where), left, pace.committed, how) for left, how in filter(None, ways)]
+        if forecasts:
+            yield min(forecasts, key=lambda one: one.seconds)
+
+
+def _by_log_starts(
+    now: KafkaPartition, pace: _Pace, before: tuple[datetime, int] | None, at: datetime
+) -> tuple[float, str] | None:
+    """Seconds left, and how that was found: by how fast the log start moved since an earlier audit."""
+    if before is None or (at - before[0]).total_seconds() < 600 or now.log_start <= before[1]:
+        return None
+    deletes = (now.log_start - before[1]) / (at - before[0]).total_seconds()
+    if deletes <= pace.reads:
+        return None
+    between = max(pace.committed - now.log_start, 0)
+    how = (
+        f"the log start moves by {deletes:,.1f} offsets/s, the stream reads {pace.reads:,.1f}, and {between:,} offsets"
+    )
+    return between / (deletes - pace.reads), f"{how} lie between"
+
+
+def _by_retention(topic: KafkaTopic, now: KafkaPartition, pace: _Pace, at: datetime) -> tuple[float, str] | None:
+    """Seconds left, and how that was found: by the age of the oldest unread record."""
+    if topic.retention_ms is None or topic.retention_ms < 0 or "delete" not in topic.cleanup_policy:
+        return None
+    if now.unread_since is None:
+        return None
+    age, keeps = (at - now.unread_since).total_seconds(), topic.retention_ms / 1000
+    ages = 1.0 if pace.reads <= 0 else max(pace.gains, 0) / (pace.reads + max(pace.gains, 0))
+    how = f"the oldest unread record is {duration(age)} old, gains {ages:.2f} s of age a second, and retention.ms is"
+    if age >= keeps:
+        return 0.0, f"{how} {duration(keeps)}"
+    return ((keeps - age) / ages, f"{how} {duration(keeps)}") if ages > 0 else None
 
 
 def _paces(progress: ProgressWitness, now: datetime, growing: Trend | None) -> dict[TopicPartition, _Pace]:
@@ -201,15 +201,15 @@ def _paces(progress: ProgressWitness, now: datetime, growing: Trend | None) -> d
     gaps = [(b.at - a.at).total_seconds() for a, b in zip(progress.batches, progress.batches[1:], strict=False)]
     silent = (now - progress.batches[-1].done).total_seconds()
     stopped = silent > max(600.0, 10 * median(gaps) if gaps else 0.0)
-    found = {}
+    paces = {}
     for key, committed in end.end.items():
         came_from = begin.end.get(key, committed)
         reads = 0.0 if stopped or span <= 0 else max(committed - came_from, 0) / span
         lag_then = begin.latest.get(key, came_from) - came_from
         lag_now = end.latest.get(key, committed) - committed
         gains = (lag_now - lag_then) / span if growing is not None and span > 0 else 0.0
-        found[key] = _Pace(committed, reads, gains)
-    return found
+        paces[key] = _Pace(committed, reads, gains)
+    return paces
 
 
 def _log_starts(kafka: KafkaWitness) -> list[list[Any]]:

@@ -1,23 +1,72 @@
 """What the checks of Spark's query progress share: throughput, lag_trend and state_growth.
 
 They judge the `progress` witness, which `recon.ProgressListener` records. None of them says whether data arrived, and a
-pipeline's answer does not rest on them. With too little history they are *skipped*, and say what is lacking.
+pipeline's answer does not rest on them.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-from recon.model import Unavailable, Verdict, Witnesses
-from recon.model.progress import BatchProgress
+from typing_extensions import override
+
+from recon.checks.base import EvidenceCheck
+from recon.model import Verdict, Witnesses, known
+from recon.model.progress import BatchProgress, ProgressWitness
 from recon.text import plural
 
 
-def batches_of(witnesses: Witnesses) -> Sequence[BatchProgress]:
-    """The micro-batches of the newest query in the period, oldest first."""
-    progress = witnesses.progress
-    assert not isinstance(progress, Unavailable)
-    return progress.newest_query.batches
+@dataclass(frozen=True, kw_only=True)
+class ProgressCheck(EvidenceCheck):
+    """Judges the micro-batches of the newest query in the period; with too few of them it is skipped.
+
+    `judged` says in messages which micro-batches count, `fewest` how many any verdict takes at least.
+    """
+
+    needs: ClassVar[Sequence[str]] = ("progress",)
+    scope: ClassVar[str] = "pipeline"
+    judged: ClassVar[str]
+    fewest: ClassVar[int] = 1
+
+    min_batches: int = 20
+
+    @abstractmethod
+    def counts(self, batch: BatchProgress) -> bool:
+        """Whether a micro-batch can be judged."""
+
+    @abstractmethod
+    def judge_batches(
+        self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses
+    ) -> Verdict:
+        """The verdict; `batches` are those of `progress` that count, oldest first."""
+
+    @override
+    def judge(self, witnesses: Witnesses) -> Verdict:
+        progress = newest_query(witnesses)
+        batches = [batch for batch in progress.batches if self.counts(batch)]
+        if len(batches) < max(self.fewest, self.min_batches):
+            return self.too_few(len(batches), self.judged, progress)
+        return self.judge_batches(batches, progress, witnesses)
+
+    def too_few(self, count: int, which: str, progress: ProgressWitness) -> Verdict:
+        """Skipped, because the progress has only so many micro-batches of a kind."""
+        why = "audit a longer period, or lower min_batches"
+        if not progress.batches:
+            why = "let the query record it: spark.streams.addListener(recon.ProgressListener('.'))"
+        return Verdict(
+            skipped=f"the period's progress has {plural(count, 'micro-batch')} {which}, and "
+            f"{max(self.fewest, self.min_batches)} are needed; {why}"
+        )
+
+
+def newest_query(witnesses: Witnesses) -> ProgressWitness:
+    """The progress of the newest query in the period."""
+    progress = known(witnesses.progress)
+    assert progress is not None  # the runner does not call a check without a witness that it needs
+    return progress.newest_query
 
 
 def seconds(batches: Sequence[BatchProgress]) -> list[float]:
@@ -25,22 +74,8 @@ def seconds(batches: Sequence[BatchProgress]) -> list[float]:
     return [(batch.at - batches[0].at).total_seconds() for batch in batches]
 
 
-def too_few(witnesses: Witnesses, found: int, wanted: int, which: str) -> Verdict:
-    """Skipped, because `found` micro-batches are fewer than `wanted`; `which` says of what kind."""
-    progress = witnesses.progress
-    nothing = not isinstance(progress, Unavailable) and not progress.batches
-    why = (
-        "; let the query record it: spark.streams.addListener(recon.ProgressListener('.'))"
-        if nothing
-        else "; audit a longer period, or lower min_batches"
-    )
-    return Verdict(
-        skipped=f"the period's progress has {plural(found, 'micro-batch')} {which}, and {wanted} are needed{why}"
-    )
-
-
 def duration(seconds: float) -> str:
-    """A length of time as people say it.
+    """A length of time in a sentence.
 
     >>> duration(5400), duration(59), duration(3 * 86400)
     ('1.5 hours', '59 s', '3.0 days')
@@ -51,4 +86,4 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-__all__ = ["batches_of", "duration", "seconds", "too_few"]
+__all__ = ["ProgressCheck", "duration", "newest_query", "seconds"]

@@ -9,19 +9,18 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
-from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.progress import batches_of, duration, seconds, too_few
+from recon.checks.evidence.progress import ProgressCheck, duration, newest_query, seconds
 from recon.checks.evidence.trend import median, trend
 from recon.checks.period import Period
 from recon.model import Verdict, Witnesses
-from recon.model.progress import BatchProgress
+from recon.model.progress import BatchProgress, ProgressWitness
 from recon.text import plural
 
 _DAY, _HOUR = Period(1, "day"), Period(1, "hour")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StateGrowth(EvidenceCheck):
+class StateGrowth(ProgressCheck):
     """The query's state grows without end, or its watermark stands still.
 
     State *grows* when the rows or the bytes of all stateful operators rise beyond chance (as `lag_trend` says it), over
@@ -48,22 +47,29 @@ class StateGrowth(EvidenceCheck):
     """
 
     test: ClassVar[str] = "state_growth"
-    needs: ClassVar[Sequence[str]] = ("progress",)
-    scope: ClassVar[str] = "pipeline"
+    judged: ClassVar[str] = "with state"
+    fewest: ClassVar[int] = 6
 
     warn_if_doubling_within: Period | None = _DAY
     error_if_doubling_within: Period | None = None
     error_above_bytes: int | None = None
     watermark_still: Period | None = _HOUR
-    min_batches: int = 20
+
+    @override
+    def counts(self, batch: BatchProgress) -> bool:
+        return batch.state_rows is not None
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        batches = [batch for batch in batches_of(witnesses) if batch.state_rows is not None]
-        if not batches and batches_of(witnesses):
+        batches = newest_query(witnesses).batches
+        if batches and not any(self.counts(batch) for batch in batches):
             return Verdict(skipped="the query keeps no state")
-        if len(batches) < max(6, self.min_batches):
-            return too_few(witnesses, len(batches), max(6, self.min_batches), "with state")
+        return super().judge(witnesses)
+
+    @override
+    def judge_batches(
+        self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses
+    ) -> Verdict:
         last = batches[-1]
         evidence: dict[str, Any] = {
             "batches": len(batches),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from recon.model import EntryHead, Unavailable, Witnesses
+from recon.model import EntryHead, Witnesses, known
 from recon.model.progress import BatchProgress
 
 # A listener gathers micro-batches before it records them; periods of audits overlap by as much.
@@ -67,8 +67,8 @@ class Operators:
 
 def operators_of(witnesses: Witnesses) -> Operators:
     """Reads checkpoint and progress; empty where neither could be read."""
-    recorded, checkpoint = witnesses.progress, witnesses.checkpoint
-    batches = [] if isinstance(recorded, Unavailable) else recorded.batches
+    recorded, checkpoint = known(witnesses.progress), known(witnesses.checkpoint)
+    batches = recorded.batches if recorded is not None else []
     progress: dict[tuple[str, int], BatchProgress] = {}
     newest: dict[str, int] = {}
     for batch in batches:
@@ -79,7 +79,7 @@ def operators_of(witnesses: Witnesses) -> Operators:
         newest[batch.query_id] = max(batch.batch_id, newest.get(batch.query_id, -1))
     stateful = {batch.query_id for batch in batches if batch.state_operators}
     making = {b.query_id for b in batches if not all(name.startswith("dedupe") for name in b.state_operators)}
-    if not isinstance(checkpoint, Unavailable) and checkpoint.stateful:
+    if checkpoint is not None and checkpoint.stateful:
         stateful.add(checkpoint.query_id)
     return Operators(frozenset(stateful), progress, newest, frozenset(making))
 

@@ -8,15 +8,14 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
-from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.progress import batches_of, too_few
+from recon.checks.evidence.progress import ProgressCheck
 from recon.model import Verdict, Witnesses
-from recon.model.progress import BatchProgress
+from recon.model.progress import BatchProgress, ProgressWitness
 from recon.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)
-class Throughput(EvidenceCheck):
+class Throughput(ProgressCheck):
     """The stream is slower than agreed, or than Kafka fills.
 
     Two figures over the period, each against its own limits. *Rows per second* are the rows of all micro-batches over
@@ -42,8 +41,7 @@ class Throughput(EvidenceCheck):
     """
 
     test: ClassVar[str] = "throughput"
-    needs: ClassVar[Sequence[str]] = ("progress",)
-    scope: ClassVar[str] = "pipeline"
+    judged: ClassVar[str] = "that read rows"
 
     warn_below: float | None = None
     error_below: float | None = None
@@ -52,17 +50,19 @@ class Throughput(EvidenceCheck):
     min_batches: int = 10
 
     @override
-    def judge(self, witnesses: Witnesses) -> Verdict:
-        batches = batches_of(witnesses)
-        working = [batch for batch in batches if batch.rows and batch.seconds]
-        if len(working) < max(1, self.min_batches):
-            return too_few(witnesses, len(working), self.min_batches, "that read rows")
-        rows, seconds = sum(batch.rows for batch in working), sum(batch.seconds for batch in working)
+    def counts(self, batch: BatchProgress) -> bool:
+        return bool(batch.rows and batch.seconds)
+
+    @override
+    def judge_batches(
+        self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses
+    ) -> Verdict:
+        rows, seconds = sum(batch.rows for batch in batches), sum(batch.seconds for batch in batches)
         rate = rows / seconds
-        share = kept_up(batches)
-        of = f"{plural(len(working), 'micro-batch')}, {rows:,} rows in {seconds:,.1f} s"
+        share = kept_up(progress.batches)
+        of = f"{plural(len(batches), 'micro-batch')}, {rows:,} rows in {seconds:,.1f} s"
         rate_text = f"{rate:,.0f} rows/s while working ({of})"
-        evidence: dict[str, Any] = {"batches": len(working), "rows": rows, "seconds": seconds, "rows_per_second": rate}
+        evidence: dict[str, Any] = {"batches": len(batches), "rows": rows, "seconds": seconds, "rows_per_second": rate}
         if share is None:
             if self.error_kept_up is not None:
                 return Verdict(
@@ -75,7 +75,7 @@ class Throughput(EvidenceCheck):
             evidence |= {"offsets_read": share.read, "offsets_arrived": share.arrived, "kept_up": share.share}
             message = f"{rate_text}; {share.read:,} of {share.arrived:,} offsets that arrived were read"
         # A limit of 0.95 on 1,000 offsets would otherwise warn of the one micro-batch that is just being read.
-        behind = share is not None and share.left_behind > max(batch.offsets or 0 for batch in batches)
+        behind = share is not None and share.left_behind > max(batch.offsets or 0 for batch in progress.batches)
         ratio = share.share if share is not None and behind else None
         for fails, below, kept in (
             (True, self.error_below, self.error_kept_up),
@@ -111,10 +111,10 @@ class KeptUp(NamedTuple):
 
 def kept_up(batches: Sequence[BatchProgress]) -> KeptUp | None:
     """What was read of what arrived; None where lag or widths are not known, or partitions came or went."""
-    known = [batch for batch in batches if batch.lag is not None]
-    if len(known) < 2:
+    with_lag = [batch for batch in batches if batch.lag is not None]
+    if len(with_lag) < 2:
         return None
-    first, last = known[0], known[-1]
+    first, last = with_lag[0], with_lag[-1]
     between = [batch for batch in batches if first.at < batch.at <= last.at]
     if any(batch.offsets is None or batch.partitions != first.partitions for batch in between):
         return None

@@ -14,11 +14,11 @@ from recon.checks.evidence.findings import Findings, ledger_of, no_entries, quie
 from recon.checks.evidence.row_accounting import Account, account
 from recon.checks.evidence.source_rows import rewriting
 from recon.checks.evidence.source_rows.missing import judge_missing, missing_from
-from recon.checks.evidence.source_rows.present import doubled, judge_present, tell_surplus
+from recon.checks.evidence.source_rows.present import judge_present, judge_surplus
 from recon.checks.evidence.source_rows.reasons import attested, changes, read_twice, reasons, without_rows
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, tell_explained
 from recon.checks.evidence.stateful_operators import operators_of
-from recon.model import Code, LedgerSlice, RowsWitness, Unavailable, Verdict, Witnesses
+from recon.model import Code, LedgerSlice, RowsWitness, Verdict, Witnesses
 from recon.model.offsets import Spans
 from recon.text import plural
 
@@ -83,7 +83,7 @@ class SourceRows(EvidenceCheck):
         ledger, rows = ledger_of(witnesses), witnesses.rows
         if ledger is not None and rewrites(witnesses):
             return rewriting.questions(_account_of(ledger, witnesses))
-        if ledger is None or isinstance(rows, Unavailable) or not rows.has_source_columns:
+        if ledger is None or not isinstance(rows, RowsWitness) or not rows.has_source_columns:
             return {}
         sink = SinkRows(witnesses, ledger, _account_of(ledger, witnesses), rows, Findings.of(witnesses))
         unexplained = missing_from(sink).unexplained
@@ -119,8 +119,7 @@ def _judge(ledger: LedgerSlice, counts: Account, witnesses: Witnesses) -> Verdic
         missing = without_row.offsets
         explained = judge_missing(sink, without_row)
         judge_present(sink)
-    if doubled(witnesses) not in findings:
-        tell_surplus(counts, findings, doubled(witnesses))
+    judge_surplus(counts, witnesses, findings)
 
     batches, proved = len(counts.counted), len(counts.counted) - len(counts.open)
     message = quiet(ledger) if not batches else f"{plural(batches, 'micro-batch')}: as many rows as offsets"
@@ -148,8 +147,8 @@ def _judge_rewriting(ledger: LedgerSlice, counts: Account, witnesses: Witnesses)
     readable = isinstance(rows, RowsWitness) and rows.has_source_columns
     if isinstance(rows, RowsWitness) and readable:
         judge_present(SinkRows(witnesses, ledger, counts, rows, findings))
-    elif doubled(witnesses) not in findings:
-        tell_surplus(counts, findings, doubled(witnesses))
+    else:
+        judge_surplus(counts, witnesses, findings)
     message, missing = quiet(ledger), explained.total()
     if counts.counted:
         records = f"the records ({plural(missing, 'offset')} without one)" if missing else "offsets"

@@ -8,22 +8,21 @@ from typing import NamedTuple
 
 from recon.checks.evidence.coverage import Key
 from recon.checks.evidence.findings import Findings, named, offsets
+from recon.checks.evidence.own_writes import doubled, own_commits
 from recon.checks.evidence.row_accounting import Account, ReadStretches
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites
-from recon.model import Code, RowGroup, Unavailable, Witnesses, parse_offsets
+from recon.model import Code, RowGroup, Witnesses, parse_offsets
 from recon.model.offsets import Span, Spans
 from recon.text import plural
 
 
-def doubled(witnesses: Witnesses) -> Code:
-    """The code of doubled rows: a sink may claim no more than that no row is lost."""
-    claimed = witnesses.guarantees.get(witnesses.sink or "", "exactly-once")
-    return Code.DUPLICATE if claimed.startswith("exactly-once") else Code.REPEATED
+def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
+    """Adds a finding for each micro-batch that wrote more rows than it read offsets, though no transform makes rows.
 
-
-def tell_surplus(counts: Account, findings: Findings, code: Code) -> None:
-    """Adds a finding for each micro-batch that wrote more rows than it read offsets, though no transform makes rows."""
-    for entry, counted in counts.counted.items():
+    Rows that were found doubled one by one are not counted once more.
+    """
+    code, _ = doubled(witnesses)
+    for entry, counted in counts.counted.items() if code not in findings else ():
         if counted.surplus:
             head = counts.covered.slice.heads[entry]
             findings.add(
@@ -84,7 +83,7 @@ def _judge_duplicates(sink: SinkRows) -> None:
             several = Spans.of(depth.span for depth in depths if depth.groups > 1)
             twice = twice.union(several.minus(_recurring(sink.counts, stretches.keys)))
         sink.report(
-            doubled(sink.witnesses),
+            doubled(sink.witnesses)[0],
             stretches.pieces(twice.intersect(stretches.ranges)),
             "are in the rows of more than one micro-batch: remove those of the later one",
         )
@@ -113,24 +112,18 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
     if stretches.incarnations > 1:
         sink.report(Code.INCONCLUSIVE, pieces[:1], "lie in a topic that was re-created, and rows share their offsets")
         return
-    twice = Spans()
-    for key in stretches.keys:
-        twice = twice.union(sink.counts.overlaps.get(key, Spans()).intersect(mine))
+    code, _ = doubled(sink.witnesses)
+    twice = Spans.of(span for key in stretches.keys for span in sink.counts.overlaps.get(key, Spans()).intersect(mine))
     if twice.size == surplus:
-        again = list(stretches.pieces(twice))
-        sink.report(doubled(sink.witnesses), again, "have two rows each: remove those of the later attempt")
+        sink.report(code, stretches.pieces(twice), "have two rows each: remove those of the later attempt")
         return
-    start, end = min(piece.start for piece in pieces), max(piece.end for piece in pieces)
-    topic, partition = where
+    key, span = Key(0, *where), (min(piece.start for piece in pieces), max(piece.end for piece in pieces))
     sink.findings.add(
-        doubled(sink.witnesses),
-        f"{topic}-{partition}: {plural(surplus, 'row')} too many among {offsets(start, end)} of {named(heads[0])}: "
-        "rows share an offset",
+        code,
+        f"{key}: {plural(surplus, 'row')} too many among {offsets(*span)} of {named(heads[0])}: rows share an offset",
         head=heads[0],
-        topic=topic,
-        partition=partition,
-        start_offset=start,
-        end_offset=end,
+        key=key,
+        span=span,
     )
 
 
@@ -182,21 +175,19 @@ def _judge_unstamped(sink: SinkRows) -> None:
         return
     accounted = _accounted_for(sink)
     bounded = not _rows_are_no_newer(sink)
-    for (topic, partition), present in sorted(sink.present.items()):
-        known = accounted.get((topic, partition), Spans())
-        strays = present.minus(known)
+    for where, present in sorted(sink.present.items()):
+        in_ledger, key = accounted.get(where, Spans()), Key(0, *where)
+        strays = present.minus(in_ledger)
         if bounded:
-            strays = strays.intersect(Spans.of([(0, known.hull.end if known.hull is not None else 0)]))
+            strays = strays.intersect(Spans.of([(0, in_ledger.hull.end if in_ledger.hull is not None else 0)]))
         hull = strays.hull
         if hull is not None:
             sink.findings.add(
                 Code.UNSTAMPED,
-                f"{topic}-{partition}: rows carry {plural(strays.size, 'offset')} within {offsets(*hull)} that no "
-                "ledger entry accounts for: another program wrote them, or an entry is missing",
-                topic=topic,
-                partition=partition,
-                start_offset=hull.start,
-                end_offset=hull.end,
+                f"{key}: rows carry {plural(strays.size, 'offset')} within {offsets(*hull)} that no ledger entry "
+                "accounts for: another program wrote them, or an entry is missing",
+                key=key,
+                span=hull,
             )
 
 
@@ -207,14 +198,9 @@ def _accounted_for(sink: SinkRows) -> dict[TopicPartition, Spans]:
         for incarnation in incarnations:
             spans.setdefault((key.topic, key.partition), []).extend(incarnation.walked.covered)
     entered = {(head.epoch, head.batch_id) for head in sink.ledger.heads}
-    logs = {} if isinstance(sink.witnesses.delta, Unavailable) else sink.witnesses.delta
-    log = logs.get(sink.witnesses.sink or "")
-    for commit in log.commits.values() if log is not None else ():
-        stamp = commit.stamp
-        ours = stamp is not None and (stamp.pipeline, stamp.sink) == (sink.ledger.pipeline, sink.ledger.sink)
-        if stamp is None or not ours or (stamp.epoch, stamp.batch_id) in entered:
-            continue
-        for read in parse_offsets(stamp.offsets_text):
+    log = sink.witnesses.of_sink(sink.witnesses.delta)
+    for _, stamp in own_commits(log, sink.ledger.pipeline, sink.ledger.sink) if log is not None else ():
+        for read in parse_offsets(stamp.offsets_text) if (stamp.epoch, stamp.batch_id) not in entered else ():
             if read.span.size > 0:
                 spans.setdefault((read.topic, read.partition), []).append(read.span)
     return {where: Spans.of(mine) for where, mine in spans.items()}
@@ -222,9 +208,8 @@ def _accounted_for(sink: SinkRows) -> dict[TopicPartition, Spans]:
 
 def _rows_are_no_newer(sink: SinkRows) -> bool:
     """Whether the rows were read at a version that the Delta log's witness knows."""
-    logs, version = sink.witnesses.delta, sink.rows.version
-    log = None if isinstance(logs, Unavailable) else logs.get(sink.witnesses.sink or "")
+    log, version = sink.witnesses.of_sink(sink.witnesses.delta), sink.rows.version
     return log is not None and log.last is not None and version is not None and version <= log.last
 
 
-__all__ = ["doubled", "judge_present", "tell_surplus"]
+__all__ = ["judge_present", "judge_surplus"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from recon.checks.evidence.findings import named
+from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
 from recon.checks.evidence.source_rows.rows import Explained, SinkRows
 from recon.checks.evidence.table_history import alive, changes_rows, is_restore, rows_lost
-from recon.model import Code, DeltaWitness, EntryHead, LedgerSlice, RowGroup, Unavailable, Witnesses
+from recon.model import Code, DeltaWitness, EntryHead, LedgerSlice, RowGroup, Witnesses, known, why_unknown
 from recon.model.offsets import Span, Spans
 from recon.model.wire.app_ids import claim_app_id
 from recon.model.wire.quarantine import parse_returned
@@ -21,10 +22,10 @@ def doubts(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     if not quarantined:
         return
     rows = f"{plural(quarantined, 'row')} were quarantined"
-    if isinstance(witnesses.quarantine, Unavailable):
-        yield f"{rows}, and that log was not read ({witnesses.quarantine.reason})"
+    if known(witnesses.quarantine) is None:
+        yield f"{rows}, and that log was not read ({why_unknown(witnesses.quarantine)})"
         return
-    log = witnesses.quarantine.get(witnesses.sink or "")
+    log = witnesses.of_sink(witnesses.quarantine)
     if log is None or not log.exists:
         yield f"{rows}, and there is no quarantine table"
         return
@@ -43,11 +44,11 @@ def doubts(counts: Account, witnesses: Witnesses) -> Iterator[str]:
 def _with_other_counts(counts: Account, log: DeltaWitness) -> list[str]:
     """Micro-batches whose quarantined rows are more or fewer in the table's log, as far as it reaches."""
     ledger, still = counts.covered.slice, alive(log)
-    logged: dict[tuple[int, int], int | None] = {}
-    for version, commit in log.commits.items():
-        stamp = commit.stamp
-        if stamp is not None and (stamp.pipeline, stamp.sink) == (ledger.pipeline, ledger.sink) and version in still:
-            logged[stamp.epoch, stamp.batch_id] = commit.rows_added
+    logged = {
+        (stamp.epoch, stamp.batch_id): commit.rows_added
+        for commit, stamp in own_commits(log, ledger.pipeline, ledger.sink)
+        if commit.version in still
+    }
     oldest = log.commits[min(log.commits)] if log.commits else None
     other = []
     for entry, counted in counts.counted.items():

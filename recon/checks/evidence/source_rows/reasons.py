@@ -41,8 +41,7 @@ def changes(counts: Account, witnesses: Witnesses) -> Iterator[str]:
 
 def _changed_by_others(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     """Which commits of others changed rows of the sink."""
-    delta = {} if isinstance(witnesses.delta, Unavailable) else witnesses.delta
-    log, heads = delta.get(witnesses.sink or ""), counts.covered.slice.heads
+    log, heads = witnesses.of_sink(witnesses.delta), counts.covered.slice.heads
     if log is None:
         return
     still = alive(log)
@@ -88,12 +87,12 @@ def without_rows(verdict: Verdict, rows: RowsWitness | Unavailable, why: Sequenc
     """The verdict where rows are needed and cannot be had: refuted findings stand, everything else is unproved."""
     if verdict.failures:
         return replace(verdict, evidence={**verdict.evidence, "unread": "; ".join(why)})
-    if isinstance(rows, Unavailable):
-        lacking = rows.reason
-    else:
-        lacking = f"{rows.location} has no _source_topic, _source_partition, _source_offset (stamp_source_offsets)"
-    message = f"{proved}{'; '.join(why)}: the sink's rows are needed and {lacking}"
-    if isinstance(rows, Unavailable) and rows.skipped:
+    message = f"{proved}{'; '.join(why)}: the sink's rows are needed and "
+    if isinstance(rows, RowsWitness):
+        message += f"{rows.location} has no _source_topic, _source_partition, _source_offset (stamp_source_offsets)"
+        return replace(verdict, unproved=message, message=message)
+    message += rows.reason
+    if rows.skipped:
         return replace(verdict, skipped=message, message=message)
     return replace(verdict, unproved=message, message=message)
 

@@ -8,25 +8,16 @@ says how many records its ranges hold, and the two must be equal.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
+from recon.checks.evidence.coverage import Key
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows.rows import TopicPartition, is_compacted
-from recon.lazy import np
-from recon.model import Code, EntryHead, Unavailable, Witnesses
-from recon.model.offsets import Spans
+from recon.model import Code, EntryHead, Witnesses
+from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural
-
-
-class _Range(NamedTuple):
-    """Offsets that one micro-batch read of a topic partition."""
-
-    where: TopicPartition
-    topic_id: str | None
-    start: int
-    end: int
 
 
 class _Held(NamedTuple):
@@ -39,24 +30,22 @@ class _Held(NamedTuple):
 
 def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
     """Rows given to the sink per (epoch, batch_id), where its own record has that count."""
-    delta = {} if isinstance(witnesses.delta, Unavailable) else witnesses.delta
-    logs = {} if isinstance(witnesses.sink_logs, Unavailable) else witnesses.sink_logs
-    sink = witnesses.sink or ""
-    stamps = [commit.stamp for commit in delta[sink].commits.values()] if sink in delta else []
-    stamps += [commit.stamp for commit in logs[sink].commits] if sink in logs else []
+    delta, record = witnesses.of_sink(witnesses.delta), witnesses.of_sink(witnesses.sink_logs)
+    stamps = [commit.stamp for commit in delta.commits.values()] if delta is not None else []
+    stamps += [commit.stamp for commit in record.commits] if record is not None else []
     return {
         (stamp.epoch, stamp.batch_id): stamp.given
         for stamp in stamps
-        if stamp is not None and stamp.given is not None and (stamp.pipeline, stamp.sink) == (witnesses.pipeline, sink)
+        if stamp is not None and stamp.given is not None and stamp.is_of(witnesses.pipeline, witnesses.sink)
     }
 
 
 def questions(counts: Account) -> dict[TopicPartition, Spans]:
     """The ranges of the micro-batches that the ledger's counts do not prove."""
-    requested: dict[TopicPartition, list[tuple[int, int]]] = {}
+    requested: dict[TopicPartition, list[Span]] = {}
     for entry in counts.open:
-        for found in _ranges(counts, entry):
-            requested.setdefault(found.where, []).append((found.start, found.end))
+        for read in _ranges(counts, entry):
+            requested.setdefault((read.topic, read.partition), []).append(read.span)
     return {where: Spans.of(ranges) for where, ranges in requested.items()}
 
 
@@ -79,14 +68,12 @@ def _judge(
     explained: dict[TopicPartition, Counter[str]],
 ) -> None:
     head, counted = counts.covered.slice.heads[entry], counts.counted[entry]
-    ranges = list(_ranges(counts, entry))
-    place: dict[str, Any] = {}
-    if len(ranges) == 1:
-        (topic, partition), _, start, end = ranges[0]
-        place = {"topic": topic, "partition": partition, "start_offset": start, "end_offset": end}
+    ranges = _ranges(counts, entry)
+    only = ranges[0] if len(ranges) == 1 else None
+    key, span = (None, None) if only is None else (Key(only.source, only.topic, only.partition), only.span)
 
     def report(code: Code, sentence: str) -> None:
-        findings.add(code, f"{named(head)} {sentence}", head=head, **place)
+        findings.add(code, f"{named(head)} {sentence}", head=head, key=key, span=span)
 
     if head.rows_written is None:
         report(
@@ -105,14 +92,15 @@ def _judge(
     taken = head.rows_written if counted.dropped is not None or given is None else given
     accounted = taken + counted.quarantined + (counted.dropped or 0)
     held: dict[TopicPartition, _Held] = {}
-    for found in ranges:
-        answer = _held(found, witnesses)
+    for read in ranges:
+        answer = _held(read, witnesses)
         if isinstance(answer, str):
             short = f" with {plural(counted.deficit, 'offset')} without a counted row" if counted.deficit else ""
             report(Code.INCONCLUSIVE, f"accounts for {plural(accounted, 'row')}{short}, and {answer}")
             return
-        before = held.get(found.where, _Held())
-        held[found.where] = _Held(*(a + b for a, b in zip(before, answer, strict=True)))
+        where = (read.topic, read.partition)
+        before = held.get(where, _Held())
+        held[where] = _Held(*(a + b for a, b in zip(before, answer, strict=True)))
     committed, aborted = (sum(of) for of in list(zip(*held.values(), strict=True))[:2]) if held else (0, 0)
     uncommitted_too = witnesses.isolation_level == "read_uncommitted"
     records = committed + aborted if uncommitted_too else committed
@@ -152,36 +140,30 @@ def _unknown(head: EntryHead, counts: Account, dropped: int | None) -> bool:
     return not recorded and (counts.transforms or counts.only_rebuilt)
 
 
-def _ranges(counts: Account, entry: int) -> Iterator[_Range]:
-    table = counts.covered.slice.ranges
-    low, high = np.searchsorted(table.entry, (entry, entry + 1)).tolist()  # entries ascend
-    for i in range(low, high):
-        _, topic, topic_id = table.topics[int(table.topic[i])]
-        start, end = int(table.start[i]), int(table.end[i])
-        if end > start:
-            yield _Range((topic, int(table.partition[i])), topic_id, start, end)
+def _ranges(counts: Account, entry: int) -> list[OffsetSpan]:
+    """What a micro-batch read."""
+    return [read for read in counts.covered.slice.ranges.of(entry) if read.span.size > 0]
 
 
-def _held(found: _Range, witnesses: Witnesses) -> _Held | str:
+def _held(read: OffsetSpan, witnesses: Witnesses) -> _Held | str:
     """The records of a range, or why they cannot be counted."""
-    topic, partition = found.where
-    name = f"{topic}-{partition}"
-    answer = witnesses.probes.get(found.where)
+    name = f"{read.topic}-{read.partition}"
+    answer = witnesses.probes.get((read.topic, read.partition))
     if answer is None:
         return f"Kafka could not be read for {name}"
-    kafka = None if isinstance(witnesses.kafka, Unavailable) else witnesses.kafka.topics.get(topic)
-    now = None if kafka is None else kafka.topic_id
-    if now is not None and found.topic_id is not None and now != found.topic_id:
-        return f"topic {topic} was re-created since: its records are others now"
-    if found.start < answer.log_start:
+    topic = witnesses.topic(read.topic)
+    now = None if topic is None else topic.topic_id
+    if now is not None and read.topic_id is not None and now != read.topic_id:
+        return f"topic {read.topic} was re-created since: its records are others now"
+    if read.start_offset < answer.log_start:
         return f"Kafka's log of {name} now starts at {answer.log_start}: its records can no longer be counted"
     if answer.truncated is not None:
         return f"Kafka could not be read for all of {name}: {answer.truncated}"
-    span = Spans.of([(found.start, found.end)])
-    if span.intersect(answer.requested).size < span.size or found.end > answer.last_stable:
+    span = Spans.of([read.span])
+    if span.intersect(answer.requested).size < span.size or read.end_offset > answer.last_stable:
         return f"a transaction of {name} is still open, or the probe did not reach that far"
     # A reader of uncommitted records gets the committed ones, too.
-    committed, both = (span.intersect(seen).size for seen in (answer.committed, answer.uncommitted))
+    committed, both = span.intersect(answer.committed).size, span.intersect(answer.uncommitted).size
     return _Held(committed, max(both - committed, 0), span.size - max(both, committed))
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
-from recon.model import Code, LedgerSlice, RowGroup, RowsWitness, Unavailable, Witnesses
+from recon.model import Code, LedgerSlice, RowGroup, RowsWitness, Witnesses
 from recon.model.offsets import Spans
 from recon.text import plural
 
@@ -19,7 +19,7 @@ Explained = dict[TopicPartition, Counter[str]]  # offsets without a row, by the 
 
 @dataclass(frozen=True)
 class SinkRows:
-    """What was read from one sink, and the collection that findings about it go to."""
+    """What was read from one sink, and the findings about it."""
 
     witnesses: Witnesses
     ledger: LedgerSlice
@@ -51,13 +51,7 @@ class SinkRows:
             key, start, end = joined[0].key, joined[0].start, joined[-1].end
             by = f"{named(first)} to {named(last)}" if first is not last else named(first)
             self.findings.add(
-                code,
-                f"{key}: {offsets(start, end)} of {by} {what}",
-                head=first,
-                topic=key.topic,
-                partition=key.partition,
-                start_offset=start,
-                end_offset=end,
+                code, f"{key}: {offsets(start, end)} of {by} {what}", head=first, key=key, span=(start, end)
             )
 
 
@@ -76,8 +70,8 @@ def rewrites(witnesses: Witnesses) -> bool:
 
 def is_compacted(topic: str, witnesses: Witnesses) -> bool:
     """Whether Kafka compacts the topic, so that records may be missing lawfully."""
-    kafka = None if isinstance(witnesses.kafka, Unavailable) else witnesses.kafka.topics.get(topic)
-    return kafka is not None and "compact" in kafka.cleanup_policy
+    described = witnesses.topic(topic)
+    return described is not None and "compact" in described.cleanup_policy
 
 
 def tell_explained(explained: Explained, without: str, findings: Findings) -> Counter[str]:
