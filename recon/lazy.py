@@ -39,7 +39,9 @@ def lazy_exports(
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
 else:
-    np = LazyModule("numpy")
+    np, pa, pc = LazyModule("numpy"), LazyModule("pyarrow"), LazyModule("pyarrow.compute")
 
-__all__ = ["LazyModule", "lazy_exports", "np"]
+__all__ = ["LazyModule", "lazy_exports", "np", "pa", "pc"]

@@ -21,7 +21,7 @@ from recon.errors import LedgerError
 from recon.incremental.changes import CoveredVersion, NewBatches, StaleState
 from recon.incremental.merge import Merge, merged, merged_key_counts
 from recon.incremental.values import packed, unpacked
-from recon.lazy import np
+from recon.lazy import np, pa, pc
 from recon.ledger.key_index import KeyIndex, Parts
 from recon.model import Verdict
 from recon.project import CheckConfig
@@ -218,8 +218,6 @@ class NewBatchesMemory(Memory):
 
     def _counted(self, bound: Bound, check: KeyCheck, rows: DataFrame, suspects: Any) -> DataFrame:
         """The suspected keys that have new rows: k0, k1, …, their number of rows `n`, of which `fresh` are new."""
-        import pyarrow as pa
-
         from recon.ledger import arrow
 
         # Only rows of the table with one of these hashes are counted.
@@ -253,8 +251,6 @@ def _hashes(check: KeyCheck, rows: DataFrame, where: str | None) -> tuple[Any, i
 
     Only the last number counts rows that do not meet `where`.
     """
-    import pyarrow.compute as pc
-
     from recon.ledger import arrow
 
     columns = [_hash(check, rows).alias("h"), _holds_null(check).alias("null")]

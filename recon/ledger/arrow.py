@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from recon.lazy import np
+from recon.lazy import np, pa
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import pyarrow as pa
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -31,16 +30,12 @@ def numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 def array(values: npt.NDArray[np.integer[Any]]) -> pa.Array:
     """Integers as an Arrow array; nothing is copied."""
-    import pyarrow as pa
-
     whole = np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(whole.dtype), len(whole), [None, pa.py_buffer(whole)])
 
 
 def text(value: str) -> pa.Scalar:
     """A text as an Arrow scalar."""
-    import pyarrow as pa
-
     content = value.encode()
     bounds = pa.py_buffer(np.array([0, len(content)], np.int32))
     return pa.Array.from_buffers(pa.string(), 1, [None, bounds, pa.py_buffer(content)])[0]
@@ -48,22 +43,16 @@ def text(value: str) -> pa.Scalar:
 
 def instant(value: datetime) -> pa.Scalar:
     """An instant as an Arrow scalar of microseconds in UTC."""
-    import pyarrow as pa
-
     return array(np.array([_micros(value)])).cast(pa.timestamp("us", tz="UTC"))[0]
 
 
 def days(day: date, count: int) -> pa.Array:
     """One day, many times."""
-    import pyarrow as pa
-
     return array(np.full(count, (day - _EPOCH.date()).days, np.int32)).cast(pa.date32())
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
     """A column as Python values; instants in UTC."""
-    import pyarrow as pa
-
     if not pa.types.is_timestamp(column.type):
         return list(column.to_pylist())
     if column.null_count:
@@ -75,8 +64,6 @@ def values(column: pa.ChunkedArray) -> list[Any]:
 
 def empty(schema: pa.Schema) -> pa.Table:
     """A table without rows."""
-    import pyarrow as pa
-
     return pa.Table.from_batches([], schema=schema)
 
 
@@ -88,16 +75,12 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
 
 def table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """Rows of texts, numbers, instants and days as an Arrow table."""
-    import pyarrow as pa
-
     listed = list(rows)
     columns = [_column([row[field.name] for row in listed], field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
     there = pa.py_buffer(np.packbits(np.array([cell is not None for cell in cells], bool), bitorder="little"))
     if pa.types.is_string(kind):
         texts = [b"" if cell is None else cell.encode() for cell in cells]

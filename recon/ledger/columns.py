@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from recon.lazy import np
+from recon.lazy import np, pa, pc
 from recon.ledger import arrow
 from recon.ledger.chain import seal
 from recon.model import EntryHead, LedgerEntry, LedgerSlice, RangeTable, sort_key
@@ -15,15 +15,12 @@ from recon.model.offsets import OffsetSpan
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import pyarrow as pa
 
 HEAD_COLUMNS = tuple(f.name for f in fields(EntryHead))
 
 
 def schema() -> pa.Schema:
     """The ledger's Arrow schema; `date` is its partition column."""
-    import pyarrow as pa
-
     span = pa.struct(
         [
             ("topic", pa.string()),
@@ -68,8 +65,6 @@ def schema() -> pa.Schema:
 
 def to_table(entries: Sequence[LedgerEntry]) -> pa.Table:
     """Entries as an Arrow table in the ledger's schema, ranges in canonical order."""
-    import pyarrow as pa
-
     rows = []
     for entry in entries:
         row = {name: getattr(entry, name) for name in HEAD_COLUMNS}
@@ -103,9 +98,6 @@ def entries(table: pa.Table) -> list[LedgerEntry]:
 
 def ranges(table: pa.Table) -> RangeTable:
     """All offset ranges of the table in NumPy columns."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     lists = table.column("offsets")
     lengths = arrow.numbers(_filled(pc.list_value_length(lists)))
     flat = pc.list_flatten(lists)
@@ -138,8 +130,6 @@ def ranges(table: pa.Table) -> RangeTable:
 
 def _coded(values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[Any]]:
     """Texts as numbers (one, if all are the same), and what each number stands for; the last one is None."""
-    import pyarrow as pa
-
     coded = values.unify_dictionaries() if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     if not len(coded):
         return np.zeros(0, np.int64), [None]
@@ -152,8 +142,6 @@ def _coded(values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[Any]]:
 
 def _filled(column: pa.ChunkedArray, with_: int = 0) -> pa.ChunkedArray:
     """The column of integers with a number in place of nulls."""
-    import pyarrow.compute as pc
-
     return pc.fill_null(column, with_) if column.null_count else column
 
 
@@ -202,9 +190,6 @@ def _joined_rows(rows: npt.NDArray[np.int64]) -> list[str]:
 
 
 def _joined(values: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> list[str]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     strings = pc.cast(arrow.array(values), pa.string())
     lists = pa.ListArray.from_arrays(arrow.array(bounds.astype(np.int32)), strings)
     joined: list[str] = pc.binary_join(lists, arrow.text(",")).to_pylist()

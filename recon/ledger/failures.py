@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from recon.lazy import pa
 from recon.ledger import arrow
 from recon.ledger.store import Filter, Store, open_store
 from recon.model import RunResult, plain
 from recon.project import Project
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 _TIME = "stored_at"
@@ -21,8 +21,6 @@ _MANY_FILES = 100
 
 def failures_schema() -> pa.Schema:
     """One row per failing row of a check; `failing_row` is JSON."""
-    import pyarrow as pa
-
     text = pa.string()
     return pa.schema(
         [

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from recon.lazy import pa, pc
 from recon.ledger import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 NESTED = "offsets"
 _NAMES = ("offsets.list.element.topic", "offsets.list.element.topic_id")
@@ -32,8 +29,6 @@ def day_of(path: str) -> date:
 
 def schema_of(schema: pa.Schema) -> pa.Schema:
     """The schema that `read` gives: the texts inside the ranges are dictionary-encoded."""
-    import pyarrow as pa
-
     at = schema.get_field_index(NESTED)
     if at < 0:
         return schema
@@ -64,7 +59,6 @@ def read(
         OSError: the file is missing or torn.
         Unfamiliar: another writer wrote it, with other types.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     stored = [n for n in dict.fromkeys((*names, *filtered_by)) if n != "date"]
@@ -93,9 +87,6 @@ def read(
 
 def _ranges(file: pa.parquet.ParquetFile, mask: pa.Array | None, count: int) -> pa.ChunkedArray:
     """The ranges of the rows under the mask; decoding stops at the last of them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if mask is None or count * 2 > len(mask):
         column = file.read(columns=[NESTED])[NESTED]
         return column if mask is None else column.filter(mask)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from recon.errors import LedgerError
-from recon.lazy import np
+from recon.lazy import np, pa
 from recon.ledger import arrow
 from recon.ledger.store.base import one_line
 from recon.spark.lazy import F
@@ -122,7 +122,6 @@ class KeyIndex:
                 raise self._unusable(one_line(error)) from error
 
     def _write(self, hashes: Hashes, mode: Literal["append", "overwrite"] = "append") -> Parts:
-        import pyarrow as pa
         from deltalake import WriterProperties, write_deltalake
 
         part = uuid4().hex
@@ -158,8 +157,6 @@ class KeyIndex:
 
     def _sizes(self, table: DeltaTable) -> dict[str, int]:
         """Rows per part, by the table's own statistics."""
-        import pyarrow as pa
-
         actions = pa.table(table.get_add_actions(flatten=True))
         sizes: dict[str, int] = {}
         pairs = zip(actions["partition.part"].to_pylist(), actions["num_records"].to_pylist(), strict=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import LedgerError
-from recon.lazy import np
+from recon.lazy import np, pa, pc
 from recon.ledger import arrow, columns, coverage
 from recon.ledger.chain import GENESIS, link
 from recon.ledger.results import RESULTS_TIME, results_schema
@@ -25,7 +25,6 @@ from recon.model.wire.app_ids import chain_id
 from recon.project import Project, Sink, as_project
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("recon")
@@ -145,8 +144,6 @@ class Ledger:
         names: Sequence[str] | None = None,
     ) -> pa.Table:
         """Whole days of entries before an instant, newest day first, until there are enough; in chain order."""
-        import pyarrow as pa
-
         parts: list[pa.Table] = []
         # One partition at a time: a year of days costs what the last one costs.
         for day in reversed(self.store.dates()):
@@ -174,8 +171,6 @@ class Ledger:
         Every seal is recomputed; entries whose hash does not match are named in `broken`. `operations` is the table's
         own history as far as it is to be judged; all that is kept of it by default.
         """
-        import pyarrow as pa
-
         which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), from_=from_, to=to)
         entries = _in_order(self.store.read(which))
         anchors = self._anchors(pipeline, sink, from_) if from_ is not None else entries.slice(0, 0)
@@ -195,8 +190,6 @@ class Ledger:
         micro-batch that was restored later. Earlier epochs are there so that a later one that read their offsets
         again does not look like the first.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
 
         def has_a_write(parts: Sequence[pa.Table]) -> bool:
             return any(pc.any(pc.equal(part["status"], arrow.text("committed"))).as_py() for part in parts)
@@ -277,8 +270,6 @@ def _furthest(table: pa.Table) -> dict[int, int]:
 
 def _in_order(table: pa.Table) -> pa.Table:
     """Rows in the order of the chain."""
-    import pyarrow.compute as pc
-
     keys = table.select(["committed_at", "attempt"])
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
     places = arrow.numbers(order)

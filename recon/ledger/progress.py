@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.errors import EvidenceError
+from recon.lazy import pa
 from recon.ledger import arrow
 from recon.ledger.store import Filter, Store, open_store
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
 from recon.project import Project
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 TIME = "started_at"  # of the trigger
@@ -63,8 +63,6 @@ _JUDGED = (
 
 def progress_schema() -> pa.Schema:
     """One row per micro-batch; `sources`, `state_operators` and `durations` are JSON."""
-    import pyarrow as pa
-
     instant, text, whole, real = pa.timestamp("us", tz="UTC"), pa.string(), pa.int64(), pa.float64()
     return pa.schema(
         [

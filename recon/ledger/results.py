@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from recon.lazy import pa
 from recon.ledger import arrow
 from recon.model import RUNNING, CheckResult, Finding, PreviousAudit, RunResult, plain
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from recon.ledger.store import Store
 
 RESULTS_TIME = "generated_at"
@@ -22,8 +21,6 @@ _LOG_STARTS = timedelta(days=2)  # how far back an earlier log start is looked f
 
 def results_schema() -> pa.Schema:
     """One row per check of an audit; `findings` and `evidence` are JSON."""
-    import pyarrow as pa
-
     instant = pa.timestamp("us", tz="UTC")
     text = pa.string()
     return pa.schema(

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.errors import LedgerError
+from recon.lazy import pa
 from recon.ledger import arrow
 from recon.ledger.store import Filter, Store, open_store
 from recon.project import Project
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 _TIME = "kept_at"
@@ -29,8 +29,6 @@ Document = Mapping[str, Any]
 
 def state_schema() -> pa.Schema:
     """One row per sink and audit; `checks` is JSON: the state of each check by its unique id."""
-    import pyarrow as pa
-
     text = pa.string()
     return pa.schema(
         [

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import EvidenceError
+from recon.lazy import pa
 from recon.ledger import quarantined
 from recon.model.wire.columns import BATCH_ID, EPOCH, QUARANTINED_AT, REASONS, RELEASE, SOURCE_COLUMNS
 from recon.project import Project
@@ -75,8 +76,6 @@ def _summary(pipeline: str, sink: str, storage: Storage, reason: str | None, lim
         query = QueryBuilder().register("q", table)
 
         def run(sql: str) -> list[dict[str, Any]]:
-            import pyarrow as pa
-
             return list(pa.table(query.execute(sql)).to_pylist())
 
         waits = f"count(*) - count({RELEASE})"

@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recon.errors import ConfigError
+from recon.lazy import pa
 from recon.ledger.store.base import ChainMoved, Filter, Store, one_line
 from recon.ledger.store.delta_rs import DeltalakeStore
 from recon.ledger.store.spark import SparkStore
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from recon.project import Project

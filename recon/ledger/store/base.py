@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from recon.errors import LedgerError
+from recon.lazy import pa, pc
 from recon.ledger import arrow
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SCHEMA_VERSION = 1
 _DESCRIPTION = "recon {kind}, schema version {version}"
@@ -63,8 +61,6 @@ class Filter:
 
     def mask(self, rows: pa.Table, time_column: str) -> pa.ChunkedArray | None:
         """Which rows match; None when all do."""
-        import pyarrow.compute as pc
-
         terms = [pc.equal(rows[name], arrow.text(value)) for name, value in self.equals]
         if self.from_ is not None:
             terms.append(pc.greater_equal(rows[time_column], arrow.instant(self.from_)))

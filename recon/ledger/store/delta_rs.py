@@ -14,12 +14,12 @@ from urllib.parse import unquote
 from typing_extensions import override
 
 from recon.errors import LedgerError
+from recon.lazy import pa
 from recon.ledger import arrow, files
 from recon.ledger.store.base import ChainMoved, Filter, Store, one_line, operation_of
 from recon.storage import Storage
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from deltalake import DeltaTable
 
 # Every open and every commit of delta-rs lists the log folder, and a 10 s micro-batch adds 8,700 files a day to it:
@@ -142,8 +142,6 @@ class DeltalakeStore(Store):
 
     @override
     def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
-        import pyarrow as pa
-
         names = list(columns or self.schema.names)
         target = pa.schema([self.schema.field(name) for name in names])
         table = self._table()
@@ -159,8 +157,6 @@ class DeltalakeStore(Store):
         return rows.select(names).cast(target).cast(files.schema_of(target))
 
     def _read_files(self, table: DeltaTable, which: Filter, target: pa.Schema) -> pa.Table:
-        import pyarrow as pa
-
         schema = files.schema_of(self.schema)
         filtered_by = which.columns(self.time_column)
         tables = [

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from recon.errors import LedgerError
+from recon.lazy import pa
 from recon.ledger import arrow
 from recon.ledger.store.base import ChainMoved, Filter, Store, one_line, operation_of
 from recon.model.wire.app_ids import parse_chain_id
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -115,7 +115,6 @@ class SparkStore(Store):
 
     @override
     def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
-        import pyarrow as pa
         from pyspark.errors import PySparkException
 
         names = list(columns or self.schema.names)
