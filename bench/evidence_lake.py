@@ -177,7 +177,7 @@ class Lake:
             }
             prev_hash = seal(EntryHead(**values, entry_hash=""), text)
             heads.append({**values, "entry_hash": prev_hash})
-        schema = columns.schema()
+        schema = columns.ENTRIES.schema
         names = [name for name in schema.names if name not in ("offsets", "date")]
         arrays = {name: pa.array([head[name] for head in heads], schema.field(name).type) for name in names}
         count = BATCHES * PARTITIONS
@@ -212,7 +212,7 @@ class Lake:
         import pyarrow as pa
 
         from recon.audit.run import run_audit
-        from recon.ledger.results import results_schema
+        from recon.ledger.results import RESULTS
         from recon.ledger.store import Filter
         from recon.project import load
 
@@ -230,7 +230,7 @@ class Lake:
                 if back:  # the newest is the one that the next audit goes on from
                     row["invocation_id"] = str(uuid.uuid4())
                 shifted.append(row)
-            store.append(pa.Table.from_pylist(shifted, schema=results_schema()))
+            store.append(pa.Table.from_pylist(shifted, schema=RESULTS.schema))
 
     # -- the sink ----------------------------------------------------------------------------------
 
@@ -343,11 +343,11 @@ class _LedgerLog:
                 DeltaTable(self.table).create_checkpoint()
 
     def _create(self) -> None:
-        from recon.ledger.columns import schema
+        from recon.ledger.columns import ENTRIES
         from recon.ledger.store import DeltalakeStore
 
         # By the store itself, so that description and properties are its own.
-        DeltalakeStore("ledger", schema(), "committed_at", str(self.table))._create()
+        DeltalakeStore(ENTRIES, str(self.table))._create()
 
     def _files(self) -> tuple[Mapping[str, Any], list[Mapping[str, Any]], Mapping[str, Any]]:
         """The merged file and the small ones after it, written by deltalake elsewhere and moved here."""

@@ -24,9 +24,10 @@ from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import checkpoint, delta_log
 from recon.lazy import np
 from recon.ledger import Ledger, open_ledger, quarantined
-from recon.ledger.progress import open_progress, read_progress
+from recon.ledger.progress import PROGRESS, read_progress
 from recon.ledger.rebuild import S, unrecorded
 from recon.ledger.results import previous_audit
+from recon.ledger.store import open_store
 from recon.model import (
     DeltaWitness,
     KafkaWitness,
@@ -346,7 +347,7 @@ class _Reader:
     def progress(self, begin: datetime | None, samples: int) -> ProgressWitness:
         """What a listener recorded in the period, or in its last week."""
         since = (self.until or self.now) - _PROGRESS_AT_MOST
-        store = open_progress(self.project, self.session.for_ledger())
+        store = open_store(self.project, PROGRESS, self.session.for_ledger())
         return read_progress(
             store, self.pipeline.name, max(since, begin) if begin else since, self.until, samples=samples
         )

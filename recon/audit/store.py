@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from recon.checks.bound import Bound
 from recon.errors import LedgerError
 from recon.ledger import open_ledger
-from recon.ledger.failures import append_failures, open_failures
+from recon.ledger.failures import FAILURES, append_failures
 from recon.ledger.results import append_run
+from recon.ledger.store import open_store
 from recon.model import CheckResult, RunResult
 from recon.project import Project
 
@@ -76,7 +77,7 @@ def _with_failing_rows(
     }
     if not rows:
         return run
-    table = open_failures(project, spark)
+    table = open_store(project, FAILURES, spark)
     append_failures(table, run, rows)
 
     def located(result: CheckResult) -> CheckResult:

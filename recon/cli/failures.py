@@ -33,9 +33,10 @@ def show(
     from recon.checks.registry import bind
     from recon.checks.select import select as choose
     from recon.checks.select import unmatched
-    from recon.ledger.failures import open_failures, stored_failures
+    from recon.ledger.failures import FAILURES, stored_failures
+    from recon.ledger.store import open_store
 
-    store = open_failures(project)
+    store = open_store(project, FAILURES)
     if not store.exists():
         raise LedgerError(
             f"there are no stored failures at {store.location}; checks with store_failures: true store them there"

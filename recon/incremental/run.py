@@ -29,8 +29,8 @@ from recon.incremental.memory import CheckState, NewBatchesMemory, Plan, WholeTa
 from recon.incremental.plan import WholeTable, plan_for
 from recon.ledger import arrow, open_ledger
 from recon.ledger.key_index import KeyIndex
-from recon.ledger.state import Document, keep, newest, open_state
-from recon.ledger.store import Filter
+from recon.ledger.state import STATE, Document, keep, newest
+from recon.ledger.store import Filter, open_store
 from recon.model import CheckResult, DeltaWitness, Unavailable
 from recon.project import Pipeline, Project, Sink
 from recon.spark.errors import spark_error
@@ -133,7 +133,7 @@ class _Run:
 
     @cached_property
     def _store(self) -> Any:
-        return open_state(self._scan.project, self._scan.spark)
+        return open_store(self._scan.project, STATE, self._scan.spark)
 
     @cached_property
     def _log(self) -> DeltaWitness | None:
@@ -272,8 +272,7 @@ class _Run:
     def _landed(self, version: int) -> Iterator[tuple[str, int, int]]:
         """The ledger's micro-batches of this sink that are in a version."""
         pipeline, sink = self._scan.pipeline.name, self._scan.sink.name
-        which = Filter(equals=(("pipeline", pipeline), ("sink", sink)))
-        entries = self._ledger.store.read(which, ["epoch", "batch_id", "sink_version"])
+        entries = self._ledger.store.read(Filter.of_sink(pipeline, sink), ["epoch", "batch_id", "sink_version"])
         columns = (arrow.values(entries[name]) for name in ("epoch", "batch_id", "sink_version"))
         for epoch, batch_id, at in zip(*columns, strict=True):
             if at is not None and at <= version:

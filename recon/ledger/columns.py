@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import fields
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from recon.lazy import np, pa, pc
 from recon.ledger import arrow
 from recon.ledger.chain import seal
+from recon.ledger.store import INT32, LedgerTable
 from recon.model import EntryHead, LedgerEntry, LedgerSlice, RangeTable, sort_key
 from recon.model.offsets import OffsetSpan
 
@@ -19,59 +21,59 @@ if TYPE_CHECKING:
 HEAD_COLUMNS = tuple(f.name for f in fields(EntryHead))
 
 
-def schema() -> pa.Schema:
-    """The ledger's Arrow schema; `date` is its partition column."""
-    span = pa.struct(
-        [
-            ("topic", pa.string()),
-            ("topic_id", pa.string()),
-            ("partition", pa.int32()),
-            ("start_offset", pa.int64()),
-            ("end_offset", pa.int64()),
-            ("source", pa.int32()),
-        ]
-    )
-    instant = pa.timestamp("us", tz="UTC")
-    return pa.schema(
-        [
-            ("pipeline", pa.string()),
-            ("sink", pa.string()),
-            ("sink_kind", pa.string()),
-            ("target", pa.string()),
-            ("guarantee", pa.string()),
-            ("query_id", pa.string()),
-            ("run_id", pa.string()),
-            ("epoch", pa.int64()),
-            ("batch_id", pa.int64()),
-            ("attempt", pa.int32()),
-            ("status", pa.string()),
-            ("offsets", pa.list_(span)),
-            ("rows_read", pa.int64()),
-            ("rows_written", pa.int64()),
-            ("rows_quarantined", pa.int64()),
-            ("rows_filtered", pa.int64()),
-            ("sink_version", pa.int64()),
-            ("started_at", instant),
-            ("committed_at", instant),
-            ("spark_version", pa.string()),
-            ("recon_version", pa.string()),
-            ("checks_fingerprint", pa.string()),
-            ("prev_hash", pa.string()),
-            ("entry_hash", pa.string()),
-            ("date", pa.date32()),
-        ]
-    )
+# One row per sink write.
+ENTRIES = LedgerTable(
+    kind="ledger",
+    time="committed_at",
+    columns={
+        "pipeline": str,
+        "sink": str,
+        "sink_kind": str,
+        "target": str,
+        "guarantee": str,
+        "query_id": str,
+        "run_id": str,
+        "epoch": int,
+        "batch_id": int,
+        "attempt": INT32,
+        "status": str,
+        "offsets": [
+            {
+                "topic": str,
+                "topic_id": str,
+                "partition": INT32,
+                "start_offset": int,
+                "end_offset": int,
+                "source": INT32,
+            }
+        ],
+        "rows_read": int,
+        "rows_written": int,
+        "rows_quarantined": int,
+        "rows_filtered": int,
+        "sink_version": int,
+        "started_at": datetime,
+        "committed_at": datetime,
+        "spark_version": str,
+        "recon_version": str,
+        "checks_fingerprint": str,
+        "prev_hash": str,
+        "entry_hash": str,
+    },
+)
 
 
 def to_table(entries: Sequence[LedgerEntry]) -> pa.Table:
     """Entries as an Arrow table in the ledger's schema, ranges in canonical order."""
-    rows = []
-    for entry in entries:
-        row = {name: getattr(entry, name) for name in HEAD_COLUMNS}
-        row["offsets"] = [span._asdict() for span in sorted(entry.offsets, key=sort_key)]
-        row["date"] = entry.date
-        rows.append(row)
-    return pa.Table.from_pylist(rows, schema=schema())
+    rows = [
+        {
+            **{name: getattr(entry, name) for name in HEAD_COLUMNS},
+            "offsets": [span._asdict() for span in sorted(entry.offsets, key=sort_key)],
+            "date": entry.date,
+        }
+        for entry in entries
+    ]
+    return pa.Table.from_pylist(rows, schema=ENTRIES.schema)
 
 
 def heads(table: pa.Table) -> list[EntryHead]:

@@ -16,8 +16,8 @@ from recon.errors import LedgerError
 from recon.lazy import np, pa, pc
 from recon.ledger import arrow, columns, coverage
 from recon.ledger.chain import GENESIS, link
-from recon.ledger.results import RESULTS_TIME, results_schema
-from recon.ledger.store import ChainMoved, Filter, Store, open_store
+from recon.ledger.results import RESULTS
+from recon.ledger.store import MANY_FILES, ChainMoved, Filter, Store, open_store
 from recon.model import Finding, LedgerEntry, LedgerSlice
 from recon.model.integrity import verify
 from recon.model.offsets import Spans
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("recon")
 
 _TRIES = 40
-_MANY_FILES = 100
 
 
 class Ledger:
@@ -89,7 +88,7 @@ class Ledger:
     def _tidy_now_and_then(self) -> None:
         # A day of 10 s micro-batches would leave 8,640 files for the audit to open.
         self._appended += 1
-        if self._appended % _MANY_FILES:
+        if self._appended % MANY_FILES:
             return
         try:
             self.store.compact()
@@ -149,12 +148,11 @@ class Ledger:
         for day in reversed(self.store.dates()):
             if before is not None and day > before.date():
                 continue
-            which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), dates=(day,), to=before)
-            part = self.store.read(which, names)
+            part = self.store.read(Filter.of_sink(pipeline, sink, dates=(day,), to=before), names)
             parts += [part] if part.num_rows else []
             if enough(parts):
                 break
-        empty = arrow.empty(columns.schema())
+        empty = arrow.empty(self.store.schema)
         return _in_order(pa.concat_tables(parts) if parts else empty.select(names or empty.column_names))
 
     def slice(
@@ -171,8 +169,7 @@ class Ledger:
         Every seal is recomputed; entries whose hash does not match are named in `broken`. `operations` is the table's
         own history as far as it is to be judged; all that is kept of it by default.
         """
-        which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), from_=from_, to=to)
-        entries = _in_order(self.store.read(which))
+        entries = _in_order(self.store.read(Filter.of_sink(pipeline, sink, from_, to)))
         anchors = self._anchors(pipeline, sink, from_) if from_ is not None else entries.slice(0, 0)
         return columns.to_slice(
             pa.concat_tables([part for part in (anchors, entries) if part.num_rows] or [entries]),
@@ -197,11 +194,11 @@ class Ledger:
         keys = ["epoch", "batch_id", "attempt", "committed_at", "status"]
         recent = self._back(pipeline, sink, before, has_a_write, keys)
         if not recent.num_rows:
-            return arrow.empty(columns.schema())
+            return arrow.empty(self.store.schema)
         furthest = _furthest(recent)
         times = arrow.values(recent["committed_at"])
         chosen = {times[place] for place in (*furthest.values(), -1)}
-        of_sink = Filter(equals=(("pipeline", pipeline), ("sink", sink)), to=before)
+        of_sink = Filter.of_sink(pipeline, sink, to=before)
         if max(furthest) > 0:
             whole = _in_order(self.store.read(of_sink, keys))
             times = arrow.values(whole["committed_at"])
@@ -215,8 +212,8 @@ class Ledger:
         """Every offset that the entries of a (pipeline, sink) account for; reads the whole ledger, a day at a time."""
         held: dict[coverage.Key, Spans] = {}
         for day in self.store.dates():
-            which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), dates=(day,))
-            of_day = coverage.of(columns.ranges(self.store.read(which, ["offsets"])))
+            entries = self.store.read(Filter.of_sink(pipeline, sink, dates=(day,)), ["offsets"])
+            of_day = coverage.of(columns.ranges(entries))
             held = {key: held.get(key, Spans()).union(of_day.get(key, Spans())) for key in held.keys() | of_day.keys()}
         return held
 
@@ -250,8 +247,7 @@ class Ledger:
     def tidy(self) -> None:
         """Merge small files where a day has gathered many, so that reading it stays cheap."""
         for store in (self.store, self.results):
-            if store.small_files() > _MANY_FILES:
-                store.compact()
+            store.tidy()
 
     def compact(self) -> dict[str, Mapping[str, Any]]:
         """Merge the small files of both tables; the metrics of each, by table."""
@@ -288,8 +284,8 @@ def open_ledger(project: str | Path | Project, spark: SparkSession | None = None
     """
     project = as_project(project)
     return Ledger(
-        open_store(project, "ledger", columns.schema(), "committed_at", spark),
-        open_store(project, "results", results_schema(), RESULTS_TIME, spark),
+        open_store(project, columns.ENTRIES, spark),
+        open_store(project, RESULTS, spark),
     )
 
 

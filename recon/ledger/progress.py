@@ -8,20 +8,19 @@ the ledger does not rest on them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.errors import EvidenceError
-from recon.lazy import pa
 from recon.ledger import arrow
-from recon.ledger.store import Filter, Store, open_store
+from recon.ledger.store import Filter, LedgerTable, Store
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
-from recon.project import Project
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 TIME = "started_at"  # of the trigger
 _NO_WATERMARK = datetime(1970, 1, 1, tzinfo=UTC)  # Spark's value before the first event time
@@ -38,77 +37,52 @@ DURATIONS = {
     "commitOffsets": "commit_offsets_ms",
 }
 
-_JUDGED = (
-    "query_id",
-    "run_id",
-    "batch_id",
-    TIME,
-    "rows",
-    "trigger_ms",
-    "offsets_read",
-    "partitions",
-    "lag",
-    "state_rows",
-    "state_bytes",
-    "state_updated",
-    "state_partitions",
-    "state_names",
-    "dropped_late",
-    "dropped_duplicates",
-    "rocksdb",
-    "watermark",
-    "cores",
+# The column of each field of BatchProgress.
+_COLUMN_OF = {field.name: field.name for field in fields(BatchProgress)} | {
+    "at": TIME,
+    "seconds": "trigger_ms",
+    "offsets": "offsets_read",
+    "state_operators": "state_names",
+}
+
+# One row per micro-batch; `sources`, `state_operators` and `durations` are JSON.
+PROGRESS = LedgerTable(
+    kind="progress",
+    time=TIME,
+    columns={
+        "pipeline": str,
+        "query_id": str,
+        "run_id": str,
+        "query_name": str,
+        "batch_id": int,
+        TIME: datetime,
+        "rows": int,
+        "input_rows_per_second": float,
+        "processed_rows_per_second": float,
+        **dict.fromkeys(DURATIONS.values(), int),
+        "durations": str,
+        "offsets_read": int,
+        "partitions": int,
+        "lag": int,
+        "sources": str,
+        "state_rows": int,
+        "state_bytes": int,
+        "state_updated": int,
+        "state_removed": int,
+        "state_partitions": int,
+        "state_names": str,
+        "dropped_late": int,
+        "dropped_duplicates": int,
+        "rocksdb": int,
+        "state_operators": str,
+        "watermark": datetime,
+        "sink": str,
+        "sink_rows": int,
+        "cores": int,
+        "spark_version": str,
+        "recon_version": str,
+    },
 )
-
-
-def progress_schema() -> pa.Schema:
-    """One row per micro-batch; `sources`, `state_operators` and `durations` are JSON."""
-    instant, text, whole, real = pa.timestamp("us", tz="UTC"), pa.string(), pa.int64(), pa.float64()
-    return pa.schema(
-        [
-            ("pipeline", text),
-            ("query_id", text),
-            ("run_id", text),
-            ("query_name", text),
-            ("batch_id", whole),
-            (TIME, instant),
-            ("rows", whole),
-            ("input_rows_per_second", real),
-            ("processed_rows_per_second", real),
-            *((column, whole) for column in DURATIONS.values()),
-            ("durations", text),
-            ("offsets_read", whole),
-            ("partitions", whole),
-            ("lag", whole),
-            ("sources", text),
-            ("state_rows", whole),
-            ("state_bytes", whole),
-            ("state_updated", whole),
-            ("state_removed", whole),
-            ("state_partitions", whole),
-            ("state_names", text),
-            ("dropped_late", whole),
-            ("dropped_duplicates", whole),
-            ("rocksdb", whole),
-            ("state_operators", text),
-            ("watermark", instant),
-            ("sink", text),
-            ("sink_rows", whole),
-            ("cores", whole),
-            ("spark_version", text),
-            ("recon_version", text),
-            ("date", pa.date32()),
-        ]
-    )
-
-
-def open_progress(project: Project, spark: SparkSession | None = None) -> Store:
-    """The project's table of progress; nothing is created until the first append.
-
-    Raises:
-        ConfigError: `ledger` names neither a location nor a table.
-    """
-    return open_store(project, "progress", progress_schema(), TIME, spark)
 
 
 def row_of(
@@ -160,7 +134,6 @@ def _row(progress: Mapping[str, Any], pipeline: str, cores: int | None, spark_ve
         "cores": cores,
         "spark_version": spark_version,
         "recon_version": __version__,
-        "date": at.date(),
     }
 
 
@@ -214,10 +187,15 @@ def _ahead(behind: Mapping[tuple[str, int], int], ahead: Mapping[tuple[str, int]
     return sum(max(at - behind[key], 0) for key, at in ahead.items() if key in behind)
 
 
+_STATE_COLUMNS = (
+    *("state_rows", "state_bytes", "state_updated", "state_removed", "state_partitions", "state_names"),
+    *("dropped_late", "dropped_duplicates", "rocksdb"),
+)
+
+
 def _state(operators: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not operators:
-        names = ("rows", "bytes", "updated", "removed", "partitions", "names")
-        return {**{f"state_{name}": None for name in names}, **dict.fromkeys(_OF_STATE)}
+        return dict.fromkeys(_STATE_COLUMNS)
 
     def total(name: str) -> int:
         return sum(int(operator.get(name) or 0) // _passes(operator) for operator in operators)
@@ -247,9 +225,6 @@ def _passes(operator: Mapping[str, Any]) -> int:
     return max(1, int(stores) // int(partitions))
 
 
-_OF_STATE = ("dropped_late", "dropped_duplicates", "rocksdb")
-
-
 def _operator(operator: Mapping[str, Any]) -> dict[str, Any]:
     """A stateful operator, its own metrics without the zeros: RocksDB has dozens."""
     custom = {name: value for name, value in (operator.get("customMetrics") or {}).items() if value}
@@ -269,24 +244,13 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def append_progress(store: Store, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Keep rows of `row_of`, in one commit.
-
-    Raises:
-        LedgerError: the table cannot be written.
-    """
-    listed = list(rows)
-    if listed:
-        store.append(arrow.table(listed, progress_schema()))
-
-
 def read_progress(
     store: Store, pipeline: str, from_: datetime | None, to: datetime | None, *, samples: int = _SAMPLES
 ) -> ProgressWitness:
     """A pipeline's micro-batches whose trigger began in [from_, to); each once, though two listeners recorded it.
 
     Args:
-        store: the table, as `open_progress` gives it.
+        store: the table `PROGRESS` of a ledger.
         pipeline: its name.
         from_: begin, UTC; everything that is kept when None.
         to: end, UTC.
@@ -297,7 +261,7 @@ def read_progress(
     """
     which = Filter(equals=(("pipeline", pipeline),), from_=from_, to=to)
     by_batch: dict[tuple[str, int, str], dict[str, Any]] = {}
-    for row in arrow.rows(store.read(which, list(_JUDGED))):
+    for row in arrow.rows(store.read(which, list(_COLUMN_OF.values()))):
         by_batch[row["query_id"], row["batch_id"], row["run_id"]] = row
     rows = sorted(by_batch.values(), key=lambda row: (row[TIME], row["batch_id"]))
     return ProgressWitness(
@@ -308,16 +272,11 @@ def read_progress(
 
 
 def _batch(row: Mapping[str, Any]) -> BatchProgress:
-    same = ("query_id", "run_id", "batch_id", "rows", "partitions", "lag", "state_rows", "state_bytes")
-    also = ("state_updated", "state_partitions", "dropped_late", "dropped_duplicates", "watermark", "cores")
-    return BatchProgress(
-        at=row[TIME],
-        seconds=(row["trigger_ms"] or 0) / 1000,
-        offsets=row["offsets_read"],
-        state_operators=tuple((row["state_names"] or "").split()),
-        rocksdb=None if row["rocksdb"] is None else bool(row["rocksdb"]),
-        **{name: row[name] for name in (*same, *also)},
-    )
+    values = {name: row[column] for name, column in _COLUMN_OF.items()}
+    values["seconds"] = (row["trigger_ms"] or 0) / 1000
+    values["state_operators"] = tuple((row["state_names"] or "").split())
+    values["rocksdb"] = None if row["rocksdb"] is None else bool(row["rocksdb"])
+    return BatchProgress(**values)
 
 
 def _sampled(
@@ -352,8 +311,3 @@ def offsets_of(sources: str | None) -> SourceOffsets | None:
             for key, at in _flat(source[name]).items():
                 of[key] = min(at, of.get(key, at))  # one topic in two sources: the slower one counts
     return SourceOffsets(**offsets)
-
-
-def last_day_to_forget(now: datetime, keep_days: int) -> date:
-    """The newest day whose rows are kept no longer."""
-    return (now - timedelta(days=keep_days + 1)).date()

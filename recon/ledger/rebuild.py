@@ -67,8 +67,7 @@ def unrecorded(commits: Iterable[S], pipeline: str, sink: str, known: Collection
 
 def recorded(ledger: Ledger, pipeline: str, sink: str) -> set[tuple[int, int]]:
     """The (epoch, batch_id) of every entry of a (pipeline, sink)."""
-    which = Filter(equals=(("pipeline", pipeline), ("sink", sink)))
-    entries = ledger.store.read(which, ["epoch", "batch_id"])
+    entries = ledger.store.read(Filter.of_sink(pipeline, sink), ["epoch", "batch_id"])
     return set(zip(entries["epoch"].to_pylist(), entries["batch_id"].to_pylist(), strict=True))
 
 

@@ -6,80 +6,69 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from recon.lazy import pa
 from recon.ledger import arrow
-from recon.model import RUNNING, CheckResult, Finding, PreviousAudit, RunResult, plain
+from recon.ledger.store import Filter, LedgerTable, Store
+from recon.model import RUNNING, Finding, PreviousAudit, RunResult, plain
 
-if TYPE_CHECKING:
-    from recon.ledger.store import Store
-
-RESULTS_TIME = "generated_at"
 _LOG_STARTS = timedelta(days=2)  # how far back an earlier log start is looked for
 
-
-def results_schema() -> pa.Schema:
-    """One row per check of an audit; `findings` and `evidence` are JSON."""
-    instant = pa.timestamp("us", tz="UTC")
-    text = pa.string()
-    return pa.schema(
-        [
-            ("invocation_id", text),
-            ("generated_at", instant),
-            ("project", text),
-            ("pipeline", text),
-            ("sink", text),
-            ("unique_id", text),
-            ("name", text),
-            ("check", text),
-            ("kind", text),
-            ("status", text),
-            ("severity", text),
-            ("failures", pa.int64()),
-            ("message", text),
-            ("findings", text),
-            ("evidence", text),
-            ("period_from", instant),
-            ("period_to", instant),
-            ("execution_time", pa.float64()),
-            ("recon_version", text),
-            ("date", pa.date32()),
-        ]
-    )
+# One row per check of an audit; `findings` and `evidence` are JSON.
+RESULTS = LedgerTable(
+    kind="results",
+    time="generated_at",
+    columns={
+        "invocation_id": str,
+        "generated_at": datetime,
+        "project": str,
+        "pipeline": str,
+        "sink": str,
+        "unique_id": str,
+        "name": str,
+        "check": str,
+        "kind": str,
+        "status": str,
+        "severity": str,
+        "failures": int,
+        "message": str,
+        "findings": str,
+        "evidence": str,
+        "period_from": datetime,
+        "period_to": datetime,
+        "execution_time": float,
+        "recon_version": str,
+    },
+)
 
 
 def append_run(store: Store, run: RunResult) -> None:
     """Appends every result of a run, in one commit."""
     begins = {facts.name: facts.period_from for facts in run.pipelines}
-    rows = [_row(run, result, begins.get(result.pipeline or "", run.period_from)) for result in run.results]
-    if rows:
-        store.append(arrow.table(rows, results_schema()))
-
-
-def _row(run: RunResult, result: CheckResult, period_from: datetime | None) -> dict[str, Any]:
-    return {
-        "invocation_id": run.invocation_id,
-        "generated_at": run.generated_at,
-        "project": run.project,
-        "pipeline": result.pipeline,
-        "sink": result.sink,
-        "unique_id": result.unique_id,
-        "name": result.name,
-        "check": result.check,
-        "kind": result.kind,
-        "status": result.status,
-        "severity": result.severity,
-        "failures": result.failures,
-        "message": result.message,
-        "findings": json.dumps([f.as_dict() for f in result.findings]),
-        "evidence": json.dumps(plain(result.evidence), default=str),
-        "period_from": period_from,
-        "period_to": run.period_to,
-        "execution_time": result.execution_time,
-        "recon_version": run.recon_version,
-        "date": run.generated_at.date(),
-    }
+    store.append_rows(
+        {
+            "invocation_id": run.invocation_id,
+            "generated_at": run.generated_at,
+            "project": run.project,
+            "pipeline": result.pipeline,
+            "sink": result.sink,
+            "unique_id": result.unique_id,
+            "name": result.name,
+            "check": result.check,
+            "kind": result.kind,
+            "status": result.status,
+            "severity": result.severity,
+            "failures": result.failures,
+            "message": result.message,
+            "findings": json.dumps([f.as_dict() for f in result.findings]),
+            "evidence": json.dumps(plain(result.evidence), default=str),
+            "period_from": begins.get(result.pipeline or "", run.period_from),
+            "period_to": run.period_to,
+            "execution_time": result.execution_time,
+            "recon_version": run.recon_version,
+        }
+        for result in run.results
+    )
 
 
 class Remembering(Protocol):
@@ -117,8 +106,6 @@ class History:
 
     @cached_property
     def _evidence(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        from recon.ledger.store import Filter
-
         store = self._open()
         measured: dict[str, list[tuple[datetime, Mapping[str, Any]]]] = {unique_id: [] for unique_id in self._wanted}
         days = [day for day in reversed(store.dates()) if day <= self._before.date()]
@@ -152,8 +139,6 @@ def previous_audit(
     takes nothing away. `audited_to` is how far whole audits reach without a hole: those in which one check of each
     collection in `proof` could be evaluated for every sink.
     """
-    from recon.ledger.store import Filter
-
     wanted = [
         "invocation_id",
         "generated_at",

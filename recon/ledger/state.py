@@ -13,42 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.errors import LedgerError
-from recon.lazy import pa
 from recon.ledger import arrow
-from recon.ledger.store import Filter, Store, open_store
-from recon.project import Project
+from recon.ledger.store import Filter, LedgerTable, Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_TIME = "kept_at"
-_MANY_FILES = 100
+    pass
 
 Document = Mapping[str, Any]
 
-
-def state_schema() -> pa.Schema:
-    """One row per sink and audit; `checks` is JSON: the state of each check by its unique id."""
-    text = pa.string()
-    return pa.schema(
-        [
-            ("pipeline", text),
-            ("sink", text),
-            (_TIME, pa.timestamp("us", tz="UTC")),
-            ("checks", text),
-            ("recon_version", text),
-            ("date", pa.date32()),
-        ]
-    )
-
-
-def open_state(project: Project, spark: SparkSession | None = None) -> Store:
-    """The table of states of the project's ledger; nothing is created until the first append.
-
-    Raises:
-        ConfigError: `ledger` names neither a location nor a table.
-    """
-    return open_store(project, "state", state_schema(), _TIME, spark)
+# One row per sink and audit; `checks` is JSON: the state of each check by its unique id.
+STATE = LedgerTable(
+    kind="state",
+    time="kept_at",
+    columns={"pipeline": str, "sink": str, "kept_at": datetime, "checks": str, "recon_version": str},
+)
 
 
 def newest(store: Store, pipeline: str, sink: str) -> Document:
@@ -58,18 +36,17 @@ def newest(store: Store, pipeline: str, sink: str) -> Document:
         LedgerError: it cannot be read.
     """
     for day in reversed(store.dates()):
-        which = Filter(equals=(("pipeline", pipeline), ("sink", sink)), dates=(day,))
-        rows = arrow.rows(store.read(which, [_TIME, "checks"]))
+        rows = arrow.rows(store.read(Filter.of_sink(pipeline, sink, dates=(day,)), ["kept_at", "checks"]))
         if rows:
-            row = max(rows, key=lambda row: row[_TIME])
+            row = max(rows, key=lambda row: row["kept_at"])
             try:
                 checks = json.loads(row["checks"])
             except (TypeError, ValueError) as error:
                 checks = error
             if not isinstance(checks, dict):
                 raise LedgerError(
-                    f"the state of pipeline {pipeline}, sink {sink} in {store.location}, kept at {row[_TIME]}, is no "
-                    "JSON object; the next audit reads the whole table and keeps a new one"
+                    f"the state of pipeline {pipeline}, sink {sink} in {store.location}, kept at {row['kept_at']}, is "
+                    "no JSON object; the next audit reads the whole table and keeps a new one"
                 )
             return checks
     return {}
@@ -103,15 +80,13 @@ def keep(store: Store, pipeline: str, sink: str, read: Document, measured: Docum
     row = {
         "pipeline": pipeline,
         "sink": sink,
-        _TIME: at,
+        "kept_at": at,
         "checks": json.dumps(checks, separators=(",", ":")),
         "recon_version": __version__,
-        "date": at.date(),
     }
-    store.append(arrow.table([row], state_schema()))
-    if store.small_files() > _MANY_FILES:
-        store.compact()
+    store.append_rows([row])
+    store.tidy()
     return set(mine)
 
 
-__all__ = ["Document", "keep", "newest", "open_state", "state_schema"]
+__all__ = ["STATE", "Document", "keep", "newest"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from recon.errors import ReconError
-from recon.ledger.progress import open_progress, read_progress
+from recon.ledger.progress import PROGRESS, read_progress
+from recon.ledger.store import open_store
 from recon.model import KafkaWitness
 from recon.model.progress import ProgressWitness
 from recon.project import Pipeline, Project
@@ -40,7 +41,7 @@ def advise(
     advice: list[Advice] = []
     for pipe in project.pipelines:
         if pipeline in (None, pipe.name):
-            progress = read_progress(open_progress(project), pipe.name, at - LOOK_BACK, at).newest_query
+            progress = read_progress(open_store(project, PROGRESS), pipe.name, at - LOOK_BACK, at).newest_query
             facts = gather(project, pipe, progress, target=target, cores=cores, now=at)
             advice.extend(rule(facts) for rule in RULES)
     return advice

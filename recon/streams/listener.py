@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,8 +20,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from recon.errors import ConfigError, EvidenceError
 from recon.evidence import checkpoint as checkpoints
-from recon.ledger.progress import append_progress, last_day_to_forget, open_progress, row_of
-from recon.ledger.store import Store
+from recon.ledger.progress import PROGRESS, row_of
+from recon.ledger.store import Store, open_store
 from recon.project import LedgerConfig, Project, load
 from recon.project.messages import arguments_message
 from recon.storage import Storage
@@ -169,7 +169,7 @@ class ProgressListener(StreamingQueryListener):
             if not rows:
                 return
             try:
-                append_progress(self._opened(), rows)
+                self._opened().append_rows(rows)
             except Exception as error:
                 self._log_once(error)
                 with self._guard:
@@ -185,7 +185,7 @@ class ProgressListener(StreamingQueryListener):
         many = self._appends % _COMPACT_EVERY == 1 and store.small_files() > _COMPACT_EVERY
         if many:
             store.compact()
-        last = last_day_to_forget(datetime.now(UTC), self._keep_days)
+        last = (datetime.now(UTC) - timedelta(days=self._keep_days + 1)).date()  # the newest day that is kept no longer
         if self._forgot != last:
             self._forgot = last
             many = many or any(day <= last for day in store.dates())
@@ -194,7 +194,7 @@ class ProgressListener(StreamingQueryListener):
 
     def _opened(self) -> Store:
         if self._store is None:
-            self._store = open_progress(self._project, self._spark())
+            self._store = open_store(self._project, PROGRESS, self._spark())
         return self._store
 
     def _spark(self) -> SparkSession | None:

@@ -16,7 +16,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from recon.ledger.progress import open_progress, read_progress
+from recon.ledger.progress import PROGRESS, read_progress
+from recon.ledger.store import open_store
 from recon.model import RUNNING, ProgressWitness
 from recon.sinks.failpoints import BEFORE_LEDGER
 from recon.streams.advise import advise
@@ -85,7 +86,7 @@ def listening(lake: Lake) -> Iterator[None]:
 
 
 def progress(lake: Lake) -> ProgressWitness:
-    return read_progress(open_progress(lake.project), "p", None, None)
+    return read_progress(open_store(lake.project, PROGRESS), "p", None, None)
 
 
 @pytest.fixture

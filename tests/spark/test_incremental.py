@@ -25,7 +25,8 @@ from recon.checks.engine.runner import run_table
 from recon.evidence.delta_log import added_files
 from recon.ledger import open_ledger
 from recon.ledger.ledger import utc_now
-from recon.ledger.state import open_state, state_schema
+from recon.ledger.state import STATE
+from recon.ledger.store import open_store
 from recon.model import CheckResult, LedgerEntry, ReconStamp, Verdict, dump_stamp, offsets_text
 from recon.model.offsets import OffsetSpan
 from recon.project import CheckConfig, DeltaSink, LedgerConfig, Pipeline, Project
@@ -388,12 +389,10 @@ def test_a_state_that_does_not_fit_is_measured_anew(copy, monkeypatch):
     assert because(copy.audit(other)) == {""}
 
     # Somebody wrote nonsense into the state.
-    store = open_state(copy.project)
+    store = open_store(copy.project, STATE)
     now = utc_now()
-    row = {"pipeline": "p", "sink": "s", "kept_at": now, "checks": "{torn", "recon_version": "0", "date": now.date()}
-    from recon.ledger import arrow
-
-    store.append(arrow.table([row], state_schema()))
+    row = {"pipeline": "p", "sink": "s", "kept_at": now, "checks": "{torn", "recon_version": "0"}
+    store.append_rows([row])
     found = copy.audit(other)
     assert scans(found) == ["whole table"] * 6
     assert "is no JSON object" in because(found).pop()

@@ -16,8 +16,9 @@ from recon.checks import registry
 from recon.checks.base import Measure, RowCheck, count_if
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.runner import run_table
-from recon.ledger.failures import open_failures, stored_failures
+from recon.ledger.failures import FAILURES, stored_failures
 from recon.ledger.ledger import utc_now
+from recon.ledger.store import open_store
 from recon.model import CheckResult, Verdict
 from recon.project import Project, load
 
@@ -191,7 +192,7 @@ def test_views_are_gone_and_a_micro_batch_is_what_its_tests_see(project: Project
 def test_failing_rows_are_stored_and_never_dropped(
     results: dict[str, CheckResult], project: Project, spark: Any
 ) -> None:
-    store = open_failures(project)
+    store = open_store(project, FAILURES)
     first = stored_failures(store)
     assert [(r["name"], r["row_number"]) for r in first] == [("not_null_orders_amount", 1), ("paid", 1), ("paid", 2)]
     assert (first[1]["failing_row"]["id"], first[1]["check"], first[1]["pipeline"]) == (1, "sql_test", "p")

@@ -211,12 +211,12 @@ def test_the_last_complete_period_is_counted_and_metrics_measured_in_one_job(spa
 
 def test_from_run_to_run(spark, tmp_path):
     """As an audit does it: results are kept beside the ledger, and the next run finds them there, skipped ones too."""
-    from recon.ledger.results import RESULTS_TIME, History, append_run, results_schema
+    from recon.ledger.results import RESULTS, History, append_run
     from recon.ledger.store import DeltalakeStore
     from recon.model import RunResult
 
     asked = bound("volume_anomaly", min_runs=2)
-    store = DeltalakeStore("results", results_schema(), RESULTS_TIME, str(tmp_path / "results"), {})
+    store = DeltalakeStore(RESULTS, str(tmp_path / "results"))
     told = []
     for day, rows in enumerate([100, 200, 300, 400, 400], start=1):
         at = datetime(2026, 1, day, tzinfo=UTC)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recon.errors import ConfigError
-from recon.lazy import pa
-from recon.ledger.store.base import ChainMoved, Filter, Store, one_line
+from recon.ledger.store.base import INT32, MANY_FILES, ChainMoved, Filter, LedgerTable, Store, one_line
 from recon.ledger.store.delta_rs import DeltalakeStore
 from recon.ledger.store.spark import SparkStore
 
@@ -22,16 +21,12 @@ if TYPE_CHECKING:
     from recon.project import Project
 
 
-def open_store(
-    project: Project, kind: str, schema: pa.Schema, time_column: str, spark: SparkSession | None = None
-) -> Store:
+def open_store(project: Project, table: LedgerTable, spark: SparkSession | None = None) -> Store:
     """One table of the project's ledger; nothing is created until the first append.
 
     Args:
         project: its `ledger` says where the ledger is and who writes it.
-        kind: the table's name: `<location>/<kind>`, or `<table>_<kind>`, and for `ledger` the table itself.
-        schema: its columns, with `date` as the last.
-        time_column: the timestamp that `date` is derived from.
+        table: what the table holds.
         spark: the session for `writer: spark`; the active one when None.
 
     Raises:
@@ -39,14 +34,25 @@ def open_store(
     """
     config = project.ledger
     if config.table:
-        table = config.table if kind == "ledger" else f"{config.table}_{kind}"
-        return SparkStore(kind, schema, time_column, table=table, spark=spark)
+        name = config.table if table.kind == "ledger" else f"{config.table}_{table.kind}"
+        return SparkStore(table, name=name, spark=spark)
     if not config.location:
         raise ConfigError("recon.yml has no place for the ledger; set `ledger: {location: lake/_recon}`")
-    path = f"{project.resolve(config.location).rstrip('/')}/{kind}"
+    path = f"{project.resolve(config.location).rstrip('/')}/{table.kind}"
     if config.writer == "spark":
-        return SparkStore(kind, schema, time_column, path=path, spark=spark)
-    return DeltalakeStore(kind, schema, time_column, path, project.storage_options)
+        return SparkStore(table, path=path, spark=spark)
+    return DeltalakeStore(table, path, project.storage_options)
 
 
-__all__ = ["ChainMoved", "DeltalakeStore", "Filter", "SparkStore", "Store", "one_line", "open_store"]
+__all__ = [
+    "INT32",
+    "MANY_FILES",
+    "ChainMoved",
+    "DeltalakeStore",
+    "Filter",
+    "LedgerTable",
+    "SparkStore",
+    "Store",
+    "one_line",
+    "open_store",
+]

@@ -1,10 +1,10 @@
-"""The interface of the ledger's tables, and what to read of one."""
+"""The interface of the ledger's tables: what a table holds, how it is written, what to read of it."""
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import reduce
@@ -15,11 +15,49 @@ from recon.lazy import pa, pc
 from recon.ledger import arrow
 
 SCHEMA_VERSION = 1
-_DESCRIPTION = "recon {kind}, schema version {version}"
+MANY_FILES = 100  # of one day
+
+INT32 = "int32"
 
 
 class ChainMoved(Exception):
     """Another writer extended the chain first; the caller re-reads its head and tries again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerTable:
+    """What one table of the ledger holds.
+
+    Attributes:
+        kind: the table's name: `<location>/<kind>`, or `<table>_<kind>`, and for `ledger` the table itself.
+        time: the column, an instant, whose UTC day is the partition `date`.
+        columns: each column's Python type, `INT32`, a mapping for a struct, or a list of one type; `date` comes last.
+    """
+
+    kind: str
+    time: str
+    columns: Mapping[str, Any]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema that is persisted."""
+        return pa.schema(list(_arrow_type({**self.columns, "date": date})))
+
+
+def _arrow_type(of: Any) -> pa.DataType:
+    if isinstance(of, Mapping):
+        return pa.struct([(name, _arrow_type(inner)) for name, inner in of.items()])
+    if isinstance(of, list):
+        return pa.list_(_arrow_type(of[0]))
+    types = {
+        str: pa.string(),
+        int: pa.int64(),
+        INT32: pa.int32(),
+        float: pa.float64(),
+        datetime: pa.timestamp("us", tz="UTC"),
+        date: pa.date32(),
+    }
+    return types[of]
 
 
 @dataclass(frozen=True)
@@ -30,6 +68,18 @@ class Filter:
     from_: datetime | None = None
     to: datetime | None = None
     dates: tuple[date, ...] | None = None
+
+    @classmethod
+    def of_sink(
+        cls,
+        pipeline: str,
+        sink: str,
+        from_: datetime | None = None,
+        to: datetime | None = None,
+        dates: tuple[date, ...] | None = None,
+    ) -> Filter:
+        """The rows of a (pipeline, sink)."""
+        return cls((("pipeline", pipeline), ("sink", sink)), from_, to, dates)
 
     def sql(self, time_column: str) -> str | None:
         """The filter as a SQL predicate, with the partition column first so that files are pruned."""
@@ -79,14 +129,14 @@ def _quoted(value: str) -> str:
 
 
 class Store(ABC):
-    """One Delta table of the ledger folder (`ledger`, `results`, `failures`), partitioned by `date`."""
+    """One Delta table of the ledger, partitioned by `date`."""
 
     # Whether the length of a chain is read without a Spark job.
     quick: ClassVar[bool] = True
 
-    def __init__(self, kind: str, schema: pa.Schema, time_column: str) -> None:
-        """`kind` names the table, `time_column` is the timestamp that `date` is derived from."""
-        self.kind, self.schema, self.time_column = kind, schema, time_column
+    def __init__(self, table: LedgerTable) -> None:
+        """Nothing is read or created yet."""
+        self.kind, self.schema, self.time_column = table.kind, table.schema, table.time
 
     @property
     @abstractmethod
@@ -105,6 +155,16 @@ class Store(ABC):
             ChainMoved: another writer extended the chain first; nothing was written.
             LedgerError: the table cannot be written.
         """
+
+    def append_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows without their `date`, in one commit; nothing where there are none.
+
+        Raises:
+            LedgerError: the table cannot be written.
+        """
+        dated = [{**row, "date": row[self.time_column].date()} for row in rows]
+        if dated:
+            self.append(arrow.table(dated, self.schema))
 
     @abstractmethod
     def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
@@ -130,6 +190,11 @@ class Store(ABC):
     def compact(self) -> Mapping[str, Any]:
         """Merge small files; returns the operation's metrics."""
 
+    def tidy(self) -> None:
+        """Merge small files where a day has gathered many, so that reading it stays cheap."""
+        if self.small_files() > MANY_FILES:
+            self.compact()
+
     @abstractmethod
     def forget(self, upto: date) -> None:
         """Remove whole days up to and including one, and the files that nothing refers to any more.
@@ -139,7 +204,7 @@ class Store(ABC):
         """
 
     def _description(self) -> str:
-        return _DESCRIPTION.format(kind=self.kind, version=SCHEMA_VERSION)
+        return f"recon {self.kind}, schema version {SCHEMA_VERSION}"
 
     def _check_version(self, description: str | None) -> None:
         version = re.search(r"schema version (\d+)", description or "")

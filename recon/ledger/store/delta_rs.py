@@ -16,7 +16,7 @@ from typing_extensions import override
 from recon.errors import LedgerError
 from recon.lazy import pa
 from recon.ledger import arrow, files
-from recon.ledger.store.base import ChainMoved, Filter, Store, one_line, operation_of
+from recon.ledger.store.base import ChainMoved, Filter, LedgerTable, Store, one_line, operation_of
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -32,16 +32,9 @@ _STALE_S = 3600.0
 class DeltalakeStore(Store):
     """A Delta table at a path or URI, through delta-rs: no Spark, no JVM."""
 
-    def __init__(
-        self,
-        kind: str,
-        schema: pa.Schema,
-        time_column: str,
-        uri: str,
-        options: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, table: LedgerTable, uri: str, options: Mapping[str, str] | None = None) -> None:
         """`uri` is a local path or a URI that delta-rs reaches; `options` are its storage options."""
-        super().__init__(kind, schema, time_column)
+        super().__init__(table)
         self._uri, self._options = uri, dict(options or {})
         self._local = Storage(uri).local
         self._handle: DeltaTable | None = None

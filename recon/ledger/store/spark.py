@@ -11,7 +11,7 @@ from typing_extensions import override
 from recon.errors import LedgerError
 from recon.lazy import pa
 from recon.ledger import arrow
-from recon.ledger.store.base import ChainMoved, Filter, Store, one_line, operation_of
+from recon.ledger.store.base import ChainMoved, Filter, LedgerTable, Store, one_line, operation_of
 from recon.model.wire.app_ids import parse_chain_id
 
 if TYPE_CHECKING:
@@ -25,17 +25,15 @@ class SparkStore(Store):
 
     def __init__(
         self,
-        kind: str,
-        schema: pa.Schema,
-        time_column: str,
+        table: LedgerTable,
         *,
-        table: str | None = None,
+        name: str | None = None,
         path: str | None = None,
         spark: SparkSession | None = None,
     ) -> None:
-        """Exactly one of `table` (catalog name) and `path`; `spark` is the active session when None."""
-        super().__init__(kind, schema, time_column)
-        self._table_name, self._path, self._session = table, path, spark
+        """Exactly one of `name` (in the catalog) and `path`; `spark` is the active session when None."""
+        super().__init__(table)
+        self._table_name, self._path, self._session = name, path, spark
 
     @property
     @override
@@ -132,8 +130,7 @@ class SparkStore(Store):
     def length(self, chain: str) -> int:
         """How many entries the chain has, counted: Spark offers no look-up of a txn version."""
         pipeline, sink = parse_chain_id(chain)
-        which = Filter(equals=(("pipeline", pipeline), ("sink", sink)))
-        return int(self.read(which, ["entry_hash"]).num_rows)
+        return int(self.read(Filter.of_sink(pipeline, sink), ["entry_hash"]).num_rows)
 
     @override
     def dates(self) -> list[date]:

@@ -14,8 +14,9 @@ from recon.audit.run import STOPPED, audit, run_audit
 from recon.checks.bound import Bound
 from recon.checks.registry import bind
 from recon.ledger import open_ledger
-from recon.ledger.failures import append_failures, open_failures, stored_failures
+from recon.ledger.failures import FAILURES, append_failures, stored_failures
 from recon.ledger.results import History, append_run
+from recon.ledger.store import open_store
 from recon.model import CheckResult, RunResult
 from recon.project import load
 from recon.reports import run_results
@@ -162,7 +163,7 @@ def test_stored_failures_are_shown(recon: Run, project: Path) -> None:  # noqa: 
     ended = recon("failures", "show")
     assert ended.err.startswith(f"Error: there are no stored failures at {project}/_recon/failures; checks with")
     bounds = {b.name: b.unique_id for b in bind(load(project))}
-    store = open_failures(load(project))
+    store = open_store(load(project), FAILURES)
 
     def keep(invocation: str, at: datetime, **rows: list[dict[str, object]]) -> None:
         results = tuple(replace(result(name, "fail"), unique_id=bounds[name]) for name in rows)
@@ -251,7 +252,7 @@ def test_an_audit_without_a_ledger_keeps_no_unasked_questions(project: Path) -> 
 def test_where_failing_rows_are_kept(project: Path) -> None:  # noqa: F811
     def location(ledger: str) -> str:
         (project / "recon.yml").write_text(BASE.replace("ledger: _recon", f"ledger: {ledger}"))
-        return open_failures(load(project)).location
+        return open_store(load(project), FAILURES).location
 
     assert location("{table: main.audit.recon}") == "main.audit.recon_failures"
     assert location("{location: s3://b/x/, writer: spark}") == "s3://b/x/failures"

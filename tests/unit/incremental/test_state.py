@@ -28,7 +28,8 @@ from recon.incremental.merge import merged, merged_key_counts
 from recon.incremental.plan import volatile
 from recon.incremental.values import packed, unpacked
 from recon.ledger.key_index import KeyIndex
-from recon.ledger.state import keep, newest, open_state
+from recon.ledger.state import STATE, keep, newest
+from recon.ledger.store import open_store
 from recon.model import DeltaCommit, DeltaWitness, ReconStamp
 from recon.model.offsets import Spans
 from tests.support.ledger_entries import project
@@ -320,7 +321,7 @@ def state(rows: int, version: int = 1) -> CheckState:
 
 
 def test_the_newest_state_counts_and_two_audits_replace_each_other(tmp_path):
-    store = open_state(project(tmp_path))
+    store = open_store(project(tmp_path), STATE)
     assert newest(store, "orders", "orders") == {}
     first = {"a": state(1).as_json(), "b": state(2).as_json()}
     assert keep(store, "orders", "orders", {}, first, AT) == {"a", "b"}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pandas  # noqa: F401 - pyarrow imports it when first used; Hypothesis' deadline is not for that
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
@@ -135,14 +136,14 @@ def test_two_processes_lose_no_entry_and_fork_no_chain(tmp_path: Path) -> None:
 
 def test_a_newer_schema_version_is_refused(tmp_path: Path) -> None:
     DeltaTable.create(
-        str(tmp_path / "_recon/ledger"), schema=columns.schema(), description="recon ledger, schema version 2"
+        str(tmp_path / "_recon/ledger"), schema=columns.ENTRIES.schema, description="recon ledger, schema version 2"
     )
     with raises(LedgerError):
         open_ledger(project(tmp_path)).entries()
 
 
 def test_a_foreign_table_is_refused(tmp_path: Path) -> None:
-    DeltaTable.create(str(tmp_path / "_recon/ledger"), schema=columns.schema())
+    DeltaTable.create(str(tmp_path / "_recon/ledger"), schema=columns.ENTRIES.schema)
     with raises(LedgerError):
         open_ledger(project(tmp_path)).append(entry())
 
@@ -236,13 +237,13 @@ def test_the_ledger_keeps_little_of_its_own_log(tmp_path: Path) -> None:
 
 
 def test_housekeeping_merges_a_days_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recon.ledger.ledger._MANY_FILES", 5)
+    monkeypatch.setattr("recon.ledger.ledger.MANY_FILES", 5)
     ledger = open_ledger(project(tmp_path))
     written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(12)]
     assert ledger.store.small_files() == 3, "the hook merged after the fifth and the tenth"
     for n in range(12, 14):
         written.append(ledger.append(entry(n, at=AT + timedelta(seconds=n))))
-    monkeypatch.setattr("recon.ledger.ledger._MANY_FILES", 2)
+    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 2)
     ledger.tidy()
     assert open_ledger(project(tmp_path)).store.small_files() == 1
     assert open_ledger(project(tmp_path)).entries() == written

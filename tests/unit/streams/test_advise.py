@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from recon.cli.app import app
-from recon.ledger.progress import append_progress, open_progress, row_of
+from recon.ledger.progress import PROGRESS, row_of
+from recon.ledger.store import open_store
 from recon.model import KafkaPartition, KafkaTopic
 from recon.model.progress import BatchProgress
 from recon.project import Project
@@ -319,7 +320,7 @@ def recorded(folder: Path) -> Project:
         changed = {"numInputRows": varied(n), "durationMs": {"triggerExecution": ms, "addBatch": ms}}
         made = event("plain", 1, batchId=n, timestamp=at, sources=[source], **changed)
         rows.append(row_of(made, "orders", cores=2))
-    append_progress(open_progress(of), rows)
+    open_store(of, PROGRESS).append_rows(rows)
     return of
 
 

@@ -18,14 +18,12 @@ from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.ledger import arrow
 from recon.ledger.progress import (
     DURATIONS,
-    append_progress,
+    PROGRESS,
     offsets_of,
-    open_progress,
-    progress_schema,
     read_progress,
     row_of,
 )
-from recon.ledger.store import Filter
+from recon.ledger.store import Filter, open_store
 from recon.project import Project
 from recon.streams.listener import ProgressListener, _Callback
 from tests.support.messages import raises
@@ -59,7 +57,7 @@ def told(progress: dict[str, Any]) -> Any:
 
 
 def rows(of: Project) -> list[dict[str, Any]]:
-    store = open_progress(of)
+    store = open_store(of, PROGRESS)
     return arrow.rows(store.read(Filter())) if store.exists() else []
 
 
@@ -68,7 +66,7 @@ def rows(of: Project) -> list[dict[str, Any]]:
 
 def test_a_micro_batch_of_kafka_with_lag() -> None:
     row = row_of(event("plain", 1), "orders", cores=2, spark_version="4.0.0")
-    assert sorted(row) == sorted(progress_schema().names)
+    assert sorted(row) == sorted(PROGRESS.columns)
     assert (row["pipeline"], row["batch_id"], row["rows"], row["offsets_read"], row["partitions"]) == (
         "orders",
         1,
@@ -78,7 +76,7 @@ def test_a_micro_batch_of_kafka_with_lag() -> None:
     )
     assert row["lag"] == 30  # planned up to 60, and Kafka held 75 in both
     assert (row["cores"], row["spark_version"]) == (2, "4.0.0")
-    assert row["started_at"] == datetime(2026, 11, 21, 16, 23, 25, 861000, UTC) and row["date"] == date(2026, 11, 21)
+    assert row["started_at"] == datetime(2026, 11, 21, 16, 23, 25, 861000, UTC)
     assert [row[column] for column in DURATIONS.values()] == [563, 290, 0, 19, 13, 67, 159]
     assert row["sink_rows"] is None, "foreachBatch says -1: it does not count"
     assert row["state_rows"] is None and row["watermark"] is None and row["rocksdb"] is None
@@ -138,11 +136,12 @@ def test_what_is_no_progress_is_refused() -> None:
 
 def test_what_was_kept_is_read_back_once_and_in_order(tmp_path: Path) -> None:
     of = project(tmp_path)
-    store = open_progress(of)
+    store = open_store(of, PROGRESS)
     kept = [row_of(event("plain", n), "p") for n in (2, 0, 1)]
-    append_progress(store, kept)
-    append_progress(store, [kept[0], row_of(event("union", 0), "other")])  # a second listener; another pipeline
-    found = read_progress(open_progress(of), "p", None, None)
+    store.append_rows(kept)
+    store.append_rows([kept[0], row_of(event("union", 0), "other")])  # a second listener; another pipeline
+    assert store.dates() == [date(2026, 11, 21)]
+    found = read_progress(open_store(of, PROGRESS), "p", None, None)
     assert [b.batch_id for b in found.batches] == [0, 1, 2]
     assert [b.lag for b in found.batches] == [90, 30, 0]
     assert found.batches[1].seconds == 0.563
@@ -152,22 +151,22 @@ def test_what_was_kept_is_read_back_once_and_in_order(tmp_path: Path) -> None:
 
 
 def test_a_long_list_of_offsets_is_cut_to_the_first_and_the_last(tmp_path: Path) -> None:
-    store = open_progress(project(tmp_path))
+    store = open_store(project(tmp_path), PROGRESS)
     begin = datetime(2026, 11, 21, tzinfo=UTC)
     made = [event("plain", 1, batchId=n, timestamp=(begin + timedelta(minutes=n)).isoformat()) for n in range(100)]
-    append_progress(store, [row_of(one, "p") for one in made])
+    store.append_rows([row_of(one, "p") for one in made])
     found = read_progress(store, "p", None, None, samples=5)
     assert len(found.batches) == 100 and {0, 99} <= set(found.offsets) and len(found.offsets) <= 7
 
 
 def test_no_table_is_no_progress(tmp_path: Path) -> None:
-    assert read_progress(open_progress(project(tmp_path)), "p", None, None).batches == []
+    assert read_progress(open_store(project(tmp_path), PROGRESS), "p", None, None).batches == []
 
 
 def test_old_days_are_forgotten_and_their_files_go(tmp_path: Path) -> None:
-    store = open_progress(project(tmp_path))
+    store = open_store(project(tmp_path), PROGRESS)
     for day in (1, 2, 20):
-        append_progress(store, [row_of(event("plain", 1, timestamp=f"2026-11-{day:02}T10:00:00.000Z"), "p")])
+        store.append_rows([row_of(event("plain", 1, timestamp=f"2026-11-{day:02}T10:00:00.000Z"), "p")])
     store.forget(date(2026, 11, 2))
     assert store.dates() == [date(2026, 11, 20)]
     assert read_progress(store, "p", None, None).batches[0].at.day == 20
@@ -177,7 +176,7 @@ def test_old_days_are_forgotten_and_their_files_go(tmp_path: Path) -> None:
 
 def test_a_day_of_200_partitions_stays_small(tmp_path: Path) -> None:
     """8,640 micro-batches of ten seconds; a twentieth of them here."""
-    store = open_progress(project(tmp_path))
+    store = open_store(project(tmp_path), PROGRESS)
     begin = datetime(2026, 11, 21, tzinfo=UTC)
     made = []
     for n in range(432):
@@ -186,7 +185,7 @@ def test_a_day_of_200_partitions_stays_small(tmp_path: Path) -> None:
         at = (begin + timedelta(seconds=10 * n)).isoformat()
         made.append(row_of(event("plain", 1, batchId=n, timestamp=at, sources=[source]), "p"))
     for first in range(0, len(made), 6):
-        append_progress(store, made[first : first + 6])
+        store.append_rows(made[first : first + 6])
     store.compact()
     size = sum((tmp_path / "recon" / "progress" / uri.split("progress/")[1]).stat().st_size for uri in _files(store))
     assert size * 20 < 60_000_000
@@ -211,7 +210,7 @@ def test_a_query_is_found_by_its_checkpoint(tmp_path: Path) -> None:
     assert rows(of) == [], "appends are gathered"
     listener.onQueryTerminated(SimpleNamespace())
     assert [(r["pipeline"], r["batch_id"]) for r in rows(of)] == [("q", 0), ("q", 1), ("q", 2)]
-    assert len(open_progress(of).operations()) == 2, "one commit for the table, one for the rows"
+    assert len(open_store(of, PROGRESS).operations()) == 2, "one commit for the table, one for the rows"
 
 
 def test_a_query_is_found_by_its_name_and_a_stranger_is_left_alone(tmp_path: Path, caplog: Any) -> None:
@@ -264,7 +263,7 @@ def test_an_idle_query_adds_nothing(tmp_path: Path) -> None:
         listener.onQueryProgress(told(idle))
         listener.onQueryIdle(SimpleNamespace())
     assert [r["batch_id"] for r in rows(of)] == [2]
-    assert len(open_progress(of).operations()) == 2
+    assert len(open_store(of, PROGRESS).operations()) == 2
 
 
 def test_a_micro_batch_that_runs_again_after_a_restart_is_another_row(tmp_path: Path) -> None:
@@ -335,7 +334,7 @@ def test_many_small_appends_are_merged(tmp_path: Path, monkeypatch: pytest.Monke
     of = project(tmp_path, "plain")
     for n in range(6):
         ProgressListener(of, every=1).record(event("plain", 1, batchId=n))
-    assert open_progress(of).small_files() == 1 and len(rows(of)) == 6
+    assert open_store(of, PROGRESS).small_files() == 1 and len(rows(of)) == 6
 
 
 def test_the_jvm_hands_over_one_json(tmp_path: Path, caplog: Any) -> None:
@@ -363,11 +362,11 @@ def test_without_a_jvm_pysparks_own_way_is_left(tmp_path: Path, monkeypatch: pyt
 
 def test_a_torn_table_is_told(tmp_path: Path) -> None:
     of = project(tmp_path)
-    append_progress(open_progress(of), [row_of(event("plain", 0), "p")])
+    open_store(of, PROGRESS).append_rows([row_of(event("plain", 0), "p")])
     for file in (tmp_path / "recon" / "progress").rglob("*.parquet"):
         file.write_bytes(b"torn")
     with raises(LedgerError):
-        read_progress(open_progress(of), "p", None, None)
+        read_progress(open_store(of, PROGRESS), "p", None, None)
 
 
 def test_a_micro_batch_costs_a_listener_milliseconds(tmp_path: Path) -> None:
