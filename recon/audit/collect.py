@@ -25,7 +25,7 @@ from recon.evidence import checkpoint, delta_log
 from recon.lazy import np
 from recon.ledger import Ledger, open_ledger, quarantined
 from recon.ledger.progress import PROGRESS, read_progress
-from recon.ledger.rebuild import S, unrecorded
+from recon.ledger.rebuild import CLOCKS_APART, S, unrecorded
 from recon.ledger.results import previous_audit
 from recon.ledger.store import open_store
 from recon.model import (
@@ -52,8 +52,6 @@ _AT_MOST = timedelta(days=30)
 _PROGRESS_AT_MOST = timedelta(days=7)
 # Micro-batches whose offsets are read from the progress table: they cost more than everything else in it.
 _PROGRESS_SAMPLES = 16
-# A sink's clock may differ from ours by less than this.
-_CLOCKS_APART = timedelta(days=1)
 # An entry may become visible a little after the time it carries; periods overlap by this much.
 _EDGE = timedelta(minutes=5)
 
@@ -299,7 +297,7 @@ class _Reader:
         heads = [] if isinstance(slices, Unavailable) else slices[sink.name].heads[slices[sink.name].anchors :]
         # Such an entry carries the time of the restart, and may stand for a write of long ago.
         restored = any(head.status in ("already_committed", "rebuilt") for head in heads)
-        since = None if restored or begin is None else begin - _CLOCKS_APART
+        since = None if restored or begin is None else begin - CLOCKS_APART
         return replace(open_sink(self.project, self.pipeline.name, sink).log(since=since), since=since)
 
     def outruns(

@@ -10,7 +10,6 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from recon.errors import NewEpochError, SinkError
 from recon.lazy import np
@@ -21,7 +20,6 @@ from recon.project import Sink
 
 log = logging.getLogger("recon")
 
-CLOCKS_APART = timedelta(days=1)  # a sink's clock may differ from the ledger's by less than this
 RECENT = 1000  # the newest entries, among which a replay is searched: Spark itself keeps 100 micro-batches
 
 

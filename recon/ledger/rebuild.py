@@ -6,16 +6,19 @@ entry needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TypeVar
 
 from recon.ledger import quarantined
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import Ledger
 from recon.ledger.store import Filter
-from recon.model import LedgerEntry, ReconStamp, SinkCommit, parse_offsets
+from recon.model import DeltaCommit, LedgerEntry, SinkCommit, SinkLog, parse_offsets
 from recon.project import Project, Sink
 from recon.storage import Storage
+
+CLOCKS_APART = timedelta(days=1)  # a sink's clock may differ from the ledger's by less than this
 
 
 def entry_of(commit: SinkCommit, sink: Sink, *, target: str, quarantined: int | None = None) -> LedgerEntry:
@@ -43,15 +46,7 @@ def entry_of(commit: SinkCommit, sink: Sink, *, target: str, quarantined: int | 
     )
 
 
-class Stamped(Protocol):
-    """A commit, of a Delta log or any other record, that may be ours."""
-
-    @property
-    def stamp(self) -> ReconStamp | None:
-        """Our mark, if it has one."""
-
-
-S = TypeVar("S", bound=Stamped)
+S = TypeVar("S", DeltaCommit, SinkCommit)
 
 
 def unrecorded(commits: Iterable[S], pipeline: str, sink: str, known: Collection[tuple[int, int]]) -> list[S]:
@@ -71,33 +66,52 @@ def recorded(ledger: Ledger, pipeline: str, sink: str) -> set[tuple[int, int]]:
     return set(zip(entries["epoch"].to_pylist(), entries["batch_id"].to_pylist(), strict=True))
 
 
-def restore(
-    ledger: Ledger,
-    pipeline: str,
-    sink: Sink,
-    commits: Iterable[SinkCommit],
-    *,
-    target: str,
-    known: Collection[tuple[int, int]],
-    quarantine: Callable[[], Mapping[tuple[int, int], int]] = dict,
-) -> list[LedgerEntry]:
-    """Append an entry for every commit that the ledger does not know.
+def missing(
+    ledger: Ledger, pipeline: str, sink: str, recent: Sequence[LedgerEntry], read_log: Callable[..., SinkLog]
+) -> list[SinkCommit]:
+    """The commits of a sink's own record that have no entry, from its newest entries on.
 
-    `quarantine` reads the quarantined rows per (epoch, batch_id); it is called only when an entry is missing.
-    Returns the entries it appended, oldest first.
+    Args:
+        ledger: the ledger.
+        pipeline: the pipeline's name.
+        sink: the sink's name.
+        recent: the newest entries.
+        read_log: reads the sink's record: `BatchSink.log`.
+
+    Raises:
+        EvidenceError: the record cannot be read.
     """
-    missing = unrecorded(commits, pipeline, sink.name, known)
-    rows = quarantine() if missing else {}
+    # A release may have written while the query was down: commits before it may still lack their entry.
+    of_batches = [entry for entry in recent if not entry.is_release]
+    versions = [entry.sink_version for entry in of_batches if entry.sink_version is not None]
+    since = max((entry.committed_at - CLOCKS_APART for entry in of_batches), default=None)
+    commits = read_log(after=max(versions, default=None), since=since).commits
+    unknown = unrecorded(commits, pipeline, sink, {(entry.epoch, entry.batch_id) for entry in recent})
+    # The record of a sink without versions goes further back than the newest entries.
+    return unrecorded(unknown, pipeline, sink, recorded(ledger, pipeline, sink)) if unknown else []
+
+
+def restore(
+    project: Project, ledger: Ledger, pipeline: str, sink: Sink, commits: Sequence[SinkCommit]
+) -> list[LedgerEntry]:
+    """Appends an entry for each commit; returns the entries, oldest first."""
+    rows = _rows_quarantined(project, pipeline, sink) if commits else {}
     return [
         ledger.append(
-            entry_of(commit, sink, target=target, quarantined=rows.get((commit.stamp.epoch, commit.stamp.batch_id)))
+            entry_of(
+                commit,
+                sink,
+                target=project.location(sink),
+                quarantined=rows.get((commit.stamp.epoch, commit.stamp.batch_id)),
+            )
         )
-        for commit in missing
+        for commit in commits
     ]
 
 
-def quarantine_of(project: Project, pipeline: str, sink: Sink) -> Mapping[tuple[int, int], int]:
-    """Quarantined rows of a sink per (epoch, batch_id); empty where it has no quarantine table."""
+def _rows_quarantined(project: Project, pipeline: str, sink: Sink) -> Mapping[tuple[int, int], int]:
+    """Quarantined rows per (epoch, batch_id); empty where the sink has no quarantine table."""
     place = quarantined.location(project, pipeline, sink)
-    storage = None if place is None else Storage(place, project.storage_options)
-    return {} if storage is None else quarantined.rows_by_batch(storage, pipeline, sink.name)
+    return (
+        {} if place is None else quarantined.rows_by_batch(Storage(place, project.storage_options), pipeline, sink.name)
+    )

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from recon.errors import EvidenceError, NewEpochError, ReconError
 from recon.evidence import checkpoint
-from recon.hook.epochs import CLOCKS_APART, RECENT, Batch, Epochs
+from recon.hook.epochs import RECENT, Batch, Epochs
 from recon.ledger import Ledger, open_ledger
-from recon.ledger.rebuild import entry_of, recorded, unrecorded
+from recon.ledger.rebuild import entry_of, missing
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
@@ -385,20 +385,9 @@ class _Witnesses:
 
     def _unrecorded(self, sink: Sink, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
         """The entries that the next start restores from the sink's own record."""
-        versions = [e.sink_version for e in entries if e.sink_version is not None]
-        since = max((e.committed_at for e in entries), default=None)
-        sink_log = open_sink(self.project, self.pipeline.name, sink).log(
-            after=max(versions, default=None), since=None if since is None else since - CLOCKS_APART
-        )
-        known = {(e.epoch, e.batch_id) for e in entries}
-        if self.ledger.exists() and unrecorded(sink_log.commits, self.pipeline.name, sink.name, known):
-            # The record of a sink without versions goes further back than the entries read.
-            known |= recorded(self.ledger, self.pipeline.name, sink.name)
-        target = self.project.location(sink)
-        return [
-            entry_of(commit, sink, target=target)
-            for commit in unrecorded(sink_log.commits, self.pipeline.name, sink.name, known)
-        ]
+        read_log = open_sink(self.project, self.pipeline.name, sink).log
+        commits = missing(self.ledger, self.pipeline.name, sink.name, entries, read_log)
+        return [entry_of(commit, sink, target=self.project.location(sink)) for commit in commits]
 
     def landed(self, sink: Sink, entry: LedgerEntry) -> Landed | None:
         stamp = ReconStamp(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from recon.ledger import open_ledger
-from recon.ledger.rebuild import quarantine_of, recorded, restore
+from recon.ledger.rebuild import recorded, restore, unrecorded
 from recon.model import LedgerEntry
-from recon.project import Pipeline, Project, Sink
+from recon.project import Project
 from recon.sinks import open_sink
 
 
@@ -20,21 +18,10 @@ def rebuild(project: Project, pipeline: str | None = None, sink: str | None = No
     """
     ledger = open_ledger(project)
     restored: list[LedgerEntry] = []
-    for pipe, out in _chosen(project, pipeline, sink):
-        restored += restore(
-            ledger,
-            pipe.name,
-            out,
-            open_sink(project, pipe.name, out).log().commits,
-            target=project.location(out),
-            known=recorded(ledger, pipe.name, out.name),
-            quarantine=lambda pipe=pipe, out=out: quarantine_of(project, pipe.name, out),  # type: ignore[misc]
-        )
-    return restored
-
-
-def _chosen(project: Project, pipeline: str | None, sink: str | None) -> Iterable[tuple[Pipeline, Sink]]:
     for pipe in project.pipelines:
         for out in pipe.sinks:
             if pipeline in (None, pipe.name) and sink in (None, out.name):
-                yield pipe, out
+                commits = open_sink(project, pipe.name, out).log().commits
+                known = recorded(ledger, pipe.name, out.name)
+                restored += restore(project, ledger, pipe.name, out, unrecorded(commits, pipe.name, out.name, known))
+    return restored

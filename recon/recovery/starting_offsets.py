@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from recon.errors import ConfigError
-from recon.hook.epochs import CLOCKS_APART, RECENT, further
+from recon.hook.epochs import RECENT, further
 from recon.ledger import Ledger, coverage, open_ledger
-from recon.ledger.rebuild import recorded, unrecorded
+from recon.ledger.rebuild import missing
 from recon.model import RELEASES, LedgerEntry, parse_offsets
 from recon.project import Project, Sink, as_project
 from recon.sinks import find_pipeline, find_sink, open_sink
@@ -43,11 +43,7 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[s
     recent = ledger.last(pipeline, sink.name, RECENT)
     for entry in recent:
         front = further(front, entry)
-    since = front.committed_at - CLOCKS_APART if front else None
-    commits = open_sink(project, pipeline, sink).log(after=front.sink_version if front else None, since=since).commits
-    later = unrecorded(commits, pipeline, sink.name, {(entry.epoch, entry.batch_id) for entry in recent})
-    if later:  # the record of a sink without versions goes further back than the entries read
-        later = unrecorded(later, pipeline, sink.name, recorded(ledger, pipeline, sink.name))
+    later = missing(ledger, pipeline, sink.name, recent, open_sink(project, pipeline, sink).log)
     stamps = [commit.stamp for commit in later if commit.stamp.epoch != RELEASES]
     written = [parse_offsets(stamp.offsets_text) for stamp in stamps]
     last = written[-1] if written else (front.offsets if front else ())
