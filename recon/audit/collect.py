@@ -25,7 +25,7 @@ from recon.evidence import checkpoint, delta_log
 from recon.lazy import np
 from recon.ledger import Ledger, open_ledger, quarantined
 from recon.ledger.progress import PROGRESS, read_progress
-from recon.ledger.rebuild import CLOCKS_APART, S, unrecorded
+from recon.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.ledger.results import previous_audit
 from recon.ledger.store import open_store
 from recon.model import (
@@ -60,7 +60,7 @@ _OPTIONAL = ("checkpoint", "kafka", "delta", "quarantine", "sink_logs", "progres
 # Those whose absence the run's notes explain.
 _NOTED = ("ledgers", "checkpoint", "delta", "sink_logs", "kafka")
 
-Slices = Mapping[str, LedgerSlice] | Unavailable
+Slices = Mapping[str, LedgerSlice]
 T = TypeVar("T")
 
 
@@ -100,7 +100,7 @@ def collect(
 
     # 1. The end of the last audit, which the period continues from.
     ledger = _attempt("ledgers", lambda: open_ledger(project, session.for_ledger()))
-    previous = reader.previous(ledger)
+    previous = known(_attempt("previous", lambda: reader.previous(_required(ledger))))
     begin = _period_from(options, pipeline, previous, now)
 
     # 2. The checkpoint before the ledger: Spark marks a micro-batch as committed after its entry is written. Read the
@@ -108,24 +108,24 @@ def collect(
     checkpoints = read("checkpoint", lambda: checkpoint.read(reader.storage(pipeline.checkpoint)))
 
     # 3. The ledger.
-    slices = read("ledgers", lambda: reader.slices(ledger, previous, begin))
+    slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin))
 
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
-    delta = read("delta", lambda: reader.delta(slices))
-    sink_logs = read("sink_logs", lambda: reader.sink_logs(slices, begin))
+    delta = read("delta", lambda: reader.delta(known(slices) or {}))
+    sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin))
 
     # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
     #    step 3. What has no entry now either is a finding.
-    if reader.outruns(slices, delta, sink_logs):
-        slices = read("ledgers", lambda: reader.slices(ledger, previous, begin))
+    if reader.outruns(known(slices) or {}, known(delta) or {}, known(sink_logs) or {}):
+        slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin))
 
     # 6. The logs of the quarantine tables of sinks whose entries count quarantined rows.
-    quarantine = read("quarantine", lambda: reader.quarantine(slices))
+    quarantine = read("quarantine", lambda: reader.quarantine(_required(slices)))
 
     # 7. Kafka's log start and end offsets after the last reading of the ledger: what arrives meanwhile is lag, and
     #    never looks like a loss.
-    kafka = read("kafka", lambda: reader.kafka(slices))
+    kafka = read("kafka", lambda: reader.kafka(known(slices) or {}))
 
     # 8. What a listener recorded of each micro-batch; nothing is compared with it.
     samples = _PROGRESS_SAMPLES if "progress_offsets" in wanted else 0
@@ -183,7 +183,7 @@ class Evidence:
 
     def _rows_of(self, sink: str) -> RowsWitness | Unavailable:
         if sink not in self._rows:
-            self._rows[sink] = self._reader.rows(sink, self.witnesses.ledgers)
+            self._rows[sink] = self._reader.rows(sink, (known(self.witnesses.ledgers) or {}).get(sink))
         return self._rows[sink]
 
     def answer(self, questions: Questions) -> Answers | Unavailable:
@@ -226,6 +226,13 @@ def _attempt(witness: str, read: Callable[[], T]) -> T | Unavailable:
         return Unavailable(witness, str(error))
 
 
+def _required(witness: T | Unavailable) -> T:
+    """The witness; raises EvidenceError with the reason for which it could not be read."""
+    if isinstance(witness, Unavailable):
+        raise EvidenceError(witness.reason)
+    return witness
+
+
 def _period_from(
     options: Options, pipeline: Pipeline, previous: PreviousAudit | None, now: datetime
 ) -> datetime | None:
@@ -253,20 +260,12 @@ class _Reader:
     def storage(self, location: str) -> Storage:
         return Storage(self.project.resolve(location), self.project.storage_options)
 
-    def previous(self, ledger: Ledger | Unavailable) -> PreviousAudit | None:
-        """The last audit; None where there is none, or it cannot be read."""
-        if isinstance(ledger, Unavailable):
-            return None
-        since = self.now - _AT_MOST
-        return known(
-            _attempt("previous", lambda: previous_audit(ledger.results, self.pipeline.name, since, summary.PROOF))
-        )
+    def previous(self, ledger: Ledger) -> PreviousAudit | None:
+        return previous_audit(ledger.results, self.pipeline.name, self.now - _AT_MOST, summary.PROOF)
 
-    def slices(self, ledger: Ledger | Unavailable, previous: PreviousAudit | None, begin: datetime | None) -> Slices:
-        if isinstance(ledger, Unavailable):
-            return ledger
+    def slices(self, ledger: Ledger, previous: PreviousAudit | None, begin: datetime | None) -> Slices:
         if not ledger.exists():
-            return Unavailable("ledgers", f"there is no ledger at {ledger.location}; has the hook ever written?")
+            raise LedgerError(f"there is no ledger at {ledger.location}; has the hook ever written?")
         operations = ledger.store.operations(after=previous.ledger_version if previous else None)
         return {
             sink.name: ledger.slice(self.pipeline.name, sink.name, begin, self.until, operations=operations)
@@ -275,14 +274,13 @@ class _Reader:
 
     def delta(self, slices: Slices) -> Mapping[str, DeltaWitness]:
         """The logs of the sinks that are Delta tables."""
-        return {sink.name: self._delta_log(sink, slices) for sink in self.pipeline.sinks if sink.is_delta}
+        return {s.name: self._delta_log(s, slices.get(s.name)) for s in self.pipeline.sinks if s.is_delta}
 
-    def _delta_log(self, sink: Sink, slices: Slices) -> DeltaWitness:
+    def _delta_log(self, sink: Sink, of_sink: LedgerSlice | None) -> DeltaWitness:
         first = None
-        if not isinstance(slices, Unavailable) and not slices[sink.name].complete:
+        if of_sink is not None and not of_sink.complete:
             # From the anchor on: a mutation right after it belongs to the period. A release's version says nothing
             # about how far the micro-batches have come.
-            of_sink = slices[sink.name]
             anchors = [i for i in range(of_sink.anchors) if not of_sink.heads[i].is_release]
             recent = of_sink.heads[anchors[-1] if anchors else 0 :]
             first = min((head.sink_version for head in recent if head.sink_version is not None), default=None)
@@ -290,51 +288,35 @@ class _Reader:
 
     def sink_logs(self, slices: Slices, begin: datetime | None) -> Mapping[str, SinkLog]:
         """What sinks that are no Delta tables have recorded in the period, and in the day before it."""
-        others = [sink for sink in self.pipeline.sinks if not sink.is_delta]
-        return {sink.name: self._sink_log(sink, slices, begin) for sink in others}
+        return {s.name: self._sink_log(s, slices.get(s.name), begin) for s in self.pipeline.sinks if not s.is_delta}
 
-    def _sink_log(self, sink: Sink, slices: Slices, begin: datetime | None) -> SinkLog:
-        heads = [] if isinstance(slices, Unavailable) else slices[sink.name].heads[slices[sink.name].anchors :]
+    def _sink_log(self, sink: Sink, of_sink: LedgerSlice | None, begin: datetime | None) -> SinkLog:
+        heads = [] if of_sink is None else of_sink.heads[of_sink.anchors :]
         # Such an entry carries the time of the restart, and may stand for a write of long ago.
         restored = any(head.status in ("already_committed", "rebuilt") for head in heads)
         since = None if restored or begin is None else begin - CLOCKS_APART
         return replace(open_sink(self.project, self.pipeline.name, sink).log(since=since), since=since)
 
-    def outruns(
-        self,
-        slices: Slices,
-        delta: Mapping[str, DeltaWitness] | Unavailable,
-        sink_logs: Mapping[str, SinkLog] | Unavailable,
-    ) -> bool:
+    def outruns(self, slices: Slices, delta: Mapping[str, DeltaWitness], sink_logs: Mapping[str, SinkLog]) -> bool:
         """Whether a sink's record has a commit of the period for which these slices have no entry."""
-        if isinstance(slices, Unavailable):
-            return False
-        for sink, log in (known(delta) or {}).items():
-            commits = [c for c in log.commits.values() if self.until is None or c.timestamp < self.until]
-            if self._unrecorded(slices[sink], commits):
-                return True
-        for sink, record in (known(sink_logs) or {}).items():
-            if self._unrecorded(slices[sink], [c for c in record.commits if self.until is None or c.at < self.until]):
+        for sink, of_sink in slices.items():
+            entries = {(head.epoch, head.batch_id) for head in of_sink.heads}
+            commits = [(c.stamp, c.timestamp) for c in delta[sink].commits.values()] if sink in delta else []
+            commits += [(c.stamp, c.at) for c in sink_logs[sink].commits] if sink in sink_logs else []
+            of_period = (stamp for stamp, at in commits if self.until is None or at < self.until)
+            if any(unrecorded(stamp, self.pipeline.name, sink, entries) for stamp in of_period):
                 return True
         return False
 
-    def _unrecorded(self, of_sink: LedgerSlice, commits: Iterable[S]) -> list[S]:
-        entries = {(head.epoch, head.batch_id) for head in of_sink.heads}
-        return unrecorded(commits, self.pipeline.name, of_sink.sink, entries)
-
-    def quarantine(self, slices: Slices) -> Mapping[str, DeltaWitness] | Unavailable:
-        if isinstance(slices, Unavailable):
-            return Unavailable("quarantine", slices.reason)
+    def quarantine(self, slices: Slices) -> Mapping[str, DeltaWitness]:
         sinks = [sink for sink in self.pipeline.sinks if any(h.rows_quarantined for h in slices[sink.name].heads)]
         tables = {sink.name: quarantined.location(self.project, self.pipeline.name, sink) for sink in sinks}
         return {sink: delta_log.read(self.storage(table)) for sink, table in tables.items() if table is not None}
 
-    def kafka(self, slices: Slices) -> KafkaWitness | Unavailable:
+    def kafka(self, slices: Slices) -> KafkaWitness:
         from recon.evidence import kafka
 
-        if "bootstrap.servers" not in self.project.kafka:
-            return Unavailable("kafka", "recon.yml has no kafka: bootstrap.servers")
-        positions = _positions((known(slices) or {}).values())
+        positions = _positions(slices.values())
         return kafka.read(
             self.project.kafka,
             sorted({*self.pipeline.source.topics, *(topic for topic, _ in positions)}),
@@ -350,7 +332,7 @@ class _Reader:
             store, self.pipeline.name, max(since, begin) if begin else since, self.until, samples=samples
         )
 
-    def rows(self, sink_name: str, slices: Slices) -> RowsWitness | Unavailable:
+    def rows(self, sink_name: str, of_sink: LedgerSlice | None) -> RowsWitness | Unavailable:
         """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""
         from recon.evidence import sink_rows
         from recon.quarantine import groups as quarantine_groups
@@ -360,8 +342,8 @@ class _Reader:
             return spark
         sink = next(s for s in self.pipeline.sinks if s.name == sink_name)
         first = None
-        if not isinstance(slices, Unavailable) and not slices[sink_name].complete:
-            heads = [head for head in slices[sink_name].heads if not head.is_release]
+        if of_sink is not None and not of_sink.complete:
+            heads = [head for head in of_sink.heads if not head.is_release]
             # Batch ids of two epochs do not compare: where a new one began, all rows are read.
             if len({head.epoch for head in heads}) == 1:
                 first = min(head.batch_id for head in heads)

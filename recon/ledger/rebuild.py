@@ -6,15 +6,14 @@ entry needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import TypeVar
 
 from recon.ledger import quarantined
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import Ledger
 from recon.ledger.store import Filter
-from recon.model import DeltaCommit, LedgerEntry, SinkCommit, SinkLog, parse_offsets
+from recon.model import LedgerEntry, ReconStamp, SinkCommit, SinkLog, parse_offsets
 from recon.project import Project, Sink
 from recon.storage import Storage
 
@@ -46,18 +45,13 @@ def entry_of(commit: SinkCommit, sink: Sink, *, target: str, quarantined: int | 
     )
 
 
-S = TypeVar("S", DeltaCommit, SinkCommit)
-
-
-def unrecorded(commits: Iterable[S], pipeline: str, sink: str, known: Collection[tuple[int, int]]) -> list[S]:
-    """Stamped commits of a (pipeline, sink) that no entry, by (epoch, batch_id), records; in the order given."""
-    return [
-        commit
-        for commit in commits
-        if commit.stamp is not None
-        and (commit.stamp.pipeline, commit.stamp.sink) == (pipeline, sink)
-        and (commit.stamp.epoch, commit.stamp.batch_id) not in known
-    ]
+def unrecorded(stamp: ReconStamp | None, pipeline: str, sink: str, entries: Collection[tuple[int, int]]) -> bool:
+    """Whether a commit with this stamp is of a (pipeline, sink) and none of its entries, by (epoch, batch_id)."""
+    return (
+        stamp is not None
+        and (stamp.pipeline, stamp.sink) == (pipeline, sink)
+        and (stamp.epoch, stamp.batch_id) not in entries
+    )
 
 
 def recorded(ledger: Ledger, pipeline: str, sink: str) -> set[tuple[int, int]]:
@@ -69,13 +63,13 @@ def recorded(ledger: Ledger, pipeline: str, sink: str) -> set[tuple[int, int]]:
 def missing(
     ledger: Ledger, pipeline: str, sink: str, recent: Sequence[LedgerEntry], read_log: Callable[..., SinkLog]
 ) -> list[SinkCommit]:
-    """The commits of a sink's own record that have no entry, from its newest entries on.
+    """The commits of a sink's own record that have no entry.
 
     Args:
         ledger: the ledger.
         pipeline: the pipeline's name.
         sink: the sink's name.
-        recent: the newest entries.
+        recent: the newest entries, from which on the record is read; none for the whole record.
         read_log: reads the sink's record: `BatchSink.log`.
 
     Raises:
@@ -85,10 +79,12 @@ def missing(
     of_batches = [entry for entry in recent if not entry.is_release]
     versions = [entry.sink_version for entry in of_batches if entry.sink_version is not None]
     since = max((entry.committed_at - CLOCKS_APART for entry in of_batches), default=None)
-    commits = read_log(after=max(versions, default=None), since=since).commits
-    unknown = unrecorded(commits, pipeline, sink, {(entry.epoch, entry.batch_id) for entry in recent})
+    sink_log = read_log(after=max(versions, default=None), since=since)
+    newest = {(entry.epoch, entry.batch_id) for entry in recent}
+    commits = [commit for commit in sink_log.commits if unrecorded(commit.stamp, pipeline, sink, newest)]
     # The record of a sink without versions goes further back than the newest entries.
-    return unrecorded(unknown, pipeline, sink, recorded(ledger, pipeline, sink)) if unknown else []
+    entries = recorded(ledger, pipeline, sink) if commits else ()
+    return [commit for commit in commits if unrecorded(commit.stamp, pipeline, sink, entries)]
 
 
 def restore(

@@ -7,9 +7,10 @@ neither whether Kafka still has the range, nor whether the sink has the rows. No
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,10 +22,12 @@ from recon.ledger.rebuild import entry_of, missing
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
+    KafkaTopic,
     KafkaWitness,
     LedgerEntry,
     ReconStamp,
     Unavailable,
+    known,
     offsets_text,
 )
 from recon.model.offsets import OffsetSpan
@@ -35,6 +38,10 @@ from recon.storage import Storage
 
 Next = Literal["first start", "replay", "continue", "past", "not planned"]
 Does = Literal["skip", "restore", "write", "write again", "stop", "unknown"]
+
+
+# What a sink does, and the sentence that says it.
+Prediction = tuple[Does, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,34 +64,26 @@ class Explanation:
     checkpoint: str
     query_id: str | None
     next: Next
-    batch_id: int | None
-    planned_at: datetime | None
-    ranges: tuple[RangeHeld, ...]
+    batch_id: int | None = None
+    planned_at: datetime | None = None
+    ranges: tuple[RangeHeld, ...] = ()
     sinks: tuple[SinkAnswer, ...]
     said: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        document = asdict(replace(self, ranges=(), sinks=()))
-        document["ranges"] = [
-            {**one.span._asdict(), "held": one.held, "log_start": one.log_start, "log_end": one.log_end}
-            for one in self.ranges
-        ]
-        document["sinks"] = [
-            {
-                **{name: getattr(one, name) for name in ("sink", "kind", "guarantee", "does", "said")},
-                "entries": [
-                    {
-                        name: getattr(entry, name)
-                        for name in ("epoch", "batch_id", "attempt", "status", "rows_written", "sink_version")
-                    }
-                    | {"committed_at": entry.committed_at}
-                    for entry in one.entries
-                ],
-            }
-            for one in self.sinks
-        ]
-        return document
+        of_entry = ("epoch", "batch_id", "attempt", "status", "rows_written", "sink_version", "committed_at")
+        return {
+            **vars(self),
+            "ranges": [
+                {**one.span._asdict(), "held": one.held, "log_start": one.log_start, "log_end": one.log_end}
+                for one in self.ranges
+            ],
+            "sinks": [
+                {**vars(one), "entries": [{name: getattr(entry, name) for name in of_entry} for entry in one.entries]}
+                for one in self.sinks
+            ],
+        }
 
 
 def explain(project: str | Path | Project, pipeline: str, batch_id: int | None = None) -> Explanation:
@@ -134,7 +133,7 @@ def already_processed(project: str | Path | Project, pipeline: str, batch_id: in
             "newer one"
         )
     batch = witnesses.batch(checkpoint.query_id(witnesses.storage), plan, witnesses.kafka(plan.ranges))
-    entry, _ = witnesses.replayed_entry(out, batch)
+    entry, _ = witnesses.replayed_entry(out, witnesses.recent(out), batch)
     return entry is not None and witnesses.landed(out, entry) is not None
 
 
@@ -145,6 +144,7 @@ class _Witnesses:
         self.project, self.pipeline = project, pipeline
         self.storage = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
         self.ledger: Ledger = open_ledger(project)
+        self._explanation = partial(Explanation, pipeline=pipeline.name, checkpoint=self.storage.uri)
 
     def explain(self, batch_id: int | None) -> Explanation:
         witness = self._checkpoint()
@@ -171,36 +171,36 @@ class _Witnesses:
     # -- one method for each `next` ------------------------------------------------------------------------------------
 
     def _first_start(self, query_id: str | None) -> Explanation:
-        recorded = [sink.name for sink in self.pipeline.sinks if self._recent(sink)]
+        sinks = self._answers(query_id, None, _first_written)
         sentences = [
             f"no micro-batch was planned in {self.storage.uri}: Spark begins with micro-batch 0 at startingOffsets"
         ]
-        if recorded:
+        if entered := [one.sink for one in sinks if one.does == "unknown"]:
             sentences.append(
-                f"the ledger has entries of sink {', '.join(recorded)}, so this begins a new epoch: set "
+                f"the ledger has entries of sink {', '.join(entered)}, so this begins a new epoch: set "
                 f"startingOffsets to what `recon offsets --pipeline {self.pipeline.name}` prints, or rows are read "
                 "again or left out"
             )
-        sinks = tuple(
-            self._answer(sink, "unknown", "depends on startingOffsets", ())
-            if sink.name in recorded
-            else self._answer(sink, "write", "writes every row that it gets: the ledger has no entry of it", ())
-            for sink in self.pipeline.sinks
-        )
-        return self._explanation("first start", query_id, None, None, (), sinks, sentences)
+        return self._explanation(next="first start", query_id=query_id, sinks=sinks, said=tuple(sentences))
 
     def _continue(self, witness: CheckpointWitness, last: CheckpointBatch) -> Explanation:
         kafka = self.kafka(last.ranges)
         number = last.batch_id + 1
         ranges = tuple(onwards(span, kafka) for span in last.ranges)
-        sentences = [
+        planned = tuple(one.span for one in ranges if one.held != "unknown")
+        batch = Batch(query_id=witness.query_id, run_id=None, batch_id=number, ranges=planned)
+        sentence = (
             f"micro-batch {last.batch_id} is finished (commits/{last.batch_id} exists): Spark continues with "
             f"micro-batch {number} where it ended"
-        ]
-        sentences += losses(ranges, kafka)
-        planned = [one.span for one in ranges if one.held != "unknown"]
-        sinks = tuple(self._next_of(sink, witness, last, number, planned) for sink in self.pipeline.sinks)
-        return self._explanation("continue", witness.query_id, number, None, ranges, sinks, sentences)
+        )
+        return self._explanation(
+            next="continue",
+            query_id=witness.query_id,
+            batch_id=number,
+            ranges=ranges,
+            sinks=self._answers(witness.query_id, last.batch_id, partial(self._next, batch)),
+            said=(sentence, *losses(ranges, kafka)),
+        )
 
     def _replay(self, witness: CheckpointWitness, plan: CheckpointBatch) -> Explanation:
         kafka = self.kafka(plan.ranges)
@@ -211,182 +211,153 @@ class _Witnesses:
         ]
         if not plan.starts_known:
             sentences.append(f"offsets/{plan.batch_id - 1} is gone, so where its ranges begin is not known")
-        sentences += losses(ranges, kafka)
         batch = self.batch(witness.query_id, plan, kafka)
-        sinks = tuple(self._of_replay(sink, batch) for sink in self.pipeline.sinks)
-        return self._explanation("replay", witness.query_id, plan.batch_id, plan.planned_at, ranges, sinks, sentences)
+        return self._explanation(
+            next="replay",
+            query_id=witness.query_id,
+            batch_id=plan.batch_id,
+            planned_at=plan.planned_at,
+            ranges=ranges,
+            sinks=self._answers(witness.query_id, plan.batch_id, partial(self._replayed, batch)),
+            said=(*sentences, *losses(ranges, kafka)),
+        )
 
     def _past(self, witness: CheckpointWitness, plan: CheckpointBatch | None, number: int) -> Explanation:
-        answers, spans = [], () if plan is None else plan.ranges
-        for sink in self.pipeline.sinks:
-            entries = tuple(e for e in self._recent(sink, witness.query_id) if e.batch_id == number)
-            spans = spans or (entries[-1].offsets if entries else ())
-            answers.append(self._of_past(sink, entries, number))
+        sinks = self._answers(witness.query_id, number, partial(self._written, witness.query_id, number))
+        spans: Sequence[OffsetSpan] = next((one.entries[-1].offsets for one in sinks if one.entries), ())
+        where = f"is no longer in the checkpoint, which begins at micro-batch {witness.batches[0].batch_id}"
+        if plan is not None:
+            spans, where = plan.ranges or spans, f"is finished (commits/{number} exists)"
         kafka = self.kafka(spans)
         ranges = tuple(held(span, kafka) for span in spans)
-        where = (
-            f"is finished (commits/{number} exists)"
-            if plan is not None
-            else f"is no longer in the checkpoint, which begins at micro-batch {witness.batches[0].batch_id}"
+        sentence = f"micro-batch {number} {where}: Spark does not run it again unless the checkpoint is set back"
+        return self._explanation(
+            next="past",
+            query_id=witness.query_id,
+            batch_id=number,
+            planned_at=None if plan is None else plan.planned_at,
+            ranges=ranges,
+            sinks=sinks,
+            said=(sentence, *(f"{loss}; a replay could not read it all" for loss in losses(ranges, kafka)[:1])),
         )
-        sentences = [f"micro-batch {number} {where}: Spark does not run it again unless the checkpoint is set back"]
-        sentences += [f"{loss}; a replay could not read it all" for loss in losses(ranges, kafka)[:1]]
-        planned_at = None if plan is None else plan.planned_at
-        return self._explanation("past", witness.query_id, number, planned_at, ranges, tuple(answers), sentences)
 
     def _not_planned(self, witness: CheckpointWitness, last: CheckpointBatch | None, number: int) -> Explanation:
         newest = "none yet" if last is None else f"micro-batch {last.batch_id}"
-        sentences = [f"micro-batch {number} is not planned: the newest in {self.storage.uri} is {newest}"]
-        sinks = []
-        for sink in self.pipeline.sinks:
-            entries = tuple(e for e in self._recent(sink, witness.query_id) if e.batch_id == number)
-            if entries:
-                sentences.append(
-                    f"sink {sink.name} has it in the ledger: the checkpoint was set back, and a micro-batch {number} "
-                    "with other ranges would begin a new epoch"
-                )
-            sinks.append(self._of_past(sink, entries, number))
-        return self._explanation("not planned", witness.query_id, number, None, (), tuple(sinks), sentences)
-
-    def _explanation(
-        self,
-        next_: Next,
-        query_id: str | None,
-        batch_id: int | None,
-        planned_at: datetime | None,
-        ranges: tuple[RangeHeld, ...],
-        sinks: tuple[SinkAnswer, ...],
-        sentences: Sequence[str],
-    ) -> Explanation:
-        return Explanation(
-            pipeline=self.pipeline.name,
-            checkpoint=self.storage.uri,
-            query_id=query_id,
-            next=next_,
-            batch_id=batch_id,
-            planned_at=planned_at,
-            ranges=ranges,
+        sinks = self._answers(witness.query_id, number, partial(self._written, witness.query_id, number))
+        set_back = (
+            f"sink {one.sink} has it in the ledger: the checkpoint was set back, and a micro-batch {number} "
+            "with other ranges would begin a new epoch"
+            for one in sinks
+            if one.entries
+        )
+        return self._explanation(
+            next="not planned",
+            query_id=witness.query_id,
+            batch_id=number,
             sinks=sinks,
-            said=tuple(sentences),
+            said=(f"micro-batch {number} is not planned: the newest in {self.storage.uri} is {newest}", *set_back),
         )
 
     # -- what a sink does with it -----------------------------------------------------------------------------------
 
-    def _of_replay(self, sink: Sink, batch: Batch) -> SinkAnswer:
-        mine = tuple(e for e in self._recent(sink) if e.query_id == batch.query_id and e.batch_id == batch.batch_id)
-        try:
-            entry, restored = self.replayed_entry(sink, batch)
-            if entry is None:
-                return self._answer(sink, "write", self._sentence_for_write(sink), mine)
-            return self._of_replayed(sink, entry, restored, mine)
-        except NewEpochError as error:
-            return self._answer(sink, "stop", f"stops the query: {error}", mine)
-        except ReconError as error:
-            return self._answer(sink, "unknown", f"cannot be predicted: {error}", mine)
-
-    def replayed_entry(self, sink: Sink, batch: Batch) -> tuple[LedgerEntry | None, bool]:
-        """The entry of the micro-batch that a replay repeats, and whether it has yet to be restored from the sink."""
-        entries = self._recent(sink)
-        restored = self._unrecorded(sink, entries)
-        epochs = Epochs(self.ledger, self.pipeline.name, sink, self.storage.uri, (*entries, *restored))
-        entry = epochs.place(batch).replays
-        return entry, entry in restored
-
-    def _of_replayed(self, sink: Sink, entry: LedgerEntry, restored: bool, mine: tuple[LedgerEntry, ...]) -> SinkAnswer:
-        landed = self.landed(sink, entry)
-        version = "" if entry.sink_version is None else f" as version {entry.sink_version}"
-        if landed is None:
-            sentence = f"writes it again: the ledger has it{version}, and {self._where(sink)} no longer has its rows"
-            return self._answer(sink, "write again", sentence, mine)
-        if restored:
-            sentence = f"has the rows{version} without a ledger entry: restores the entry and writes nothing"
-            return self._answer(sink, "restore", sentence, mine)
-        sentence = f"skips it: attempt {entry.attempt} wrote {_rows(entry)}{version}{_at(entry.committed_at)}"
-        return self._answer(sink, "skip", sentence, mine)
-
-    def _sentence_for_write(self, sink: Sink) -> str:
-        sentence = "writes it: neither the ledger nor the sink has it"
-        if sink.guarantee.startswith("exactly-once"):
-            return sentence
-        if sink.guarantee == "at-most-once":
-            return "writes it: the ledger has no entry; your function must leave out what an interrupted attempt wrote"
-        return f"writes it: the ledger has no entry; {sink.guarantee}, so what an interrupted attempt wrote is doubled"
-
-    def _next_of(
-        self, sink: Sink, witness: CheckpointWitness, last: CheckpointBatch, number: int, planned: Sequence[OffsetSpan]
-    ) -> SinkAnswer:
-        entries = self._recent(sink)
-        try:
-            restored = self._unrecorded(sink, entries)
-        except ReconError as error:
-            return self._answer(sink, "unknown", f"cannot be predicted: {error}", ())
-        epochs = Epochs(self.ledger, self.pipeline.name, sink, self.storage.uri, (*entries, *restored))
-        front = epochs.front
-        mine = tuple(e for e in entries if e.query_id == witness.query_id and e.batch_id == last.batch_id)
-        if front is None:
-            sentence = (
-                f"writes it; the ledger has no entry of the {number} micro-batches before: were they written without "
-                "recon?"
-            )
-            return self._answer(sink, "write", sentence, ())
-        if front.query_id != witness.query_id:
+    def _answers(
+        self,
+        query_id: str | None,
+        batch_id: int | None,
+        predict: Callable[[Sink, Sequence[LedgerEntry]], Prediction],
+    ) -> tuple[SinkAnswer, ...]:
+        """What each sink does, as `predict` says of the sink and its newest entries; with those of the micro-batch."""
+        answers = []
+        for sink in self.pipeline.sinks:
+            recent = self.recent(sink)
             try:
-                epochs.place(Batch(query_id=witness.query_id, run_id=None, batch_id=number, ranges=tuple(planned)))
+                does, sentence = predict(sink, recent)
             except NewEpochError as error:
-                return self._answer(sink, "stop", f"stops the query: {error}", mine)
-            return self._answer(sink, "write", f"writes it and begins epoch {front.epoch + 1}", mine)
-        if front.batch_id > last.batch_id:
-            sentence = (
+                does, sentence = "stop", f"stops the query: {error}"
+            except ReconError as error:
+                does, sentence = "unknown", f"cannot be predicted: {error}"
+            answers.append(
+                SinkAnswer(
+                    sink=sink.name,
+                    kind=sink.kind,
+                    guarantee=sink.guarantee,
+                    does=does,
+                    said=sentence,
+                    entries=_of_batch(recent, query_id, batch_id),
+                )
+            )
+        return tuple(answers)
+
+    def _replayed(self, batch: Batch, sink: Sink, recent: Sequence[LedgerEntry]) -> Prediction:
+        entry, restored = self.replayed_entry(sink, recent, batch)
+        if entry is None:
+            return "write", _sentence_for_write(sink)
+        version = _version(entry)
+        if self.landed(sink, entry) is None:
+            place = self.project.location(sink)
+            return "write again", f"writes it again: the ledger has it{version}, and {place} no longer has its rows"
+        if restored:
+            return "restore", f"has the rows{version} without a ledger entry: restores the entry and writes nothing"
+        return "skip", f"skips it: attempt {entry.attempt} wrote {_rows(entry)}{version}{_at(entry.committed_at)}"
+
+    def _next(self, batch: Batch, sink: Sink, recent: Sequence[LedgerEntry]) -> Prediction:
+        restored = self._restored(sink, recent)
+        epochs = self._epochs(sink, (*recent, *restored))
+        front, last = epochs.front, batch.batch_id - 1
+        if front is None:
+            return "write", (
+                f"writes it; the ledger has no entry of the {batch.batch_id} micro-batches before: were they written "
+                "without recon?"
+            )
+        if front.query_id != batch.query_id:
+            epochs.place(batch)
+            return "write", f"writes it and begins epoch {front.epoch + 1}"
+        if front.batch_id > last:
+            return "stop" if sink.on_new_epoch == "stop" else "write", (
                 f"already has micro-batch {front.batch_id}: the checkpoint was set back; micro-batches up to "
                 "there are skipped only if Spark plans the ranges they had, else they begin a new epoch, and "
                 f"on_new_epoch: {sink.on_new_epoch} decides"
             )
-            return self._answer(sink, "stop" if sink.on_new_epoch == "stop" else "write", sentence, mine)
-        if front.batch_id < last.batch_id:
-            sentence = (
-                f"writes it; of micro-batches {front.batch_id + 1} to {last.batch_id} neither the ledger nor the sink "
+        if front.batch_id < last:
+            return "write", (
+                f"writes it; of micro-batches {front.batch_id + 1} to {last} neither the ledger nor the sink "
                 "has a record: run `recon audit`"
             )
-            return self._answer(sink, "write", sentence, mine)
         if restored:
-            sentence = f"restores the entry of micro-batch {front.batch_id} that a crash left out, then writes it"
-            return self._answer(sink, "restore", sentence, mine)
-        return self._answer(
-            sink, "write", f"writes it, behind micro-batch {front.batch_id} (epoch {front.epoch})", mine
-        )
+            return "restore", (
+                f"restores the entry of micro-batch {front.batch_id} that a crash left out, then writes it"
+            )
+        return "write", f"writes it, behind micro-batch {front.batch_id} (epoch {front.epoch})"
 
-    def _of_past(self, sink: Sink, entries: tuple[LedgerEntry, ...], number: int) -> SinkAnswer:
+    def _written(self, query_id: str, number: int, sink: Sink, recent: Sequence[LedgerEntry]) -> Prediction:
+        entries = _of_batch(recent, query_id, number)
         if not entries:
-            sentence = f"has no ledger entry of micro-batch {number} among its newest {RECENT}"
-            return self._answer(sink, "unknown", sentence, entries)
-        try:
-            landed = self.landed(sink, entries[-1])
-        except ReconError as error:
-            return self._answer(sink, "unknown", f"cannot be predicted: {error}", entries)
+            return "unknown", f"has no ledger entry of micro-batch {number} among its newest {RECENT}"
         last = entries[-1]
-        version = "" if last.sink_version is None else f" as version {last.sink_version}"
-        if landed is None:
-            sentence = f"had {_rows(last)}{version}, and {self._where(sink)} no longer has them: run `recon audit`"
-            return self._answer(sink, "write again", sentence, entries)
-        sentence = f"has {_rows(last)}{version}, written{_at(last.committed_at)} (epoch {last.epoch})"
-        return self._answer(sink, "skip", sentence, entries)
+        rows = f"{_rows(last)}{_version(last)}"
+        if self.landed(sink, last) is None:
+            place = self.project.location(sink)
+            return "write again", f"had {rows}, and {place} no longer has them: run `recon audit`"
+        return "skip", f"has {rows}, written{_at(last.committed_at)} (epoch {last.epoch})"
 
-    def _answer(self, sink: Sink, does: Does, sentence: str, entries: tuple[LedgerEntry, ...]) -> SinkAnswer:
-        return SinkAnswer(
-            sink=sink.name, kind=sink.kind, guarantee=sink.guarantee, does=does, said=sentence, entries=entries
-        )
+    def recent(self, sink: Sink) -> list[LedgerEntry]:
+        return [e for e in self.ledger.last(self.pipeline.name, sink.name, RECENT) if not e.is_release]
 
-    def _where(self, sink: Sink) -> str:
-        return self.project.location(sink)
+    def replayed_entry(
+        self, sink: Sink, recent: Sequence[LedgerEntry], batch: Batch
+    ) -> tuple[LedgerEntry | None, bool]:
+        """The entry of the micro-batch that a replay repeats, and whether it has yet to be restored from the sink."""
+        restored = self._restored(sink, recent)
+        entry = self._epochs(sink, (*recent, *restored)).place(batch).replays
+        return entry, entry in restored
 
-    def _recent(self, sink: Sink, query_id: str | None = None) -> list[LedgerEntry]:
-        entries = self.ledger.last(self.pipeline.name, sink.name, RECENT) if self.ledger.exists() else []
-        return [e for e in entries if not e.is_release and query_id in (None, e.query_id)]
+    def _epochs(self, sink: Sink, entries: Sequence[LedgerEntry]) -> Epochs:
+        return Epochs(self.ledger, self.pipeline.name, sink, self.storage.uri, entries)
 
-    def _unrecorded(self, sink: Sink, entries: Sequence[LedgerEntry]) -> list[LedgerEntry]:
+    def _restored(self, sink: Sink, recent: Sequence[LedgerEntry]) -> list[LedgerEntry]:
         """The entries that the next start restores from the sink's own record."""
         read_log = open_sink(self.project, self.pipeline.name, sink).log
-        commits = missing(self.ledger, self.pipeline.name, sink.name, entries, read_log)
+        commits = missing(self.ledger, self.pipeline.name, sink.name, recent, read_log)
         return [entry_of(commit, sink, target=self.project.location(sink)) for commit in commits]
 
     def landed(self, sink: Sink, entry: LedgerEntry) -> Landed | None:
@@ -407,18 +378,15 @@ class _Witnesses:
     def kafka(self, spans: Iterable[OffsetSpan]) -> KafkaWitness | Unavailable:
         from recon.evidence import kafka
 
-        topics = sorted({span.topic for span in spans})
-        if "bootstrap.servers" not in self.project.kafka:
-            return Unavailable("kafka", "recon.yml has no kafka: bootstrap.servers")
-        level = self.pipeline.source.isolation_level
+        topics, level = sorted({span.topic for span in spans}), self.pipeline.source.isolation_level
         try:
             return kafka.read(self.project.kafka, topics, isolation_level=level)
         except ReconError as error:
             return Unavailable("kafka", str(error))
 
-    def batch(self, query_id: str, plan: CheckpointBatch, kafka: KafkaWitness | Unavailable) -> Batch:
+    def batch(self, query_id: str, plan: CheckpointBatch, witness: KafkaWitness | Unavailable) -> Batch:
         """The micro-batch in the form by which the hook identifies it."""
-        topics = {} if isinstance(kafka, Unavailable) else kafka.topics
+        topics: Mapping[str, KafkaTopic] = kafka.topics if (kafka := known(witness)) else {}
         ids: Mapping[str, str | None] = {name: topic.topic_id for name, topic in topics.items()}
         ranges = [
             span._replace(topic_id=ids.get(span.topic), start_offset=min(span.start_offset, span.end_offset))
@@ -437,12 +405,34 @@ class _Witnesses:
         )
 
 
+def _of_batch(entries: Sequence[LedgerEntry], query_id: str | None, batch_id: int | None) -> tuple[LedgerEntry, ...]:
+    return tuple(entry for entry in entries if (entry.query_id, entry.batch_id) == (query_id, batch_id))
+
+
+def _first_written(sink: Sink, recent: Sequence[LedgerEntry]) -> Prediction:
+    if recent:
+        return "unknown", "depends on startingOffsets"
+    return "write", "writes every row that it gets: the ledger has no entry of it"
+
+
+def _sentence_for_write(sink: Sink) -> str:
+    if sink.guarantee.startswith("exactly-once"):
+        return "writes it: neither the ledger nor the sink has it"
+    if sink.guarantee == "at-most-once":
+        return "writes it: the ledger has no entry; your function must leave out what an interrupted attempt wrote"
+    return f"writes it: the ledger has no entry; {sink.guarantee}, so what an interrupted attempt wrote is doubled"
+
+
 def _rows(entry: LedgerEntry) -> str:
     return "an unknown number of rows" if entry.rows_written is None else f"{entry.rows_written:,} rows"
 
 
-def _at(planned_at: datetime | None) -> str:
-    return "" if planned_at is None else f" at {planned_at:%Y-%m-%d %H:%M:%S}Z"
+def _version(entry: LedgerEntry) -> str:
+    return "" if entry.sink_version is None else f" as version {entry.sink_version}"
+
+
+def _at(instant: datetime | None) -> str:
+    return "" if instant is None else f" at {instant:%Y-%m-%d %H:%M:%S}Z"
 
 
 __all__ = ["Explanation", "RangeHeld", "SinkAnswer", "already_processed", "explain"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from recon.model import KafkaWitness, Unavailable
+from recon.model import KafkaPartition, KafkaWitness, Unavailable, known
 from recon.model.offsets import OffsetSpan
 
 Held = Literal["held", "partly deleted", "deleted", "re-created", "beyond the end", "gone", "unknown"]
@@ -24,27 +24,26 @@ class RangeHeld:
 
 def onwards(span: OffsetSpan, kafka: KafkaWitness | Unavailable) -> RangeHeld:
     """The offsets after a range, up to the end of the log."""
-    end = None if isinstance(kafka, Unavailable) else _log(span, kafka)
-    start = span.end_offset
-    return held(span._replace(start_offset=start, end_offset=start if end is None else max(start, end[1])), kafka)
+    partition, start = _partition(span, known(kafka)), span.end_offset
+    end = start if partition is None else max(start, partition.log_end)
+    return held(span._replace(start_offset=start, end_offset=end), kafka)
 
 
-def _log(span: OffsetSpan, kafka: KafkaWitness) -> tuple[int, int] | None:
-    topic = kafka.topics.get(span.topic)
-    partition = None if topic is None else topic.partitions.get(span.partition)
-    return None if partition is None else (partition.log_start, partition.log_end)
+def _partition(span: OffsetSpan, kafka: KafkaWitness | None) -> KafkaPartition | None:
+    topic = kafka.topics.get(span.topic) if kafka else None
+    return topic.partitions.get(span.partition) if topic else None
 
 
 def held(span: OffsetSpan, kafka: KafkaWitness | Unavailable) -> RangeHeld:
     """A range with what Kafka has of it."""
     if isinstance(kafka, Unavailable):
         return RangeHeld(span=span, held="unknown")
-    log, topic = _log(span, kafka), kafka.topics.get(span.topic)
-    if log is None or topic is None:
+    partition = _partition(span, kafka)
+    if partition is None:
         return RangeHeld(span=span, held="gone")
-    start, end = log
+    start, end, topic_id = partition.log_start, partition.log_end, kafka.topics[span.topic].topic_id
     state: Held = "held"
-    if span.topic_id is not None and topic.topic_id is not None and span.topic_id != topic.topic_id:
+    if span.topic_id is not None and topic_id is not None and span.topic_id != topic_id:
         state = "re-created"
     elif end < span.end_offset:
         state = "beyond the end"

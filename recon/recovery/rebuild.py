@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recon.ledger import open_ledger
-from recon.ledger.rebuild import recorded, restore, unrecorded
+from recon.ledger.rebuild import missing, restore
 from recon.model import LedgerEntry
 from recon.project import Project
 from recon.sinks import open_sink
@@ -21,7 +21,6 @@ def rebuild(project: Project, pipeline: str | None = None, sink: str | None = No
     for pipe in project.pipelines:
         for out in pipe.sinks:
             if pipeline in (None, pipe.name) and sink in (None, out.name):
-                commits = open_sink(project, pipe.name, out).log().commits
-                known = recorded(ledger, pipe.name, out.name)
-                restored += restore(project, ledger, pipe.name, out, unrecorded(commits, pipe.name, out.name, known))
+                commits = missing(ledger, pipe.name, out.name, [], open_sink(project, pipe.name, out).log)
+                restored += restore(project, ledger, pipe.name, out, commits)
     return restored
