@@ -55,6 +55,18 @@ def some(items: Iterable[object], limit: int = 5) -> str:
     return shown + (f" and {len(listed) - limit} more" if len(listed) > limit else "")
 
 
+def duration(seconds: float) -> str:
+    """A length of time in the unit that suits it.
+
+    >>> duration(5400), duration(59), duration(3 * 86400)
+    ('1.5 hours', '59 s', '3.0 days')
+    """
+    for unit, unit_seconds in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 1.5 * unit_seconds:
+            return f"{seconds / unit_seconds:,.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def first_line(error: BaseException, limit: int = 400) -> str:
     r"""An error's first line that is not empty, at most `limit` characters; its type's name where it has no text.
 

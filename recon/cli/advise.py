@@ -49,7 +49,7 @@ def advise(
 
     advices = advised(session.project(), pipeline, target=target, cores=cores)
     if output == "json":
-        print_json(advices)
+        print_json([advice.as_dict() for advice in advices])
     else:
         _print(advices)
 
@@ -67,7 +67,7 @@ def _print(advices: Sequence[Advice]) -> None:
         if advice.pipeline != pipeline:
             pipeline = advice.pipeline
             console.print(Text(f"pipeline {pipeline}", style="bold"))
-        mark, style = _MARKS[advice.says]
+        mark, style = _MARKS[advice.decision]
         console.print(Text.assemble((f"  {mark:<8}", style), (advice.rule, "bold")))
         console.print(Padding(Text(advice.recommendation), (0, 0, 0, 10), expand=False))
         console.print(Padding(Text(advice.because, style="dim"), (0, 0, 0, 10), expand=False))

@@ -67,7 +67,7 @@ def compare(
         same_types=same_types,
     )
     if output == "json":
-        print_json(comparison)
+        print_json(comparison.as_dict())
     else:
         for line in text(comparison):
             typer.echo(line)

@@ -42,10 +42,10 @@ def explain(
 
 
 def _print(session: Session, found: Explanation) -> None:
-    for sentence in found.said:
+    for sentence in found.sentences:
         typer.echo(session.mask(f"{sentence[:1].upper()}{sentence[1:]}."))
     for sink in found.sinks:
-        typer.echo(session.mask(f"Sink {sink.sink} ({sink.kind}, {sink.guarantee}) {sink.said}."))
+        typer.echo(session.mask(f"Sink {sink.sink} ({sink.kind}, {sink.guarantee}) {sink.sentence}."))
     shown = [one for one in found.ranges if one.held != "held"] or list(found.ranges[:_MOST])
     if shown:
         typer.echo()

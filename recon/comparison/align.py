@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recon.comparison.result import SchemaDifference
 from recon.errors import ConfigError
+from recon.spark.lazy import T
 from recon.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -53,157 +55,138 @@ def align(
     Raises:
         ConfigError: a name is unknown or given twice, or its types cannot be compared.
     """
-    lefts, rights = _types(left, names[0]), _types(right, names[1])
-    pairs: dict[str, str] = {}
-    for ours, theirs in mapping.items():
-        pairs[_find(ours, lefts, names[0], "mapping")] = _find(theirs, rights, names[1], "mapping")
-    if len(set(pairs.values())) < len(pairs):
-        twice = next(r for r in pairs.values() if list(pairs.values()).count(r) > 1)
-        raise ConfigError(f"mapping gives column {twice!r} of {names[1]} to more than one column of {names[0]}")
-    unpaired = [name for name in rights if name not in pairs.values()]
-    for name in lefts:
-        if name not in pairs and (other := _named(name, unpaired, exact_only=_several(name, lefts))) is not None:
-            pairs[name] = other
-            unpaired.remove(other)
+    ours, theirs = _Table.of(names[0], left), _Table.of(names[1], right)
+    pairs, unpaired = _paired(ours, theirs, mapping)
+
+    def both_have(wanted: Sequence[str], option: str) -> Iterator[str]:
+        for name in wanted:
+            column = ours.find(name, option)
+            if column not in pairs:
+                raise ConfigError(
+                    f"{option} names {name!r}, which {theirs.name} does not have; map it to the name that it has there"
+                )
+            yield column
+
     if not key:
         raise ConfigError("a comparison needs a key: the columns that identify a row on both sides")
-    keys = list(dict.fromkeys(_both(k, lefts, pairs, names, "key") for k in key))
+    keys = list(dict.fromkeys(both_have(key, "key")))
     if columns is not None:
-        wanted = list(dict.fromkeys(_both(c, lefts, pairs, names, "columns") for c in columns))
+        wanted, one_sided = list(dict.fromkeys(both_have(columns, "columns"))), []
     else:
-        left_out = set(_excluded(exclude, lefts, rights, pairs, names))
+        left_out = set(_excluded(exclude, ours, theirs, pairs))
         if clash := left_out.intersection(keys):
             raise ConfigError(f"key column {sorted(clash)[0]!r} is in exclude; a comparison needs its key")
-        wanted = [name for name in lefts if name in pairs and name not in left_out]
-    wanted = [name for name in wanted if name not in keys]
-    matched = {name: _pair(name, pairs[name], lefts, rights, names) for name in (*keys, *wanted)}
-    schema = [
-        SchemaDifference(
-            column=p.name,
-            left=lefts[p.name].simpleString(),
-            right=rights[p.other].simpleString(),
-            compared_as=p.type.simpleString(),
-        )
+        wanted = [name for name in ours.types if name in pairs and name not in left_out]
+        one_sided = [
+            *((name, ours.type_name(name), None) for name in ours.types if name not in pairs and name not in left_out),
+            *((name, None, theirs.type_name(name)) for name in unpaired if name not in left_out),
+        ]
+    matched = {name: _pair(name, pairs[name], ours, theirs) for name in (*keys, *wanted)}
+    differing = [
+        SchemaDifference(column=p.name, left=left_type, right=right_type, compared_as=p.type.simpleString())
         for p in matched.values()
-        if lefts[p.name].simpleString() != rights[p.other].simpleString()
+        if (left_type := ours.type_name(p.name)) != (right_type := theirs.type_name(p.other))
     ]
-    if columns is None:
-        schema += [
-            SchemaDifference(column=name, left=lefts[name].simpleString(), right=None)
-            for name in lefts
-            if name not in pairs and name not in left_out
-        ]
-        schema += [
-            SchemaDifference(column=name, left=None, right=rights[name].simpleString())
-            for name in unpaired
-            if name not in left_out
-        ]
     paired = {name.casefold() for name in pairs}
     return Alignment(
         key=tuple(matched[name] for name in keys),
-        columns=tuple(matched[name] for name in wanted),
-        schema=tuple(schema),
+        columns=tuple(pair for name, pair in matched.items() if name not in keys),
+        schema=(*differing, *(SchemaDifference(column=c, left=one, right=other) for c, one, other in one_sided)),
         names=(*pairs.items(), *((name, name) for name in unpaired if name.casefold() not in paired)),
     )
 
 
-def _types(schema: StructType, table: str) -> dict[str, DataType]:
-    types: dict[str, DataType] = {}
-    for field in schema.fields:
-        if field.name in types:
-            raise ConfigError(f"{table} has more than one column {field.name!r}; rename one of them")
-        types[field.name] = field.dataType
-    return types
+@dataclass(frozen=True)
+class _Table:
+    """One side: its name in messages, and the types of its columns."""
+
+    name: str
+    types: Mapping[str, DataType]
+
+    @classmethod
+    def of(cls, name: str, schema: StructType) -> _Table:
+        for column, count in Counter(schema.fieldNames()).items():
+            if count > 1:
+                raise ConfigError(f"{name} has more than one column {column!r}; rename one of them")
+        return cls(name, {field.name: field.dataType for field in schema.fields})
+
+    def type_name(self, column: str) -> str:
+        return self.types[column].simpleString()
+
+    def find(self, name: str, option: str) -> str:
+        """The column that an option names."""
+        column = _named(name, self.types)
+        if column is None:
+            near = did_you_mean(name, self.types, "it has")
+            raise ConfigError(f"{option} names {name!r}, which {self.name} does not have{near}")
+        return column
 
 
-def _several(name: str, names: Iterable[str]) -> bool:
-    return sum(other.casefold() == name.casefold() for other in names) > 1
-
-
-def _named(name: str, names: Sequence[str], exact_only: bool = False) -> str | None:
+def _named(name: str, columns: Iterable[str]) -> str | None:
     """The column of this name, or the only one that differs from it in letter case alone."""
-    if name in names:
+    alike = [column for column in columns if column.casefold() == name.casefold()]
+    if name in alike:
         return name
-    alike = [] if exact_only else [other for other in names if other.casefold() == name.casefold()]
     return alike[0] if len(alike) == 1 else None
 
 
-def _find(name: str, names: Mapping[str, DataType], table: str, option: str) -> str:
-    column = _named(name, list(names))
-    if column is None:
-        raise ConfigError(f"{option} names {name!r}, which {table} does not have{did_you_mean(name, names, 'it has')}")
-    return column
-
-
-def _both(name: str, lefts: Mapping[str, DataType], pairs: Mapping[str, str], tables: tuple[str, str], of: str) -> str:
-    column = _find(name, lefts, tables[0], of)
-    if column not in pairs:
-        raise ConfigError(f"{of} names {name!r}, which {tables[1]} does not have; map it to the name that it has there")
-    return column
-
-
-def _excluded(
-    exclude: Sequence[str],
-    lefts: Mapping[str, DataType],
-    rights: Mapping[str, DataType],
-    pairs: Mapping[str, str],
-    tables: tuple[str, str],
-) -> Iterable[str]:
-    back = {theirs: ours for ours, theirs in pairs.items()}
-    for name in exclude:
-        ours, theirs = _named(name, list(lefts)), _named(name, list(rights))
-        if ours is None and theirs is None:
-            near = did_you_mean(name, [*lefts, *rights], "they have")
-            raise ConfigError(f"exclude names {name!r}, which neither {tables[0]} nor {tables[1]} has{near}")
-        if ours is not None:
-            yield ours
-        elif theirs is not None:
-            yield back.get(theirs, theirs)
-
-
-def _pair(
-    name: str, other: str, lefts: Mapping[str, DataType], rights: Mapping[str, DataType], tables: tuple[str, str]
-) -> Pair:
-    ours, theirs = lefts[name], rights[other]
-    for type_, table, column in ((ours, tables[0], name), (theirs, tables[1], other)):
-        if not _comparable(type_):
+def _paired(ours: _Table, theirs: _Table, mapping: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Each left column's right one, and the right columns that have no left one."""
+    pairs = {ours.find(one, "mapping"): theirs.find(other, "mapping") for one, other in mapping.items()}
+    for column, count in Counter(pairs.values()).items():
+        if count > 1:
             raise ConfigError(
-                f"column {column!r} of {table} is {type_.simpleString()}, which has no equality in Spark; "
+                f"mapping gives column {column!r} of {theirs.name} to more than one column of {ours.name}"
+            )
+    unpaired = [name for name in theirs.types if name not in pairs.values()]
+    spellings = Counter(name.casefold() for name in ours.types)
+    for name in ours.types:
+        # Of two names that differ in letter case alone, each is only paired with exactly its own.
+        candidates = unpaired if spellings[name.casefold()] == 1 else [name] if name in unpaired else []
+        if name not in pairs and (other := _named(name, candidates)) is not None:
+            pairs[name] = other
+            unpaired.remove(other)
+    return pairs, unpaired
+
+
+def _excluded(exclude: Sequence[str], ours: _Table, theirs: _Table, pairs: Mapping[str, str]) -> Iterator[str]:
+    """The columns to leave out, by their left name where they are paired."""
+    left_of = {other: one for one, other in pairs.items()}
+    for name in exclude:
+        left, right = _named(name, ours.types), _named(name, theirs.types)
+        if left is not None:
+            yield left
+        elif right is not None:
+            yield left_of.get(right, right)
+        else:
+            near = did_you_mean(name, [*ours.types, *theirs.types], "they have")
+            raise ConfigError(f"exclude names {name!r}, which neither {ours.name} nor {theirs.name} has{near}")
+
+
+def _pair(name: str, other: str, ours: _Table, theirs: _Table) -> Pair:
+    for table, column in ((ours, name), (theirs, other)):
+        if not _comparable(table.types[column]):
+            raise ConfigError(
+                f"column {column!r} of {table.name} is {table.type_name(column)}, which has no equality in Spark; "
                 "exclude it, or turn it into text such as to_json before the comparison"
             )
-    common = common_type(ours, theirs)
+    common = common_type(ours.types[name], theirs.types[other])
     if common is None:
         raise ConfigError(
-            f"column {name!r} is {ours.simpleString()} in {tables[0]} and {theirs.simpleString()} in {tables[1]}, "
+            f"column {name!r} is {ours.type_name(name)} in {ours.name} and {theirs.type_name(other)} in {theirs.name}, "
             "which have no common type; cast one of them, or exclude the column"
         )
     return Pair(name=name, other=other, type=common)
 
 
 def _comparable(type_: DataType) -> bool:
-    from pyspark.sql import types as T
-
     if isinstance(type_, T.StructType):
         return all(_comparable(field.dataType) for field in type_.fields)
     if isinstance(type_, T.ArrayType):
         return _comparable(type_.elementType)
-    return isinstance(
-        type_,
-        (
-            T.NumericType,
-            T.StringType,
-            T.CharType,
-            T.VarcharType,
-            T.BinaryType,
-            T.BooleanType,
-            T.DateType,
-            T.TimestampType,
-            T.TimestampNTZType,
-            T.DayTimeIntervalType,
-            T.YearMonthIntervalType,
-            T.NullType,
-        ),
-    )
+    texts = (T.StringType, T.CharType, T.VarcharType, T.BinaryType)
+    times = (T.DateType, T.TimestampType, T.TimestampNTZType, T.DayTimeIntervalType, T.YearMonthIntervalType)
+    return isinstance(type_, (T.NumericType, T.BooleanType, T.NullType, *texts, *times))
 
 
 def common_type(left: DataType, right: DataType) -> DataType | None:
@@ -213,8 +196,6 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
     that takes more than 38; anything next to `double` or `float` becomes `double`; dates become timestamps, timestamps
     without a zone are read in the session's; anything next to a string becomes its text. Text is compared byte by byte.
     """
-    from pyspark.sql import types as T
-
     left, right = _plain(left), _plain(right)
     if left == right:
         return left
@@ -246,8 +227,6 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
 
 def _plain(type_: DataType) -> DataType:
     """Without collation, length and nullability."""
-    from pyspark.sql import types as T
-
     if isinstance(type_, (T.StringType, T.CharType, T.VarcharType)):
         return T.StringType()
     if isinstance(type_, T.ArrayType):
@@ -259,8 +238,6 @@ def _plain(type_: DataType) -> DataType:
 
 def _common_struct(left: StructType, right: StructType) -> StructType | None:
     """Fields are paired by their position; names are those of the left struct."""
-    from pyspark.sql import types as T
-
     if [f.name.casefold() for f in left.fields] != [f.name.casefold() for f in right.fields]:
         return None
     fields = []
@@ -273,8 +250,6 @@ def _common_struct(left: StructType, right: StructType) -> StructType | None:
 
 
 def _common_number(left: DataType, right: DataType) -> DataType | None:
-    from pyspark.sql import types as T
-
     if isinstance(left, T.FractionalType) and isinstance(right, T.FractionalType) and type(left) is type(right):
         if not isinstance(left, T.DecimalType):
             return left
@@ -291,8 +266,6 @@ def _common_number(left: DataType, right: DataType) -> DataType | None:
 
 def _digits(type_: DataType) -> tuple[int, int]:
     """Digits before and after the point."""
-    from pyspark.sql import types as T
-
     if isinstance(type_, T.DecimalType):
         return type_.precision - type_.scale, type_.scale
     return _INTEGER_DIGITS[type_.simpleString()], 0

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from recon.comparison.align import Alignment
-from recon.comparison.result import ColumnDifference, RowDifference
+from recon.comparison.result import ColumnDifference, Comparison, RowDifference
 from recon.comparison.sides import Sides, key_names, value_names
 from recon.comparison.sweep import within_buckets
 from recon.comparison.tolerance import Tolerance
@@ -27,60 +27,47 @@ if TYPE_CHECKING:
 _KINDS = ("missing", "extra", "changed")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Differences:
-    """The counts and examples of `Comparison` that come from the second pass."""
-
-    missing: int = 0
-    extra: int = 0
-    changed: int = 0
-    tolerated: int = 0
-    duplicate_keys_left: int = 0
-    duplicate_keys_right: int = 0
-    columns: tuple[ColumnDifference, ...] = ()
-    samples: tuple[RowDifference, ...] = ()
-
-    @property
-    def any(self) -> bool:
-        """Whether any rows were unequal by value, within the tolerances or not."""
-        return bool(self.missing or self.extra or self.changed or self.tolerated)
-
-
-def differences(
+def with_differences(
+    comparison: Comparison,
     sides: Sides,
     alignment: Alignment,
     bounds: Mapping[str, Tolerance],
     buckets: Sequence[int],
     samples: int,
-) -> Differences:
-    """Counts and examples in one Spark query: both branches read the same shuffle, which Spark runs once."""
+) -> Comparison:
+    """The comparison with its counts and examples, by one Spark query.
+
+    The query's two branches, counts and examples, read the same shuffle, which Spark runs once.
+    """
     left, right = (within_buckets(side, alignment, buckets) for side in sides)
     pairs = _paired((left, right), alignment, bounds)
     judged = _judged(pairs, alignment, bounds)
     answers = _totals(judged, alignment).select(F.lit("totals").alias("what"), F.to_json("totals").alias("body"))
     if samples > 0:
         answers = answers.unionAll(_examples(judged, alignment, samples))
-    rows = answers.collect()
-    totals = next(json.loads(row["body"]) for row in rows if row["what"] == "totals")
-    examples: dict[str, list[RowDifference]] = {}
-    for row in rows:
-        if row["what"] != "totals":
-            body = json.loads(row["body"])
-            examples.setdefault(row["what"], []).append(_row_difference(body, alignment))
+    bodies: dict[str, list[dict[str, Any]]] = {}
+    for row in answers.collect():
+        bodies.setdefault(row["what"], []).append(json.loads(row["body"]))
+    (totals,) = bodies["totals"]
     columns = [
         ColumnDifference(
             column=pair.name,
             rows=totals[f"c{i}"],
             max_difference=_finite(totals.get(f"d{i}")),
-            samples=tuple(_only(pair.name, row) for row in examples.get(f"v{i}", ())),
+            samples=tuple(_row_difference(body, alignment, {f"v{i}"}) for body in bodies.get(f"v{i}", ())),
         )
         for i, pair in enumerate(alignment.columns)
         if totals[f"c{i}"]
     ]
-    return Differences(
+    return replace(
+        comparison,
         **{name: totals[name] for name in (*_KINDS, "tolerated", "duplicate_keys_left", "duplicate_keys_right")},
         columns=tuple(sorted(columns, key=lambda c: -c.rows)),
-        samples=tuple(row for kind in _KINDS for row in examples.get(kind, ())),
+        samples=tuple(
+            _row_difference(body, alignment, set(body["changed"]) if kind == "changed" else set(value_names(alignment)))
+            for kind in _KINDS
+            for body in bodies.get(kind, ())
+        ),
     )
 
 
@@ -205,17 +192,13 @@ def _examples(judged: DataFrame, alignment: Alignment, samples: int) -> DataFram
     )
 
 
-def _row_difference(body: Mapping[str, Any], alignment: Alignment) -> RowDifference:
-    changed = set(body["changed"]) if body["kind"] == "changed" else None
+def _row_difference(body: Mapping[str, Any], alignment: Alignment, columns: Set[str]) -> RowDifference:
+    """An example, with the values of `columns` alone."""
 
     def side(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         if values is None:
             return None
-        return {
-            pair.name: values[f"v{i}"]
-            for i, pair in enumerate(alignment.columns)
-            if changed is None or f"v{i}" in changed
-        }
+        return {pair.name: values[f"v{i}"] for i, pair in enumerate(alignment.columns) if f"v{i}" in columns}
 
     return RowDifference(
         kind=body["kind"],
@@ -227,16 +210,9 @@ def _row_difference(body: Mapping[str, Any], alignment: Alignment) -> RowDiffere
     )
 
 
-def _only(column: str, row: RowDifference) -> RowDifference:
-    def one(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        return None if values is None else {column: values[column]}
-
-    return replace(row, left=one(row.left), right=one(row.right))
-
-
 def _finite(value: Any) -> float | None:
     number = None if value is None else float(value)
     return number if number is not None and math.isfinite(number) else None
 
 
-__all__ = ["Differences", "differences"]
+__all__ = ["with_differences"]

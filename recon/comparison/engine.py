@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recon.comparison.align import Alignment, align
-from recon.comparison.differences import Differences, differences
+from recon.comparison.differences import with_differences
 from recon.comparison.result import Comparison
-from recon.comparison.sides import Sides, aligned_side
-from recon.comparison.sweep import Sweep, sweep
+from recon.comparison.sides import aligned_side
+from recon.comparison.sweep import sweep
 from recon.comparison.tolerance import Tolerance
 from recon.comparison.values import allowed
 from recon.errors import ConfigError, EvidenceError
@@ -81,49 +81,42 @@ def compare(
         aligned_side(left, alignment, where, left_name),
         aligned_side(right, alignment, where, right_name, renamed=True),
     )
-    swept, different = _read(sides, alignment, bounds, samples, names)
-    return Comparison(
-        left=left_name,
-        right=right_name,
-        key=tuple(p.name for p in alignment.key),
-        compared=tuple(p.name for p in alignment.columns),
-        left_rows=swept.left_rows,
-        right_rows=swept.right_rows,
-        schema=alignment.schema,
-        same_types=same_types,
-        **vars(different),
-    )
-
-
-def _read(
-    sides: Sides, alignment: Alignment, bounds: Mapping[str, Tolerance], samples: int, names: tuple[str, str]
-) -> tuple[Sweep, Differences]:
-    """Both passes; the second only where the first finds buckets that differ."""
-    both = f"{names[0]} and {names[1]}"
     try:
         swept = sweep(sides, alignment)
-        if not swept.buckets:
-            return swept, Differences()
-        different = differences(sides, alignment, bounds, swept.buckets, samples)
-    except Exception as error:
-        raise EvidenceError(f"the rows of {both} cannot be compared: {spark_error(error)}") from error
-    if not different.any:
-        raise EvidenceError(
-            f"{both} differed when they were first read and no longer when they were read again: one of them is being "
-            "written to; compare fixed versions of them"
+        comparison = Comparison(
+            left=left_name,
+            right=right_name,
+            key=tuple(p.name for p in alignment.key),
+            compared=tuple(p.name for p in alignment.columns),
+            left_rows=swept.left_rows,
+            right_rows=swept.right_rows,
+            schema=alignment.schema,
+            same_types=same_types,
         )
-    return swept, different
+        if not swept.buckets:
+            return comparison
+        comparison = with_differences(comparison, sides, alignment, bounds, swept.buckets, samples)
+    except Exception as error:
+        raise EvidenceError(
+            f"the rows of {left_name} and {right_name} cannot be compared: {spark_error(error)}"
+        ) from error
+    if not (comparison.missing or comparison.extra or comparison.changed or comparison.tolerated):
+        raise EvidenceError(
+            f"{left_name} and {right_name} differed when they were first read and no longer when they were read again: "
+            "one of them is being written to; compare fixed versions of them"
+        )
+    return comparison
 
 
 def _listed(names: Sequence[str]) -> Sequence[str]:
     return (names,) if isinstance(names, str) else names
 
 
-def _tolerances(given: Mapping[str, Any], alignment: Alignment, names: tuple[str, str]) -> Mapping[str, Tolerance]:
+def _tolerances(written: Mapping[str, Any], alignment: Alignment, names: tuple[str, str]) -> Mapping[str, Tolerance]:
     """The tolerances by column, each of which its column's type allows."""
     columns = {p.name.casefold(): p for p in alignment.columns}
     tolerances = {}
-    for name, value in given.items():
+    for name, value in written.items():
         pair = columns.get(name.casefold())
         if pair is None:
             known = ", ".join(p.name for p in alignment.columns) or "none"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 
@@ -80,13 +80,21 @@ class Comparison:
     schema: tuple[SchemaDifference, ...] = ()
     samples: tuple[RowDifference, ...] = ()
     same_types: bool = False
-    matched: int = field(init=False)
-    equal: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "matched", self.left_rows - self.missing - self.changed)
+    @property
+    def matched(self) -> int:
+        """The rows that have their equal on the other side."""
+        return self.left_rows - self.missing - self.changed
+
+    @property
+    def equal(self) -> bool:
+        """Whether the tables are equal."""
         schema = any(None in (s.left, s.right) or self.same_types for s in self.schema)
-        object.__setattr__(self, "equal", not (self.missing or self.extra or self.changed or schema))
+        return not (self.missing or self.extra or self.changed or schema)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {**asdict(self), "matched": self.matched, "equal": self.equal}
 
 
 __all__ = ["ColumnDifference", "Comparison", "RowDifference", "SchemaDifference"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from recon.comparison.align import Alignment, Pair
 from recon.errors import ConfigError
-from recon.spark.columns import quoted
+from recon.spark.columns import filtered, quoted
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 
@@ -26,12 +26,7 @@ def aligned_side(
     """
     if renamed:
         table = table.select(*(F.col(quoted(theirs)).alias(ours) for ours, theirs in alignment.names))
-    if where is not None:
-        try:
-            table = table.where(F.expr(where))
-            _ = table.schema  # resolved and typed; no job runs
-        except Exception as error:
-            raise ConfigError(f"where {where!r} is no condition on {name}: {spark_error(error)}") from error
+    table = filtered(table, where, "where", name)
     types = {field.name: field.dataType for field in table.schema.fields}
 
     def aligned(pair: Pair, as_: str) -> Column:

@@ -12,16 +12,8 @@ from typing import Any
 
 from recon.errors import ConfigError
 
-_UNITS = {
-    "microsecond": timedelta(microseconds=1),
-    "millisecond": timedelta(milliseconds=1),
-    "second": timedelta(seconds=1),
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-}
 _SHARE = re.compile(r"\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*%\s*", re.IGNORECASE)
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", re.IGNORECASE)
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(microsecond|millisecond|second|minute|hour|day)s?\s*", re.IGNORECASE)
 _FORMS = (
     "write a number, a share such as '0.1%' or {relative: 1e-6}, or for dates and times a duration such as '5 seconds'"
 )
@@ -64,9 +56,11 @@ class Tolerance:
             relative = float(bounds["relative"]) if "relative" in bounds else None
             return cls(absolute=bounds.get("absolute"), relative=relative)
         if isinstance(value, timedelta):
-            return cls(duration=_not_negative(column, value))
-        if isinstance(value, str) and (length := _DURATION.fullmatch(value)) and length[2].lower() in _UNITS:
-            return cls(duration=float(length[1]) * _UNITS[length[2].lower()])
+            if value < timedelta(0):
+                raise ConfigError(f"the tolerance of {column!r} is negative ({value}); {_FORMS}")
+            return cls(duration=value)
+        if isinstance(value, str) and (length := _DURATION.fullmatch(value)):
+            return cls(duration=timedelta(**{f"{length[2].lower()}s": float(length[1])}))
         if isinstance(value, str) and (share := _SHARE.fullmatch(value)):
             return cls(relative=float(share[1]) / 100)
         return cls(absolute=_number(column, value))
@@ -82,12 +76,6 @@ def _number(column: str, value: Any) -> Decimal:
     except (ValueError, ArithmeticError):
         raise ConfigError(f"the tolerance of {column!r} is {value!r}; {_FORMS}") from None
     return number
-
-
-def _not_negative(column: str, value: timedelta) -> timedelta:
-    if value < timedelta(0):
-        raise ConfigError(f"the tolerance of {column!r} is negative ({value}); {_FORMS}")
-    return value
 
 
 __all__ = ["Tolerance"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from recon.spark.lazy import F
+from recon.spark.lazy import F, T
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -36,8 +36,6 @@ def _nulls(columns: Sequence[Column]) -> Column:
 
 
 def _content(column: Column, type_: DataType) -> list[Column]:
-    from pyspark.sql import types as T
-
     if isinstance(type_, T.StructType):
         fields = [(column.getField(f.name), f.dataType) for f in type_.fields]
         return hashable(fields) if fields else []
@@ -51,8 +49,6 @@ def _content(column: Column, type_: DataType) -> list[Column]:
 
 def allowed(pair: Pair, tolerance: Tolerance) -> str | None:
     """Why a column of this type cannot have the tolerance; None where it can."""
-    from pyspark.sql import types as T
-
     compared = pair.type.simpleString()
     if isinstance(pair.type, T.NumericType):
         return None if tolerance.duration is None else f"it is compared as {compared}, which needs a number"
@@ -65,8 +61,6 @@ def allowed(pair: Pair, tolerance: Tolerance) -> str | None:
 
 def distance(left: Column, right: Column, pair: Pair) -> Column | None:
     """The absolute difference, of times in seconds; None for a type without one, NULL where it cannot be computed."""
-    from pyspark.sql import types as T
-
     if isinstance(pair.type, T.IntegralType):  # as decimals: the difference of two longs may overflow
         return F.abs(F.try_subtract(left.cast("decimal(20,0)"), right.cast("decimal(20,0)")))
     if isinstance(pair.type, T.NumericType):
@@ -89,8 +83,6 @@ def tolerated(left: Column, right: Column, apart: Column | None, pair: Pair, tol
 
     Infinity is within no tolerance of anything else.
     """
-    from pyspark.sql import types as T
-
     assert apart is not None  # `allowed` refuses other types
     floating = isinstance(pair.type, (T.FloatType, T.DoubleType))
     within = F.lit(False)
@@ -109,8 +101,6 @@ def tolerated(left: Column, right: Column, apart: Column | None, pair: Pair, tol
 
 def shown(column: Column, type_: DataType) -> Column:
     """The value in a form that JSON holds without losing digits: decimals, times and the like become text."""
-    from pyspark.sql import types as T
-
     if isinstance(type_, T.BinaryType):
         return F.base64(column)
     plain = (T.IntegralType, T.FloatType, T.DoubleType, T.StringType, T.BooleanType, T.StructType, T.ArrayType)

@@ -31,6 +31,7 @@ from recon.quarantine.rows import RowChecks
 from recon.quarantine.table import open_quarantine
 from recon.sinks import Landed, find_sink, open_sink
 from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
+from recon.spark.columns import filtered
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 from recon.spark.session import session
@@ -160,17 +161,7 @@ class ReleaseRun:
     # -- which rows ----------------------------------------------------------------------------------
 
     def _waiting(self, where: str | None) -> DataFrame:
-        rows = self._claims.waiting()
-        if where is None:
-            return rows
-        try:
-            chosen = rows.filter(F.expr(where))
-            _ = chosen.schema
-        except Exception as error:
-            raise ConfigError(
-                f"where {where!r} is no condition on the quarantined rows of {self._table.target}: {spark_error(error)}"
-            ) from error
-        return chosen
+        return filtered(self._claims.waiting(), where, "where", f"the quarantined rows of {self._table.target}")
 
     def _checked(self, rows: DataFrame, force: bool) -> DataFrame:
         """Each `_recon_id` and whether it is `refused`: if a repair made several rows of one, all must pass."""

@@ -37,28 +37,28 @@ from recon.sinks import Landed, find_pipeline, find_sink, open_sink
 from recon.storage import Storage
 
 Next = Literal["first start", "replay", "continue", "past", "not planned"]
-Does = Literal["skip", "restore", "write", "write again", "stop", "unknown"]
+Action = Literal["skip", "restore", "write", "write again", "stop", "unknown"]
 
 
 # What a sink does, and the sentence that says it.
-Prediction = tuple[Does, str]
+Prediction = tuple[Action, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkAnswer:
-    """What one sink does with the micro-batch; `said` is the sentence for `does`, `entries` its ledger entries."""
+    """What one sink does with the micro-batch, also as a sentence, and the entries that its ledger has of it."""
 
     sink: str
     kind: str
     guarantee: str
-    does: Does
-    said: str
+    action: Action
+    sentence: str
     entries: tuple[LedgerEntry, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """A micro-batch, past or next, by all four witnesses; `said` are the main sentences, most important first."""
+    """A micro-batch, past or next, by all four witnesses; `sentences` are the main ones, most important first."""
 
     pipeline: str
     checkpoint: str
@@ -68,22 +68,31 @@ class Explanation:
     planned_at: datetime | None = None
     ranges: tuple[RangeHeld, ...] = ()
     sinks: tuple[SinkAnswer, ...]
-    said: tuple[str, ...]
+    sentences: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         of_entry = ("epoch", "batch_id", "attempt", "status", "rows_written", "sink_version", "committed_at")
         return {
-            **vars(self),
+            **_fields(self),
             "ranges": [
                 {**one.span._asdict(), "held": one.held, "log_start": one.log_start, "log_end": one.log_end}
                 for one in self.ranges
             ],
             "sinks": [
-                {**vars(one), "entries": [{name: getattr(entry, name) for name in of_entry} for entry in one.entries]}
+                {
+                    **_fields(one),
+                    "entries": [{name: getattr(entry, name) for name in of_entry} for entry in one.entries],
+                }
                 for one in self.sinks
             ],
         }
+
+
+def _fields(value: SinkAnswer | Explanation) -> dict[str, Any]:
+    """The fields by their names in JSON."""
+    names = {"action": "does", "sentence": "said", "sentences": "said"}
+    return {names.get(name, name): field for name, field in vars(value).items()}
 
 
 def explain(project: str | Path | Project, pipeline: str, batch_id: int | None = None) -> Explanation:
@@ -175,13 +184,13 @@ class _Witnesses:
         sentences = [
             f"no micro-batch was planned in {self.storage.uri}: Spark begins with micro-batch 0 at startingOffsets"
         ]
-        if entered := [one.sink for one in sinks if one.does == "unknown"]:
+        if entered := [one.sink for one in sinks if one.action == "unknown"]:
             sentences.append(
                 f"the ledger has entries of sink {', '.join(entered)}, so this begins a new epoch: set "
                 f"startingOffsets to what `recon offsets --pipeline {self.pipeline.name}` prints, or rows are read "
                 "again or left out"
             )
-        return self._explanation(next="first start", query_id=query_id, sinks=sinks, said=tuple(sentences))
+        return self._explanation(next="first start", query_id=query_id, sinks=sinks, sentences=tuple(sentences))
 
     def _continue(self, witness: CheckpointWitness, last: CheckpointBatch) -> Explanation:
         kafka = self.kafka(last.ranges)
@@ -199,7 +208,7 @@ class _Witnesses:
             batch_id=number,
             ranges=ranges,
             sinks=self._answers(witness.query_id, last.batch_id, partial(self._next, batch)),
-            said=(sentence, *losses(ranges, kafka)),
+            sentences=(sentence, *losses(ranges, kafka)),
         )
 
     def _replay(self, witness: CheckpointWitness, plan: CheckpointBatch) -> Explanation:
@@ -219,7 +228,7 @@ class _Witnesses:
             planned_at=plan.planned_at,
             ranges=ranges,
             sinks=self._answers(witness.query_id, plan.batch_id, partial(self._replayed, batch)),
-            said=(*sentences, *losses(ranges, kafka)),
+            sentences=(*sentences, *losses(ranges, kafka)),
         )
 
     def _past(self, witness: CheckpointWitness, plan: CheckpointBatch | None, number: int) -> Explanation:
@@ -238,7 +247,7 @@ class _Witnesses:
             planned_at=None if plan is None else plan.planned_at,
             ranges=ranges,
             sinks=sinks,
-            said=(sentence, *(f"{loss}; a replay could not read it all" for loss in losses(ranges, kafka)[:1])),
+            sentences=(sentence, *(f"{loss}; a replay could not read it all" for loss in losses(ranges, kafka)[:1])),
         )
 
     def _not_planned(self, witness: CheckpointWitness, last: CheckpointBatch | None, number: int) -> Explanation:
@@ -255,7 +264,7 @@ class _Witnesses:
             query_id=witness.query_id,
             batch_id=number,
             sinks=sinks,
-            said=(f"micro-batch {number} is not planned: the newest in {self.storage.uri} is {newest}", *set_back),
+            sentences=(f"micro-batch {number} is not planned: the newest in {self.storage.uri} is {newest}", *set_back),
         )
 
     # -- what a sink does with it -----------------------------------------------------------------------------------
@@ -271,18 +280,18 @@ class _Witnesses:
         for sink in self.pipeline.sinks:
             recent = self.recent(sink)
             try:
-                does, sentence = predict(sink, recent)
+                action, sentence = predict(sink, recent)
             except NewEpochError as error:
-                does, sentence = "stop", f"stops the query: {error}"
+                action, sentence = "stop", f"stops the query: {error}"
             except ReconError as error:
-                does, sentence = "unknown", f"cannot be predicted: {error}"
+                action, sentence = "unknown", f"cannot be predicted: {error}"
             answers.append(
                 SinkAnswer(
                     sink=sink.name,
                     kind=sink.kind,
                     guarantee=sink.guarantee,
-                    does=does,
-                    said=sentence,
+                    action=action,
+                    sentence=sentence,
                     entries=_of_batch(recent, query_id, batch_id),
                 )
             )

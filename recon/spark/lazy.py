@@ -1,4 +1,4 @@
-"""`F`: Spark's functions, imported when one is first used."""
+"""`F` and `T`: Spark's functions and types, imported when one is first used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from recon.lazy import LazyModule
 
 if TYPE_CHECKING:
     from pyspark.sql import functions as F
+    from pyspark.sql import types as T
 else:
     F = LazyModule("pyspark.sql.functions")
+    T = LazyModule("pyspark.sql.types")
 
-__all__ = ["F"]
+__all__ = ["F", "T"]

@@ -13,25 +13,29 @@ from recon.model.progress import BatchProgress
 
 FEWEST = 10  # micro-batches that a rule needs
 
-Says = Literal["change", "keep", "unknown"]
+Decision = Literal["change", "keep", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
     """The result of one rule for one pipeline.
 
-    `says` is "change", "keep" or "unknown"; `setting` and `value` are what to set, where that is one thing; `because`
-    is the arithmetic in words, and `figures` are its numbers. For "unknown", `because` names the missing data.
+    `setting` and `value` are what to set, where that is one thing; `because` is the arithmetic in words, and `figures`
+    are its numbers. For the decision "unknown", `because` names the missing data.
     """
 
     rule: str
     pipeline: str
-    says: Says
+    decision: Decision
     recommendation: str
     because: str
     setting: str | None = None
     value: Any = None
     figures: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"says" if name == "decision" else name: value for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +94,7 @@ def unknown(rule: str, facts: Facts, missing: str, setting: str | None = None) -
     return Advice(
         rule=rule,
         pipeline=facts.pipeline,
-        says="unknown",
+        decision="unknown",
         recommendation="cannot be decided yet",
         because=missing,
         setting=setting,
@@ -98,4 +102,4 @@ def unknown(rule: str, facts: Facts, missing: str, setting: str | None = None) -
     )
 
 
-__all__ = ["FEWEST", "Advice", "Facts", "Says", "unknown"]
+__all__ = ["FEWEST", "Advice", "Decision", "Facts", "unknown"]

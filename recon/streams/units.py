@@ -1,4 +1,4 @@
-"""Sizes, lengths of time and round numbers, as they stand in advice."""
+"""Sizes and round numbers, as they stand in advice."""
 
 from __future__ import annotations
 
@@ -41,16 +41,4 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def duration(seconds: float) -> str:
-    """A length of time in the unit that suits it.
-
-    >>> duration(86400), duration(20)
-    ('24.0 hours', '20 s')
-    """
-    for unit, unit_seconds in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 1.5 * unit_seconds:
-            return f"{seconds / unit_seconds:,.1f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-__all__ = ["duration", "next_interval", "rounded_down", "size"]
+__all__ = ["next_interval", "rounded_down", "size"]

@@ -239,6 +239,6 @@ def test_processing_time_trigger(make_lake: MakeLake) -> None:
     assert failing(found) == set() and found.pipelines[0].answer == "complete"
     assert [statuses(found)[check] for check in RUNNING] == ["skipped"] * 3, "three micro-batches are no history"
     advice = {a.rule: a for a in advise(lake.project)}
-    assert advice["fail_on_data_loss"].says == "keep"
+    assert advice["fail_on_data_loss"].decision == "keep"
     assert advice["fail_on_data_loss"].figures["retention_seconds"] == 7 * 86_400, "the broker's own default"
-    assert advice["max_offsets_per_trigger"].says == "unknown"
+    assert advice["max_offsets_per_trigger"].decision == "unknown"

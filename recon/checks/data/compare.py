@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from recon.checks.base import Tables, WholeCheck
-from recon.checks.data.pairs import met
 from recon.errors import ConfigError
 from recon.model import Verdict
+from recon.spark.columns import filtered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,7 +85,7 @@ class Compare(WholeCheck):
     def judge_tables(self, rows: DataFrame, tables: Tables, limit: int) -> Verdict | None:
         from recon.comparison import compare
 
-        there = met(tables.open(self.to), self.to_condition, "to_condition", self.to)
+        there = filtered(tables.open(self.to), self.to_condition, "to_condition", self.to)
         comparison = compare(
             rows,
             there,

@@ -15,7 +15,6 @@ from recon.checks.base import QueryCheck
 from recon.checks.data.bounds import OfColumn
 from recon.comparison.align import common_type
 from recon.errors import ConfigError
-from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 from recon.text import did_you_mean
 
@@ -41,22 +40,6 @@ class AgainstColumn(OfColumn, QueryCheck):
     @override
     def label(self) -> str:
         return f"{self.column_name}__{self.field}__{self.to}"
-
-
-def met(table: DataFrame, condition: str | None, argument: str, name: str) -> DataFrame:
-    """The rows of a table that meet the condition an argument gives, if it gives one.
-
-    Raises:
-        ConfigError: it is no condition on this table.
-    """
-    if condition is None:
-        return table
-    try:
-        met = table.filter(F.expr(condition))
-        _ = met.schema
-    except Exception as error:  # what Spark's parser and analyser raise
-        raise ConfigError(f"{argument} {condition!r} is no condition on {name}: {spark_error(error)}") from error
-    return met
 
 
 def pair(

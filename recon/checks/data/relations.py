@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from recon.checks.base import Measure, Tables, count_if
-from recon.checks.data.pairs import AgainstColumn, Pair, met, pair
+from recon.checks.data.pairs import AgainstColumn, Pair, pair
 from recon.model import Verdict
 from recon.model.wire.columns import STAMPED_COLUMNS
+from recon.spark.columns import filtered
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ class Relationships(AgainstColumn):
         """The rows that have a value on either side, and the two columns in a common type."""
         there = tables.open(self.to)
         ours, theirs = pair(rows, self.column_name, there, self.field, self.to)
-        children = met(rows, self.from_condition, "from_condition", "the table")
-        parents = met(there, self.to_condition, "to_condition", self.to)
+        children = filtered(rows, self.from_condition, "from_condition", "the table")
+        parents = filtered(there, self.to_condition, "to_condition", self.to)
         children = children.filter(F.col(self.column_name).isNotNull())
         return children, parents.filter(theirs.isNotNull()), (ours, theirs)
 

@@ -25,7 +25,7 @@ from recon.checks.engine.queries import QueryExecutor
 from recon.checks.threshold import settle
 from recon.errors import ConfigError
 from recon.model import CheckResult, Verdict
-from recon.spark.columns import distinct, quoted
+from recon.spark.columns import distinct, filtered, quoted
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 from recon.text import did_you_mean
@@ -217,12 +217,8 @@ def where_of(bound: Bound, table: DataFrame, name: str, accepted: dict[str, Colu
     if where is None:
         return None
     if where not in accepted:
-        try:
-            condition = F.expr(where)
-            _ = table.filter(condition).schema  # resolved and typed; no job runs
-        except Exception as error:
-            raise ConfigError(f"where {where!r} is no condition on {name}: {spark_error(error)}") from error
-        accepted[where] = condition
+        filtered(table, where, "where", name)
+        accepted[where] = F.expr(where)
     return accepted[where]
 
 

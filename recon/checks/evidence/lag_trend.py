@@ -11,12 +11,12 @@ from typing_extensions import override
 
 from recon.checks.evidence.coverage import Key
 from recon.checks.evidence.findings import Findings
-from recon.checks.evidence.progress import ProgressCheck, duration, seconds
+from recon.checks.evidence.progress import ProgressCheck, seconds
 from recon.checks.evidence.trend import Trend, median, trend
 from recon.checks.period import Period
 from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Verdict, Witnesses, known, why_unknown
 from recon.model.progress import BatchProgress, ProgressWitness, TopicPartition
-from recon.text import plural
+from recon.text import duration, plural
 
 _DAY = Period(1, "day")
 

@@ -74,16 +74,4 @@ def seconds(batches: Sequence[BatchProgress]) -> list[float]:
     return [(batch.at - batches[0].at).total_seconds() for batch in batches]
 
 
-def duration(seconds: float) -> str:
-    """A length of time in a sentence.
-
-    >>> duration(5400), duration(59), duration(3 * 86400)
-    ('1.5 hours', '59 s', '3.0 days')
-    """
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-__all__ = ["ProgressCheck", "duration", "newest_query", "seconds"]
+__all__ = ["ProgressCheck", "newest_query", "seconds"]

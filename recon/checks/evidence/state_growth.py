@@ -9,12 +9,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
-from recon.checks.evidence.progress import ProgressCheck, duration, newest_query, seconds
+from recon.checks.evidence.progress import ProgressCheck, newest_query, seconds
 from recon.checks.evidence.trend import median, trend
 from recon.checks.period import Period
 from recon.model import Verdict, Witnesses
 from recon.model.progress import BatchProgress, ProgressWitness
-from recon.text import plural
+from recon.text import duration, plural
 
 _DAY, _HOUR = Period(1, "day"), Period(1, "hour")
 

@@ -10,7 +10,8 @@ from typing import Any
 from recon.checks.evidence.trend import median
 from recon.model.progress import BatchProgress
 from recon.streams.facts import FEWEST, Advice, Facts, unknown
-from recon.streams.units import duration, size
+from recon.streams.units import size
+from recon.text import duration
 
 _BUDGET = 1 << 30  # bytes of state that a query may keep
 # 60 short keys took 12,032 bytes of the state store on the heap (Spark 4.0).
@@ -73,7 +74,7 @@ def deduplication(facts: Facts) -> Advice:
     return Advice(
         rule=_RULE,
         pipeline=facts.pipeline,
-        says="keep",
+        decision="keep",
         recommendation=(
             f"{merges[0]} drops duplicates of any age; if they are never more than {longest} apart, withWatermark and "
             "dropDuplicates before a plain append cost less"
@@ -94,7 +95,7 @@ def _of_state(facts: Facts, stateful: Sequence[BatchProgress], window: _Window) 
     longest = duration(window.seconds)
     if last.watermark is None:
         return advice(
-            says="change",
+            decision="change",
             recommendation=(
                 f"set withWatermark before dropDuplicates, of at most {longest}: now every key is kept for ever"
             ),
@@ -109,7 +110,7 @@ def _of_state(facts: Facts, stateful: Sequence[BatchProgress], window: _Window) 
     arithmetic = f"{window}; the watermark lies {duration(delay)} back (median of {len(delays)})"
     if delay > window.seconds:
         return advice(
-            says="change",
+            decision="change",
             recommendation=(
                 f"use MERGE on the key for a window of {duration(delay)}, and keep state for at most {longest}"
             ),
@@ -119,7 +120,7 @@ def _of_state(facts: Facts, stateful: Sequence[BatchProgress], window: _Window) 
             figures=figures,
         )
     return advice(
-        says="keep",
+        decision="keep",
         recommendation=f"watermark and dropDuplicates suit a window of {duration(delay)}",
         because=arithmetic,
         figures=figures,

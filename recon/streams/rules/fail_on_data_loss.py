@@ -7,7 +7,7 @@ from functools import partial
 from itertools import pairwise
 
 from recon.streams.facts import Advice, Facts, unknown
-from recon.streams.units import duration
+from recon.text import duration
 
 _SAFETY = 2.0  # times the longest downtime must fit into retention
 _RULE, _SETTING = "fail_on_data_loss", "failOnDataLoss"
@@ -30,7 +30,7 @@ def fail_on_data_loss(facts: Facts) -> Advice:
     limits = [ms / 1000 for ms in deleting.values() if ms is not None and ms >= 0]
     figures = {"downtime_seconds": down, "unread_for_seconds": age, "retention_seconds": min(limits, default=None)}
     advice = partial(Advice, rule=_RULE, pipeline=facts.pipeline, figures=figures)
-    keep = partial(advice, says="keep", setting=_SETTING, value=True)
+    keep = partial(advice, decision="keep", setting=_SETTING, value=True)
     if not limits:
         return keep(
             recommendation="keep failOnDataLoss at true: Kafka deletes nothing by age here",
@@ -52,7 +52,7 @@ def fail_on_data_loss(facts: Facts) -> Advice:
         )
     wanted = math.ceil(needed / 3600) * 3_600_000
     return advice(
-        says="change",
+        decision="change",
         recommendation=(
             f"raise retention.ms to {wanted:,} and keep failOnDataLoss at true: with false, Spark skips what was "
             "deleted, and only the audit reports it (LOSS_RETENTION)"

@@ -17,7 +17,7 @@ def max_offsets_per_trigger(facts: Facts) -> Advice:
     line = cost(facts.settled)
     if isinstance(line, str):
         return unknown("max_offsets_per_trigger", facts, line, _SETTING)
-    advice = partial(Advice, rule="max_offsets_per_trigger", pipeline=facts.pipeline, says="change")
+    advice = partial(Advice, rule="max_offsets_per_trigger", pipeline=facts.pipeline, decision="change")
     target = facts.target.total_seconds()
     planned = target * min(FULL, 1 / line.worst)
     figures = {**line.figures, "target_seconds": target, "planned_seconds": planned}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from recon.streams.facts import Advice, Facts, Says, unknown
+from recon.streams.facts import Advice, Decision, Facts, unknown
 
 _RULE = "partitions"
 
@@ -23,22 +23,22 @@ def partitions(facts: Facts) -> Advice:
     figures: dict[str, Any] = {"partitions": count, "cores": cores, "waves": waves, "cores_used": used}
     in_waves = f"{waves} waves that use" if waves > 1 else "one wave that uses"
     arithmetic = [f"{count} Kafka partitions are {count} tasks on {cores} cores: {in_waves} {used:.0%} of them"]
-    says: Says = "keep"
+    decision: Decision = "keep"
     setting, value = None, None
     recommendation = f"{count} Kafka partitions suit {cores} cores"
     if count < cores:
-        says, setting, value = "change", "minPartitions", cores
+        decision, setting, value = "change", "minPartitions", cores
         recommendation = (
             f"set minPartitions to {cores}, or give the topics {cores} partitions: {cores - count} cores are idle"
         )
     elif waves > 1 and used < 0.75:
-        says, setting = "change", "partitions"
+        decision, setting = "change", "partitions"
         value = (waves - 1) * cores if count - (waves - 1) * cores <= cores // 4 else waves * cores
         recommendation = (
             f"use a multiple of {cores} tasks, such as {value}: the last wave leaves {1 - used:.0%} of the cores idle"
         )
     elif waves > 20:
-        says, setting, value = "change", "coalesce", 3 * cores
+        decision, setting, value = "change", "coalesce", 3 * cores
         recommendation = (
             f"put the {count} partitions into about {3 * cores} tasks (coalesce in the transform), or use more cores: "
             f"{waves} waves of small tasks cost scheduling in every micro-batch"
@@ -48,14 +48,14 @@ def partitions(facts: Facts) -> Advice:
         figures["shuffle_partitions"] = shuffle
         arithmetic.append(f"the state has {shuffle} shuffle partitions, {shuffle / cores:.1f} for each core")
         if shuffle < cores or shuffle > 3 * cores:
-            says = "change"
+            decision = "change"
             more = f"set spark.sql.shuffle.partitions to {cores} to {3 * cores} (a new checkpoint is needed)"
             recommendation = f"{more}; {recommendation}"
             setting, value = setting or "spark.sql.shuffle.partitions", value or 2 * cores
     return Advice(
         rule=_RULE,
         pipeline=facts.pipeline,
-        says=says,
+        decision=decision,
         recommendation=recommendation,
         because="; ".join(arithmetic),
         setting=setting,

@@ -20,7 +20,7 @@ def state_store(facts: Facts) -> Advice:
     stateful = [b for b in facts.batches if b.state_bytes is not None]
     if not stateful:
         return advice(
-            says="keep",
+            decision="keep",
             recommendation="nothing to choose: the query keeps no state",
             because=f"none of {len(facts.batches)} micro-batches had a stateful operator",
         )
@@ -38,12 +38,12 @@ def state_store(facts: Facts) -> Advice:
     )
     if last.rocksdb:
         return advice(
-            says="keep", recommendation="RocksDB is in use, and right for a state of this size or one that grows"
+            decision="keep", recommendation="RocksDB is in use, and right for a state of this size or one that grows"
         )
     if high < _ROCKSDB_FROM:
-        return advice(says="keep", recommendation="the state store on the heap is right for a state of this size")
+        return advice(decision="keep", recommendation="the state store on the heap is right for a state of this size")
     return advice(
-        says="change",
+        decision="change",
         recommendation=(
             "use the RocksDB state store, with changelog checkpointing; a new checkpoint is needed, as the provider of "
             "one cannot be changed"

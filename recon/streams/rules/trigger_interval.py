@@ -36,7 +36,7 @@ def trigger_interval(facts: Facts) -> Advice:
     }
     if busy >= FULL:
         return advice(
-            says="change",
+            decision="change",
             recommendation="no trigger interval helps: give the query more cores, or make the work per row cheaper",
             because=f"{line}; {arrives:,.0f} rows/s take {busy:.0%} of the time, and {FULL:.0%} can be planned",
             figures=figures,
@@ -45,7 +45,7 @@ def trigger_interval(facts: Facts) -> Advice:
     best = next_interval(max(keeps_up, cheap))
     suits = interval >= max(keeps_up, cheap) * 0.99
     return advice(
-        says="keep" if suits else "change",
+        decision="keep" if suits else "change",
         recommendation=(
             f"the interval of about {interval:.3g} s is right; {best:g} s would do, too"
             if suits

@@ -140,5 +140,5 @@ def test_equal_tables_in_words():
 
 
 def test_it_is_json():
-    found = json.loads(json.dumps(plain(comparison(changed=1, samples=(CHANGED,)))))
+    found = json.loads(json.dumps(plain(comparison(changed=1, samples=(CHANGED,)).as_dict())))
     assert (found["equal"], found["matched"], found["samples"][0]["left"]) == (False, 9, {"a": "x "})

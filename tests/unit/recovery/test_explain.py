@@ -82,11 +82,11 @@ def stage(tmp_path: Path) -> Stage:
 def test_before_the_first_start(stage: Stage) -> None:
     found = stage.explain()
     assert (found.next, found.batch_id, found.query_id) == ("first start", None, None)
-    assert [s.does for s in found.sinks] == ["write"]
+    assert [s.action for s in found.sinks] == ["write"]
     stage.entered(entry(0))
     again = stage.explain()
-    assert [s.does for s in again.sinks] == ["unknown"]
-    assert "recon offsets --pipeline orders" in again.said[1]
+    assert [s.action for s in again.sinks] == ["unknown"]
+    assert "recon offsets --pipeline orders" in again.sentences[1]
 
 
 def test_all_is_finished_and_the_next_one_is_written(stage: Stage) -> None:
@@ -95,8 +95,8 @@ def test_all_is_finished_and_the_next_one_is_written(stage: Stage) -> None:
     stage.entered(entry(0), entry(1))
     found = stage.explain()
     assert (found.next, found.batch_id) == ("continue", 2)
-    assert "commits/1 exists" in found.said[0]
-    assert [(s.does, s.said) for s in found.sinks] == [("write", "writes it, behind micro-batch 1 (epoch 0)")]
+    assert "commits/1 exists" in found.sentences[0]
+    assert [(s.action, s.sentence) for s in found.sinks] == [("write", "writes it, behind micro-batch 1 (epoch 0)")]
 
 
 def test_a_replay_of_what_neither_ledger_nor_sink_has(stage: Stage) -> None:
@@ -106,8 +106,8 @@ def test_a_replay_of_what_neither_ledger_nor_sink_has(stage: Stage) -> None:
     found = stage.explain()
     assert (found.next, found.batch_id) == ("replay", 1)
     assert [(r.span.start_offset, r.span.end_offset, r.held) for r in found.ranges] == [(10, 20, "unknown")]
-    assert [s.does for s in found.sinks] == ["write"]
-    assert "whether Kafka still has the ranges is not known" in found.said[-1]
+    assert [s.action for s in found.sinks] == ["write"]
+    assert "whether Kafka still has the ranges is not known" in found.sentences[-1]
 
 
 def test_a_replay_that_the_ledger_knows_is_skipped(stage: Stage) -> None:
@@ -115,8 +115,8 @@ def test_a_replay_that_the_ledger_knows_is_skipped(stage: Stage) -> None:
     stage.commits(entry(0), entry(1))
     stage.entered(entry(0), entry(1))
     (answer,) = stage.explain().sinks
-    assert answer.does == "skip"
-    assert "attempt 1 wrote 20 rows as version 1" in answer.said
+    assert answer.action == "skip"
+    assert "attempt 1 wrote 20 rows as version 1" in answer.sentence
     assert [e.batch_id for e in answer.entries] == [1]
 
 
@@ -125,7 +125,7 @@ def test_a_replay_whose_entry_a_crash_left_out_is_restored(stage: Stage) -> None
     stage.commits(entry(0), entry(1))
     stage.entered(entry(0))
     (answer,) = stage.explain().sinks
-    assert (answer.does, answer.entries) == ("restore", ())
+    assert (answer.action, answer.entries) == ("restore", ())
     assert len(open_ledger(stage.project).entries()) == 1, "explain writes nothing"
 
 
@@ -147,7 +147,7 @@ def test_a_replay_that_the_table_lost_is_written_again(stage: Stage) -> None:
     stage.entered(entry(0), entry(1))
     stage.commits(replace(entry(0), sink_version=1))  # version 1 is another write now, as after a table made anew
     (answer,) = stage.explain().sinks
-    assert answer.does == "write again"
+    assert answer.action == "write again"
 
 
 def test_a_checkpoint_that_was_set_back(stage: Stage) -> None:
@@ -155,8 +155,8 @@ def test_a_checkpoint_that_was_set_back(stage: Stage) -> None:
     stage.commits(entry(0), entry(1), entry(2))
     stage.entered(entry(0), entry(1), entry(2))
     (answer,) = stage.explain().sinks
-    assert answer.does == "stop"
-    assert "already has micro-batch 2: the checkpoint was set back" in answer.said
+    assert answer.action == "stop"
+    assert "already has micro-batch 2: the checkpoint was set back" in answer.sentence
 
 
 def test_a_replay_with_other_ranges_stops(stage: Stage) -> None:
@@ -164,8 +164,8 @@ def test_a_replay_with_other_ranges_stops(stage: Stage) -> None:
     stage.commits(entry(0), entry(1))
     stage.entered(entry(0), entry(1))
     (answer,) = stage.explain().sinks
-    assert answer.does == "stop"
-    assert "overlap what the ledger already holds" in answer.said
+    assert answer.action == "stop"
+    assert "overlap what the ledger already holds" in answer.sentence
 
 
 def test_a_new_checkpoint_that_reads_again_stops(stage: Stage) -> None:
@@ -173,7 +173,7 @@ def test_a_new_checkpoint_that_reads_again_stops(stage: Stage) -> None:
     stage.commits(entry(0))
     stage.entered(entry(0))
     (answer,) = stage.explain().sinks
-    assert (answer.does, answer.entries) == ("stop", ())
+    assert (answer.action, answer.entries) == ("stop", ())
 
 
 def test_a_ledger_behind_the_checkpoint(stage: Stage) -> None:
@@ -181,7 +181,7 @@ def test_a_ledger_behind_the_checkpoint(stage: Stage) -> None:
     stage.commits(entry(0))
     stage.entered(entry(0))
     (answer,) = stage.explain().sinks
-    assert "of micro-batches 1 to 2 neither the ledger nor the sink has a record" in answer.said
+    assert "of micro-batches 1 to 2 neither the ledger nor the sink has a record" in answer.sentence
 
 
 def test_one_micro_batch_of_the_past(stage: Stage) -> None:
@@ -191,13 +191,13 @@ def test_one_micro_batch_of_the_past(stage: Stage) -> None:
         stage.entered(entry(kept))
     found = stage.explain(1)
     assert (found.next, found.batch_id) == ("past", 1)
-    assert "has 20 rows as version 1" in found.sinks[0].said
+    assert "has 20 rows as version 1" in found.sinks[0].sentence
     (stage.path / "cp/offsets/0").unlink()
     gone = stage.explain(0)
-    assert "no longer in the checkpoint, which begins at micro-batch 1" in gone.said[0]
+    assert "no longer in the checkpoint, which begins at micro-batch 1" in gone.sentences[0]
     assert [r.span.end_offset for r in gone.ranges] == [10]  # from the ledger
     later = stage.explain(7)
-    assert (later.next, later.said[0].split(":")[0]) == ("not planned", "micro-batch 7 is not planned")
+    assert (later.next, later.sentences[0].split(":")[0]) == ("not planned", "micro-batch 7 is not planned")
 
 
 def test_the_answer_as_json(stage: Stage) -> None:

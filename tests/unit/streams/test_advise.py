@@ -100,7 +100,7 @@ def test_the_first_micro_batch_of_a_run_is_left_out() -> None:
 def test_without_enough_data_the_rules_say_what_they_lack(of: list[BatchProgress], lacks: str) -> None:
     for rule in (max_offsets_per_trigger, trigger_interval):
         advice = rule(facts(of))
-        assert (advice.says, advice.value) == ("unknown", None) and lacks in advice.because
+        assert (advice.decision, advice.value) == ("unknown", None) and lacks in advice.because
 
 
 # -- maxOffsetsPerTrigger ----------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_without_enough_data_the_rules_say_what_they_lack(of: list[BatchProgress
 def test_the_recommended_size_takes_what_was_planned() -> None:
     advice = max_offsets_per_trigger(facts(batches(varied)))
     # (10 s * 0.8 - 2 s) / 0.2 ms = 30,000 rows
-    assert (advice.says, advice.setting, advice.value) == ("change", "maxOffsetsPerTrigger", 30_000)
+    assert (advice.decision, advice.setting, advice.value) == ("change", "maxOffsetsPerTrigger", 30_000)
     assert TRUE.of(advice.value) == pytest.approx(10 * FULL)
     assert advice.because.startswith(
         "a micro-batch takes 2.00 s + 200.00 µs a row (robust line through 59 micro-batches of 1,"
@@ -158,16 +158,16 @@ def test_a_size_that_cannot_keep_up_is_said_to() -> None:
 def test_an_interval_that_wastes_time_on_fixed_costs_is_lengthened() -> None:
     """1,000 rows/s take 20 % of the time; 2 s fixed are 20 % of 10 s, and 50 % of 4 s."""
     often = trigger_interval(facts(batches(lambda n: 2000 + n * 70, every=4.0)))
-    assert (often.says, often.value) == ("change", 10.0)
+    assert (often.decision, often.value) == ("change", 10.0)
     assert often.figures["fixed_share"] == pytest.approx(0.5)
     seldom = trigger_interval(facts(batches(lambda n: 5000 + n * 175, every=10.0)))
-    assert seldom.says == "keep" and seldom.figures["interval_seconds"] == 10.0
+    assert seldom.decision == "keep" and seldom.figures["interval_seconds"] == 10.0
 
 
 def test_an_interval_must_keep_up() -> None:
     """Some 3,400 rows/s take 68 % of the time: 2 s fixed are the other 12 % of 17 s."""
     advice = trigger_interval(facts(batches(lambda n: 25_000 + n * 300, every=10.0)))
-    assert (advice.says, advice.value) == ("change", 20.0)
+    assert (advice.decision, advice.value) == ("change", 20.0)
 
 
 def test_no_interval_helps_where_rows_alone_take_all_the_time() -> None:
@@ -191,22 +191,22 @@ def test_no_interval_helps_where_rows_alone_take_all_the_time() -> None:
 )
 def test_kafka_partitions_against_cores(count: int, cores: int, says: str, setting: str, value: int) -> None:
     advice = partitions(facts(batches(varied), cores=cores, topics=topic(count=count)))
-    assert (advice.says, advice.setting, advice.value) == (says, setting, value)
+    assert (advice.decision, advice.setting, advice.value) == (says, setting, value)
     assert advice.because.startswith(f"{count} Kafka partitions are {count} tasks on {cores} cores: ")
 
 
 def test_without_a_broker_the_recorded_partitions_count() -> None:
     assert partitions(facts(batches(varied), cores=4)).figures["partitions"] == 4
     assert "--cores" in partitions(facts(batches(varied), cores=None)).because
-    assert partitions(facts([], cores=4)).says == "unknown"
+    assert partitions(facts([], cores=4)).decision == "unknown"
 
 
 def test_shuffle_partitions_of_the_state() -> None:
     of = batches(varied, state_partitions=200, state_operators=("dedupe",))
     advice = partitions(facts(of, cores=4))
-    assert advice.says == "change" and "spark.sql.shuffle.partitions to 4 to 12" in advice.recommendation
+    assert advice.decision == "change" and "spark.sql.shuffle.partitions to 4 to 12" in advice.recommendation
     assert "200 shuffle partitions, 50.0 for each core" in advice.because
-    assert partitions(facts(batches(varied, state_partitions=8), cores=4)).says == "keep"
+    assert partitions(facts(batches(varied, state_partitions=8), cores=4)).decision == "keep"
 
 
 # -- deduplication -----------------------------------------------------------------------------------------------------
@@ -229,22 +229,22 @@ def keyed(n_rows: int, bytes_each: int, delay: timedelta | None) -> list[BatchPr
 def test_a_window_that_fits_keeps_its_state_and_one_that_does_not_merges() -> None:
     """1,000 rows/s of 100 bytes fill 1 GiB in 2.98 hours."""
     fits = deduplication(facts(keyed(600_000, 100, timedelta(minutes=10))))
-    assert fits.says == "keep" and fits.figures["window_seconds"] == pytest.approx((1 << 30) / 100_000, rel=0.02)
+    assert fits.decision == "keep" and fits.figures["window_seconds"] == pytest.approx((1 << 30) / 100_000, rel=0.02)
     assert "1 hour takes 343.3 MiB" in fits.because and "measured over 60 micro-batches" in fits.because
     wide = deduplication(facts(keyed(600_000, 100, timedelta(days=1))))
-    assert (wide.says, wide.value) == ("change", "delta_merge") and "window of 24.0 hours" in wide.recommendation
+    assert (wide.decision, wide.value) == ("change", "delta_merge") and "window of 24.0 hours" in wide.recommendation
     endless = deduplication(facts(keyed(600_000, 100, None)))
-    assert (endless.says, endless.setting) == ("change", "withWatermark")
+    assert (endless.decision, endless.setting) == ("change", "withWatermark")
 
 
 def test_a_merge_is_told_what_state_would_hold() -> None:
     advice = deduplication(facts(batches(lambda n: 10_000), kinds=("delta_merge",)))
     assert (
-        advice.says == "keep"
+        advice.decision == "keep"
         and "assumed" in advice.because
         and "delta_merge drops duplicates of any age" in (advice.recommendation)
     )
-    assert deduplication(facts(batches(varied, count=5))).says == "unknown"
+    assert deduplication(facts(batches(varied, count=5))).decision == "unknown"
     assert "nothing drops duplicates here" in deduplication(facts(batches(varied))).recommendation
 
 
@@ -258,18 +258,18 @@ def interrupted(down: timedelta) -> list[BatchProgress]:
 
 def test_retention_against_downtime_and_lag() -> None:
     short = fail_on_data_loss(facts(interrupted(timedelta(hours=2)), topics=topic(), unread_for=timedelta(hours=1)))
-    assert (short.says, short.value) == ("keep", True) and "2 times their sum is 6.0 hours" in short.because
+    assert (short.decision, short.value) == ("keep", True) and "2 times their sum is 6.0 hours" in short.because
     long = fail_on_data_loss(facts(interrupted(timedelta(days=5)), topics=topic()))
-    assert (long.says, long.setting) == ("change", "retention.ms")
+    assert (long.decision, long.setting) == ("change", "retention.ms")
     assert long.value == pytest.approx(10 * 86_400_000, rel=0.01) and "LOSS_RETENTION" in long.recommendation
 
 
 def test_retention_that_nobody_tells_or_that_does_not_delete() -> None:
     assert "Kafka did not answer" in fail_on_data_loss(facts(batches(varied))).because
-    assert fail_on_data_loss(facts(batches(varied), topics=topic(None))).says == "unknown"
-    assert fail_on_data_loss(facts([], topics=topic())).says == "unknown"
+    assert fail_on_data_loss(facts(batches(varied), topics=topic(None))).decision == "unknown"
+    assert fail_on_data_loss(facts([], topics=topic())).decision == "unknown"
     for kept in (topic(-1), topic(1000, policy="compact")):
-        assert fail_on_data_loss(facts(interrupted(timedelta(days=5)), topics=kept)).says == "keep"
+        assert fail_on_data_loss(facts(interrupted(timedelta(days=5)), topics=kept)).decision == "keep"
 
 
 # -- state store -------------------------------------------------------------------------------------------------------
@@ -280,14 +280,14 @@ def test_retention_that_nobody_tells_or_that_does_not_delete() -> None:
 )
 def test_big_state_belongs_into_rocksdb(size: int, rocksdb: bool, says: str) -> None:
     advice = state_store(facts(batches(varied, state_bytes=size, state_rows=9, rocksdb=rocksdb)))
-    assert advice.says == says
+    assert advice.decision == says
     assert says == "keep" or str(advice.value).endswith("RocksDBStateStoreProvider")
     assert "median of 60 micro-batches" in advice.because
 
 
 def test_no_state_needs_no_store() -> None:
     assert state_store(facts(batches(varied))).recommendation == "nothing to choose: the query keeps no state"
-    assert state_store(facts([])).says == "unknown"
+    assert state_store(facts([])).decision == "unknown"
 
 
 # -- all together ------------------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def test_every_rule_answers_with_figures_or_with_what_it_lacks() -> None:
         for rule in RULES:
             advice = rule(facts(of, topics=topic()))
             assert isinstance(advice, Advice) and advice.because and advice.recommendation
-            assert advice.says != "unknown" or advice.value is None
+            assert advice.decision != "unknown" or advice.value is None
             json.dumps(advice.figures)
 
 
