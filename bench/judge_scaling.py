@@ -248,7 +248,7 @@ def _witnesses(
     topic = KafkaTopic(topic=_TOPIC, exists=True, topic_id=_ID, partitions={0: partition})
     asked = Spans.of([(0, end)])
     answer = ProbeAnswer(
-        topic=_TOPIC, partition=0, asked=asked, uncommitted=records, committed=records, log_start=0, last_stable=end
+        topic=_TOPIC, partition=0, requested=asked, uncommitted=records, committed=records, log_start=0, last_stable=end
     )
     groups = [
         RowGroup(
@@ -256,9 +256,6 @@ def _witnesses(
             topic=_TOPIC,
             partition=0,
             rows=rows[n],
-            distinct_offsets=rows[n] - doubled,
-            min_offset=spans[0][0],
-            max_offset=spans[-1][1] - 1,
             present=Spans.of(spans),
         )
         for n, spans in enumerate(present)

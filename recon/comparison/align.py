@@ -269,6 +269,3 @@ def _digits(type_: DataType) -> tuple[int, int]:
     if isinstance(type_, T.DecimalType):
         return type_.precision - type_.scale, type_.scale
     return _INTEGER_DIGITS[type_.simpleString()], 0
-
-
-__all__ = ["Alignment", "Pair", "align", "common_type"]

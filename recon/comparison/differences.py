@@ -213,6 +213,3 @@ def _row_difference(body: Mapping[str, Any], alignment: Alignment, columns: Set[
 def _finite(value: Any) -> float | None:
     number = None if value is None else float(value)
     return number if number is not None and math.isfinite(number) else None
-
-
-__all__ = ["with_differences"]

@@ -127,6 +127,3 @@ def _tolerances(written: Mapping[str, Any], alignment: Alignment, names: tuple[s
             raise ConfigError(f"the tolerance of {pair.name!r} does not fit {names[0]} and {names[1]}: {complaint}")
         tolerances[pair.name] = tolerance
     return tolerances
-
-
-__all__ = ["SAMPLES", "compare"]

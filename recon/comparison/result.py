@@ -95,6 +95,3 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
         return {**asdict(self), "matched": self.matched, "equal": self.equal}
-
-
-__all__ = ["ColumnDifference", "Comparison", "RowDifference", "SchemaDifference"]

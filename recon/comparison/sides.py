@@ -50,6 +50,3 @@ def key_names(alignment: Alignment) -> list[str]:
 def value_names(alignment: Alignment) -> list[str]:
     """The names v0, v1, … of the compared columns."""
     return [f"v{i}" for i in range(len(alignment.columns))]
-
-
-__all__ = ["Sides", "aligned_side", "key_names", "value_names"]

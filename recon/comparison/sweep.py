@@ -100,6 +100,3 @@ def _hashed(rows: DataFrame, alignment: Alignment, sign: int) -> DataFrame:
 def _bucket(alignment: Alignment) -> Column:
     key = hashable([(F.col(f"k{i}"), p.type) for i, p in enumerate(alignment.key)])
     return F.xxhash64(*key).bitwiseAND(F.lit(BUCKETS - 1)).cast("int")
-
-
-__all__ = ["BUCKETS", "Sweep", "sweep", "within_buckets"]

@@ -94,6 +94,3 @@ def _columns(rows: list[tuple[str, str, str]]) -> Iterator[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for first, second, third in rows:
         yield f"{first.ljust(widths[0])}  {second.rjust(widths[1])}  {third.rjust(widths[2])}".rstrip()
-
-
-__all__ = ["text"]

@@ -76,6 +76,3 @@ def _number(column: str, value: Any) -> Decimal:
     except (ValueError, ArithmeticError):
         raise ConfigError(f"the tolerance of {column!r} is {value!r}; {_FORMS}") from None
     return number
-
-
-__all__ = ["Tolerance"]

@@ -105,6 +105,3 @@ def shown(column: Column, type_: DataType) -> Column:
         return F.base64(column)
     plain = (T.IntegralType, T.FloatType, T.DoubleType, T.StringType, T.BooleanType, T.StructType, T.ArrayType)
     return column if isinstance(type_, plain) else column.cast("string")
-
-
-__all__ = ["allowed", "distance", "hashable", "shown", "tolerated"]

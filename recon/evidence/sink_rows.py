@@ -158,9 +158,6 @@ def _decode(table: pa.Table, name: str, version: int | None) -> RowsWitness:
                 topic=t,
                 partition=p,
                 rows=sum(rows[i] for i in members),
-                distinct_offsets=present.size,
-                min_offset=present.ranges[0].start,
-                max_offset=present.ranges[-1].end - 1,
                 present=present,
             )
         )

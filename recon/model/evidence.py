@@ -260,9 +260,6 @@ class RowGroup:
     topic: str
     partition: int
     rows: int
-    distinct_offsets: int
-    min_offset: int
-    max_offset: int
     present: Spans
     epoch: int = 0
     release: int | None = None

@@ -80,6 +80,3 @@ class ProgressWitness:
             batches=[self.batches[i] for i in places],
             offsets={new: self.offsets[i] for new, i in enumerate(places) if i in self.offsets},
         )
-
-
-__all__ = ["BatchProgress", "ProgressWitness", "SourceOffsets", "TopicPartition"]

@@ -1,9 +1,9 @@
 """recon.yml as typed values, and `load`, which reads it.
 
-`fields` (building blocks), `yaml` (a file that remembers its lines), `messages` (errors in one sentence); then the
-parts: `checks`, `sinks`, `model`, `sql_tests`; then `load` and `guarantees`. dbt's keys mean what they mean in dbt,
-Kafka's are librdkafka's, Spark's are Spark's. Every mistake becomes a ConfigError that names file, line and the
-nearest right key.
+`templates` (Jinja, for recon.yml and SQL tests), `yaml` (a file that remembers its lines), `messages` (errors in one
+sentence), `fields` (types of keys); then the parts: `checks`, `sinks`, `model`, `sql_tests`; then `load` and
+`guarantees`. dbt's keys mean what they mean in dbt, Kafka's are librdkafka's, Spark's are Spark's. Every mistake
+becomes a ConfigError that names file, line and the nearest right key.
 
 Secrets are inserted after parsing. Knows no check by name, and imports nothing of recon but `model`,
 `errors` and `text`.
@@ -11,7 +11,7 @@ Secrets are inserted after parsing. Knows no check by name, and imports nothing 
 
 from __future__ import annotations
 
-from recon.project.checks import CheckConfig, CheckSpec, Column, config_of
+from recon.project.checks import CheckConfig, CheckSpec, Column
 from recon.project.load import FILE_NAME, as_project, find, load
 from recon.project.model import LedgerConfig, Pipeline, Project, Routes, Source, SparkConfig, Table
 from recon.project.sinks import (
@@ -52,7 +52,6 @@ __all__ = [
     "SparkConfig",
     "Table",
     "as_project",
-    "config_of",
     "find",
     "load",
     "sink_class",

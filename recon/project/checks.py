@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from recon.errors import ConfigError
-from recon.project.fields import Strict, one_tag
+from recon.project.fields import Strict, Tags
 from recon.project.messages import BadValue
 from recon.text import did_you_mean, nearest
 
@@ -29,7 +29,7 @@ class CheckConfig(Strict):
     store_failures: bool = False
     if_empty: Literal["skip", "pass", "fail"] = "skip"
     incremental: bool = False
-    tags: tuple[str, ...] = ()
+    tags: Tags = ()
     meta: dict[str, Any] = Field(default_factory=dict)
     enabled: bool = True
     alias: str | None = None
@@ -38,13 +38,12 @@ class CheckConfig(Strict):
 
     def over(self, defaults: CheckConfig) -> CheckConfig:
         """This config with defaults for what it does not set; tags are united and meta is merged."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        merged = {**{name: getattr(defaults, name) for name in defaults.model_fields_set}, **given}
+        merged = {**defaults.model_dump(exclude_unset=True), **self.model_dump(exclude_unset=True)}
         if tags := tuple(dict.fromkeys((*defaults.tags, *self.tags))):
             merged["tags"] = tags
         if meta := {**defaults.meta, **self.meta}:
             merged["meta"] = meta
-        return CheckConfig.model_construct(_fields_set=set(merged), **{**CheckConfig().__dict__, **merged})
+        return CheckConfig.model_construct(**merged)
 
     @model_validator(mode="before")
     @classmethod
@@ -58,8 +57,6 @@ class CheckConfig(Strict):
     @classmethod
     def _any_case(cls, value: Any) -> Any:
         return value.lower() if isinstance(value, str) else value
-
-    _one_tag = field_validator("tags", mode="before")(one_tag)
 
 
 class CheckSpec(Strict):
@@ -80,6 +77,10 @@ class CheckSpec(Strict):
     def _any_form(cls, value: Any) -> Any:
         return value if isinstance(value, Mapping) and "test" in value else check_item(value)
 
+    def inheriting(self, defaults: CheckConfig, **fields: Any) -> CheckSpec:
+        """With the defaults for what its config does not set, and with these fields replaced."""
+        return self.model_copy(update={"config": self.config.over(defaults), **fields})
+
 
 class WithTests(Strict):
     """A part of recon.yml with `data_tests`, which older versions of dbt call `tests`."""
@@ -95,6 +96,11 @@ class WithTests(Strict):
             raise BadValue("has both 'data_tests' and 'tests'; keep 'data_tests'", "tests", owner=True)
         return {("data_tests" if k == "tests" else k): v for k, v in value.items()}
 
+    def inheriting(self, defaults: CheckConfig, **fields: Any) -> Self:
+        """With `CheckSpec.inheriting` applied to each of its tests."""
+        tests = tuple(test.inheriting(defaults, **fields) for test in self.data_tests)
+        return self.model_copy(update={"data_tests": tests})
+
 
 class Column(WithTests):
     """A column of a sink with its tests, which inherit its `tags`.
@@ -107,29 +113,12 @@ class Column(WithTests):
     data_type: str | None = None
     meta: dict[str, Any] = Field(default_factory=dict)
     quote: bool | None = None
-    tags: tuple[str, ...] = ()
+    tags: Tags = ()
 
-    _one_tag = field_validator("tags", mode="before")(one_tag)
-
-    @model_validator(mode="after")
-    def _tests_know_their_column(self) -> Column:
-        around = CheckConfig(tags=self.tags) if self.tags else CheckConfig()
-        known = tuple(over(spec, around).model_copy(update={"column": self.name}) for spec in self.data_tests)
-        object.__setattr__(self, "data_tests", known)
-        return self
-
-
-T = TypeVar("T", bound=WithTests)
-
-
-def tests_over(part: T, defaults: CheckConfig) -> T:
-    """The part with the defaults applied to each of its tests."""
-    return part.model_copy(update={"data_tests": tuple(over(spec, defaults) for spec in part.data_tests)})
-
-
-def over(spec: CheckSpec, defaults: CheckConfig) -> CheckSpec:
-    """The test with the defaults applied to its config."""
-    return spec.model_copy(update={"config": spec.config.over(defaults)})
+    def naming_tests(self) -> Column:
+        """With tests that know their column, and that inherit its tags."""
+        tags = CheckConfig(tags=self.tags) if self.tags else CheckConfig()
+        return self.inheriting(tags, column=self.name)
 
 
 def config_of(values: Mapping[str, Any]) -> CheckConfig:

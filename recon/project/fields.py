@@ -29,13 +29,14 @@ def _text(value: bool | int | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-Name = Annotated[str, AfterValidator(_name)]
-Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
-
-
 def one_tag(value: Any) -> Any:
     """A single tag as a list of one, as dbt reads it."""
     return (value,) if isinstance(value, str) else value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
+Tags = Annotated[tuple[str, ...], BeforeValidator(one_tag)]
 
 
 class Strict(BaseModel):

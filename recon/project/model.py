@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from recon.errors import ConfigError
-from recon.project.checks import CheckConfig, WithTests, config_of, over, tests_over
+from recon.project.checks import CheckConfig, WithTests
 from recon.project.fields import Name, Strict, Texts, require_unique
 from recon.project.messages import BadValue
 from recon.project.sinks import Sink
@@ -168,12 +168,11 @@ class Project(Strict):
         require_unique("tables", "", (t.name for t in self.tables))
         return self
 
-    @model_validator(mode="after")
-    def _defaults_reach_the_tests(self) -> Project:
-        """Applies the defaults of the sink, the pipeline and the project, in this order, to every test's config."""
-        pipelines = tuple(_with_defaults(pipeline, self.defaults) for pipeline in self.pipelines)
-        object.__setattr__(self, "pipelines", pipelines)
-        return self
+    @field_validator("pipelines")
+    @classmethod
+    def _defaults_reach_the_tests(cls, pipelines: tuple[Pipeline, ...], info: ValidationInfo) -> tuple[Pipeline, ...]:
+        defaults = info.data.get("defaults", CheckConfig())  # absent where it is not valid, which is reported
+        return tuple(_with_defaults(pipeline, defaults) for pipeline in pipelines)
 
     def resolve(self, location: str) -> str:
         """A path or URI of recon.yml as an absolute one."""
@@ -207,7 +206,6 @@ class Project(Strict):
                 self.project_dir,
                 self.test_paths,
                 self._variables,
-                config_of,
                 must_exist="test_paths" in self.model_fields_set,
             )
         return self._sql_tests
@@ -234,11 +232,12 @@ class Project(Strict):
 
 
 def _with_defaults(pipeline: Pipeline, defaults: CheckConfig) -> Pipeline:
-    below = pipeline.defaults.over(defaults)
+    """Applies the defaults of the sink, the pipeline and the project, in this order, to every test's config."""
+    of_pipeline = pipeline.defaults.over(defaults)
     sinks = []
     for sink in pipeline.sinks:
-        inner = sink.defaults.over(below)
-        columns = tuple(tests_over(column, inner) for column in sink.columns)
-        post_batch = tuple(over(spec, inner) for spec in sink.post_batch)
-        sinks.append(tests_over(sink, inner).model_copy(update={"columns": columns, "post_batch": post_batch}))
-    return tests_over(pipeline, below).model_copy(update={"sinks": tuple(sinks)})
+        of_sink = sink.defaults.over(of_pipeline)
+        columns = tuple(column.inheriting(of_sink) for column in sink.columns)
+        post_batch = tuple(spec.inheriting(of_sink) for spec in sink.post_batch)
+        sinks.append(sink.inheriting(of_sink).model_copy(update={"columns": columns, "post_batch": post_batch}))
+    return pipeline.inheriting(of_pipeline).model_copy(update={"sinks": tuple(sinks)})

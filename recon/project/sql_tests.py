@@ -9,23 +9,32 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateSyntaxError, UndefinedError, nodes
-from jinja2.exceptions import SecurityError
+from jinja2 import Template, TemplateSyntaxError, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
+from jinja2.sandbox import safe_range
 
 from recon.errors import ConfigError
-from recon.project.yaml import TemplateContext, display_path, line_of, mask, reference
+from recon.project.checks import CheckConfig, config_of
+from recon.project.templates import (
+    TemplateContext,
+    compiled,
+    display_path,
+    read_text,
+    reference,
+    sandbox,
+    template_error,
+)
+from recon.project.yaml import mask
 
 MACROS = "macros"
 GENERIC = "generic"
@@ -34,9 +43,7 @@ MODEL = "model"  # the reference that stands for the tested rows
 # Private-use characters, which Jinja lets through and SQL does not use: the number of a reference.
 _REFERENCE = re.compile("\ue004(\\d+)\ue005")
 _WRITTEN = re.compile(r"""\s*(?:\{\{)?\s*((?:ref|source)\(\s*(['"]).+?\2\s*(?:,\s*(['"]).+?\3\s*)?\))\s*(?:\}\})?\s*""")
-_KNOWN = "ref, source, var, env_var, config and the project's macros"
-
-Config = Callable[[Mapping[str, Any]], Any]
+_KNOWN = "SQL tests know ref, source, var, env_var, config and the project's macros"
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Rendered:
 
     text: str = field(repr=False)
     references: tuple[str, ...]
-    config: Any
+    config: CheckConfig
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     def sql(self, names: Sequence[str]) -> str:
@@ -90,35 +97,28 @@ class _Rendering:
         return f"\ue004{self.references.setdefault(name, len(self.references))}\ue005"
 
 
+_RENDERING: ContextVar[_Rendering | None] = ContextVar("recon_sql_rendering", default=None)
+
+
 class SqlTests:
     """The SQL tests of one project; each file is read once, on first use."""
 
-    def __init__(
-        self, folder: Path, paths: Sequence[str], variables: Mapping[str, Any], config: Config, *, must_exist: bool
-    ) -> None:
+    def __init__(self, folder: Path, paths: Sequence[str], variables: Mapping[str, Any], *, must_exist: bool) -> None:
         """Nothing is read yet.
 
         Args:
             folder: the folder of recon.yml.
             paths: folders of tests, relative to it.
             variables: the values of `var`.
-            config: validates the arguments of `config(…)`; raises ConfigError.
             must_exist: a missing folder is an error.
         """
         self.folder, self.paths = folder, tuple(paths)
-        self._config, self._must_exist = config, must_exist
+        self._must_exist = must_exist
         self._context = TemplateContext(variables)
-        self._now: _Rendering | None = None
-        self._one_at_a_time = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the parts that cannot be pickled and are created again."""
-        dropped = ("_one_at_a_time", "_library", "singular", "generic")
-        return {k: v for k, v in self.__dict__.items() if k not in dropped}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._one_at_a_time = threading.RLock()
+        """Without the compiled templates, which cannot be pickled and are read again."""
+        return {name: value for name, value in vars(self).items() if name != "_library"}
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -157,7 +157,7 @@ class SqlTests:
             ConfigError: the template fails; the message names file and line.
         """
         library = self._library
-        source = _read(test.path, test.file)
+        source = read_text(test.path)
         return self._run(lambda: library.template(source, test.file), test.file, 1)
 
     def render_generic(self, test: Generic, arguments: Mapping[str, Any]) -> Rendered:
@@ -171,53 +171,36 @@ class SqlTests:
         library = self._library
 
         def driver() -> Template:
-            given = {name: self._argument(value) for name, value in arguments.items()}
-            body = library.test(test.name)
+            values = {name: self._argument(value) for name, value in arguments.items()}
+            body = library.macro(f"test_{test.name}")
             driving = library.environment.from_string("{{ body() }}")
             # Jinja puts its lines into a traceback only where the error passes through a template's own render.
-            driving.globals = {
-                **driving.globals,
-                "body": lambda: body(model=self._refer(MODEL), **given),
-            }
+            driving.globals = {**driving.globals, "body": lambda: body(model=self._refer(MODEL), **values)}
             return driving
 
         return self._run(driver, test.file, test.line)
 
     def _run(self, template: Callable[[], Template], file: str, line: int) -> Rendered:
-        with self._one_at_a_time:
-            self._now = now = _Rendering()
-            try:
-                text = template().render()
-                config = self._config(now.config)
-            except Exception as error:
-                self._refuse(error, file, line)
-            finally:
-                self._now = None
+        rendering = _Rendering()
+        token = _RENDERING.set(rendering)
+        try:
+            text = template().render()
+            config = config_of(rendering.config)
+        except Exception as error:
+            raise template_error(error, self._library.files, file, line, _KNOWN) from None
+        finally:
+            _RENDERING.reset(token)
         if not text.strip():
             raise ConfigError(f"{file}:{line}: renders to nothing; a SQL test is a SELECT that returns failing rows")
-        return Rendered(text, tuple(now.references), config, self.secrets - {""})
-
-    def _refuse(self, error: Exception, file: str, line: int) -> NoReturn:
-        """Raises the error with file and line; another library's text may quote a secret, so only its type is named."""
-        if isinstance(error, TemplateSyntaxError):
-            raise ConfigError(f"{error.filename or file}:{error.lineno}: not valid Jinja: {error.message}") from None
-        at, number = line_of(error, self._library.files) or (file, line)
-        if isinstance(error, ConfigError):
-            what = str(error)
-        elif isinstance(error, UndefinedError):
-            what = f"{error.message}; SQL tests know {_KNOWN}"
-        elif isinstance(error, SecurityError):
-            what = str(error).rstrip(".")
-        else:
-            what = f"a Jinja expression fails with {type(error).__name__}; check its filters and arguments"
-        raise ConfigError(f"{at}:{number}: {what}") from None
+        return Rendered(text, tuple(rendering.references), config, self.secrets - {""})
 
     # -- what templates call -------------------------------------------------------------------------
 
     def _refer(self, *names: str) -> str:
-        if self._now is None:
+        rendering = _RENDERING.get()
+        if rendering is None:
             raise ConfigError("ref and source can only be called inside a test or a macro")
-        return self._now.placeholder(names[0] if names == (MODEL,) else reference(*names))
+        return rendering.placeholder(names[0] if names == (MODEL,) else reference(*names))
 
     def _ref(self, *names: Any) -> str:
         texts = [name for name in names if isinstance(name, str) and name]
@@ -232,12 +215,13 @@ class SqlTests:
         return self._ref(*re.findall(r"""['"](.+?)['"]""", reference_text[1]))
 
     def _take_config(self, *mappings: Any, **keys: Any) -> str:
-        if self._now is not None:
+        rendering = _RENDERING.get()
+        if rendering is not None:
             for mapping in (*mappings, keys):
                 if not isinstance(mapping, Mapping):
                     raise ConfigError("config takes keys and values: config(severity='warn')")
-                self._now.config.update(mapping)
-            self._config(self._now.config)  # validated here, so that the message has its line
+                rendering.config.update(mapping)
+            config_of(rendering.config)  # validated here, so that the message has its line
         return ""
 
     # -- files ---------------------------------------------------------------------------------------
@@ -283,11 +267,7 @@ class _Library:
     """The macros and generic tests of all files; each may call all others by name."""
 
     def __init__(self, paths: Sequence[Path], known: Mapping[str, Any]) -> None:
-        self.environment = ImmutableSandboxedEnvironment(
-            undefined=StrictUndefined, extensions=[_TestTag, "jinja2.ext.do"], autoescape=False
-        )
-        self.environment.globals.clear()
-        self.environment.globals.update(known)
+        self.environment = sandbox(known, [_TestTag, "jinja2.ext.do"])
         self.environment.filters["sql_literal"] = sql_literal
         self.files: set[str] = set()
         self.generic: dict[str, Generic] = {}
@@ -296,23 +276,18 @@ class _Library:
             self._add(path, reserved=known)
 
     def template(self, source: str, file: str) -> Template:
-        """A file's template; its name is in the traceback of an error."""
+        """A file's template; errors in it name its file and line."""
         self.files.add(file)
-        code = self.environment.compile(source, name=file, filename=file)
-        return Template.from_code(self.environment, code, self.environment.globals)
-
-    def test(self, name: str) -> Callable[..., str]:
-        """The macro of a generic test."""
-        return self._macro(f"test_{name}")
+        return compiled(self.environment, source, file)
 
     def _add(self, path: Path, reserved: Mapping[str, Any]) -> None:
         file = display_path(path)
-        source = _read(path, file)
+        source = read_text(path)
         try:
             macros = list(self.environment.parse(source, file, file).find_all(nodes.Macro))
             template = self.template(source, file)
         except TemplateSyntaxError as error:
-            raise ConfigError(f"{file}:{error.lineno}: not valid Jinja: {error.message}") from None
+            raise template_error(error, self.files, file, 1, _KNOWN) from None
         for macro in macros:
             where = f"{file}:{macro.lineno}"
             if macro.name in reserved:
@@ -320,7 +295,7 @@ class _Library:
             if macro.name in self._homes:
                 raise ConfigError(f"{where}: {macro.name!r} is also in {self._homes[macro.name].filename}; rename one")
             self._homes[macro.name] = template
-            self.environment.globals[macro.name] = self._macro(macro.name)
+            self.environment.globals[macro.name] = self.macro(macro.name)
             if macro.name.startswith("test_"):
                 self._add_test(macro, file, where)
 
@@ -333,7 +308,7 @@ class _Library:
         arguments = {argument: at < required for at, argument in enumerate(takes) if argument != MODEL}
         self.generic[name] = Generic(name, file, macro.lineno, arguments)
 
-    def _macro(self, name: str) -> Callable[..., str]:
+    def macro(self, name: str) -> Callable[..., str]:
         """The macro, looked up when it is called: files may call each other in any order."""
 
         def call(*arguments: Any, **named: Any) -> str:
@@ -370,13 +345,3 @@ def sql_literal(value: Any) -> str:
 
 def _sql_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.sql") if path.is_file()) if folder.is_dir() else []
-
-
-def _read(path: Path, name: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name} cannot be read as UTF-8 text: {error}") from error
-
-
-__all__ = ["MODEL", "Generic", "Rendered", "Singular", "SqlTests", "sql_literal"]

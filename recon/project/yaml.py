@@ -6,27 +6,30 @@ parsed, so that no character of a password can change the structure of the file.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import yaml
-from jinja2 import StrictUndefined, TemplateSyntaxError, UndefinedError
-from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from recon.errors import ConfigError
+from recon.project.templates import (
+    TemplateContext,
+    compiled,
+    display_path,
+    read_text,
+    reference,
+    sandbox,
+    template_error,
+)
 
 # Private-use characters, which YAML and Jinja let through: a line's number, and a placeholder for a value.
 _LINE = re.compile("\ue000(\\d+)\ue001")
 _VALUE = re.compile("\ue002(\\d+)\ue003")
-_TEMPLATE = "<template>"  # Jinja's name for a template without a file
 HIDDEN = "***"
 # A comment line that holds Jinja. dbt parses YAML first, so Jinja in a comment is never evaluated.
 _COMMENT = re.compile(r"^([ \t]*#).*(?:\{\{|\{%|\{#).*$", re.MULTILINE)
@@ -83,76 +86,11 @@ def read(file: Path, variables: Mapping[str, Any]) -> Document:
     Raises:
         ConfigError: it cannot be read, or it is not valid Jinja or YAML; the message names the line.
     """
-    name = display_path(file)
-    try:
-        source = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name} cannot be read as UTF-8 text: {error}") from error
-    rendering = _Rendering(name, source, variables)
-    text, lines = rendering.run()
-    root = _Tree(name, lines, rendering.values).build(text)
+    name, source, context = display_path(file), read_text(file), TemplateContext(variables)
+    text, lines, values = _render(name, source, context)
+    root = _Tree(name, lines, values).build(text)
     hidden_lines = frozenset(n for n, row in enumerate(source.splitlines(), 1) if "env_var" in row)
-    return Document(name, root, frozenset(rendering.context.secrets - {""}), hidden_lines)
-
-
-def display_path(file: Path) -> str:
-    """The path relative to the working directory where it is inside, else absolute."""
-    absolute = file.absolute()
-    return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
-
-
-def reference(*names: str) -> str:
-    """`ref('orders')`, the way dbt's YAML refers to another table; it stays text until the table is opened."""
-    return f"ref({', '.join(repr(str(name)) for name in names)})"
-
-
-def line_of(error: BaseException, names: Container[str]) -> tuple[str, int] | None:
-    """Template and line of the innermost template frame; Jinja's tracebacks carry the template's own file and line."""
-    innermost, trace = None, error.__traceback__
-    while isinstance(trace, TracebackType):
-        if trace.tb_frame.f_code.co_filename in names:
-            innermost = (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-        trace = trace.tb_next
-    return innermost
-
-
-class TemplateContext:
-    """`env_var` and `var` for templates, as in dbt; `secrets` are the values that env_var returned."""
-
-    def __init__(self, variables: Mapping[str, Any]) -> None:
-        """`variables` are the values of `var`."""
-        self.variables = variables
-        self.secrets: set[str] = set()
-
-    def env_var(self, name: str, default: Any = None) -> Any:
-        """An environment variable, or the default.
-
-        Raises:
-            ConfigError: it is not set and there is no default.
-        """
-        value = os.environ.get(name)
-        if value is not None:
-            self.secrets.add(value)
-            return value
-        if default is None:
-            raise ConfigError(
-                f"environment variable {name} is not set; export it, or give a default: env_var('{name}', 'default')"
-            )
-        return default
-
-    def var(self, name: str, default: Any = None) -> Any:
-        """A variable of --vars, or the default.
-
-        Raises:
-            ConfigError: it was not given and there is no default.
-        """
-        value = self.variables.get(name, default)
-        if value is None:
-            raise ConfigError(
-                f"variable {name} is not given; pass --vars '{{{name}: …}}', or give a default: "
-                f"var('{name}', 'default')"
-            )
-        return value
+    return Document(name, root, frozenset(context.secrets - {""}), hidden_lines)
 
 
 class _Verbatim(str):
@@ -174,70 +112,39 @@ class _NumberLines(Extension):
             yield Token(token.lineno, "data", "\n".join([first, *marked]))
 
 
-class _Rendering:
-    """One rendering of a template, and the values to insert for its placeholders."""
+def _render(file: str, source: str, context: TemplateContext) -> tuple[str, list[int], list[str]]:
+    """The rendered text, for each of its lines the line of the file it came from, and its placeholders' values."""
+    values: list[str] = []
 
-    def __init__(self, name: str, source: str, variables: Mapping[str, Any]) -> None:
-        self.name = name
-        self.source = source
-        self.context = TemplateContext(variables)
-        self.values: list[str] = []
+    def verbatim(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            value = function(*arguments, **named)
+            return _Verbatim(value) if isinstance(value, str) else value
 
-    def run(self) -> tuple[str, list[int]]:
-        """The rendered text, and for each of its lines the line of the template it came from."""
-        environment = ImmutableSandboxedEnvironment(
-            undefined=StrictUndefined, extensions=[_NumberLines], finalize=self._write, autoescape=False
-        )
-        environment.globals.clear()
-        environment.globals.update(env_var=self._env_var, var=self._var, range=range, ref=_ref, source=_ref)
-        try:
-            rendered = environment.from_string(_COMMENT.sub(r"\1", self.source)).render()
-        except TemplateSyntaxError as error:
-            raise ConfigError(f"{self.name}:{error.lineno}: not valid Jinja: {error.message}") from None
-        except ConfigError as error:
-            raise ConfigError(f"{self._where(error)}: {error}") from None
-        except UndefinedError as error:
-            message = f"{error.message}; recon.yml knows env_var('NAME'), var('name') and ref('table')"
-            raise ConfigError(f"{self._where(error)}: {message}") from None
-        except SecurityError as error:
-            raise ConfigError(f"{self._where(error)}: {str(error).rstrip('.')}") from None
-        except Exception as error:
-            # The text of another library's error may quote a secret, so the message names its type only.
-            what = f"a Jinja expression fails with {type(error).__name__}; check its filters and arguments"
-            raise ConfigError(f"{self._where(error)}: {what}") from None
-        rows, lines, at = [], [], 1
-        for row in rendered.split("\n"):
-            mark = _LINE.search(row)
-            at = int(mark.group(1)) if mark else at
-            rows.append(_LINE.sub("", row))
-            lines.append(at)
-        return "\n".join(rows), lines
+        return call
 
-    def _env_var(self, name: str, default: Any = None) -> Any:
-        return _verbatim(self.context.env_var(name, default))
-
-    def _var(self, name: str, default: Any = None) -> Any:
-        return _verbatim(self.context.var(name, default))
-
-    def _write(self, value: Any) -> Any:
+    def write(value: Any) -> Any:
         """What Jinja writes for an expression: a placeholder for a verbatim value, else its text."""
         if not isinstance(value, _Verbatim):
             return value
-        self.values.append(str(value))
-        return f"\ue002{len(self.values) - 1}\ue003"
+        values.append(str(value))
+        return f"\ue002{len(values) - 1}\ue003"
 
-    def _where(self, error: BaseException) -> str:
-        """file:line of the innermost template frame."""
-        _, line = line_of(error, (_TEMPLATE,)) or (_TEMPLATE, 1)
-        return f"{self.name}:{line}"
-
-
-def _ref(*names: str) -> _Verbatim:
-    return _Verbatim(reference(*names))  # inserted after parsing: its quotes would end the string around it
-
-
-def _verbatim(value: Any) -> Any:
-    return _Verbatim(value) if isinstance(value, str) else value
+    ref = verbatim(reference)
+    functions = {"env_var": verbatim(context.env_var), "var": verbatim(context.var), "ref": ref, "source": ref}
+    environment = sandbox({**functions, "range": range}, [_NumberLines], write)
+    try:
+        rendered = compiled(environment, _COMMENT.sub(r"\1", source), file).render()
+    except Exception as error:
+        known = "recon.yml knows env_var('NAME'), var('name') and ref('table')"
+        raise template_error(error, [file], file, 1, known) from None
+    rows, lines, at = [], [], 1
+    for row in rendered.split("\n"):
+        mark = _LINE.search(row)
+        at = int(mark.group(1)) if mark else at
+        rows.append(_LINE.sub("", row))
+        lines.append(at)
+    return "\n".join(rows), lines, values
 
 
 class _Tree:

@@ -88,6 +88,3 @@ def _kafka(project: Project, pipeline: Pipeline, progress: ProgressWitness) -> K
         )
     except ReconError:
         return None
-
-
-__all__ = ["LOOK_BACK", "advise", "gather"]

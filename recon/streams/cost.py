@@ -79,6 +79,3 @@ def offsets_per_row(batches: Iterable[BatchProgress]) -> float:
     """The median number of offsets for a row; transaction markers and compaction make it more than 1."""
     known = [b.offsets / b.rows for b in batches if b.offsets and b.rows]
     return max(1.0, median(known)) if known else 1.0
-
-
-__all__ = ["FULL", "Cost", "cost", "offsets_per_row"]

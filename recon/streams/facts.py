@@ -100,6 +100,3 @@ def unknown(rule: str, facts: Facts, missing: str, setting: str | None = None) -
         setting=setting,
         figures={"batches": len(facts.batches)},
     )
-
-
-__all__ = ["FEWEST", "Advice", "Decision", "Facts", "unknown"]

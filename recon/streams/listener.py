@@ -314,6 +314,3 @@ def _without_yaml(pipeline: str, checkpoint: str | None, ledger: str) -> Project
         )
     except ValidationError as error:
         raise ConfigError(f"ProgressListener: {arguments_message(error)}") from None
-
-
-__all__ = ["ProgressListener"]

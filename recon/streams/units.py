@@ -39,6 +39,3 @@ def size(count: float) -> str:
         if count >= unit_bytes:
             return f"{count / unit_bytes:,.1f} {unit}"
     return f"{count:.0f} B"
-
-
-__all__ = ["next_interval", "rounded_down", "size"]

@@ -18,8 +18,7 @@ SCHEMA = "_batch_id bigint, _source_topic string, _source_partition int, _source
 
 def told(witness):
     return [
-        (g.batch_id, g.topic, g.partition, g.rows, g.distinct_offsets, g.min_offset, g.max_offset, g.present)
-        for g in witness.groups
+        (g.batch_id, g.topic, g.partition, g.rows, g.present.size, *g.present.hull, g.present) for g in witness.groups
     ]
 
 
@@ -28,7 +27,7 @@ def expected(rows):
     for batch, topic, partition, offset in rows:
         groups[batch, topic, partition].append(offset)
     return [
-        (*key, len(found), len(set(found)), min(found), max(found), Spans.of_offsets(found))
+        (*key, len(found), len(set(found)), min(found), max(found) + 1, Spans.of_offsets(found))
         for key, found in sorted(groups.items())
     ]
 

@@ -166,16 +166,11 @@ delta_log = delta  # where an argument hides the name
 
 def group(batch_id: int, *present: Range, rows: int | None = None, partition: int = 0, topic: str = TOPIC) -> RowGroup:
     offsets = Spans.of(present)
-    hull = offsets.hull
-    assert hull is not None
     return RowGroup(
         batch_id=batch_id,
         topic=topic,
         partition=partition,
         rows=offsets.size if rows is None else rows,
-        distinct_offsets=offsets.size,
-        min_offset=hull.start,
-        max_offset=hull.end - 1,
         present=offsets,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -63,8 +63,7 @@ class SqlTest(QueryCheck):
 
     @override
     def settled(self, config: CheckConfig) -> CheckConfig:
-        own: CheckConfig = self.rendered.config
-        return config if self.singular else config.over(own)
+        return config if self.singular else config.over(self.rendered.config)
 
     @override
     def hide(self, text: str) -> str:
@@ -111,7 +110,7 @@ class SqlTest(QueryCheck):
         return Verdict(failures=failures, message=message, evidence={"rows": measured["rows"]})
 
     def _named(self, query: str, views: list[str]) -> str:
-        return Rendered(query, self.rendered.references, None).sql(views)
+        return replace(self.rendered, text=query).sql(views)
 
     def _with_references(self, message: str, views: list[str]) -> str:
         for view, reference in zip(views, self.rendered.references, strict=False):

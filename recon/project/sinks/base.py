@@ -87,6 +87,11 @@ class Sink(WithTests):
     columns: tuple[Column, ...] = ()
     post_batch: tuple[CheckSpec, ...] = ()
 
+    @field_validator("columns")
+    @classmethod
+    def _tests_know_their_column(cls, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        return tuple(column.naming_tests() for column in columns)
+
     @model_validator(mode="after")
     def _columns_differ(self) -> Sink:
         require_unique("columns", f" of sink '{self.name}'", (c.name for c in self.columns))

@@ -97,7 +97,7 @@ def _lawfully_again(sink: SinkRows, stretches: ReadStretches) -> bool:
 
 def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches, group: RowGroup) -> None:
     """Rows of one batch_id that share an offset; two epochs may hide behind one batch_id."""
-    surplus = group.rows - group.distinct_offsets
+    surplus = group.rows - group.present.size
     if surplus <= 0:
         return
     mine = group.present.intersect(stretches.ranges)
