@@ -69,6 +69,17 @@ class Storage:
         except OSError as error:
             raise EvidenceError(f"{self.uri}/{name} cannot be read: {error}") from error
 
+    def find(self, name: str) -> bytes | None:
+        """A file's content; None when there is no such file.
+
+        Raises:
+            EvidenceError: it is there and cannot be read.
+        """
+        try:
+            return self.read(name)
+        except FileNotFoundError:
+            return None
+
     def names(self, folder: str = "") -> list[str]:
         """Names directly inside `folder`, unsorted; empty when the folder does not exist."""
         try:

@@ -2,7 +2,6 @@
 
 `metadata` holds the query_id, `offsets/<N>` the end offsets planned for micro-batch N; `commits/<N>` exists when N is
 finished, `sources/<i>/0` holds the offsets at which source i began, `state/<i>` the state of stateful operator i.
-Nothing is ever written here.
 
 Formats, from Spark's sources:
 
@@ -21,9 +20,10 @@ left usually has no predecessor and therefore no known start.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, partial
 from typing import Any
 
 from recon.errors import EvidenceError
@@ -51,14 +51,13 @@ def query_id(storage: Storage) -> str:
     Raises:
         EvidenceError: there is no checkpoint here, or its metadata file is not readable JSON with an id.
     """
-    try:
-        raw = storage.read("metadata")
-    except FileNotFoundError:
+    raw = storage.find("metadata")
+    if raw is None:
         names = sorted(storage.names())[:5]
         raise EvidenceError(
             f"checkpoint {storage.uri} has no metadata file (found {', '.join(names) or 'nothing'}): check "
             "the path, or start the query once: it writes this file when it first starts"
-        ) from None
+        )
     document = _json(storage, "metadata", raw)
     value = document.get("id") if isinstance(document, dict) else None
     if not isinstance(value, str) or not value:
@@ -84,13 +83,12 @@ def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitnes
     committed = set(_batch_ids(storage, "commits"))
     plans: dict[int, _Planned] = {}
     for batch_id in sorted(_batch_ids(storage, "offsets")):
-        try:
-            plans[batch_id] = _planned(storage, batch_id, kafka=topics_are_kafka)
-        except FileNotFoundError:
-            continue  # purged by the running query after the listing
+        plan = _planned(storage, batch_id, kafka=topics_are_kafka)
+        if plan is not None:  # else purged by the running query after the listing
+            plans[batch_id] = plan
     names = sorted({source for plan in plans.values() for source in plan.sources}, key=_source_order)
     index = _indexes(names)
-    initial = _Initial(storage)
+    initial = cache(partial(_initial_offsets, storage))
     batches = [
         _batch(storage, plan, plans.get(batch_id - 1), initial, index, committed=batch_id in committed)
         for batch_id, plan in plans.items()
@@ -112,28 +110,22 @@ def read_batch(storage: Storage, batch_id: int) -> CheckpointBatch:
     Raises:
         EvidenceError: `offsets/<batch_id>` is missing, or a file needed here cannot be understood.
     """
-    try:
-        plan = _planned(storage, batch_id)
-    except FileNotFoundError:
+    plan = _planned(storage, batch_id)
+    if plan is None:
         raise EvidenceError(
             f"checkpoint {storage.uri} has no offsets/{batch_id}: micro-batch {batch_id} was never planned "
             "there or its file was purged; check that this is the checkpointLocation of the running query"
-        ) from None
-    previous = None
-    if batch_id > 0:
-        try:
-            previous = _planned(storage, batch_id - 1)
-        except FileNotFoundError:
-            previous = None
+        )
+    previous = _planned(storage, batch_id - 1) if batch_id > 0 else None
     index = _indexes(sorted(plan.sources, key=_source_order))
-    return _batch(storage, plan, previous, _Initial(storage), index, committed=False)
+    return _batch(storage, plan, previous, partial(_initial_offsets, storage), index, committed=False)
 
 
 def _batch(
     storage: Storage,
     plan: _Planned,
     previous: _Planned | None,
-    initial: _Initial,
+    initial: Callable[[str], _Offsets | None],
     index: Mapping[str, int],
     *,
     committed: bool,
@@ -146,20 +138,19 @@ def _batch(
     for source, ends in plan.sources.items():
         if ends is None:
             continue
-        starts: _Offsets | None = None
-        if previous is not None:
-            starts = previous.sources.get(source)
+        starts = previous.sources.get(source) if previous is not None else None
         if starts is None and (plan.batch_id == 0 or previous is not None):
-            starts = initial[source]  # the source's first micro-batch with an offset
+            starts = initial(source)  # the source's first micro-batch with an offset
         if starts is None:
             starts_known = False
             continue
-        for topic, partition, end in _flat(ends):
-            start = starts.get(topic, {}).get(partition)
-            if start is None:
-                new.append((index[source], topic, partition, end))
-            else:
-                ranges.append(OffsetSpan(topic, None, partition, start, end, index[source]))
+        for topic, partitions in ends.items():
+            for partition, end in partitions.items():
+                start = starts.get(topic, {}).get(partition)
+                if start is None:
+                    new.append((index[source], topic, partition, end))
+                else:
+                    ranges.append(OffsetSpan(topic, None, partition, start, end, index[source]))
     ranges.sort(key=lambda r: (r.source, r.topic, r.partition))
     return CheckpointBatch(
         batch_id=plan.batch_id,
@@ -182,24 +173,10 @@ def _same_sources(storage: Storage, before: _Planned, after: _Planned) -> None:
         )
 
 
-class _Initial:
-    """`sources/<id>/0`, read once per source, on first use."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._read: dict[str, _Offsets | None] = {}
-
-    def __getitem__(self, source: str) -> _Offsets | None:
-        if source not in self._read:
-            self._read[source] = _initial_offsets(self._storage, source)
-        return self._read[source]
-
-
 def _initial_offsets(storage: Storage, source: str) -> _Offsets | None:
     name = f"sources/{source}/0"
-    try:
-        raw = storage.read(name)
-    except FileNotFoundError:
+    raw = storage.find(name)
+    if raw is None:
         return None
     # The leading NUL is a relic of Spark 2.1; its reader still skips one byte when it sees it.
     version, newline, body = raw.removeprefix(b"\0").partition(b"\n")
@@ -212,9 +189,12 @@ def _initial_offsets(storage: Storage, source: str) -> _Offsets | None:
     return offsets
 
 
-def _planned(storage: Storage, batch_id: int, *, kafka: bool = True) -> _Planned:
+def _planned(storage: Storage, batch_id: int, *, kafka: bool = True) -> _Planned | None:
+    """The plan of a micro-batch; None where there is no file of it."""
     name = f"offsets/{batch_id}"
-    raw = storage.read(name)
+    raw = storage.find(name)
+    if raw is None:
+        return None
     try:
         lines = raw.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
@@ -261,12 +241,6 @@ def _kafka(document: Any) -> _Offsets | None:
                 return None
             offsets[topic][int(partition)] = offset
     return offsets
-
-
-def _flat(offsets: _Offsets) -> Iterator[tuple[str, int, int]]:
-    for topic, partitions in offsets.items():
-        for partition, offset in partitions.items():
-            yield topic, partition, offset
 
 
 def _batch_ids(storage: Storage, folder: str) -> list[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,35 +24,28 @@ _NUM_RECORDS = re.compile(r'\{\s*"numRecords"\s*:\s*(\d+)\s*[,}]')
 
 def contents(log: Storage, versions: Iterable[int]) -> Iterator[tuple[int, bytes]]:
     """The commit files in order; one cleaned up since the listing is left out. Remote stores read ahead."""
-    read_file = reader(log)
-
-    def fetch(version: int) -> tuple[int, bytes | None]:
-        try:
-            return version, read_file(file_name(version))
-        except FileNotFoundError:
-            return version, None
-
-    if log.local is not None:
-        yield from ((v, raw) for v, raw in map(fetch, versions) if raw is not None)
-        return
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        yield from ((v, raw) for v, raw in pool.map(fetch, versions) if raw is not None)
+    read_commit = reader(log)
+    wanted = list(versions)
+    with ThreadPoolExecutor(max_workers=16) if log.local is None else nullcontext() as pool:
+        read_ahead = map(read_commit, wanted) if pool is None else pool.map(read_commit, wanted)
+        yield from ((version, raw) for version, raw in zip(wanted, read_ahead, strict=True) if raw is not None)
 
 
-def reader(log: Storage) -> Callable[[str], bytes]:
-    """Reads a file of the log by name. A local folder is resolved once, not once per commit."""
+def reader(log: Storage) -> Callable[[int], bytes | None]:
+    """Reads the commit file of a version, None where there is none. A local folder is resolved once for all."""
     if log.local is None:
-        return log.read
+        return lambda version: log.find(file_name(version))
     folder = str(log.local)
 
-    def local(name: str) -> bytes:
+    def local(version: int) -> bytes | None:
+        path = f"{folder}/{file_name(version)}"
         try:
-            with open(f"{folder}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 - thousands of small files
+            with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - thousands of small files
                 return file.read()
         except FileNotFoundError:
-            raise
+            return None
         except OSError as error:
-            raise EvidenceError(f"{folder}/{name} cannot be read: {error}") from error
+            raise EvidenceError(f"{path} cannot be read: {error}") from error
 
     return local
 

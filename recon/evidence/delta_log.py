@@ -94,17 +94,14 @@ def find_stamped(storage: Storage, app_id: str, batch_id: int, *, after: int) ->
         EvidenceError: a commit file read for it is torn or no JSON.
     """
     log = storage.child(_LOG)
-    read_file = reader(log)
+    read_commit = reader(log)
     version = after + 1
-    while True:
-        try:
-            raw = read_file(file_name(version))
-        except FileNotFoundError:
-            return None
+    while (raw := read_commit(version)) is not None:
         commit, _ = parse_commit(log, version, raw, {})
         if commit.txn.get(app_id) == batch_id:
             return commit
         version += 1
+    return None
 
 
 def stamped(storage: Storage, *, after: int | None = None) -> SinkLog:
@@ -132,13 +129,11 @@ def latest_version(storage: Storage) -> int | None:
     Starts at `_last_checkpoint` where that exists and is near the end, else lists the log.
     """
     log = storage.child(_LOG)
-    read_file = reader(log)
+    read_commit = reader(log)
     try:
-        start = action_of(log, "_last_checkpoint", read_file("_last_checkpoint"))["version"]
+        start = action_of(log, "_last_checkpoint", log.read("_last_checkpoint"))["version"]
         for version in range(start + 1, start + 1 + _HEADROOM):
-            try:
-                read_file(file_name(version))
-            except FileNotFoundError:
+            if read_commit(version) is None:
                 return version - 1
     except (FileNotFoundError, KeyError, TypeError, EvidenceError):
         pass  # the file is only a hint (PROTOCOL.md, "Last Checkpoint File"): without it the listing decides
@@ -165,29 +160,21 @@ def transaction_version(storage: Storage, app_id: str) -> int | None:
     return int(version) if version is not None else None
 
 
-def added_files(storage: Storage, version: int) -> list[str]:
+def added_files(storage: Storage, version: int) -> dict[str, Mapping[str, str | None]]:
     """Data files that `version` added with dataChange, as full paths or URIs, percent-decoded.
 
-    Raises:
-        EvidenceError: the log has no such version, or its file is torn.
-    """
-    return list(added_partitions(storage, version))
-
-
-def added_partitions(storage: Storage, version: int) -> dict[str, Mapping[str, str | None]]:
-    """The files that `added_files` gives, each with its partition values as the log writes them.
+    Each with its partition values as the log writes them.
 
     Raises:
         EvidenceError: the log has no such version, or its file is torn.
     """
     log = storage.child(_LOG)
-    try:
-        raw = log.read(file_name(version))
-    except FileNotFoundError:
+    raw = log.find(file_name(version))
+    if raw is None:
         raise EvidenceError(
             f"Delta table {storage.uri} has no commit file for version {version}: it was never written or "
             "the log was cleaned up; only versions that the log still holds can be read"
-        ) from None
+        )
     root = str(storage.local) if storage.local is not None else storage.uri.rstrip("/")
     files: dict[str, Mapping[str, str | None]] = {}
     for action in actions(log, file_name(version), raw):
@@ -218,13 +205,10 @@ def _newest_properties(log: Storage, versions: list[int]) -> Mapping[str, str] |
     For a log without checkpoints, whose commits any reader must go through: a search for the word costs a tenth of
     replaying the log.
     """
-    read_file = reader(log)
+    read_commit = reader(log)
     for version in reversed(versions):
-        try:
-            raw = read_file(file_name(version))
-        except FileNotFoundError:
-            continue
-        if b'"metaData"' in raw:
+        raw = read_commit(version)
+        if raw is not None and b'"metaData"' in raw:
             for action in actions(log, file_name(version), raw):
                 if "metaData" in action:
                     return action["metaData"].get("configuration") or {}

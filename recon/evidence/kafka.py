@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recon.evidence.kafka_admin import KafkaAdmin, Key, received, remaining
+from recon.lazy import ck
 from recon.model import KafkaTopic, KafkaWitness
 
 
@@ -93,21 +94,19 @@ def _first_timestamps(
     admin: KafkaAdmin, positions: Mapping[Key, int], isolation_level: str, deadline: float
 ) -> dict[Key, datetime]:
     """The timestamp of the first record at or after each position; keys without an answer in time are absent."""
-    from confluent_kafka import TopicPartition
-
     timestamps: dict[Key, datetime] = {}
     pending = set(positions)
     # One record per partition is wanted: fetch little.
     consumer: Any = admin.consumer(isolation_level, **{"fetch.message.max.bytes": 65_536, "queued.min.messages": 1})
     try:
-        consumer.assign([TopicPartition(*key, position) for key, position in positions.items()])
+        consumer.assign([ck.TopicPartition(*key, position) for key, position in positions.items()])
         while pending and time.monotonic() < deadline:
             for message in received(consumer, 500, min(0.2, remaining(deadline))):
                 key = (message.topic(), message.partition())
                 if key not in pending:
                     continue
                 pending.discard(key)  # a record, the end of the log, or an error: no more to learn
-                consumer.pause([TopicPartition(*key)])
+                consumer.pause([ck.TopicPartition(*key)])
                 kind, millis = message.timestamp() if message.error() is None else (0, 0)
                 if kind:
                     timestamps[key] = datetime.fromtimestamp(millis / 1000, UTC)

@@ -13,13 +13,11 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recon.errors import ConfigError, EvidenceError
+from recon.lazy import ck, ck_admin
 from recon.model import KafkaPartition
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer
 
 Key = tuple[str, int]  # (topic, partition)
 
@@ -53,7 +51,7 @@ class KafkaAdmin:
             raise ConfigError("kafka has no bootstrap.servers: add it below `kafka:` in recon.yml")
         self._last_error = ""
         try:
-            self._admin = _admin_module().AdminClient(self._configured({}))
+            self._admin = ck_admin.AdminClient(self._configured({}))
         except Exception as error:
             raise self._refused(error) from None
 
@@ -75,18 +73,15 @@ class KafkaAdmin:
 
     def settings(self, topic: str, timeout_s: float = 10) -> Mapping[str, str] | None:
         """A topic's configuration; None where the broker does not tell it."""
-        admin = _admin_module()
-        resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic)
+        resource = ck_admin.ConfigResource(ck_admin.ConfigResource.Type.TOPIC, topic)
         try:
             config = self._admin.describe_configs([resource], request_timeout=timeout_s)[resource].result(timeout_s + 1)
-        except (_kafka_exception(), FutureTimeout):
+        except (ck.KafkaException, FutureTimeout):
             return None
         return {name: str(entry.value) for name, entry in config.items()}
 
-    def consumer(self, isolation_level: str, **conf: Any) -> Consumer:
+    def consumer(self, isolation_level: str, **conf: Any) -> ck.Consumer:
         """A consumer outside any group's bookkeeping: assign it by hand, close it after use."""
-        from confluent_kafka import Consumer
-
         own = {
             # librdkafka insists on a group.id; none is joined, and nothing is committed to it.
             "group.id": f"recon-{uuid.uuid4().hex}",
@@ -100,7 +95,7 @@ class KafkaAdmin:
             **conf,
         }
         try:
-            return Consumer(self._configured(own))
+            return ck.Consumer(self._configured(own))
         except Exception as error:
             raise self._refused(error) from None
 
@@ -114,11 +109,9 @@ class KafkaAdmin:
 
     def describe(self, topics: Sequence[str], deadline: float) -> dict[str, TopicDescription | None]:
         """Id and partitions per topic; None for a topic the broker does not know."""
-        from confluent_kafka import TopicCollection
-
         if not topics:
             return {}
-        futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=remaining(deadline))
+        futures = self._admin.describe_topics(ck.TopicCollection(list(topics)), request_timeout=remaining(deadline))
         described: dict[str, TopicDescription | None] = {}
         for topic, answer in self._gather(futures, deadline).items():
             if answer is None:
@@ -132,14 +125,13 @@ class KafkaAdmin:
 
     def deletion(self, topics: Sequence[str], deadline: float) -> tuple[dict[str, str], dict[str, int]]:
         """cleanup.policy and retention.ms by topic, as far as the broker tells."""
-        admin = _admin_module()
         policies, retentions = dict.fromkeys(topics, "unknown"), dict[str, int]()
         if not topics:
             return policies, retentions
-        resources = [admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic) for topic in topics]
+        resources = [ck_admin.ConfigResource(ck_admin.ConfigResource.Type.TOPIC, topic) for topic in topics]
         futures = self._admin.describe_configs(resources, request_timeout=remaining(deadline))
         for resource, future in futures.items():
-            with suppress(_kafka_exception(), FutureTimeout):  # the right to read a topic does not include this one
+            with suppress(ck.KafkaException, FutureTimeout):  # the right to read a topic does not include this one
                 config = future.result(remaining(deadline) + 1)
                 policies[resource.name] = str(config["cleanup.policy"].value)
                 retentions[resource.name] = int(config["retention.ms"].value)
@@ -147,11 +139,7 @@ class KafkaAdmin:
 
     def offsets(self, keys: Sequence[Key], deadline: float) -> dict[Key, KafkaPartition | None]:
         """Log start and both ends (`log_end` is the stable one); None for a partition the broker does not know."""
-        questions = [
-            ("earliest", "read_uncommitted"),
-            ("latest", "read_committed"),
-            ("latest", "read_uncommitted"),
-        ]
+        questions = [("earliest", "read_uncommitted"), ("latest", "read_committed"), ("latest", "read_uncommitted")]
         starts, stable, ends = self._list_offsets(keys, questions, deadline)
         partitions: dict[Key, KafkaPartition | None] = {}
         for key in keys:
@@ -174,8 +162,6 @@ class KafkaAdmin:
         self, keys: Sequence[Key], questions: Sequence[tuple[str, str]], deadline: float
     ) -> list[dict[Key, Any]]:
         """Per question (earliest | latest, isolation level) the (offset, leader epoch) of every key."""
-        from confluent_kafka import IsolationLevel, TopicPartition
-
         gone: dict[Key, None] = {}
         while True:
             keys = [key for key in keys if key not in gone]
@@ -183,10 +169,10 @@ class KafkaAdmin:
                 return [dict(gone) for _ in questions]
             requests = []
             for which, isolation_level in questions:
-                spec = getattr(_admin_module().OffsetSpec, which)()
+                spec = getattr(ck_admin.OffsetSpec, which)()
                 futures = self._admin.list_offsets(
-                    {TopicPartition(*key): spec for key in keys},
-                    isolation_level=IsolationLevel[isolation_level.upper()],
+                    {ck.TopicPartition(*key): spec for key in keys},
+                    isolation_level=ck.IsolationLevel[isolation_level.upper()],
                     request_timeout=remaining(deadline),
                 )
                 requests.append({(at.topic, at.partition): future for at, future in futures.items()})
@@ -204,15 +190,13 @@ class KafkaAdmin:
 
     def _gather(self, futures: Mapping[Any, Future[Any]], deadline: float) -> dict[Any, Any]:
         """The answers by key: None for an unknown topic or partition, (offset, leader epoch) for offsets."""
-        from confluent_kafka import KafkaError
-
         answers: dict[Any, Any] = {}
         for key, future in futures.items():
             try:
                 answer = future.result(remaining(deadline) + 1)
-            except _kafka_exception() as error:
+            except ck.KafkaException as error:
                 code = error.args[0].code()
-                if code not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+                if code not in (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError._UNKNOWN_PARTITION):
                     raise self._unanswered(key, error.args[0]) from None
                 answers[key] = None
             except FutureTimeout:
@@ -222,15 +206,13 @@ class KafkaAdmin:
         return answers
 
     def _unanswered(self, key: Any, error: Any) -> EvidenceError:
-        from confluent_kafka import KafkaError
-
         unreachable = (
-            KafkaError._TIMED_OUT,
-            KafkaError._TRANSPORT,
-            KafkaError._ALL_BROKERS_DOWN,
-            KafkaError._RESOLVE,
-            KafkaError._AUTHENTICATION,
-            KafkaError._SSL,
+            ck.KafkaError._TIMED_OUT,
+            ck.KafkaError._TRANSPORT,
+            ck.KafkaError._ALL_BROKERS_DOWN,
+            ck.KafkaError._RESOLVE,
+            ck.KafkaError._AUTHENTICATION,
+            ck.KafkaError._SSL,
         )
         topic = f"topic {key}" if isinstance(key, str) else f"partition {key[1]} of topic {key[0]}"
         if error is None or error.code() in unreachable:
@@ -240,11 +222,11 @@ class KafkaAdmin:
                 "or check bootstrap.servers and the security settings below `kafka:` in recon.yml"
             )
         settling = (
-            KafkaError._NOENT,  # librdkafka's code for a request none of whose partitions has a leader
-            KafkaError.LEADER_NOT_AVAILABLE,
-            KafkaError.NOT_LEADER_FOR_PARTITION,
-            KafkaError.FENCED_LEADER_EPOCH,
-            KafkaError.UNKNOWN_LEADER_EPOCH,
+            ck.KafkaError._NOENT,  # librdkafka's code for a request none of whose partitions has a leader
+            ck.KafkaError.LEADER_NOT_AVAILABLE,
+            ck.KafkaError.NOT_LEADER_FOR_PARTITION,
+            ck.KafkaError.FENCED_LEADER_EPOCH,
+            ck.KafkaError.UNKNOWN_LEADER_EPOCH,
         )
         kind = _SettlingError if error.code() in settling else EvidenceError
         return kind(
@@ -274,16 +256,3 @@ def received(consumer: Any, most: int, wait: float) -> list[Any]:
 def remaining(deadline: float) -> float:
     """Seconds to the deadline, at least a tenth: librdkafka takes no timeout of zero."""
     return max(0.1, deadline - time.monotonic())
-
-
-def _kafka_exception() -> type[Exception]:
-    from confluent_kafka import KafkaException
-
-    return KafkaException
-
-
-def _admin_module() -> Any:
-    # Its stub exports too little for a strict type check.
-    import confluent_kafka.admin
-
-    return confluent_kafka.admin

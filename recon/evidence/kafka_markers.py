@@ -16,6 +16,7 @@ from typing import Any
 
 from recon.errors import EvidenceError
 from recon.evidence.kafka_admin import KafkaAdmin
+from recon.lazy import ck
 from recon.model import SinkCommit
 from recon.model.wire import markers
 from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker
@@ -121,7 +122,7 @@ def read(
     deadline = time.monotonic() + _patience_s(conf)
     while True:
         if known.position < ends.last_stable:
-            known.position = _take(admin, place, owner, known)
+            known.position = _consume(admin, place, owner, known.position, "read_committed", known.take)
         if known.position >= until:
             return known
         undecided = _undecided(admin, place, owner, known.position, until)
@@ -146,51 +147,39 @@ def log(record: Markers, since: datetime | None = None) -> tuple[SinkCommit, ...
     )
 
 
-def _take(admin: KafkaAdmin, place: tuple[str, int], owner: Owner, known: Markers) -> int:
-    """Add every committed record from `known.position` on; returns the position of a committed reader."""
-    prefix = owner.prefix
-
-    def note(message: Any) -> None:
-        key = message.key()
-        if key is not None and key.startswith(prefix):
-            _, millis = message.timestamp()
-            known.take(key, message.value(), message.offset(), datetime.fromtimestamp(millis / 1000, UTC))
-
-    return _consume(admin, place, known.position, "read_committed", note)
-
-
 def _undecided(
     admin: KafkaAdmin, place: tuple[str, int], owner: Owner, position: int, until: int
 ) -> list[tuple[bytes, int]]:
     """Key and offset of the owner's records that a committed reader does not receive yet."""
-    undecided: list[tuple[bytes, int]] = []
-    prefix = owner.prefix
-
-    def note(message: Any) -> None:
-        key = message.key()
-        if key is not None and key.startswith(prefix) and message.offset() < until:
-            undecided.append((key, message.offset()))
-
-    _consume(admin, place, position, "read_uncommitted", note)
-    return undecided
+    records: list[tuple[bytes, int]] = []
+    _consume(admin, place, owner, position, "read_uncommitted", lambda key, _, at, __: records.append((key, at)))
+    return [(key, offset) for key, offset in records if offset < until]
 
 
-def _consume(admin: KafkaAdmin, place: tuple[str, int], start: int, isolation: str, note: Callable[[Any], None]) -> int:
-    """Read from `start` to the end that this isolation level sees; returns that end."""
-    from confluent_kafka import KafkaError, TopicPartition
-
+def _consume(
+    admin: KafkaAdmin,
+    place: tuple[str, int],
+    owner: Owner,
+    start: int,
+    isolation: str,
+    note: Callable[[bytes, bytes | None, int, datetime], None],
+) -> int:
+    """Read the owner's records from `start` to the end that this isolation level sees; returns that end."""
     # At the end of the log the broker would delay an empty answer by half a second.
     consumer: Any = admin.consumer(isolation, **{"fetch.wait.max.ms": 5, "fetch.error.backoff.ms": 20})
+    prefix = owner.prefix
     try:
-        consumer.assign([TopicPartition(*place, start)])
+        consumer.assign([ck.TopicPartition(*place, start)])
         quiet_since = time.monotonic()
         while True:
             for message in consumer.consume(10_000, 0.02) or ():
                 quiet_since = time.monotonic()
                 error = message.error()
                 if error is None:
-                    note(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
+                    if (message.key() or b"").startswith(prefix):
+                        at = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+                        note(message.key(), message.value(), message.offset(), at)
+                elif error.code() == ck.KafkaError._PARTITION_EOF:
                     return max(start, int(message.offset()))
                 else:
                     raise EvidenceError(f"marker topic {place[0]} cannot be read: {admin.safe(error.str())}")
@@ -204,11 +193,9 @@ def _consume(admin: KafkaAdmin, place: tuple[str, int], start: int, isolation: s
 
 def _first_since(admin: KafkaAdmin, place: tuple[str, int], since: datetime, end: int) -> int:
     """The offset of the first record that is not older than an instant."""
-    from confluent_kafka import TopicPartition
-
     consumer: Any = admin.consumer("read_uncommitted")
     try:
-        at = TopicPartition(*place, int(since.timestamp() * 1000))
+        at = ck.TopicPartition(*place, int(since.timestamp() * 1000))
         offset = consumer.offsets_for_times([at], timeout=_NOTICED_S)[0].offset
         return int(offset) if offset >= 0 else end
     except Exception as error:

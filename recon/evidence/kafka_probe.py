@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recon.evidence.kafka_admin import KafkaAdmin, Key, received
+from recon.lazy import ck
 from recon.model import KafkaPartition, ProbeAnswer
 from recon.model.offsets import Span, Spans
 
@@ -39,15 +40,7 @@ def probe(
     """
     wanted = {key: spans for key, spans in questions.items() if spans}
     empty = {
-        key: ProbeAnswer(
-            topic=key[0],
-            partition=key[1],
-            requested=spans,
-            uncommitted=Spans(),
-            committed=Spans(),
-            log_start=0,
-            last_stable=0,
-        )
+        key: ProbeAnswer(topic=key[0], partition=key[1], requested=spans)
         for key, spans in questions.items()
         if not spans
     }
@@ -134,15 +127,13 @@ class _Reading:
 
 def _consume(admin: KafkaAdmin, readings: Mapping[Key, _Reading], isolation_level: str, budget: _Budget) -> None:
     """Read every partition up to the end of its last range, the log's end, or the end of the budget."""
-    from confluent_kafka import KafkaError, TopicPartition
-
     starts = {key: at for key, reading in readings.items() if (at := reading.position) is not None}
     open_keys = set(starts)
     if not open_keys:
         return
     consumer: Any = admin.consumer(isolation_level)
     try:
-        consumer.assign([TopicPartition(*key, at) for key, at in starts.items()])
+        consumer.assign([ck.TopicPartition(*key, at) for key, at in starts.items()])
         while open_keys:
             if (reason := budget.spent()) is not None:
                 for key in open_keys:
@@ -163,17 +154,17 @@ def _consume(admin: KafkaAdmin, readings: Mapping[Key, _Reading], isolation_leve
                         continue
                     far = reading.take(offset)
                     if far is not None:
-                        consumer.seek(TopicPartition(*key, far))
-                elif error.code() != KafkaError._PARTITION_EOF:
+                        consumer.seek(ck.TopicPartition(*key, far))
+                elif error.code() != ck.KafkaError._PARTITION_EOF:
                     # _AUTO_OFFSET_RESET: records were deleted while we read
                     reading.stopped = f"the broker stopped answering: {admin.safe(error.str())}"
                     open_keys.discard(key)
-                    consumer.pause([TopicPartition(*key)])
+                    consumer.pause([ck.TopicPartition(*key)])
                     continue
                 # At the end of the log nothing more can come: an offset before it that was not received is a hole.
                 if error is not None or reading.position is None:
                     open_keys.discard(key)
-                    consumer.pause([TopicPartition(*key)])
+                    consumer.pause([ck.TopicPartition(*key)])
     finally:
         consumer.close()
 
@@ -191,10 +182,6 @@ def _answer(
             topic=topic,
             partition=partition,
             requested=requested,
-            uncommitted=Spans(),
-            committed=Spans(),
-            log_start=0,
-            last_stable=0,
             truncated=f"the broker knows no partition {partition} of topic {topic}",
         )
     end = requested.ranges[-1].end

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 
 from recon.errors import EvidenceError
 from recon.model import SinkCommit, SinkLog
@@ -29,12 +30,14 @@ _THREADS = 16
 
 def find(target: Storage, epoch: int, batch_id: int) -> Manifest | None:
     """The manifest of one micro-batch; None when there is none."""
-    name = manifest_path(epoch, batch_id)
-    try:
-        return parse_manifest(target.read(name).decode(), f"{target.uri}/{name}")
-    except FileNotFoundError:
-        merged = _merged(target, epoch, group_of(batch_id))
-        return next((found for found in merged if found.stamp.batch_id == batch_id), None)
+    merged = (one for one in _merged(target, epoch, group_of(batch_id)) if one.stamp.batch_id == batch_id)
+    return _single(target, manifest_path(epoch, batch_id)) or next(merged, None)
+
+
+def _single(target: Storage, name: str) -> Manifest | None:
+    """The manifest of a file; None when there is no such file."""
+    raw = target.find(name)
+    return None if raw is None else parse_manifest(raw.decode(), f"{target.uri}/{name}")
 
 
 def read(target: Storage, *, since: datetime | None = None, batches: Collection[int] | None = None) -> list[Manifest]:
@@ -46,22 +49,22 @@ def read(target: Storage, *, since: datetime | None = None, batches: Collection[
         batches: only these batch ids, of whatever epoch.
     """
     wanted = None if batches is None else {group_of(batch) for batch in batches}
-    found: list[Manifest] = []
+    manifests: list[Manifest] = []
     for epoch in sorted(epochs(target), reverse=True):
         for group in sorted(groups(target, epoch), reverse=True):
             if wanted is not None and group not in wanted:
                 continue
             mine = read_group(target, epoch, group)
-            found += mine
+            manifests += mine
             if since is not None and mine and max(manifest.at for manifest in mine) < since:
-                return _in_order(found, since, batches)
-    return _in_order(found, since, batches)
+                return _in_order(manifests, since, batches)
+    return _in_order(manifests, since, batches)
 
 
-def _in_order(found: Iterable[Manifest], since: datetime | None, batches: Collection[int] | None) -> list[Manifest]:
+def _in_order(manifests: Iterable[Manifest], since: datetime | None, batches: Collection[int] | None) -> list[Manifest]:
     kept = (
         manifest
-        for manifest in found
+        for manifest in manifests
         if (since is None or manifest.at >= since) and (batches is None or manifest.stamp.batch_id in batches)
     )
     return sorted(kept, key=lambda manifest: (manifest.stamp.epoch, manifest.stamp.batch_id))
@@ -85,7 +88,7 @@ def epochs(target: Storage) -> list[int]:
 def groups(target: Storage, epoch: int) -> set[int]:
     """The groups of an epoch that have manifests, merged or not."""
     names = target.names(f"{FOLDER}/{epoch}")
-    return {int(found[1]) for name in names if (found := re.fullmatch(r"(\d+)(\.jsonl\.gz)?", name))}
+    return {int(match[1]) for name in names if (match := re.fullmatch(r"(\d+)(\.jsonl\.gz)?", name))}
 
 
 def loose(target: Storage, epoch: int) -> list[int]:
@@ -101,29 +104,24 @@ def read_group(target: Storage, epoch: int, group: int) -> list[Manifest]:
     """
     folder = f"{FOLDER}/{epoch}/{group}"
     names = [f"{folder}/{name}" for name in target.names(folder) if re.fullmatch(r"\d+\.json", name)]
-
-    def single(name: str) -> Manifest | None:
-        try:
-            return parse_manifest(target.read(name).decode(), f"{target.uri}/{name}")
-        except FileNotFoundError:
-            return None  # merged meanwhile
-
+    single = partial(_single, target)
     if target.local is not None or len(names) < 2:
         singles = [single(name) for name in names]
     else:
         with ThreadPoolExecutor(_THREADS) as pool:
             singles = list(pool.map(single, names))
-    found = {manifest.stamp.batch_id: manifest for manifest in _merged(target, epoch, group)}
-    found |= {manifest.stamp.batch_id: manifest for manifest in singles if manifest is not None}
-    return [found[batch_id] for batch_id in sorted(found)]
+    of_batch = {manifest.stamp.batch_id: manifest for manifest in _merged(target, epoch, group)}
+    of_batch |= {manifest.stamp.batch_id: manifest for manifest in singles if manifest is not None}  # else merged since
+    return [manifest for _, manifest in sorted(of_batch.items())]
 
 
 def _merged(target: Storage, epoch: int, group: int) -> Iterator[Manifest]:
     name = merged_path(epoch, group)
-    try:
-        text = gzip.decompress(target.read(name)).decode()
-    except FileNotFoundError:
+    raw = target.find(name)
+    if raw is None:
         return
+    try:
+        text = gzip.decompress(raw).decode()
     except (OSError, EOFError) as error:
         raise EvidenceError(f"{target.uri}/{name} cannot be read: {error}") from error
     for line in filter(None, text.split("\n")):

@@ -284,7 +284,7 @@ class _Run:
             types = {field.name: field.dataType.simpleString() for field in table.schema}
             files = []
             for version in new.versions:
-                for file, partitions in delta_log.added_partitions(self._storage, version).items():
+                for file, partitions in delta_log.added_files(self._storage, version).items():
                     require_partitions(file, partitions, types)
                     files.append(file)
             return self._rows_of(files, table) if files else table.limit(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -25,13 +25,13 @@ from recon.text import plural, some
 
 def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
     """Adds findings for commits after the first audited one that are not recon's, and for the ranges they undid."""
-    by_version = {head.sink_version: head for head in ledger.heads if head.sink_version is not None}
-    if not by_version:
+    audited = {head.sink_version: head for head in ledger.heads if head.sink_version is not None}
+    if not audited:
         return
-    audited = dict(sorted(by_version.items()))
+    versions = sorted(audited)
     first = judged_since(ledger) if not ledger.complete else min(audited)
     still = alive(delta)
-    standing = [version for version in audited if version in still]
+    standing = [version for version in versions if version in still]
     later = [commit for version, commit in sorted(delta.commits.items()) if version > first and version in still]
     mutations = [commit for commit in later if changes_rows(commit)]
     for commit in mutations:
@@ -39,7 +39,7 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) 
             _report_mutation(commit, standing[0], standing[before - 1], findings)
     for commit in later:
         if is_restore(commit):
-            _report_restore(commit, audited, findings)
+            _report_restore(commit, audited, versions, findings)
     wiped_by = max((c.version for c in mutations if wipes(c) and rows_lost(c) != 0), default=-1)
     gone = {v for v in audited if v in delta.commits and (v < wiped_by or v not in still)}
     if gone:
@@ -67,7 +67,10 @@ def _report_mutation(commit: DeltaCommit, first: int, last: int, findings: Findi
         )
 
 
-def _report_restore(commit: DeltaCommit, audited: Mapping[int, EntryHead], findings: Findings) -> None:
+def _report_restore(
+    commit: DeltaCommit, audited: Mapping[int, EntryHead], versions: Sequence[int], findings: Findings
+) -> None:
+    """A RESTORE; `versions` are the audited ones, ascending."""
     target = restored_version(commit)
     if target is None:
         findings.add(
@@ -76,7 +79,7 @@ def _report_restore(commit: DeltaCommit, audited: Mapping[int, EntryHead], findi
             "see DESCRIBE HISTORY",
         )
         return
-    undone = [version for version in audited if target < version < commit.version]
+    undone = versions[bisect_right(versions, target) : bisect_left(versions, commit.version)]
     if undone:
         findings.add(
             Code.MUTATED,

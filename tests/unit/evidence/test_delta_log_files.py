@@ -315,7 +315,7 @@ def test_added_files_are_whole_decoded_paths(tmp_path: Path) -> None:
     files = delta_log.added_files(Storage(str(table)), 0)
     assert len(files) == 2
     assert all(Path(f).is_file() for f in files)
-    for file, values in delta_log.added_partitions(Storage(str(table)), 0).items():
+    for file, values in delta_log.added_files(Storage(str(table)), 0).items():
         assert unquote(Path(file).parent.name) == f"b={values['b']}"
     assert delta_log.added_files(Storage(f"file:{table}"), 0) == files
     with raises(EvidenceError):
@@ -333,7 +333,7 @@ def test_added_files_leave_out_rearranged_ones_and_keep_foreign_paths(tmp_path: 
         add("s3://other/table/a%2520b.parquet", 1),
         remove("gone.parquet", 1),
     )
-    assert delta_log.added_files(storage, 0) == [
+    assert list(delta_log.added_files(storage, 0)) == [
         f"{tmp_path}/part one.parquet",
         "s3://other/table/a%20b.parquet",
     ]
@@ -375,4 +375,4 @@ def test_a_store_that_is_not_local_gives_the_same(tmp_path: Path, monkeypatch: p
     assert list(delta_log.read(storage).commits) == list(range(40))
     assert delta_log.latest_version(storage) == 39
     assert delta_log.find_stamped(storage, "recon:orders:lake:0", 5, after=3) == direct.commits[5]
-    assert delta_log.added_files(storage, 0)[0].startswith(f"file://{table}/part-")
+    assert next(iter(delta_log.added_files(storage, 0))).startswith(f"file://{table}/part-")
