@@ -13,7 +13,7 @@ from typing import Any
 
 from recon.evidence.kafka_admin import KafkaAdmin, Key, received, remaining
 from recon.lazy import ck
-from recon.model import KafkaTopic, KafkaWitness
+from recon.model import KafkaPartition, KafkaTopic, KafkaWitness
 
 
 def read(
@@ -55,39 +55,37 @@ def _topics(
 ) -> dict[str, KafkaTopic]:
     descriptions = admin.describe(names, deadline)
     existing = {name: described for name, described in descriptions.items() if described is not None}
-    policies, retentions = admin.deletion(list(existing), deadline)
-    offsets = admin.offsets([(name, p) for name, described in existing.items() for p in described.partitions], deadline)
+    settings = admin.settings(list(existing), deadline)
+    keys = [(name, partition) for name, described in existing.items() for partition in described.partitions]
+    partitions = {key: partition for key, partition in admin.offsets(keys, deadline).items() if partition is not None}
+    if isolation_level != "read_committed":
+        partitions = {key: replace(p, log_end=p.high_watermark) for key, p in partitions.items()}
+    behind = {
+        key: max(positions[key], partition.log_start)
+        for key, partition in partitions.items()
+        if key in positions and positions[key] < partition.log_end
+    }
+    for key, at in _first_timestamps(admin, behind, isolation_level, deadline).items() if behind else ():
+        partitions[key] = replace(partitions[key], unread_since=at)
+    of_topic: dict[str, dict[int, KafkaPartition]] = {}
+    for (name, number), partition in partitions.items():
+        of_topic.setdefault(name, {})[number] = partition
     topics = {}
     for name, described in descriptions.items():
-        partitions = {
-            key[1]: partition
-            if isolation_level == "read_committed"
-            else replace(partition, log_end=partition.high_watermark)
-            for key, partition in offsets.items()
-            if key[0] == name and partition is not None
-        }
-        deleted_meanwhile = described is not None and described.partitions and not partitions
+        deleted_meanwhile = described is not None and described.partitions and name not in of_topic
         if described is None or deleted_meanwhile:
             topics[name] = KafkaTopic(topic=name, exists=False)
             continue
+        of_name = settings.get(name)  # the right to read a topic does not include its configuration
         topics[name] = KafkaTopic(
             topic=name,
             exists=True,
             topic_id=described.topic_id,
-            cleanup_policy=policies[name],
-            retention_ms=retentions.get(name),
-            partitions=partitions,
+            cleanup_policy=of_name["cleanup.policy"] if of_name is not None else "unknown",
+            retention_ms=int(of_name["retention.ms"]) if of_name is not None else None,
+            partitions=of_topic.get(name, {}),
         )
-    behind = {
-        (topic.topic, p.partition): max(position, p.log_start)
-        for topic in topics.values()
-        for p in topic.partitions.values()
-        if (position := positions.get((topic.topic, p.partition))) is not None and position < p.log_end
-    }
-    if not behind:
-        return topics
-    timestamps = _first_timestamps(admin, behind, isolation_level, deadline)
-    return {name: _with_unread(topic, timestamps) for name, topic in topics.items()}
+    return topics
 
 
 def _first_timestamps(
@@ -113,11 +111,3 @@ def _first_timestamps(
     finally:
         consumer.close()
     return timestamps
-
-
-def _with_unread(topic: KafkaTopic, timestamps: Mapping[Key, datetime]) -> KafkaTopic:
-    partitions = {
-        number: replace(partition, unread_since=timestamps.get((topic.topic, number)))
-        for number, partition in topic.partitions.items()
-    }
-    return replace(topic, partitions=partitions)

@@ -71,15 +71,6 @@ class KafkaAdmin:
         """One partition's log start and both of its ends (`log_end` is the stable one), or None."""
         return self.offsets([topic_partition], time.monotonic() + timeout_s)[topic_partition]
 
-    def settings(self, topic: str, timeout_s: float = 10) -> Mapping[str, str] | None:
-        """A topic's configuration; None where the broker does not tell it."""
-        resource = ck_admin.ConfigResource(ck_admin.ConfigResource.Type.TOPIC, topic)
-        try:
-            config = self._admin.describe_configs([resource], request_timeout=timeout_s)[resource].result(timeout_s + 1)
-        except (ck.KafkaException, FutureTimeout):
-            return None
-        return {name: str(entry.value) for name, entry in config.items()}
-
     def consumer(self, isolation_level: str, **conf: Any) -> ck.Consumer:
         """A consumer outside any group's bookkeeping: assign it by hand, close it after use."""
         own = {
@@ -123,19 +114,19 @@ class KafkaAdmin:
             )
         return described
 
-    def deletion(self, topics: Sequence[str], deadline: float) -> tuple[dict[str, str], dict[str, int]]:
-        """cleanup.policy and retention.ms by topic, as far as the broker tells."""
-        policies, retentions = dict.fromkeys(topics, "unknown"), dict[str, int]()
+    def settings(self, topics: Sequence[str], deadline: float | None = None) -> dict[str, Mapping[str, str]]:
+        """The configuration of each topic of which the broker tells it; by default in ten seconds."""
         if not topics:
-            return policies, retentions
+            return {}
+        deadline = time.monotonic() + 10 if deadline is None else deadline
         resources = [ck_admin.ConfigResource(ck_admin.ConfigResource.Type.TOPIC, topic) for topic in topics]
         futures = self._admin.describe_configs(resources, request_timeout=remaining(deadline))
+        settings: dict[str, Mapping[str, str]] = {}
         for resource, future in futures.items():
-            with suppress(ck.KafkaException, FutureTimeout):  # the right to read a topic does not include this one
+            with suppress(ck.KafkaException, FutureTimeout):
                 config = future.result(remaining(deadline) + 1)
-                policies[resource.name] = str(config["cleanup.policy"].value)
-                retentions[resource.name] = int(config["retention.ms"].value)
-        return policies, retentions
+                settings[resource.name] = {name: str(entry.value) for name, entry in config.items()}
+        return settings
 
     def offsets(self, keys: Sequence[Key], deadline: float) -> dict[Key, KafkaPartition | None]:
         """Log start and both ends (`log_end` is the stable one); None for a partition the broker does not know."""

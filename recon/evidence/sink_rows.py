@@ -7,6 +7,7 @@ offsets reach the driver as some 250 numbers, and every hole stays exact.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -89,8 +90,6 @@ def _restrict(
     last_batch: int | None,
 ) -> DataFrame:
     """Rows of the wanted micro-batches, and rows without a `_batch_id`."""
-    from functools import reduce
-
     if BATCH_ID not in columns or (batches is None and first_batch is None and last_batch is None):
         return rows
     batch = F.col(BATCH_ID)

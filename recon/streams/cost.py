@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
-from recon.checks.evidence.trend import Line, median, quantile, theil_sen
+from recon.checks.evidence.trend import Line, quantile, theil_sen
 from recon.model.progress import BatchProgress
 from recon.streams.facts import FEWEST
 

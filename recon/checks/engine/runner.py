@@ -15,7 +15,7 @@ from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.executor import reason_of
 from recon.checks.threshold import settle
-from recon.model import CheckResult, ProbeAnswer, Unavailable, Verdict, Witnesses
+from recon.model import CheckResult, ProbeAnswer, Unavailable, Verdict, Witnesses, known, why_unknown
 from recon.model.offsets import Spans
 
 if TYPE_CHECKING:
@@ -71,17 +71,14 @@ def _evidence_verdict(
     if not questions:
         return check.judge(witnesses)
     answers = answer(questions)
-    answered = {} if isinstance(answers, Unavailable) else answers
+    answered = known(answers) or {}
     verdict = check.judge(replace(witnesses, probes={**witnesses.probes, **answered}))
     missing = sorted(set(questions) - set(answered))
     if not missing:
         return verdict
     topic, partition = missing[0]
-    reason = (
-        answers.reason
-        if isinstance(answers, Unavailable)
-        else f"the probe gave no answer for {len(missing)} topic partitions, {topic}-{partition} first"
-    )
+    no_answer = f"the probe gave no answer for {len(missing)} topic partitions, {topic}-{partition} first"
+    reason = why_unknown(answers, no_answer)
     verdict = replace(verdict, evidence={**verdict.evidence, "probe": reason})
     if verdict.failures or verdict.unproved is not None:
         return verdict

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import median
 from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
@@ -12,7 +13,7 @@ from typing_extensions import override
 from recon.checks.evidence.coverage import Key
 from recon.checks.evidence.findings import Findings
 from recon.checks.evidence.progress import ProgressCheck, seconds
-from recon.checks.evidence.trend import Trend, median, trend
+from recon.checks.evidence.trend import Trend, trend
 from recon.checks.period import Period
 from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Verdict, Witnesses, known, why_unknown
 from recon.model.progress import BatchProgress, ProgressWitness, TopicPartition
@@ -218,6 +219,3 @@ def _log_starts(kafka: KafkaWitness) -> list[list[Any]]:
         for name, topic in sorted(kafka.topics.items())
         for number, partition in sorted(topic.partitions.items())
     ]
-
-
-__all__ = ["Forecast", "LagTrend", "forecast"]

@@ -72,6 +72,3 @@ def newest_query(witnesses: Witnesses) -> ProgressWitness:
 def seconds(batches: Sequence[BatchProgress]) -> list[float]:
     """When each micro-batch ran, in seconds from the first."""
     return [(batch.at - batches[0].at).total_seconds() for batch in batches]
-
-
-__all__ = ["ProgressCheck", "newest_query", "seconds"]

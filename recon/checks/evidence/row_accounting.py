@@ -174,70 +174,60 @@ def account(
     operators = operators or Operators()
     covered = coverage(ledger)
     width = widths(ledger)
-    quarantined = _quarantined(covered)
-    heads = _recounted(covered)
-    returned = [_returned(head, quarantined[i], given) for i, head in enumerate(heads)]
+    heads = _completed(covered)
+    returned = [_returned(head, given) for head in heads]
     transforms = any(
-        head.rows_read not in (None, returned[i]) and not _trimmed(head, width[i], quarantined[i])
+        head.rows_read not in (None, returned[i]) and not _trimmed(head, width[i])
         for i, head in enumerate(heads)
         if not head.is_release
     )
     counted = {
-        entry: _count(
-            heads[entry], width[entry], quarantined[entry], returned[entry], transforms=transforms, operators=operators
-        )
+        entry: _count(heads[entry], width[entry], returned[entry], transforms=transforms, operators=operators)
         for entry in covered.judged_entries()
     }
     return Account(covered, counted, transforms, operators, width, given)
 
 
-def _quarantined(covered: Coverage) -> list[int]:
-    """Rows that each entry quarantined; what a restored entry does not know, the replay of its micro-batch may."""
-    known = [head.rows_quarantined for head in covered.slice.heads]
-    for replay, first in covered.replays.items():
-        if known[first] is None:
-            known[first] = known[replay]
-    return [count or 0 for count in known]
-
-
-def _recounted(covered: Coverage) -> Sequence[EntryHead]:
-    """The entries; what was read and filtered a restored one does not know, the replay of its micro-batch may."""
+def _completed(covered: Coverage) -> Sequence[EntryHead]:
+    """The entries; counts that a restored one does not know, the replay of its micro-batch may."""
     heads = list(covered.slice.heads)
     for again, first in covered.replays.items():
         head, replay = heads[first], heads[again]
+        if head.rows_quarantined is None:
+            head = replace(head, rows_quarantined=replay.rows_quarantined)
         if head.rows_read is None and head.status == "rebuilt" and replay.rows_read is not None:
-            heads[first] = replace(head, rows_read=replay.rows_read, rows_filtered=replay.rows_filtered)
+            head = replace(head, rows_read=replay.rows_read, rows_filtered=replay.rows_filtered)
+        heads[first] = head
     return heads
 
 
-def _stored(head: EntryHead, quarantined: int) -> int | None:
+def _stored(head: EntryHead) -> int | None:
     """Rows that were written and quarantined."""
-    return None if head.rows_written is None else head.rows_written + quarantined
+    return None if head.rows_written is None else head.rows_written + (head.rows_quarantined or 0)
 
 
-def _returned(head: EntryHead, quarantined: int, given: Mapping[tuple[int, int], int]) -> int | None:
+def _returned(head: EntryHead, given: Mapping[tuple[int, int], int]) -> int | None:
     """Rows that the transform returned: those written and quarantined, unless the sink itself left some out."""
-    known = given.get((head.epoch, head.batch_id))
-    return _stored(head, quarantined) if known is None else known + quarantined
+    rows = given.get((head.epoch, head.batch_id))
+    return _stored(head) if rows is None else rows + (head.rows_quarantined or 0)
 
 
-def _trimmed(head: EntryHead, width: int, quarantined: int) -> bool:
+def _trimmed(head: EntryHead, width: int) -> bool:
     """Whether more rows were read than the entry's ranges hold: the rest was dropped as already there."""
-    return head.rows_read is not None and head.rows_read > width and head.rows_read != _stored(head, quarantined)
+    return head.rows_read is not None and head.rows_read > width and head.rows_read != _stored(head)
 
 
-def _count(
-    head: EntryHead, width: int, quarantined: int, returned: int | None, *, transforms: bool, operators: Operators
-) -> Counted:
-    trimmed, stored, read = _trimmed(head, width, quarantined), _stored(head, quarantined), head.rows_read
+def _count(head: EntryHead, width: int, returned: int | None, *, transforms: bool, operators: Operators) -> Counted:
+    trimmed, stored, read = _trimmed(head, width), _stored(head), head.rows_read
+    quarantined = head.rows_quarantined or 0
     dropped = None if trimmed else head.rows_filtered
     dropped_by_state = 0
     if operators.keeps_state(head):
         # foreachBatch receives the rows that stateful operators return, and `rows_read` counts those.
-        known = operators.dropped(head, returned if read is None else read)
-        if known is None:
+        of_state = operators.dropped(head, returned if read is None else read)
+        if of_state is None:
             return Counted(None, None, operators.makes_rows(head), 0, quarantined)
-        dropped_by_state = known
+        dropped_by_state = of_state
         if dropped is not None or not transforms:
             dropped = (dropped or 0) + dropped_by_state
     if stored is None:

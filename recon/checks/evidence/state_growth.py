@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from statistics import median
 from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
 from recon.checks.evidence.progress import ProgressCheck, newest_query, seconds
-from recon.checks.evidence.trend import median, trend
+from recon.checks.evidence.trend import trend
 from recon.checks.period import Period
 from recon.model import Verdict, Witnesses
 from recon.model.progress import BatchProgress, ProgressWitness
@@ -152,6 +153,3 @@ def _growth(seconds: Sequence[float], values: Sequence[float]) -> _Growth | None
 
 def _within(seconds: float, limit: Period | None) -> bool:
     return limit is not None and seconds <= limit.length.total_seconds()
-
-
-__all__ = ["StateGrowth"]

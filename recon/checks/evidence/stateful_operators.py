@@ -82,6 +82,3 @@ def operators_of(witnesses: Witnesses) -> Operators:
     if checkpoint is not None and checkpoint.stateful:
         stateful.add(checkpoint.query_id)
     return Operators(frozenset(stateful), progress, newest, frozenset(making))
-
-
-__all__ = ["Operators", "operators_of"]

@@ -120,6 +120,3 @@ def kept_up(batches: Sequence[BatchProgress]) -> KeptUp | None:
         return None
     read = sum(batch.offsets or 0 for batch in between)
     return KeptUp(read, read + (last.lag or 0) - (first.lag or 0))
-
-
-__all__ = ["KeptUp", "Throughput", "kept_up"]

@@ -100,11 +100,3 @@ def _folded(
 def quantile(values: Sequence[float], q: float) -> float:
     """A quantile of what was measured, linear between neighbours."""
     return float(np.quantile(np.asarray(values, float), q))
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle."""
-    return quantile(values, 0.5)
-
-
-__all__ = ["SURE", "Line", "Trend", "median", "quantile", "theil_sen", "trend"]

@@ -161,7 +161,7 @@ class MarkerTopic:
         servers = self._conf.get("bootstrap.servers")
         if self._admin.ends((topic, kafka_markers.PARTITION)) is None:
             self._create_topic(stamp)
-        settings = self._admin.settings(topic)
+        settings = self._admin.settings([topic]).get(topic)
         if settings is None:
             raise SinkError(
                 f"{stamp.label}: the broker does not show whether marker topic {topic} is compacted; grant this user "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import Any
 
-from recon.checks.evidence.trend import median
 from recon.model.progress import BatchProgress
 from recon.streams.facts import FEWEST, Advice, Facts, unknown
 from recon.streams.units import size

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from statistics import median
 
-from recon.checks.evidence.trend import median, quantile
+from recon.checks.evidence.trend import quantile
 from recon.streams.facts import Advice, Facts, unknown
 from recon.streams.units import size
 

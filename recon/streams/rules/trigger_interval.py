@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise
+from statistics import median
 
-from recon.checks.evidence.trend import median
 from recon.streams.cost import FULL, cost
 from recon.streams.facts import Advice, Facts, unknown
 from recon.streams.units import next_interval

@@ -177,7 +177,7 @@ class _Evaluation:
         return at >= self.witnesses.period_to or self.writes.last_start is None or at > self.writes.last_start
 
     def _judge_recorded(self, batch: CheckpointBatch, entry: int) -> None:
-        head = self.writes.head(entry)
+        head = self.writes.heads[entry]
         if not batch.committed and batch is self.checkpoint.last:
             self.findings.add(
                 Code.INFLIGHT,

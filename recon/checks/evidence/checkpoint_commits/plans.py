@@ -64,6 +64,3 @@ def rest_of(plan: Mapping[Key, Planned], held: Mapping[Key, Spans]) -> list[tupl
         if left:
             found.append((key, left))
     return found
-
-
-__all__ = ["Planned", "by_key", "fits", "planned_ranges", "rest_of", "stamped_ranges"]

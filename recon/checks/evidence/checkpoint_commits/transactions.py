@@ -55,6 +55,3 @@ def _is_made_by_recon(app: str, pipeline: str, sink: str | None) -> bool:
     """Whether recon made the app id for this sink, one per epoch."""
     parsed = parse_app_id(app)
     return parsed is not None and (parsed.pipeline, parsed.sink) == (pipeline, sink)
-
-
-__all__ = ["Transactions"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,16 +25,16 @@ from recon.model import (
     LedgerSlice,
     ReconStamp,
 )
-from recon.model.offsets import Span, Spans
+from recon.model.offsets import Spans
 
 
 class FirstReadings(NamedTuple):
-    """When each offset of a topic partition was read first: parts ascend, and so does `lowest` by place.
+    """Which entry read each offset of a topic partition first.
 
-    A place is an entry's in reading order. `lowest` has the lowest offset that was read up to each place.
+    A place is an entry's in reading order. `lowest` has the lowest offset that was read up to each place, ascending.
     """
 
-    parts: list[tuple[Span, int]]
+    stretches: ReadStretches
     lowest: list[tuple[int, int]]
 
     @classmethod
@@ -44,25 +44,17 @@ class FirstReadings(NamedTuple):
             covered, [(key, s) for incarnation in covered.incarnations.get(key, ()) for s in incarnation.stretches]
         )
         every = Spans.of((s.start, s.end) for _, s in stretches.stretches if s.end > s.start)
-        places = sorted((covered.place(piece.entry), piece.start, piece.end) for piece in stretches.pieces(every))
-        lowest = accumulate(((place, start) for place, start, _ in places), lambda a, b: (b[0], min(a[1], b[1])))
-        return cls(sorted((Span(start, end), place) for place, start, end in places), list(lowest))
+        starts = sorted((covered.place(piece.entry), piece.start) for piece in stretches.pieces(every))
+        return cls(stretches, list(accumulate(starts, lambda a, b: (b[0], min(a[1], b[1])))))
 
     def held_before(self, place: int, wanted: Spans, complete: bool) -> bool:
         """Whether all of `wanted` was read before a place, or lies below what an incomplete ledger begins with."""
-        known = bisect_left(self.lowest, place, key=lambda reading: reading[0])
-        if not complete and known:
-            wanted = wanted.minus(Spans.of([(0, self.lowest[known - 1][1])]))
-        for start, end in wanted:
-            at = start
-            for i in range(bisect_right(self.parts, start, key=lambda part: part[0].end), len(self.parts)):
-                span, read_at = self.parts[i]
-                if at >= end or span.start > at or read_at >= place:
-                    break
-                at = span.end
-            if at < end:
-                return False
-        return True
+        earlier = bisect_left(self.lowest, place, key=lambda reading: reading[0])
+        if not complete and earlier:
+            wanted = wanted.minus(Spans.of([(0, self.lowest[earlier - 1][1])]))
+        pieces = list(self.stretches.pieces(wanted))
+        place_of = self.stretches.covered.place
+        return sum(piece.size for piece in pieces) == wanted.size and all(place_of(p.entry) < place for p in pieces)
 
 
 @dataclass
@@ -124,7 +116,7 @@ class Writes:
     @cached_property
     def known_since(self) -> datetime | None:
         """From when on the ledger, or the sink's commits, are the business of this audit."""
-        heads = self.ledger.heads if self.ledger is not None else ()
+        heads = self.heads
         # What lies before the newest anchor of this query was judged by earlier audits.
         anchors = heads[: self.ledger.anchors] if self.ledger is not None else ()
         own = [head.started_at for head in anchors if head.query_id == self.checkpoint.query_id]
@@ -157,15 +149,14 @@ class Writes:
         """This query's ledger entries by batch_id, in reading order, replays left out."""
         entries: dict[int, list[int]] = {}
         for entry in self.covered.order if self.covered is not None else ():
-            if self.head(entry).query_id == self.checkpoint.query_id:
-                entries.setdefault(self.head(entry).batch_id, []).append(entry)
+            if self.heads[entry].query_id == self.checkpoint.query_id:
+                entries.setdefault(self.heads[entry].batch_id, []).append(entry)
         return entries
 
     @cached_property
     def last_start(self) -> datetime | None:
         """When the last micro-batch of the ledger's slice was started."""
-        heads = self.ledger.heads if self.ledger is not None else ()
-        return max((head.started_at for head in heads if not head.is_release), default=None)
+        return max((head.started_at for head in self.heads if not head.is_release), default=None)
 
     @cached_property
     def tried_again(self) -> set[int]:
@@ -175,10 +166,10 @@ class Writes:
             return set()
         return {first for replay, first in covered.replays.items() if covered.judged(replay)}
 
-    def head(self, entry: int) -> EntryHead:
-        """An entry of the ledger."""
-        assert self.ledger is not None
-        return self.ledger.heads[entry]
+    @property
+    def heads(self) -> Sequence[EntryHead]:
+        """The entries of the ledger."""
+        return self.ledger.heads if self.ledger is not None else ()
 
     def numbers(self, batch_id: int) -> bool:
         """Whether this query has an entry with the batch_id."""
@@ -187,7 +178,7 @@ class Writes:
     @cached_property
     def _recorded(self) -> set[tuple[int, int]]:
         """The (epoch, batch_id) of every entry."""
-        return {(head.epoch, head.batch_id) for head in self.ledger.heads} if self.ledger is not None else set()
+        return {(head.epoch, head.batch_id) for head in self.heads}
 
     @cached_property
     def _ranges(self) -> Mapping[int, Ranges]:
@@ -217,6 +208,3 @@ class Writes:
     @cached_property
     def _last_recorded(self) -> int:
         return max(self._entries, default=-1)
-
-
-__all__ = ["FirstReadings", "Writes"]

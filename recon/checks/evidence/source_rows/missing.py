@@ -168,6 +168,3 @@ def within(pieces: Iterable[Piece], spans: Spans) -> Iterator[Piece]:
     for piece in pieces:
         for start, end in Spans.of([(piece.start, piece.end)]).intersect(spans):
             yield piece._replace(start=start, end=end, leads=piece.leads and start == piece.start)
-
-
-__all__ = ["Missing", "judge_missing", "missing_from", "within"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from recon.checks.evidence.coverage import Key
 from recon.checks.evidence.findings import Findings, named, offsets
@@ -78,9 +77,9 @@ def _judge_duplicates(sink: SinkRows) -> None:
         if in_groups <= sink.present[where].size or _lawfully_again(sink, stretches):
             continue
         depths = list(_depths(groups))
-        twice = Spans.of(depth.span for depth in depths if depth.groups > incarnations)
+        twice = Spans.of(span for span, depth in depths if depth > incarnations)
         if incarnations > 1:
-            several = Spans.of(depth.span for depth in depths if depth.groups > 1)
+            several = Spans.of(span for span, depth in depths if depth > 1)
             twice = twice.union(several.minus(_recurring(sink.counts, stretches.keys)))
         sink.report(
             doubled(sink.witnesses)[0],
@@ -139,15 +138,8 @@ def _recurring(counts: Account, keys: Iterable[Key]) -> Spans:
     return recurring
 
 
-class _Depth(NamedTuple):
-    """A range of offsets, and how many groups of rows carry each of them."""
-
-    span: Span
-    groups: int
-
-
-def _depths(groups: Iterable[RowGroup]) -> Iterator[_Depth]:
-    """How many groups carry each range of offsets, where any does."""
+def _depths(groups: Iterable[RowGroup]) -> Iterator[tuple[Span, int]]:
+    """How many groups of rows carry each range of offsets, where any does."""
     steps: Counter[int] = Counter()
     for group in groups:
         for start, end in group.present:
@@ -156,7 +148,7 @@ def _depths(groups: Iterable[RowGroup]) -> Iterator[_Depth]:
     depth, before = 0, 0
     for at in sorted(steps):
         if depth:
-            yield _Depth(Span(before, at), depth)
+            yield Span(before, at), depth
         depth, before = depth + steps[at], at
 
 
@@ -210,6 +202,3 @@ def _rows_are_no_newer(sink: SinkRows) -> bool:
     """Whether the rows were read at a version that the Delta log's witness knows."""
     log, version = sink.witnesses.of_sink(sink.witnesses.delta), sink.rows.version
     return log is not None and log.last is not None and version is not None and version <= log.last
-
-
-__all__ = ["judge_present", "judge_surplus"]

@@ -109,6 +109,3 @@ def judge_unreleased(sink: SinkRows, released: Mapping[int, Sequence[Piece]], ex
                 explained[piece.where]["filtered"] += piece.size
         else:
             sink.report(Code.GAP, pieces, f"were released by {by}, and no row of the sink carries them")
-
-
-__all__ = ["doubts", "judge_unreleased", "waiting"]

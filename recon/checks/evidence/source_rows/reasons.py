@@ -95,6 +95,3 @@ def without_rows(verdict: Verdict, rows: RowsWitness | Unavailable, why: Sequenc
     if rows.skipped:
         return replace(verdict, skipped=message, message=message)
     return replace(verdict, unproved=message, message=message)
-
-
-__all__ = ["attested", "awaited", "changes", "read_twice", "reasons", "without_rows"]

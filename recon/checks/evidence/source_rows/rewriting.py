@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from recon.checks.evidence.coverage import Key
 from recon.checks.evidence.findings import Findings, named
@@ -18,14 +17,6 @@ from recon.checks.evidence.source_rows.rows import TopicPartition, is_compacted
 from recon.model import Code, EntryHead, Witnesses
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural
-
-
-class _Held(NamedTuple):
-    """What Kafka holds there: records that each reader gets, offsets without one."""
-
-    committed: int = 0
-    aborted: int = 0
-    absent: int = 0
 
 
 def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
@@ -91,17 +82,15 @@ def _judge(
     given = counts.given.get((head.epoch, head.batch_id))
     taken = head.rows_written if counted.dropped is not None or given is None else given
     accounted = taken + counted.quarantined + (counted.dropped or 0)
-    held: dict[TopicPartition, _Held] = {}
+    held: dict[TopicPartition, Counter[str]] = {}
     for read in ranges:
         answer = _held(read, witnesses)
         if isinstance(answer, str):
             short = f" with {plural(counted.deficit, 'offset')} without a counted row" if counted.deficit else ""
             report(Code.INCONCLUSIVE, f"accounts for {plural(accounted, 'row')}{short}, and {answer}")
             return
-        where = (read.topic, read.partition)
-        before = held.get(where, _Held())
-        held[where] = _Held(*(a + b for a, b in zip(before, answer, strict=True)))
-    committed, aborted = (sum(of) for of in list(zip(*held.values(), strict=True))[:2]) if held else (0, 0)
+        held.setdefault((read.topic, read.partition), Counter()).update(answer)
+    committed, aborted = (sum(of[reader] for of in held.values()) for reader in ("committed", "aborted"))
     uncommitted_too = witnesses.isolation_level == "read_uncommitted"
     records = committed + aborted if uncommitted_too else committed
     unknown = _unknown(head, counts, counted.dropped)
@@ -130,8 +119,8 @@ def _judge(
     else:
         for where, of in held.items():
             tally = explained.setdefault(where, Counter())
-            tally["compacted" if is_compacted(where[0], witnesses) else "control"] += of.absent
-            tally["aborted"] += of.aborted
+            tally["compacted" if is_compacted(where[0], witnesses) else "control"] += of["absent"]
+            tally["aborted"] += of["aborted"]
 
 
 def _unknown(head: EntryHead, counts: Account, dropped: int | None) -> bool:
@@ -145,8 +134,8 @@ def _ranges(counts: Account, entry: int) -> list[OffsetSpan]:
     return [read for read in counts.covered.slice.ranges.of(entry) if read.span.size > 0]
 
 
-def _held(read: OffsetSpan, witnesses: Witnesses) -> _Held | str:
-    """The records of a range, or why they cannot be counted."""
+def _held(read: OffsetSpan, witnesses: Witnesses) -> dict[str, int] | str:
+    """How many offsets of a range have a committed record, an aborted one or none; or why they cannot be counted."""
     name = f"{read.topic}-{read.partition}"
     answer = witnesses.probes.get((read.topic, read.partition))
     if answer is None:
@@ -164,7 +153,8 @@ def _held(read: OffsetSpan, witnesses: Witnesses) -> _Held | str:
         return f"a transaction of {name} is still open, or the probe did not reach that far"
     # A reader of uncommitted records gets the committed ones, too.
     committed, both = span.intersect(answer.committed).size, span.intersect(answer.uncommitted).size
-    return _Held(committed, max(both - committed, 0), span.size - max(both, committed))
-
-
-__all__ = ["given_to", "judge", "questions"]
+    return {
+        "committed": committed,
+        "aborted": max(both - committed, 0),
+        "absent": span.size - max(both, committed),
+    }
