@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Key, Ranges, coverage, ranges_of
+from recon.checks.evidence.coverage import Key, by_key, coverage, ranges_of
 from recon.checks.evidence.findings import Findings, named, offsets
 from recon.model import CheckpointWitness, Code, EntryHead, LedgerSlice, Verdict, Witnesses, known
 from recon.model.offsets import Span, Spans
@@ -69,7 +69,7 @@ class Atomicity(EvidenceCheck):
                 unproved=f"the ledger holds no entry of any sink of pipeline {witnesses.pipeline}, so nothing can be "
                 "proved; let the query write one micro-batch through the hook"
             )
-        return _Evaluation(witnesses, sinks).verdict()
+        return _Evaluation(witnesses, sinks, Findings.of(witnesses)).verdict()
 
 
 class _Counts(NamedTuple):
@@ -112,10 +112,6 @@ class _Sink:
         """Whether one query used the number in two epochs, so that numbers alone do not tell them apart."""
         return len({self.slice.heads[i].epoch for i in self.batches.get(which, ())}) > 1
 
-    def ranges(self, which: Which) -> Ranges:
-        """The ranges of a micro-batch."""
-        return tuple(sorted({each for entry in self.batches[which] for each in ranges_of(self.slice, entry)}))
-
     @cached_property
     def first(self) -> EntryHead | None:
         """The entry that the chain begins with; None when that is not in the slice or was removed."""
@@ -131,14 +127,10 @@ class _Sink:
             for key, incarnations in coverage(self.slice).incarnations.items()
         }
 
-    def lacks(self, ranges: Ranges) -> list[tuple[Key, Span]]:
-        """Offsets that no entry of this sink read."""
+    def lacks(self, offsets_read: Mapping[Key, Spans]) -> list[tuple[Key, Span]]:
+        """Those of the offsets that no entry of this sink read."""
         return [
-            (key, span)
-            for source, topic, partition, start, end in ranges
-            if end > start
-            for key in [Key(source, topic, partition)]
-            for span in Spans.of([(start, end)]).minus(self.covered.get(key, Spans()))
+            (key, span) for key, spans in offsets_read.items() for span in spans.minus(self.covered.get(key, Spans()))
         ]
 
     def known(self, which: Which, key: str) -> list[int]:
@@ -162,14 +154,11 @@ class _Evaluation:
 
     witnesses: Witnesses
     sinks: Mapping[str, _Sink]
-    findings: Findings = field(init=False)
+    findings: Findings
     landed: int = 0
     unjudged: int = 0
     read: int = 0
     taken: int = 0
-
-    def __post_init__(self) -> None:
-        self.findings = Findings.of(self.witnesses)
 
     def _judge(self) -> None:
         seen = {which for sink in self.sinks.values() for which in sink.batches}
@@ -185,14 +174,14 @@ class _Evaluation:
             if not any(sink.judged(which) for sink in self.sinks.values()):
                 continue
             has = [name for name, sink in self.sinks.items() if which in sink.batches]
-            head, ranges = self.sinks[has[0]].head(which), None
+            head, offsets_read = self.sinks[has[0]].head(which), None
             whole = True
+            doubtful = any(sink.again(which) for sink in self.sinks.values())
             for name, sink in self.sinks.items():
-                doubtful = any(self.sinks[other].again(which) for other in self.sinks)
                 if name in silent or (name in has and not doubtful):
                     continue
-                ranges = ranges if ranges is not None else self._ranges(which, has)
-                lacking = sink.lacks(ranges)
+                offsets_read = self._offsets_read(which, has) if offsets_read is None else offsets_read
+                lacking = sink.lacks(offsets_read)
                 if name in has and not lacking:
                     continue
                 if sink.first is not None and head.committed_at <= sink.first.started_at:
@@ -222,8 +211,10 @@ class _Evaluation:
         """The same collection, for a finding about one sink."""
         return Findings(self.findings.pipeline, sink, self.findings.items)
 
-    def _ranges(self, which: Which, has: Sequence[str]) -> Ranges:
-        return tuple(sorted({each for name in has for each in self.sinks[name].ranges(which)}))
+    def _offsets_read(self, which: Which, has: Sequence[str]) -> Mapping[Key, Spans]:
+        slices = [(self.sinks[name].slice, entry) for name in has for entry in self.sinks[name].batches[which]]
+        offsets_read = by_key(each for slice_, entry in slices for each in ranges_of(slice_, entry))
+        return dict(sorted(offsets_read.items()))
 
     def _report_partial(
         self, sink: str, has: Sequence[str], head: EntryHead, lacking: Sequence[tuple[Key, Span]], newest: bool
@@ -270,7 +261,9 @@ class _Evaluation:
             else:
                 has = [other for other in self.sinks if other != name and order[0] in self.sinks[other].batches]
                 head = self.sinks[has[0]].head(order[0])
-                self._report_partial(name, has, head, self.sinks[name].lacks(self._ranges(order[0], has)), newest=True)
+                self._report_partial(
+                    name, has, head, self.sinks[name].lacks(self._offsets_read(order[0], has)), newest=True
+                )
 
     # -- counts --------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ looks at deviations. A re-created topic (another topic id) starts a new *incarna
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -325,6 +325,14 @@ def _replays(slice_: LedgerSlice, ranked: Sequence[int]) -> dict[int, int]:
 def ranges_of(slice_: LedgerSlice, entry: int) -> Ranges:
     """An entry's ranges without topic ids (a replay may meet a broker that the first attempt did not)."""
     return tuple(sorted((s.source, s.topic, s.partition, *s.span) for s in slice_.ranges.of(entry)))
+
+
+def by_key(ranges: Iterable[tuple[int, str, int, int, int]]) -> dict[Key, Spans]:
+    """Ranges per topic partition; one that runs backward reads nothing."""
+    spans: dict[Key, list[tuple[int, int]]] = {}
+    for source, topic, partition, start, end in ranges:
+        spans.setdefault(Key(source, topic, partition), []).append((start, max(start, end)))
+    return {key: Spans.of(mine) for key, mine in spans.items()}
 
 
 def widths(slice_: LedgerSlice) -> list[int]:

@@ -78,7 +78,7 @@ class CheckpointCommits(EvidenceCheck):
         writes = Writes(witnesses.pipeline, witnesses.sink, checkpoint, log, ledger_of(witnesses))
         if writes.ledger is None and not writes.stamped:
             return no_entries(witnesses)
-        return _Evaluation(witnesses, checkpoint, writes, self.stalled_after).verdict()
+        return _Evaluation(witnesses, checkpoint, writes, self.stalled_after, Findings.of(witnesses)).verdict()
 
 
 def _log_of(witnesses: Witnesses) -> DeltaWitness | None:
@@ -105,11 +105,8 @@ class _Evaluation:
     checkpoint: CheckpointWitness
     writes: Writes
     stalled_after: Period
-    findings: Findings = field(init=False)
+    findings: Findings
     empty: list[CheckpointBatch] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.findings = Findings.of(self.witnesses)
 
     def verdict(self) -> Verdict:
         batches = self.checkpoint.batches
@@ -122,7 +119,6 @@ class _Evaluation:
             return self.findings.verdict("")
         recorded = 0
         older: list[CheckpointBatch] = []
-        open_: list[CheckpointBatch] = []
         new: list[tuple[CheckpointBatch, DeltaCommit | None]] = []
         for batch in batches:
             entry = self.writes.entry_of(batch)
@@ -136,14 +132,14 @@ class _Evaluation:
             elif self._too_old(batch):
                 older.append(batch)
             elif commit is None and not self._too_late(batch.planned_at):
-                open_.append(batch)
                 new.append((batch, None))
         new_epoch = self._judge_new_epoch(new)
         for batch, commit in new:
             if commit is not None:
                 self._report_missing_entry(batch, commit)
-        for batch in open_:
-            self._judge_open(batch, new_epoch=new_epoch)
+        for batch, commit in new:
+            if commit is None:
+                self._judge_open(batch, new_epoch=new_epoch)
         if self.empty:
             self.findings.add(
                 Code.EMPTY,
@@ -160,11 +156,8 @@ class _Evaluation:
         )
 
     def _too_old(self, batch: CheckpointBatch) -> bool:
-        return (
-            batch.planned_at is not None
-            and self.writes.known_since is not None
-            and batch.planned_at < self.writes.known_since
-        )
+        since = self.writes.known_since
+        return batch.planned_at is not None and since is not None and batch.planned_at < since
 
     def _too_late(self, at: datetime | None) -> bool:
         """After this audit's slice of the ledger: the next audit's business."""
@@ -245,20 +238,17 @@ class _Evaluation:
             if planned.start > walked.frontier:
                 why = f"the new checkpoint starts at {planned.start}, the ledger ends at {walked.frontier}"
                 self._report_missed(batch, key, (walked.frontier, planned.start), why)
-            elif not nothing:
-                reads = Spans.of([planned.span]) if written is None else written.get(key, Spans())
-                self._report_overlaps(batch, key, reads.intersect(walked.covered))
-
-    def _report_overlaps(self, batch: CheckpointBatch, key: Key, twice: Spans) -> None:
-        for span in twice:
-            self.findings.add(
-                Code.OVERLAP,
-                f"{key}: the new checkpoint's micro-batch {batch.batch_id} reads {offsets(*span)} again, which "
-                "the ledger already holds; start it with the offsets that `recon offsets` prints",
-                batch_id=batch.batch_id,
-                key=key,
-                span=span,
-            )
+                continue
+            reads = Spans.of([planned.span]) if written is None else written.get(key, Spans())
+            for span in reads.intersect(walked.covered) if not nothing else ():
+                self.findings.add(
+                    Code.OVERLAP,
+                    f"{key}: the new checkpoint's micro-batch {batch.batch_id} reads {offsets(*span)} again, which "
+                    "the ledger already holds; start it with the offsets that `recon offsets` prints",
+                    batch_id=batch.batch_id,
+                    key=key,
+                    span=span,
+                )
 
     def _judge_open(self, batch: CheckpointBatch, *, new_epoch: bool) -> None:
         """A plan that neither the ledger nor the sink has."""
@@ -293,13 +283,10 @@ class _Evaluation:
                 batch_id=batch.batch_id,
             )
         else:
-            self._judge_swallowed(batch, plan)
-
-    def _judge_swallowed(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> None:
-        for key, planned in plan.items():
-            for span in Spans.of([planned.span]).minus(self.writes.held(key)):
-                why = f"Spark finished micro-batch {batch.batch_id}, and neither the sink nor the ledger has it"
-                self._report_missed(batch, key, span, why)
+            why = f"Spark finished micro-batch {batch.batch_id}, and neither the sink nor the ledger has it"
+            for key, planned in plan.items():
+                for span in Spans.of([planned.span]).minus(self.writes.held(key)):
+                    self._report_missed(batch, key, span, why)
 
     def _judge_unfinished(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> None:
         for key, planned in plan.items():

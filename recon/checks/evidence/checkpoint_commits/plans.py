@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from recon.checks.evidence.coverage import Key
+from recon.checks.evidence.coverage import Key, by_key
 from recon.model import CheckpointBatch, ReconStamp, parse_offsets
 from recon.model.offsets import Span, Spans
 
@@ -28,14 +28,6 @@ def planned_ranges(batch: CheckpointBatch) -> dict[Key, Planned]:
     for source, topic, partition, end in batch.new_partitions:
         plan[Key(source, topic, partition)] = Planned(None, end)
     return plan
-
-
-def by_key(ranges: Iterable[tuple[Any, ...]]) -> dict[Key, Spans]:
-    """Ranges per topic partition; one that runs backward reads nothing."""
-    found: dict[Key, list[tuple[int, int]]] = {}
-    for source, topic, partition, start, end in ranges:
-        found.setdefault(Key(source, topic, partition), []).append((start, max(start, end)))
-    return {key: Spans.of(spans) for key, spans in found.items()}
 
 
 def stamped_ranges(stamp: ReconStamp) -> dict[Key, Spans]:

@@ -10,9 +10,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
-from recon.checks.evidence.checkpoint_commits.plans import by_key, fits, planned_ranges, rest_of, stamped_ranges
+from recon.checks.evidence.checkpoint_commits.plans import fits, planned_ranges, rest_of, stamped_ranges
 from recon.checks.evidence.checkpoint_commits.transactions import Transactions
-from recon.checks.evidence.coverage import Coverage, Key, Ranges, TopicIncarnation, coverage, ranges_of
+from recon.checks.evidence.coverage import Coverage, Key, Ranges, TopicIncarnation, by_key, coverage, ranges_of
 from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.row_accounting import ReadStretches
 from recon.checks.evidence.table_history import judged_since
