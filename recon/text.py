@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 def did_you_mean(name: str, names: Iterable[str], listing: str = "there is") -> str:
@@ -65,6 +66,11 @@ def duration(seconds: float) -> str:
         if seconds >= 1.5 * unit_seconds:
             return f"{seconds / unit_seconds:,.1f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def short_path(path: Path) -> str:
+    """A path relative to the current folder where it is below it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def first_line(error: BaseException, limit: int = 400) -> str:

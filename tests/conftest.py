@@ -15,7 +15,7 @@ from recon.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from recon.local.kafka import LocalKafka
+    from tests.support.kafka import LocalKafka
     from tests.support.mariadb import LocalMariaDB
     from tests.support.postgres import LocalPostgres
 
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """One real broker for the whole run; `kafka.log_file` has its log. Do not stop it: start your own."""
-    from recon.local.kafka import LocalKafka
+    from tests.support.kafka import LocalKafka
 
     with LocalKafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker

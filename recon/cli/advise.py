@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recon.cli.shared import OutputOption, PipelineOption, Session, command, print_json
+from recon.cli.shared import OutputOption, PipelineOption, Session, print_json
 from recon.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNITS = {"ms": "milliseconds", "s": "seconds", None: "seconds", "m": "minutes", "h": "hours"}
 _MARKS = {"change": ("CHANGE", "yellow"), "keep": ("KEEP", "green"), "unknown": ("UNKNOWN", "dim")}
-
-
-def add_to(app: typer.Typer) -> None:
-    """Registers this module's command."""
-    command(app, "advise")(advise)
 
 
 def advise(

@@ -8,41 +8,63 @@ import typer
 
 from recon._version import __version__
 from recon.cli import advise, audit, compare, convert, debug, explain, failures, ledger, quarantine, sinks, start
-from recon.cli.shared import DebugOption, NoColorOption, ProjectDirOption, Session, VarsOption, new_app
+from recon.cli.shared import Group, Session, new_app, with_session
 
+_KAFKA = Group(
+    "Start or stop a single-node Kafka broker, without Docker.",
+    {"start": start.start_kafka, "stop": start.stop_kafka},
+)
 app = new_app(
-    "Prove, micro-batch by micro-batch, that streamed data arrived: from Kafka's offsets to the sink's commits."
+    Group(
+        "Prove, micro-batch by micro-batch, that streamed data arrived: from Kafka's offsets to the sink's commits.",
+        {
+            "audit": audit.audit,
+            "retry": audit.retry,
+            "list": audit.list_checks,
+            "report": audit.report,
+            "compliance": audit.compliance,
+            "advise": advise.advise,
+            "compare": compare.compare,
+            "offsets": ledger.offsets,
+            "init": start.init,
+            "demo": start.demo,
+            "explain": explain.explain,
+            "sinks": sinks.sinks,
+            "debug": debug.debug,
+            "import": Group("Make a recon.yml from another tool's files.", {"dbt": convert.import_dbt}),
+            "export": Group("Write checks in another tool's format.", {"gx": convert.export_gx}),
+            "ledger": Group(
+                "Show, verify, rebuild or compact the ledger.",
+                {
+                    "show": ledger.show,
+                    "verify": ledger.verify,
+                    "rebuild": ledger.rebuild,
+                    "compact": ledger.compact,
+                },
+            ),
+            "failures": Group("Show failing rows of checks with store_failures.", {"show": failures.show}),
+            "quarantine": Group(
+                "Show the rows in quarantine, or release them into their sink.",
+                {"show": quarantine.show, "release": quarantine.release},
+            ),
+            "local": Group("Run what recon needs on this machine, to try it.", {"kafka": _KAFKA}),
+        },
+    )
 )
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"recon {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def _before(
-    context: typer.Context,
-    project_dir: ProjectDirOption = None,
-    variables: VarsOption = None,
-    debug: DebugOption = False,
-    no_color: NoColorOption = False,
+@with_session
+def _options_before_a_command(
+    session: Session,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    context.obj = Session.start(project_dir, variables, debug, no_color)
-
-
-audit.add_to(app)
-advise.add_to(app)
-compare.add_to(app)
-convert.add_to(app)
-ledger.add_to(app)
-failures.add_to(app)
-quarantine.add_to(app)
-start.add_to(app)
-explain.add_to(app)
-sinks.add_to(app)
-debug.add_to(app)
+    pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,32 +17,31 @@ from recon.cli.shared import (
     Session,
     TargetPathOption,
     ToOption,
-    command,
+    chosen_checks,
     period,
     print_json,
     print_table,
+    writing,
 )
-from recon.errors import ConfigError, ReconError
+from recon.errors import ConfigError
+from recon.text import short_path
 
 if TYPE_CHECKING:
     from recon.audit.options import Options
     from recon.model import RunResult
 
-
-FailFastOption = Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failure.")]
-NoSparkOption = Annotated[bool, typer.Option("--no-spark", help="Start no JVM: checks that read rows are skipped.")]
-WarnErrorOption = Annotated[bool, typer.Option("--warn-error", help="Warnings fail the run: exit 1.")]
-
 RESULTS = "run_results.json"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Registers this module's commands."""
-    command(app, "audit")(audit)
-    command(app, "retry")(retry)
-    command(app, "list")(list_checks)
-    command(app, "report")(report)
-    command(app, "compliance")(compliance)
+@dataclass(frozen=True)
+class AuditFlags:
+    """The flags of `recon audit` that `recon retry` has too."""
+
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failure.")] = False
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Start no JVM: checks that read rows are skipped.")] = (
+        False
+    )
+    warn_error: Annotated[bool, typer.Option("--warn-error", help="Warnings fail the run: exit 1.")] = False
 
 
 def audit(
@@ -51,12 +50,10 @@ def audit(
     exclude: ExcludeOption = None,
     from_: FromOption = None,
     to: ToOption = None,
-    fail_fast: FailFastOption = False,
-    no_spark: NoSparkOption = False,
+    flags: AuditFlags = AuditFlags(),
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Measure incremental checks on whole tables.")
     ] = False,
-    warn_error: WarnErrorOption = False,
     target_path: TargetPathOption = None,
 ) -> None:
     """Run the checks and write the report.
@@ -66,17 +63,15 @@ def audit(
     from recon.audit.options import Options
 
     start, end = period(from_, to)
-    selected, excluded, target = select or [], exclude or [], session.target(target_path)
+    target = session.target(target_path)
     options = Options(
-        select=selected,
-        exclude=excluded,
-        last=_last_statuses(target, [*selected, *excluded]),
+        select=select or (),
+        exclude=exclude or (),
+        last=_last_statuses(target, select, exclude),
         from_=start,
         to=end,
-        fail_fast=fail_fast,
-        no_spark=no_spark,
         full_refresh=full_refresh,
-        warn_error=warn_error,
+        **asdict(flags),
     )
     _run(session, target, options)
 
@@ -85,9 +80,7 @@ def retry(
     session: Session,
     from_: FromOption = None,
     to: ToOption = None,
-    fail_fast: FailFastOption = False,
-    no_spark: NoSparkOption = False,
-    warn_error: WarnErrorOption = False,
+    flags: AuditFlags = AuditFlags(),
     target_path: TargetPathOption = None,
 ) -> None:
     """Run what failed in the last audit again.
@@ -107,18 +100,19 @@ def retry(
     if not unique_ids:
         typer.echo("Nothing to retry: in the last run no check failed, errored or was left out by --fail-fast.")
         return
-    known = {bound.unique_id for bound in bind(session.project())}
-    for removed in [unique_id for unique_id in unique_ids if unique_id not in known]:
-        typer.echo(f"Warning: {removed} is not in the project any more and cannot be retried", err=True)
+    known = {check.unique_id for check in bind(session.project())}
+    for unique_id in unique_ids:
+        if unique_id not in known:
+            typer.echo(f"Warning: {unique_id} is not in the project any more and cannot be retried", err=True)
     if known.isdisjoint(unique_ids):
         raise ConfigError("no check of the last run that failed is in the project any more; run 'recon audit'")
     options = replace(
         before,
         from_=start,
         to=end or before.to,
-        fail_fast=fail_fast or before.fail_fast,
-        no_spark=no_spark or before.no_spark,
-        warn_error=warn_error or before.warn_error,
+        fail_fast=flags.fail_fast or before.fail_fast,
+        no_spark=flags.no_spark or before.no_spark,
+        warn_error=flags.warn_error or before.warn_error,
     )
     _run(session, session.target(target_path), options)
 
@@ -153,11 +147,11 @@ def _run(session: Session, target: Path, options: Options) -> None:
         if run.args.get("warn_error") and run.exit_code and not (run.counts()["fail"] or run.counts()["error"]):
             typer.echo("Warnings fail this run (--warn-error).")
     results, page = target / RESULTS, target / "report.html"
-    with _writing(target):
+    with writing(target):
         run_results.write(run, results)
         html.write(run, page)
-    typer.echo(f"Results: {_friendly(results)}")
-    typer.echo(f"Report:  {_friendly(page)}")
+    typer.echo(f"Results: {short_path(results)}")
+    typer.echo(f"Report:  {short_path(page)}")
     raise typer.Exit(run.exit_code)
 
 
@@ -174,12 +168,12 @@ def _last_run(session: Session, target_path: Path | None) -> RunResult:
     return run_results.read(file)
 
 
-def _last_statuses(target: Path, selectors: Sequence[str]) -> dict[str, str] | None:
+def _last_statuses(target: Path, select: Sequence[str] | None, exclude: Sequence[str] | None) -> dict[str, str] | None:
     """The status of each check in the last run, read only when a selector asks for it."""
     from recon.checks.select import asks_last_run
 
     file = target / RESULTS
-    if not asks_last_run(selectors) or not file.is_file():
+    if not asks_last_run([*(select or ()), *(exclude or ())]) or not file.is_file():
         return None
     from recon.reports import run_results
 
@@ -194,18 +188,8 @@ def list_checks(
     target_path: TargetPathOption = None,
 ) -> None:
     """Show which checks an audit would run."""
-    project = session.project()
-
-    from recon.checks.registry import bind
-    from recon.checks.select import select as choose
-    from recon.checks.select import unmatched
-
-    bounds = bind(project)
-    selectors = [*(select or []), *(exclude or [])]
-    last = _last_statuses(session.target(target_path), selectors)
-    chosen = choose(bounds, select or [], exclude or [], last)
-    for sentence in unmatched(bounds, selectors, last):
-        typer.echo(f"Warning: {sentence}", err=True)
+    last = _last_statuses(session.target(target_path), select, exclude)
+    chosen = chosen_checks(session, select, exclude, last)
     if output == "json":
         print_json(
             [
@@ -253,9 +237,9 @@ def report(
         raise ConfigError(f"no {source}; run 'recon audit' first, or point to its folder with --target-path")
     run = run_results.read(source)
     page = (output or target / "report.html").absolute()
-    with _writing(page.parent):
+    with writing(page.parent):
         html.write(run, page)
-    typer.echo(f"Report:  {_friendly(page)}")
+    typer.echo(f"Report:  {short_path(page)}")
 
 
 def compliance(
@@ -278,26 +262,6 @@ def compliance(
 
     assert start is not None and end is not None
     document = gather(project, start, end)
-    with _writing(page.parent):
+    with writing(page.parent):
         write(document, page, format)
-    typer.echo(f"Compliance report: {_friendly(page)}")
-
-
-class _writing:
-    """Turns a failed write into an error that names the folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise ReconError(
-                f"{self.folder} cannot be written: {error.strerror or error}; choose another folder"
-            ) from error
-
-
-def _friendly(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    typer.echo(f"Compliance report: {short_path(page)}")

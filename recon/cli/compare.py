@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from recon.cli.shared import OutputOption, Session, command, print_json
-from recon.errors import ConfigError
-
-
-def add_to(app: typer.Typer) -> None:
-    """Registers this module's command."""
-    command(app, "compare")(compare)
+from recon.cli.shared import OutputOption, Session, assignments, print_json
 
 
 def compare(
@@ -43,7 +37,8 @@ def compare(
 
     Exit 0 when they are equal, 1 when they differ, 2 when they could not be compared.
     """
-    tolerances, mapping = dict(_assigned("--tolerance", tolerance)), dict(_assigned("--map", map))
+    tolerances = assignments("--tolerance", tolerance, "column=bound")
+    mapping = assignments("--map", map, "left=right")
     project = session.project()
 
     from recon.comparison import compare as compared
@@ -74,14 +69,5 @@ def compare(
     raise typer.Exit(0 if comparison.equal else 1)
 
 
-def _names(given: Sequence[str]) -> list[str]:
-    return [name.strip() for item in given for name in item.split(",") if name.strip()]
-
-
-def _assigned(option: str, given: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    for item in given or ():
-        name, separator, value = item.partition("=")
-        if not separator or not name.strip() or not value.strip():
-            wanted = "column=bound" if option == "--tolerance" else "left=right"
-            raise ConfigError(f"{option} {item!r} is not of the form {wanted}")
-        yield name.strip(), value.strip()
+def _names(texts: Sequence[str]) -> list[str]:
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]

@@ -9,22 +9,12 @@ from typing import Annotated
 
 import typer
 
-from recon.cli.shared import PipelineOption, Session, SinkOption, command, new_app
+from recon.cli.shared import PipelineOption, Session, SinkOption, writing
 from recon.errors import ConfigError
 
 OutputOption = Annotated[
     str, typer.Option("--output", "-o", help="The file to write, which must not exist yet; - is stdout.")
 ]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Registers this module's commands."""
-    importing = new_app("Make a recon.yml from another tool's files.")
-    command(importing, "dbt")(import_dbt)
-    app.add_typer(importing, name="import")
-    exporting = new_app("Write checks in another tool's format.")
-    command(exporting, "gx")(export_gx)
-    app.add_typer(exporting, name="export")
 
 
 def import_dbt(
@@ -90,11 +80,8 @@ def _write(text: str, output: str) -> None:
         sys.stdout.write(text)
         return
     file = Path(output)
-    try:
-        with file.open("x", encoding="utf-8") as out:
-            out.write(text)
-    except FileExistsError:
-        raise ConfigError(f"{file} exists already and was not changed; choose another name, or remove it") from None
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror or error}") from error
+    if file.exists():
+        raise ConfigError(f"{file} exists already and was not changed; choose another name, or remove it")
+    with writing(file), file.open("x", encoding="utf-8") as out:
+        out.write(text)
     typer.echo(f"Wrote {file}", err=True)

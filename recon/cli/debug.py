@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from recon._version import __version__
-from recon.cli.shared import Session, command
+from recon.cli.shared import Session
 from recon.errors import ConfigError, EvidenceError, ReconError
 
 if TYPE_CHECKING:
     from recon.project import Pipeline, Project, Sink
 
 _SPARK = ("4.0", "4.1")  # the range of pyproject.toml
-
-
-def add_to(app: typer.Typer) -> None:
-    """Registers this module's command."""
-    command(app, "debug")(debug)
 
 
 def debug(session: Session) -> None:
@@ -80,12 +75,12 @@ def _java() -> str:
 
 def _package(name: str, supported: tuple[str, ...] = ()) -> str:
     try:
-        found = version(name)
+        installed = version(name)
     except PackageNotFoundError:
         raise EvidenceError(f"{name} is not installed; pip install spark-recon brings it") from None
-    if supported and ".".join(found.split(".")[:2]) not in supported:
-        raise EvidenceError(f"{name} {found} is not supported; install {' or '.join(supported)}")
-    return f"{name} {found}"
+    if supported and ".".join(installed.split(".")[:2]) not in supported:
+        raise EvidenceError(f"{name} {installed} is not supported; install {' or '.join(supported)}")
+    return f"{name} {installed}"
 
 
 def _config(session: Session) -> str:
@@ -101,9 +96,9 @@ def _checkpoint(project: Project, pipeline: Pipeline) -> str:
     from recon.evidence import checkpoint
     from recon.storage import Storage
 
-    found = checkpoint.read(Storage(project.resolve(pipeline.checkpoint), project.storage_options))
-    last = "no micro-batch yet" if found.last is None else f"last micro-batch {found.last.batch_id}"
-    return f"query_id {found.query_id}, {last}"
+    witness = checkpoint.read(Storage(project.resolve(pipeline.checkpoint), project.storage_options))
+    last = "no micro-batch yet" if witness.last is None else f"last micro-batch {witness.last.batch_id}"
+    return f"query_id {witness.query_id}, {last}"
 
 
 def _table(project: Project, pipeline: Pipeline, sink: Sink) -> str:

@@ -6,17 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recon.cli.shared import OutputOption, Session, command, print_json, print_table
+from recon.cli.shared import OutputOption, Session, print_json, print_table
 
 if TYPE_CHECKING:
     from recon.recovery.explain import Explanation
 
 _MOST = 20  # ranges listed when Kafka still has all of them
-
-
-def add_to(app: typer.Typer) -> None:
-    """Registers this module's command."""
-    command(app, "explain")(explain)
 
 
 def explain(
@@ -34,25 +29,22 @@ def explain(
 
     from recon.recovery.explain import explain as explained
 
-    found = explained(session.project(), pipeline, batch)
+    explanation = explained(session.project(), pipeline, batch)
     if output == "json":
-        print_json(found.as_dict())
+        print_json(explanation.as_dict())
     else:
-        _print(session, found)
+        _print(session, explanation)
 
 
-def _print(session: Session, found: Explanation) -> None:
-    for sentence in found.sentences:
+def _print(session: Session, explanation: Explanation) -> None:
+    for sentence in explanation.sentences:
         typer.echo(session.mask(f"{sentence[:1].upper()}{sentence[1:]}."))
-    for sink in found.sinks:
+    for sink in explanation.sinks:
         typer.echo(session.mask(f"Sink {sink.sink} ({sink.kind}, {sink.guarantee}) {sink.sentence}."))
-    shown = [one for one in found.ranges if one.held != "held"] or list(found.ranges[:_MOST])
+    shown = [r for r in explanation.ranges if r.held != "held"] or list(explanation.ranges[:_MOST])
     if shown:
         typer.echo()
-        rows = [
-            (f"{one.span.topic}-{one.span.partition}", *one.span[3:5], one.log_start, one.log_end, one.held)
-            for one in shown
-        ]
+        rows = [(f"{r.span.topic}-{r.span.partition}", *r.span[3:5], r.log_start, r.log_end, r.held) for r in shown]
         print_table(("partition", "start", "end", "log_start", "log_end", "kafka"), rows)
-    if len(shown) < len(found.ranges):
-        typer.echo(f"{len(found.ranges) - len(shown)} more ranges, all held.")
+    if len(shown) < len(explanation.ranges):
+        typer.echo(f"{len(explanation.ranges) - len(shown)} more ranges, all held.")

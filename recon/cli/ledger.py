@@ -13,8 +13,6 @@ from recon.cli.shared import (
     Session,
     SinkOption,
     ToOption,
-    command,
-    new_app,
     period,
     print_json,
     print_table,
@@ -23,17 +21,6 @@ from recon.errors import LedgerError
 
 if TYPE_CHECKING:
     from recon.ledger import Ledger
-
-
-def add_to(app: typer.Typer) -> None:
-    """Registers this module's commands."""
-    command(app, "offsets")(offsets)
-    group = new_app("Show, verify, rebuild or compact the ledger.")
-    command(group, "show")(show)
-    command(group, "verify")(verify)
-    command(group, "rebuild")(rebuild)
-    command(group, "compact")(compact)
-    app.add_typer(group, name="ledger")
 
 
 def _existing(session: Session) -> Ledger:
@@ -83,10 +70,10 @@ def show(
     start, end = period(from_, to)
     session.check_names(pipeline, sink)
 
-    found = _existing(session).entries(pipeline, sink, from_=start, to=end, limit=limit)
+    entries = _existing(session).entries(pipeline, sink, from_=start, to=end, limit=limit)
     if output == "json":
-        print_json(found)
-    elif found:
+        print_json(entries)
+    elif entries:
         headers = (
             "committed_at pipeline sink epoch batch_id attempt status rows_written quarantined offsets version hash"
         )
@@ -107,7 +94,7 @@ def show(
                     e.sink_version,
                     e.entry_hash[:12],
                 )
-                for e in found
+                for e in entries
             ),
         )
     else:

@@ -12,20 +12,10 @@ from recon.cli.shared import (
     PipelineOption,
     Session,
     SinkOption,
-    command,
-    new_app,
+    assignments,
     print_json,
     print_table,
 )
-from recon.errors import ConfigError
-
-
-def add_to(app: typer.Typer) -> None:
-    """Registers this module's commands."""
-    group = new_app("Show the rows in quarantine, or release them into their sink.")
-    command(group, "show")(show)
-    command(group, "release")(release)
-    app.add_typer(group, name="quarantine")
 
 
 def show(
@@ -46,22 +36,22 @@ def show(
 
     from recon.quarantine.show import summaries
 
-    quarantines = summaries(session.project(), pipeline, sink, reason=reason, limit=limit)
+    sinks = summaries(session.project(), pipeline, sink, reason=reason, limit=limit)
     if output == "json":
-        print_json(quarantines)
+        print_json(sinks)
         return
-    if not quarantines:
+    if not sinks:
         typer.echo("No row was ever quarantined.", err=True)
-    for one in quarantines:
-        typer.echo(f"{one.pipeline}.{one.sink}: {one.pending:,} rows pending, {one.released:,} released")
-        typer.echo(f"  {session.mask(one.location)}")
-        if one.reasons:
-            rows = [(r["reason"], r["pending"], r["released"]) for r in one.reasons]
-            print_table(["reason", "pending", "released"], rows)
-        if one.batches:
-            counts = [(b["epoch"], b["batch_id"], b["pending"], b["released"]) for b in one.batches]
-            print_table(["epoch", "batch_id", "pending", "released"], counts)
-        for row in one.samples:
+    for summary in sinks:
+        typer.echo(
+            f"{summary.pipeline}.{summary.sink}: {summary.pending:,} rows pending, {summary.released:,} released"
+        )
+        typer.echo(f"  {session.mask(summary.location)}")
+        for counts, by in ((summary.reasons, ("reason",)), (summary.batches, ("epoch", "batch_id"))):
+            headers = (*by, "pending", "released")
+            if counts:
+                print_table(headers, [[count[header] for header in headers] for count in counts])
+        for row in summary.samples:
             typer.echo(session.mask(json.dumps(row, default=str, ensure_ascii=False)))
 
 
@@ -82,28 +72,20 @@ def release(
     stay in quarantine.
     """
     session.check_names(pipeline, sink)
-    repair = dict(_assignment(text) for text in set_ or ())
+    repair = assignments("--set", set_, '"column = SQL expression"')
 
     from recon.quarantine.release import release as release_rows
 
-    done = release_rows(session.project(), pipeline, sink, repair=repair or None, where=where, force=force)
+    result = release_rows(session.project(), pipeline, sink, repair=repair or None, where=where, force=force)
     if output == "json":
-        print_json(done)
+        print_json(result)
         return
-    for number in done.finished:
+    for number in result.finished:
         typer.echo(f"release {number} had been interrupted and is finished now")
-    if done.number is None:
+    if result.number is None:
         typer.echo("No row was released.")
     else:
-        typer.echo(
-            f"release {done.number}: {done.rows:,} rows are in {done.pipeline}.{done.sink}, version {done.version}"
-        )
-    if done.failing:
-        typer.echo(f"{done.failing:,} rows still fail and stay in quarantine; repair them with --set, or add --force")
-
-
-def _assignment(text: str) -> tuple[str, str]:
-    column, separator, expression = text.partition("=")
-    if not separator or not column.strip() or not expression.strip():
-        raise ConfigError(f"--set '{text}' is not of the form \"column = SQL expression\"")
-    return column.strip(), expression.strip()
+        place = f"{result.pipeline}.{result.sink}, version {result.version}"
+        typer.echo(f"release {result.number}: {result.rows:,} rows are in {place}")
+    if result.failing:
+        typer.echo(f"{result.failing:,} rows still fail and stay in quarantine; repair them with --set, or add --force")

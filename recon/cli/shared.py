@@ -11,10 +11,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import typer
 
@@ -22,19 +22,10 @@ from recon.errors import ConfigError, ReconError
 from recon.text import first_line
 
 if TYPE_CHECKING:
+    from recon.checks.bound import Bound
     from recon.project import Project
 
 INTERRUPTED = 130
-
-ProjectDirOption = Annotated[
-    Path | None,
-    typer.Option("--project-dir", help="Folder of recon.yml; by default the nearest, from the current folder upwards."),
-]
-VarsOption = Annotated[
-    str | None, typer.Option("--vars", help="Values of var('name') in recon.yml and SQL tests: '{name: value}'.")
-]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-NoColorOption = Annotated[bool, typer.Option("--no-color", help="Print no colours; NO_COLOR does the same.")]
 
 SelectOption = Annotated[
     list[str] | None,
@@ -56,27 +47,36 @@ OutputFormat = Literal["text", "json"]
 OutputOption = Annotated[OutputFormat, typer.Option("--output", help="text for people, json for programs.")]
 
 
-@dataclass
+@dataclass(frozen=True)
+class SharedOptions:
+    """The options of every command, which may also be given before its name."""
+
+    project_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--project-dir", help="Folder of recon.yml; by default the nearest, from the current folder upwards."
+        ),
+    ] = None
+    variables: Annotated[
+        str | None, typer.Option("--vars", help="Values of var('name') in recon.yml and SQL tests: '{name: value}'.")
+    ] = None
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
+    no_color: Annotated[bool, typer.Option("--no-color", help="Print no colours; NO_COLOR does the same.")] = False
+
+
 class Session:
     """One run of a command: its shared options, and the project, read when first needed."""
 
-    project_dir: Path | None = None
-    variables: dict[str, Any] = field(default_factory=dict)
-    debug: bool = False
-    _project: Project | None = None
-
-    @classmethod
-    def start(
-        cls, project_dir: Path | None, variables: str | None, debug: bool, no_color: bool, before: Session | None = None
-    ) -> Session:
-        """The options given after the command's name; they override those given `before` it."""
-        before = before or cls()
-        if no_color:
+    def __init__(self, options: SharedOptions, before: Session | None = None) -> None:
+        """Options given after the command's name override those given `before` it."""
+        self.project_dir: Path | None = options.project_dir or (before.project_dir if before else None)
+        self.debug: bool = options.debug or (before is not None and before.debug)
+        self.variables: dict[str, Any] = dict(before.variables) if before else {}
+        self._project: Project | None = None
+        if options.no_color:
             os.environ["NO_COLOR"] = "1"  # read by rich and by the processes that we start
-        session = cls(project_dir or before.project_dir, dict(before.variables), debug or before.debug)
-        with session.guarded():
-            session.variables |= _mapping(variables)
-        return session
+        with self.guarded():
+            self.variables |= _mapping(options.variables)
 
     def folder(self) -> Path:
         """The folder of recon.yml.
@@ -168,59 +168,66 @@ class Session:
         typer.echo(self.mask(f"Error: {' '.join(sentence.split())}"), err=True)
 
 
-Command = TypeVar("Command", bound=Callable[..., None])
+class Group(NamedTuple):
+    """A command that only has subcommands, by name: each a function `f(session, …)` or another group."""
+
+    help: str
+    commands: Mapping[str, Callable[..., None] | Group]
 
 
-def new_app(help: str) -> typer.Typer:
-    """A command group with plain help; `Session.guarded` handles its errors."""
-    return typer.Typer(
-        help=help,
+def new_app(group: Group) -> typer.Typer:
+    """The typer application of a group, with plain help; `Session.guarded` handles its errors."""
+    app = typer.Typer(
+        help=group.help,
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
+    for name, entry in group.commands.items():
+        if isinstance(entry, Group):
+            app.add_typer(new_app(entry), name=name)
+        else:
+            app.command(name)(with_session(entry))
+    return app
 
 
-def command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
-    """Registers `function(session, …)` as a command with the shared options, run inside `Session.guarded`."""
+def with_session(function: Callable[..., None]) -> Callable[..., None]:
+    """`function(session, …)` for typer: with the shared options, run inside `Session.guarded`.
 
-    def register(function: Command) -> Command:
-        def run(
-            context: typer.Context,
-            project_dir: ProjectDirOption = None,
-            variables: VarsOption = None,
-            debug: DebugOption = False,
-            no_color: NoColorOption = False,
-            **own: Any,
-        ) -> None:
-            session = Session.start(project_dir, variables, debug, no_color, context.obj)
-            with session.guarded():
-                function(session, **own)
+    A parameter whose type is a dataclass of options becomes these options. The function's own options come first in
+    the help, the shared ones last.
+    """
+    hints = get_type_hints(function, include_extras=True) | {"shared": SharedOptions}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
-        functools.update_wrapper(run, function, assigned=("__name__", "__doc__", "__module__"))
-        shared = [p for p in inspect.signature(run, follow_wrapped=False).parameters.values() if p.name != "own"]
-        _, *own = inspect.signature(function).parameters.values()
-        hints = {**get_type_hints(function, include_extras=True), **_shared_hints()}
-        parameters = [p.replace(annotation=hints[p.name]) for p in (shared[0], *own, *shared[1:])]
-        # typer reads these: the function's own parameters first, so that they come first in the help.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
-        del run.__dict__["__wrapped__"]
-        app.command(name)(run)
-        return function
+    def run(context: typer.Context, **values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{option.name: values.pop(option.name) for option in fields(group)})
+        # Also for the commands below this one, which get it as `before`.
+        session = context.obj = Session(values.pop("shared"), context.obj)
+        with session.guarded():
+            function(session, **values)
 
-    return register
+    _, *own = _parameters(function)
+    parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    for parameter in (*own, *_parameters(SharedOptions)):
+        parameters += _parameters(groups[parameter.name]) if parameter.name in groups else [parameter]
+    functools.update_wrapper(run, function, assigned=("__name__", "__doc__", "__module__"))
+    del run.__dict__["__wrapped__"]
+    # typer reads these.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
 
 
-def _shared_hints() -> dict[str, Any]:
-    return {
-        "context": typer.Context,
-        "project_dir": ProjectDirOption,
-        "variables": VarsOption,
-        "debug": DebugOption,
-        "no_color": NoColorOption,
-    }
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function, or of a dataclass, with their types resolved."""
+    hints = get_type_hints(function, include_extras=True)
+    return [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
+        for name, parameter in inspect.signature(function).parameters.items()
+    ]
 
 
 _AGO = re.compile(r"(\d+)\s*([mhdw])")
@@ -279,6 +286,55 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=1000)
     console.print(table)
+
+
+def chosen_checks(
+    session: Session,
+    select: Sequence[str] | None,
+    exclude: Sequence[str] | None = None,
+    last_statuses: Mapping[str, str] | None = None,
+) -> list[Bound]:
+    """The project's checks that the options choose; prints a warning for each selector that matches no check.
+
+    Args:
+        session: has the project.
+        select: selectors; all checks when None.
+        exclude: selectors of checks to leave out.
+        last_statuses: each check's status in the last run, for `result:` selectors.
+    """
+    from recon.checks.registry import bind
+    from recon.checks.select import select as choose
+    from recon.checks.select import unmatched
+
+    selected, excluded, checks = select or [], exclude or [], bind(session.project())
+    chosen = choose(checks, selected, excluded, last_statuses)
+    for sentence in unmatched(checks, [*selected, *excluded], last_statuses):
+        typer.echo(f"Warning: {sentence}", err=True)
+    return chosen
+
+
+def assignments(option: str, texts: Sequence[str] | None, form: str) -> dict[str, str]:
+    """An option of the form name=value, given any number of times.
+
+    Raises:
+        ConfigError: one is not of this form; `form` shows it.
+    """
+    values: dict[str, str] = {}
+    for text in texts or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip() or not value.strip():
+            raise ConfigError(f"{option} '{text}' is not of the form {form}")
+        values[name.strip()] = value.strip()
+    return values
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Turns a failed write into an error that names the file or folder."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be written: {error.strerror or error}; choose another folder") from error
 
 
 def _mapping(text: str | None) -> dict[str, Any]:

@@ -6,12 +6,7 @@ from typing import Annotated
 
 import typer
 
-from recon.cli.shared import OutputOption, Session, command, print_json
-
-
-def add_to(app: typer.Typer) -> None:
-    """Registers this module's command."""
-    command(app, "sinks")(sinks)
+from recon.cli.shared import OutputOption, Session, print_json
 
 
 def sinks(

@@ -11,23 +11,11 @@ from typing import Annotated
 
 import typer
 
-from recon.cli.shared import Session, command, new_app
+from recon.cli.shared import Session, writing
 from recon.errors import ConfigError
 
 BrokerDirOption = Annotated[Path, typer.Option("--dir", help="The broker's folder: data, logs, port.")]
 _BROKER_DIR = Path("local-kafka")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Registers this module's commands."""
-    command(app, "init")(init)
-    command(app, "demo")(demo)
-    local = new_app("Run what recon needs on this machine, to try it.")
-    kafka = new_app("Start or stop a single-node Kafka broker, without Docker.")
-    command(kafka, "start")(start_kafka)
-    command(kafka, "stop")(stop_kafka)
-    local.add_typer(kafka, name="kafka")
-    app.add_typer(local, name="local")
 
 
 def init(
@@ -60,12 +48,11 @@ def init(
     if file.exists():
         raise ConfigError(f"{file} exists already and was not changed; choose another folder, or remove it first")
     template = Template((resources.files("recon.cli") / "templates" / FILE_NAME).read_text(encoding="utf-8"))
-    try:
+    text = template.substitute({k: json.dumps(v, ensure_ascii=False) for k, v in values.items()})
+    with writing(file):
         folder.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as out:
-            out.write(template.substitute({k: json.dumps(v, ensure_ascii=False) for k, v in values.items()}))
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror or error}") from error
+            out.write(text)
     try:
         load(file)
     except ConfigError:

@@ -33,6 +33,7 @@ from recon.model import DeltaCommit, LedgerEntry
 from recon.project import Project, load
 from recon.reports import run_results
 from recon.storage import Storage
+from recon.text import short_path
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -58,7 +59,7 @@ def run(dir: Path, keep_broker: bool) -> int:
             "Everything here is real and runs on this machine: a Kafka broker, two Spark streams into Delta tables, "
             "and faults made on purpose. It takes about two minutes."
         )
-        console.say(f"All of it stays in {_friendly(folder.path)} to look at afterwards.")
+        console.say(f"All of it stays in {short_path(folder.path)} to look at afterwards.")
         with _broker(folder, keep_broker, console) as kafka:
             folder.write_project(kafka.bootstrap_servers)
             demo = _Demo(folder, kafka, load(folder.path), console)
@@ -335,7 +336,7 @@ class _Demo:
 
 
 def _print_next_commands(folder: DemoFolder, kafka: KafkaClient, keep_broker: bool, console: _Narrator) -> None:
-    here = _friendly(folder.path)
+    here = short_path(folder.path)
     report = folder.path / "target" / "report.html"
     console.say(f"The report: {report}")
     console.say("Tables, ledger, checkpoints, jobs and results stay in the folder. Try:")
@@ -347,13 +348,9 @@ def _print_next_commands(folder: DemoFolder, kafka: KafkaClient, keep_broker: bo
     console.command(f"recon compliance --from {today} --to {today}")
     if keep_broker:
         console.say(f"The broker still runs on {kafka.bootstrap_servers}. To stop it:")
-        console.command(f"recon local kafka stop --dir {shlex.quote(_friendly(folder.kafka))}")
+        console.command(f"recon local kafka stop --dir {shlex.quote(short_path(folder.kafka))}")
     else:
         console.say(
             "The broker has been stopped: checks that need Kafka are now `error`, not `pass`. "
             "(--keep-broker leaves it running.)"
         )
-
-
-def _friendly(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

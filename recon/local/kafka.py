@@ -93,14 +93,15 @@ class LocalKafka(LocalServer, KafkaClient):
         Raises:
             ConfigError: no Java, no jars, or the broker did not start; the message names its log file.
         """
-        if self._process is not None and self._process.alive:
+        if self.alive:
             return self
         again = (self.data_dir / "server.properties").exists()
         for attempt in range(3):
             if not again:
                 self._format()
-            self.bootstrap_servers = f"127.0.0.1:{_port(self.data_dir)}"
-            self.__dict__.pop("_admin_client", None)
+            self.connect(
+                _setting(self.data_dir / "server.properties", "advertised.listeners").removeprefix("PLAINTEXT://")
+            )
             if self._run():
                 return self
             # Another process took a port before the broker bound it. A new data folder can use other ports.
@@ -141,16 +142,14 @@ class LocalKafka(LocalServer, KafkaClient):
 
     def _run(self) -> bool:
         """Starts the process; True when the broker answers, False when it ended or did not answer in time."""
-        command = [
-            *self._java("-Xms128m", "-Xmx512m"),
-            "kafka.Kafka",
-            str(self.data_dir / "server.properties"),
-        ]
+        command = [*self._java("-Xms128m", "-Xmx512m"), "kafka.Kafka", str(self.data_dir / "server.properties")]
+        # The id of the formatted data folder; another broker on the same port has another id.
+        cluster_id = _setting(self.data_dir / "logs" / "meta.properties", "cluster.id")
         self._process = ChildProcess(command, self.log_file, cwd=self.data_dir, detached=self._detached)
         deadline = time.monotonic() + _READY_SECONDS
         try:
             while self._process.alive and time.monotonic() < deadline:
-                if _answers(self.bootstrap_servers, self._cluster_id()):
+                if _answers(self.bootstrap_servers, cluster_id):
                     return True
                 time.sleep(0.1)
         except BaseException:
@@ -158,13 +157,6 @@ class LocalKafka(LocalServer, KafkaClient):
             raise
         self.stop()
         return False
-
-    def _cluster_id(self) -> str:
-        """The id of the formatted data folder; another broker on the same port has another id."""
-        for line in (self.data_dir / "logs" / "meta.properties").read_text().splitlines():
-            if line.startswith("cluster.id="):
-                return line.removeprefix("cluster.id=")
-        raise ConfigError(f"{self.data_dir / 'logs' / 'meta.properties'} names no cluster.id; use an empty folder")
 
     def _java(self, *options: str) -> list[str]:
         return [
@@ -239,11 +231,12 @@ def running_broker(data_dir: Path) -> BrokerInfo | None:
     return info if ours else None
 
 
-def _port(data_dir: Path) -> int:
-    for line in (data_dir / "server.properties").read_text().splitlines():
-        if line.startswith("advertised.listeners="):
-            return int(line.rpartition(":")[2])
-    raise ConfigError(f"{data_dir / 'server.properties'} names no advertised.listeners; use an empty folder")
+def _setting(file: Path, key: str) -> str:
+    """The value of a key in a properties file."""
+    for line in file.read_text().splitlines():
+        if line.startswith(f"{key}="):
+            return line.removeprefix(f"{key}=")
+    raise ConfigError(f"{file} names no {key}; use an empty folder")
 
 
 def _answers(bootstrap_servers: str, cluster_id: str) -> bool:

@@ -88,10 +88,6 @@ class ChildProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def log_tail(self, lines: int = 15) -> str:
-        """The last lines of its log, for an error message or a person."""
-        return tail(self.log, lines)
-
     def _end_guard(self) -> None:
         if self._guard is None:
             return

@@ -53,8 +53,3 @@ class LocalServer(ABC):
         if self._process is not None:
             self._process.kill()
             self._process = None
-
-    def restart(self) -> Self:
-        """Stop, then start on the same ports and data."""
-        self.stop()
-        return self.start()

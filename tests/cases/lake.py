@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from recon.audit.run import run_audit
 from recon.hook import ForeachBatch, foreach_batch
 from recon.ledger import open_ledger
-from recon.local.kafka import LocalKafka
 from recon.model import Finding, LedgerEntry, Level, RunResult
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Source
+from tests.support.kafka import LocalKafka
 
 EVIDENCE = ("offset_continuity", "kafka_end_offsets", "checkpoint_commits", "delta_history", "source_rows")
 

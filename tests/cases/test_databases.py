@@ -12,11 +12,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from recon.local.kafka import LocalKafka
 from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Source
 from recon.sinks.failpoints import BEFORE_LEDGER
 from tests.cases.lake import Lake, failing, findings, statuses
 from tests.support.failpoints import dies_at
+from tests.support.kafka import LocalKafka
 
 CHECKS = ("offset_continuity", "kafka_end_offsets", "checkpoint_commits", "sink_commits", "source_rows")
 

@@ -12,11 +12,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from recon.local.kafka import LocalKafka
 from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Source
 from recon.recovery.starting_offsets import starting_offsets
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, statuses
 from tests.support.failpoints import dies_at
+from tests.support.kafka import LocalKafka
 
 COUNTS = ("epoch", "batch_id", "status", "rows_read", "rows_written", "rows_filtered")
 Change = tuple[str, int, int, str]  # key, value, instant, "u" or "d"

@@ -19,12 +19,12 @@ from recon import Batch, RoutedForeachBatch, read_batches, starting_offsets
 from recon.audit.run import run_audit
 from recon.hook import foreach_batch
 from recon.ledger import open_ledger
-from recon.local.kafka import LocalKafka
 from recon.model import LedgerEntry, RunResult
 from recon.project import Project
 from recon.sinks.failpoints import BEFORE_LEDGER, FILES_WRITTEN
 from tests.cases.lake import failing, findings, statuses
 from tests.support.failpoints import dies_at
+from tests.support.kafka import LocalKafka
 
 EVERY = ["offset_continuity", "checkpoint_commits", "source_rows", "kafka_end_offsets"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from recon.local.kafka import LocalKafka
 from tests.crash.harness import resolve
 from tests.crash.sinks import ADAPTERS
+from tests.support.kafka import LocalKafka
 
 
 @pytest.fixture(scope="package")

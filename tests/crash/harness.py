@@ -21,13 +21,13 @@ from typing import Any
 import yaml
 
 from recon.ledger import Ledger, open_ledger
-from recon.local.kafka import LocalKafka
 from recon.local.process import ChildProcess, tail
 from recon.local.spark import packages
 from recon.model import LedgerEntry, Level
 from recon.project import load
 from tests.crash.plan import POINTS, Plan
 from tests.crash.sinks import Adapter, Where, World, expected, record
+from tests.support.kafka import LocalKafka
 from tests.support.processes import recon
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from tests.support.drivers import MARIADB_JDBC, POSTGRES_JDBC
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from recon.local.kafka import LocalKafka
+    from tests.support.kafka import LocalKafka
     from tests.support.mariadb import LocalMariaDB
     from tests.support.postgres import LocalPostgres
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from recon.local.kafka import LocalKafka
 from tests.crash.harness import Crashes, Outcome
 from tests.crash.plan import POINTS
 from tests.crash.sinks import ADAPTERS
+from tests.support.kafka import LocalKafka
 
 ROUNDS = int(os.environ.get("RECON_CRASH_ROUNDS", "5"))
 OWN_ROUNDS = max(1, ROUNDS // 5)

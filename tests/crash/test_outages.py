@@ -19,10 +19,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from recon.ledger import open_ledger
-from recon.local.kafka import LocalKafka
 from recon.model import Level, ReconStamp
 from recon.recovery.starting_offsets import starting_offsets
 from tests.cases.lake import Lake, failing, statuses
+from tests.support.kafka import LocalKafka
 from tests.support.processes import until
 
 # `make soak` has the broker away for the 30 s that a restart of a real one takes.

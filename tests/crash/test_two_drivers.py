@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from recon.local.kafka import LocalKafka
 from tests.crash.harness import Child, Crashes, Outcome
 from tests.crash.sinks import ADAPTERS
+from tests.support.kafka import LocalKafka
 
 SINKS = [name for name, adapter in ADAPTERS.items() if adapter.label == "exactly-once" and not adapter.variant]
 

@@ -17,7 +17,7 @@ from recon.evidence.kafka_admin import KafkaAdmin
 from recon.model.offsets import Spans
 
 if TYPE_CHECKING:
-    from recon.local.kafka import LocalKafka
+    from tests.support.kafka import LocalKafka
 
 MakeTopic = Callable[..., str]
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from recon.local.kafka import LocalKafka
+    from tests.support.kafka import LocalKafka
 
 MakeTopic = Callable[..., str]
 COMPACTED = {"cleanup.policy": "compact"}

@@ -11,8 +11,9 @@ import pytest
 
 from recon.errors import ConfigError, EvidenceError
 from recon.local.client import KafkaClient, Record
-from recon.local.kafka import LocalKafka, running_broker, start_detached, stop_detached
+from recon.local.kafka import running_broker, start_detached, stop_detached
 from recon.local.process import command_line
+from tests.support.kafka import LocalKafka
 
 pytestmark = pytest.mark.kafka
 Topic = Callable[..., str]

@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from recon.local.kafka import LocalKafka
+    from tests.support.kafka import LocalKafka
 
 pytestmark = pytest.mark.spark
 

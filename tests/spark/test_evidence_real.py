@@ -20,7 +20,7 @@ from recon.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from recon.local.kafka import LocalKafka
+    from tests.support.kafka import LocalKafka
 
 APP = "recon:orders:lake:0"
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from recon.errors import ConfigError
 from recon.local.jars import pyspark_home
 from recon.local.java import java_home
-from recon.local.process import ChildProcess
+from recon.local.process import ChildProcess, tail
 
 _READY_SECONDS = 60.0
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -116,6 +116,6 @@ def _wait_for(process: ChildProcess, pattern: re.Pattern[str]) -> re.Match[str]:
         if (found := pattern.search(process.log.read_text(errors="replace"))) is not None:
             return found
         if not alive or time.monotonic() > deadline:
-            last = process.log_tail(1).strip() or "it wrote no log"
+            last = tail(process.log, 1).strip() or "it wrote no log"
             raise ConfigError(f"the local Spark cluster did not come up: {last}; its log is {process.log}")
         time.sleep(0.1)

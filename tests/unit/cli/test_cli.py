@@ -15,7 +15,7 @@ import typer
 
 from recon._version import __version__
 from recon.cli import main
-from recon.cli.shared import Session, command, new_app, period
+from recon.cli.shared import Group, Session, new_app, period
 from recon.errors import ConfigError, EvidenceError
 from recon.ledger import open_ledger
 from recon.project import load
@@ -158,17 +158,13 @@ def test_vars_before_and_after_the_command(recon: Callable[..., Ended], project:
 
 
 def _failing(error: BaseException) -> typer.Typer:
-    app = new_app("for a test")
-    app.callback()(lambda: None)
-
     def fail(session: Session, password: Annotated[bool, typer.Option("--load")] = False) -> None:
         """Fails."""
         if password:
             session.project()
         raise error
 
-    command(app, "fail")(fail)
-    return app
+    return new_app(Group("for a test", {"fail": fail, "other": fail}))
 
 
 @pytest.mark.parametrize(

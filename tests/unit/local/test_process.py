@@ -18,7 +18,7 @@ def test_stop_sends_sigterm_and_keeps_the_log(tmp_path: Path) -> None:
     assert child.alive
     child.stop()
     assert not child.alive
-    assert child.log_tail() == "up\nbye"
+    assert tail(child.log) == "up\nbye"
 
 
 def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
