@@ -132,14 +132,7 @@ class Storage:
             OSError: it cannot be written.
         """
         if self.local is not None:
-            place = self.local / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            beside = place.parent / f".{place.name}.{uuid.uuid4().hex}"
-            with beside.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(place)
+            write_file(self.local / name, content)
             return
         filesystem, path = self._arrow()
         place_there = f"{path}/{name}"
@@ -199,3 +192,23 @@ class Storage:
             raise ConfigError(
                 f"{self.uri} cannot be opened: {error}; check the scheme and storage_options in recon.yml"
             ) from error
+
+
+def write_file(path: Path, content: bytes) -> Path:
+    """Writes a local file in one step, as `Storage.write` does; makes its folder when it is missing.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    return path

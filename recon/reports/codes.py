@@ -1,10 +1,12 @@
-"""What each code means, in one sentence: the legend of every report."""
+"""What each code means, in one sentence: the legend of every report; and the order of levels in all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from recon.model import Code
+from recon.model import Code, Level
+
+WORST_FIRST = (Level.FAIL, Level.UNPROVED, Level.WARN, Level.INFO)
 
 MEANINGS: Mapping[Code, str] = {
     Code.EMPTY: "A micro-batch without rows: its offset ranges are empty or hold only transaction markers.",

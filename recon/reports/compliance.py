@@ -13,9 +13,10 @@ from recon.errors import ConfigError
 from recon.model import Answer, Level
 from recon.model.compliance import ComplianceReport, SinkCompliance
 from recon.reports import pages
-from recon.reports.codes import MEANINGS
-from recon.reports.run_results import write_bytes, write_text
+from recon.reports.codes import MEANINGS, WORST_FIRST
+from recon.reports.run_results import write_text
 from recon.reports.words import sink_name
+from recon.storage import write_file
 from recon.text import plural
 
 Format = Literal["html", "md", "pdf"]
@@ -38,7 +39,7 @@ def write(report: ComplianceReport, path: str | os.PathLike[str], format: Format
         ConfigError: the format is pdf, and WeasyPrint or the system libraries it needs are missing.
     """
     if format == "pdf":
-        return write_bytes(_pdf(report, path), path)
+        return write_file(Path(path), _pdf(report, path))
     return write_text(render_html(report) if format == "html" else render_markdown(report), path)
 
 
@@ -74,7 +75,7 @@ def _values(report: ComplianceReport) -> dict[str, Any]:
         report.exceptions,
         key=lambda e: (
             not e.open,
-            _WEIGHT[e.finding.level],
+            WORST_FIRST.index(e.finding.level),
             e.finding.pipeline or "",
             e.first_seen,
             e.finding.topic or "",
@@ -94,9 +95,6 @@ def _values(report: ComplianceReport) -> dict[str, Any]:
         "days": day_ranges(report.days_without_audit),
         "outcomes": _outcomes(report),
     }
-
-
-_WEIGHT = {Level.FAIL: 0, Level.UNPROVED: 1, Level.WARN: 2, Level.INFO: 3}
 
 
 def _conclusion(report: ComplianceReport) -> str:

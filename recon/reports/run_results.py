@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
 from recon.errors import EvidenceError
-from recon.model import CheckResult, Code, Finding, PipelineFacts, RunResult
+from recon.model import CheckResult, RunResult
+from recon.storage import write_file
 
 SCHEMA_URL = "https://spark-recon.github.io/schemas/run-results/v1.json"
+# Fields of a CheckResult: those that a result of dbt has, and ours, which are in its adapter_response.
+_DBT_KEYS = ("status", "execution_time", "failures", "unique_id", "relation_name")
+_OWN_KEYS = ("name", "check", "kind", "severity", "pipeline", "sink", "column", "tags", "samples", "evidence")
 
 
 def write(run: RunResult, path: str | os.PathLike[str]) -> Path:
@@ -61,9 +64,9 @@ def as_dict(run: RunResult) -> dict[str, Any]:
             "project": run.project,
             "period_from": _text(run.period_from),
             "period_to": _text(run.period_to),
-            "pipelines": [json_value(_fields(pipeline)) for pipeline in run.pipelines],
-            "versions": dict(run.versions),
-            "notes": list(run.notes),
+            "pipelines": json_value(run.pipelines),
+            "versions": json_value(run.versions),
+            "notes": json_value(run.notes),
         },
     }
 
@@ -83,21 +86,12 @@ def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
     from pydantic import TypeAdapter
 
     try:
-        metadata, ours = content["metadata"], content["recon"]
-        return RunResult(
-            invocation_id=metadata["invocation_id"],
-            project=ours["project"],
-            recon_version=metadata["recon_version"],
-            generated_at=datetime.fromisoformat(metadata["generated_at"]),
-            period_from=_time(ours["period_from"]),
-            period_to=datetime.fromisoformat(ours["period_to"]),
-            elapsed_time=content["elapsed_time"],
-            results=tuple(_read_result(item) for item in content["results"]),
-            pipelines=TypeAdapter(tuple[PipelineFacts, ...]).validate_python(ours["pipelines"]),
-            args=content["args"],
-            versions=ours["versions"],
-            notes=tuple(ours["notes"]),
-        )
+        metadata, own = content["metadata"], content["recon"]
+        values = {key: metadata[key] for key in ("invocation_id", "recon_version", "generated_at")}
+        values |= {key: own[key] for key in ("project", "period_from", "period_to", "pipelines", "versions", "notes")}
+        values |= {"elapsed_time": content["elapsed_time"], "args": content["args"]}
+        values["results"] = [_values(item) for item in content["results"]]
+        return TypeAdapter(RunResult).validate_python(values)
     except (KeyError, TypeError, ValueError) as error:
         raise EvidenceError(
             f"{where} is not a whole run of recon ({type(error).__name__}: {error}); run 'recon audit' again"
@@ -134,33 +128,14 @@ def json_value(value: Any) -> Any:
         return [json_value(v) for v in value]
     if isinstance(value, (set, frozenset)):
         return sorted((json_value(v) for v in value), key=str)
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: json_value(getattr(value, name)) for name in value.__dataclass_fields__}
     return str(value)
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> Path:
     """Writes `text` to `path` in one step: a reader sees the old file or the new one, never half of it."""
-    return write_bytes(text.encode("utf-8", errors="backslashreplace"), path)
-
-
-def write_bytes(content: bytes, path: str | os.PathLike[str]) -> Path:
-    """Like `write_text`, for bytes; makes the folder when it is missing."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files readable by their owner only; a report gets the permissions of any other new file.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return target
+    return write_file(Path(path), text.encode("utf-8", errors="backslashreplace"))
 
 
 def _result(result: CheckResult) -> dict[str, Any]:
@@ -180,17 +155,8 @@ def _result(result: CheckResult) -> dict[str, Any]:
         "thread_id": "MainThread",
         "execution_time": result.execution_time,
         "adapter_response": {
-            "name": result.name,
-            "check": result.check,
-            "kind": result.kind,
-            "severity": result.severity,
-            "pipeline": result.pipeline,
-            "sink": result.sink,
-            "column": result.column,
-            "tags": list(result.tags),
+            **{key: json_value(getattr(result, key)) for key in _OWN_KEYS},
             "findings": [finding.as_dict() for finding in result.findings],
-            "samples": [json_value(sample) for sample in result.samples],
-            "evidence": json_value(result.evidence),
         },
         "message": result.message or None,
         "failures": result.failures,
@@ -201,47 +167,18 @@ def _result(result: CheckResult) -> dict[str, Any]:
     }
 
 
-def _read_result(item: Mapping[str, Any]) -> CheckResult:
-    ours = item["adapter_response"]
+def _values(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a CheckResult, as JSON has them."""
     timing = item["timing"][0] if item["timing"] else {}
-    return CheckResult(
-        unique_id=item["unique_id"],
-        name=ours["name"],
-        check=ours["check"],
-        kind=ours["kind"],
-        status=item["status"],
-        failures=item["failures"],
-        message=item["message"] or "",
-        severity=ours["severity"],
-        pipeline=ours["pipeline"],
-        sink=ours["sink"],
-        column=ours["column"],
-        tags=tuple(ours["tags"]),
-        findings=tuple(Finding(**{**f, "code": Code(f["code"])}) for f in ours["findings"]),
-        samples=tuple(ours["samples"]),
-        evidence=ours["evidence"],
-        relation_name=item["relation_name"],
-        started_at=_time(timing.get("started_at")),
-        completed_at=_time(timing.get("completed_at")),
-        execution_time=item["execution_time"],
-    )
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    """One level of a dataclass, and the dataclasses in its tuples; cheaper than `asdict`'s deep copies."""
-    fields: dict[str, Any] = {}
-    for name in value.__dataclass_fields__:
-        item = getattr(value, name)
-        if isinstance(item, tuple):
-            item = [_fields(i) if hasattr(i, "__dataclass_fields__") else i for i in item]
-        fields[name] = item
-    return fields
+    return {
+        **{key: item[key] for key in _DBT_KEYS},
+        **{key: item["adapter_response"][key] for key in (*_OWN_KEYS, "findings")},
+        "message": item["message"] or "",
+        "started_at": timing.get("started_at"),
+        "completed_at": timing.get("completed_at"),
+    }
 
 
 def _text(value: datetime | date | time | None) -> str | None:
     """ISO 8601, with `Z` for UTC."""
     return None if value is None else value.isoformat().replace("+00:00", "Z")
-
-
-def _time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
