@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 # Spark's s3a is s3 for pyarrow.
-_ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfss", "abfs": "abfs"}
+_ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+# pyarrow's names for the options of an S3 store.
+_S3_OPTIONS = {
+    "access_key_id": "access_key",
+    "secret_access_key": "secret_key",
+    "session_token": "session_token",
+    "region": "region",
+    "endpoint_url": "endpoint_override",
+}
 
 
 @dataclass(frozen=True)
@@ -61,8 +69,8 @@ class Storage:
         try:
             if self.local is not None:
                 return (self.local / name).read_bytes()
-            filesystem, path = self._arrow()
-            with filesystem.open_input_stream(f"{path}/{name}") as stream:
+            filesystem, path = self._arrow(name)
+            with filesystem.open_input_stream(path) as stream:
                 return bytes(stream.read())
         except FileNotFoundError:
             raise
@@ -87,10 +95,8 @@ class Storage:
                 return os.listdir(self.local / folder)  # noqa: PTH208 - tens of thousands of names, and names alone
             from pyarrow.fs import FileSelector
 
-            filesystem, path = self._arrow()
-            where = f"{path}/{folder}".rstrip("/")
-            found_infos = filesystem.get_file_info(FileSelector(where, allow_not_found=True))
-            return [info.base_name for info in found_infos]
+            filesystem, path = self._arrow(folder)
+            return [info.base_name for info in filesystem.get_file_info(FileSelector(path, allow_not_found=True))]
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -104,22 +110,21 @@ class Storage:
         """
         if self.local is not None:
             return (self.local / name).open("rb")
-        filesystem, path = self._arrow()
-        return cast("IO[bytes]", filesystem.open_input_file(f"{path}/{name}"))
+        filesystem, path = self._arrow(name)
+        return cast("IO[bytes]", filesystem.open_input_file(path))
 
     def files(self, folder: str = "") -> dict[str, int]:
         """Sizes of all files below `folder`, by their path relative to it; empty when the folder does not exist."""
         try:
             if self.local is not None:
                 root = self.local / folder
-                found = (Path(where) / name for where, _, names in os.walk(root) for name in names)
-                return {file.relative_to(root).as_posix(): file.stat().st_size for file in found}
+                files = (Path(where) / name for where, _, names in os.walk(root) for name in names)
+                return {file.relative_to(root).as_posix(): file.stat().st_size for file in files}
             from pyarrow.fs import FileSelector, FileType
 
-            filesystem, path = self._arrow()
-            where = f"{path}/{folder}".rstrip("/")
-            infos = filesystem.get_file_info(FileSelector(where, allow_not_found=True, recursive=True))
-            return {info.path[len(where) + 1 :]: info.size for info in infos if info.type == FileType.File}
+            filesystem, path = self._arrow(folder)
+            infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+            return {info.path[len(path) + 1 :]: info.size for info in infos if info.type == FileType.File}
         except OSError as error:
             raise EvidenceError(f"{self.uri}/{folder} cannot be listed: {error}") from error
 
@@ -134,18 +139,17 @@ class Storage:
         if self.local is not None:
             write_file(self.local / name, content)
             return
-        filesystem, path = self._arrow()
-        place_there = f"{path}/{name}"
+        filesystem, path = self._arrow(name)
         if filesystem.type_name in ("s3", "gcs"):
-            with filesystem.open_output_stream(place_there) as stream:
+            with filesystem.open_output_stream(path) as stream:
                 stream.write(content)
             return
-        folder, _, last = place_there.rpartition("/")
+        folder, _, last = path.rpartition("/")
         filesystem.create_dir(folder, recursive=True)
-        beside_there = f"{folder}/.{last}.{uuid.uuid4().hex}"
-        with filesystem.open_output_stream(beside_there) as stream:
+        beside = f"{folder}/.{last}.{uuid.uuid4().hex}"
+        with filesystem.open_output_stream(beside) as stream:
             stream.write(content)
-        filesystem.move(beside_there, place_there)
+        filesystem.move(beside, path)
 
     def remove(self, name: str) -> None:
         """Removes a file or a folder with its content, where it exists.
@@ -162,14 +166,15 @@ class Storage:
             return
         from pyarrow.fs import FileType
 
-        filesystem, path = self._arrow()
-        kind = filesystem.get_file_info(f"{path}/{name}").type
+        filesystem, path = self._arrow(name)
+        kind = filesystem.get_file_info(path).type
         if kind == FileType.Directory:
-            filesystem.delete_dir(f"{path}/{name}")
+            filesystem.delete_dir(path)
         elif kind == FileType.File:
-            filesystem.delete_file(f"{path}/{name}")
+            filesystem.delete_file(path)
 
-    def _arrow(self) -> tuple[FileSystem, str]:
+    def _arrow(self, name: str) -> tuple[FileSystem, str]:
+        """The filesystem, and the path of `name` on it."""
         import pyarrow.fs as pafs
 
         parsed = urlparse(self.uri)
@@ -177,17 +182,12 @@ class Storage:
         options: dict[str, Any] = {k.lower().removeprefix("aws_"): v for k, v in self.options.items()}
         try:
             if scheme == "s3" and options:
-                known = {
-                    "access_key_id": "access_key",
-                    "secret_access_key": "secret_key",
-                    "session_token": "session_token",
-                    "region": "region",
-                    "endpoint_url": "endpoint_override",
-                }
-                chosen = {known[k]: v for k, v in options.items() if k in known}
-                return pafs.S3FileSystem(**chosen), f"{parsed.netloc}{parsed.path}".rstrip("/")
-            filesystem, path = pafs.FileSystem.from_uri(self.uri.replace(f"{parsed.scheme}://", f"{scheme}://", 1))
-            return filesystem, path.rstrip("/")
+                s3_options = {_S3_OPTIONS[k]: v for k, v in options.items() if k in _S3_OPTIONS}
+                filesystem, root = pafs.S3FileSystem(**s3_options), f"{parsed.netloc}{parsed.path}"
+            else:
+                uri = self.uri.replace(f"{parsed.scheme}://", f"{scheme}://", 1)
+                filesystem, root = pafs.FileSystem.from_uri(uri)
+            return filesystem, f"{root.rstrip('/')}/{name}".rstrip("/")
         except (OSError, ValueError, ImportError) as error:
             raise ConfigError(
                 f"{self.uri} cannot be opened: {error}; check the scheme and storage_options in recon.yml"

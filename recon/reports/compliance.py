@@ -89,7 +89,6 @@ def _values(report: ComplianceReport) -> dict[str, Any]:
         "answer": report.answer,
         "conclusion": _conclusion(report),
         "sinks": [(sink, report.answer_of(sink), _because(report, sink)) for sink in report.sinks],
-        "totals": _totals(report.sinks),
         "exceptions": exceptions,
         "meanings": [(str(code), MEANINGS[code]) for code in codes],
         "days": day_ranges(report.days_without_audit),
@@ -138,11 +137,6 @@ def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
     if not sink.batches:
         return "Nothing was written in the period, and no audit reported a loss."
     return "Every micro-batch and every range was proved, and the ledger's hash chain is intact."
-
-
-def _totals(sinks: Sequence[SinkCompliance]) -> dict[str, int]:
-    names = ("batches", "batches_proved", "batches_refuted", "batches_unproved")
-    return {name: sum(getattr(s, name) for s in sinks) for name in names}
 
 
 def _outcomes(report: ComplianceReport) -> list[tuple[Answer, int]]:

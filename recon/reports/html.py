@@ -9,9 +9,8 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recon.model import LEVELS, Answer, CheckResult, Code, Finding, PipelineFacts, RunResult, SinkFacts
 from recon.reports import pages, picture
@@ -82,8 +81,7 @@ def worst_answer(answers: list[Answer]) -> Answer:
     return min(answers, key=ANSWERS.index, default="could not be proved")
 
 
-@dataclass(frozen=True)
-class _Item:
+class _Item(NamedTuple):
     """A finding and the check that reported it."""
 
     finding: Finding
@@ -91,8 +89,7 @@ class _Item:
     order: int
 
 
-@dataclass(frozen=True)
-class _Pictures:
+class _Pictures(NamedTuple):
     """The charts of one sink."""
 
     pipeline: PipelineFacts
@@ -105,8 +102,7 @@ class _Pictures:
     lag_unknown: int
 
 
-@dataclass(frozen=True)
-class _Shown:
+class _Shown(NamedTuple):
     """A check's result with its evidence and samples as table cells."""
 
     result: CheckResult

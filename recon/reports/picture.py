@@ -6,9 +6,10 @@ Positions are per cent of the plot's width, so that a chart fits any screen with
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 from recon.model import BatchPoint, CoverageCell, PartitionFacts, SinkFacts
 from recon.reports.words import number, offsets, when
@@ -27,8 +28,7 @@ _STEPS = [
 ] + [timedelta(days=d) for d in (1, 2, 7, 14, 30, 90, 180, 365, 730, 1825)]
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """A mark on the time axis; `date` stands below the time where the day changes."""
 
     x: float
@@ -37,8 +37,7 @@ class Tick:
     anchor: str
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A rectangle on a row."""
 
     x: float
@@ -47,8 +46,7 @@ class Block:
     title: str
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One topic partition."""
 
     label: str
@@ -57,8 +55,7 @@ class Row:
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(NamedTuple):
     """The coverage of one sink. `first` rows are shown at once, `every` row on demand (empty: same as `first`)."""
 
     first: tuple[Row, ...]
@@ -69,8 +66,7 @@ class Coverage:
     problems: int
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """One micro-batch in the rows chart; heights in per cent. `rows` is None when the commit has no row count."""
 
     x: float
@@ -81,8 +77,7 @@ class Bar:
     title: str
 
 
-@dataclass(frozen=True)
-class Bars:
+class Bars(NamedTuple):
     """Rows per micro-batch. `levels` are horizontal lines (height in per cent, label)."""
 
     bars: tuple[Bar, ...]
@@ -93,8 +88,7 @@ class Bars:
     unknown: int
 
 
-@dataclass(frozen=True)
-class Lag:
+class Lag(NamedTuple):
     """Lag of one topic partition; `share` is per cent of the largest."""
 
     name: str
@@ -112,7 +106,7 @@ def coverage(sink: SinkFacts) -> Coverage | None:
     rows = [_row(p, fold(p.cells, span / 200), start, span) for p in sink.partitions if p.cells]
     if sum(len(row.blocks) for row in rows) > MAX_CELLS:
         slots = max(8, MAX_CELLS // len(rows))
-        rows = [replace(row, blocks=tuple(_coarse(row.blocks, slots))) for row in rows]
+        rows = [row._replace(blocks=tuple(_coarse(row.blocks, slots))) for row in rows]
     ordered = sorted(rows, key=lambda row: STATES.index(row.worst))  # stable: partitions stay ascending
     problems = [row for row in ordered if row.worst in PROBLEMS]
     few = len(rows) <= FEW
@@ -230,13 +224,13 @@ def _coarse(blocks: Sequence[Block], slots: int) -> Iterator[Block]:
 def _fold_points(points: Sequence[BatchPoint]) -> list[BatchPoint]:
     """At most about MAX_BARS points; only batches of one epoch are folded together."""
     size = -(-len(points) // MAX_BARS)
-    found: list[BatchPoint] = []
+    folded: list[BatchPoint] = []
     for _, members in groupby(points, key=lambda p: p.epoch):
         epoch = list(members)
         for n in range(0, len(epoch), size or 1):
             group = epoch[n : n + size]
             known = [p.rows_written for p in group if p.rows_written is not None]
-            found.append(
+            folded.append(
                 replace(
                     group[0],
                     last_batch_id=group[-1].last_batch_id,
@@ -245,7 +239,7 @@ def _fold_points(points: Sequence[BatchPoint]) -> list[BatchPoint]:
                     rows_written=sum(known) if len(known) == len(group) else None,
                 )
             )
-    return found
+    return folded
 
 
 def _point_title(point: BatchPoint) -> str:
