@@ -147,8 +147,8 @@ def audit_once(spark: Any, recon_yml: Path, keep: bool) -> None:
     from recon.project import load
 
     result = run_audit(load(recon_yml), exclude=["test_name:ledger_integrity"], spark=spark, keep=keep)
-    told = {found.name: (found.status, found.message) for found in result.results}
-    assert len(told) == 10 and all(status == "pass" for status, _ in told.values()), told
+    outcomes = {check.name: (check.status, check.message) for check in result.results}
+    assert len(outcomes) == 10 and all(status == "pass" for status, _ in outcomes.values()), outcomes
 
 
 def _peer(name: str, table: Path) -> float | None:
@@ -166,12 +166,12 @@ def _peer(name: str, table: Path) -> float | None:
             text=True,
             check=True,
         )
-        found = json.loads(ended.stdout.strip().splitlines()[-1])
+        seconds = json.loads(ended.stdout.strip().splitlines()[-1])
     except (subprocess.CalledProcessError, ValueError, IndexError) as error:
         print(f"check_suite: {name} was not measured: {error}", file=sys.stderr)
         return None
-    print(f"check_suite: {name} {json.dumps(found)}", file=sys.stderr, flush=True)
-    return float(found["ours"] / found["floor"])
+    print(f"check_suite: {name} {json.dumps(seconds)}", file=sys.stderr, flush=True)
+    return float(seconds["ours"] / seconds["floor"])
 
 
 def _environment(name: str) -> Path:

@@ -43,9 +43,9 @@ def _run(name: str, right: str, wanted: tuple[int, int]) -> dict[str, Any]:
         def ours(part: str) -> tuple[int, int]:
             from recon.comparison import compare
 
-            found = compare(_table(spark, "left"), _table(spark, right), key=["id"], where=part)
-            assert found.extra == 0
-            return found.changed, found.missing
+            comparison = compare(_table(spark, "left"), _table(spark, right), key=["id"], where=part)
+            assert comparison.extra == 0
+            return comparison.changed, comparison.missing
 
         def floor(part: str) -> tuple[int, int]:
             return _join(_table(spark, "left").where(part), _table(spark, right).where(part))
@@ -101,7 +101,7 @@ def _join(left: Any, right: Any) -> tuple[int, int]:
     columns = [c for c in left.columns if c != "id"]
     differs = reduce(lambda a, b: a | b, (~F.col(f"l.{c}").eqNullSafe(F.col(f"r.{c}")) for c in columns))
     there = F.col("l.id").isNotNull() & F.col("r.id").isNotNull()
-    found = (
+    counts = (
         l.join(r, F.col("l.id") == F.col("r.id"), "full_outer")
         .agg(
             F.count_if(F.col("r.id").isNull()).alias("missing"),
@@ -110,8 +110,8 @@ def _join(left: Any, right: Any) -> tuple[int, int]:
         )
         .collect()[0]
     )
-    assert found["extra"] == 0
-    return found["changed"], found["missing"]
+    assert counts["extra"] == 0
+    return counts["changed"], counts["missing"]
 
 
 def _alternate(
@@ -125,8 +125,8 @@ def _alternate(
     for n in range(RUNS):
         for name in ("ours", "floor") if n % 2 else ("floor", "ours"):
             began = time.perf_counter()
-            found = work[name]("id >= 0")
-            assert found == wanted, (name, found, wanted)
+            counts = work[name]("id >= 0")
+            assert counts == wanted, (name, counts, wanted)
             times[name].append(time.perf_counter() - began)
     print(json.dumps({name: [round(t, 2) for t in taken] for name, taken in times.items()}))
     return {name: statistics.median(taken) for name, taken in times.items()}

@@ -1,8 +1,8 @@
 """What six row checks with quarantine add to the hook, on micro-batches of which no row fails.
 
 The stream is that of `hook_overhead`, with a transform that takes the record apart. Three hooks drain it in turn in one
-session: without checks (floor), with six checks that put failing rows aside (ours), and, told beside the figure, the
-same six with a range that one row in a thousand leaves.
+session: without checks (floor), with six checks that write failing rows to quarantine (ours), and, printed beside the
+figure, the same six with a range that one row in a thousand is outside of.
 """
 
 from __future__ import annotations

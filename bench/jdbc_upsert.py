@@ -50,24 +50,24 @@ def run() -> dict[str, Any]:
         frame = _rows(spark).cache()
         assert frame.count() == ROWS
         with LocalPostgres() as server:
-            found = _rounds(frame, server, ("ours", "floor", "plain", "copy"), ROUNDS)
+            postgres_seconds = _rounds(frame, server, ("ours", "floor", "plain", "copy"), ROUNDS)
         with LocalMariaDB() as server:
             other = _rounds(frame, server, ("ours", "floor", "plain"), 3)
     finally:
         spark.stop()
-    for name, seconds in (("PostgreSQL", found), ("MariaDB", other)):
+    for name, seconds in (("PostgreSQL", postgres_seconds), ("MariaDB", other)):
         ratio = seconds["ours"] / seconds["floor"]
-        told = {contender: round(median, 2) for contender, median in seconds.items()}
-        print(f"jdbc_upsert, {name}: {json.dumps(told)}, {ratio:.3f}", file=sys.stderr)
+        medians = {contender: round(median, 2) for contender, median in seconds.items()}
+        print(f"jdbc_upsert, {name}: {json.dumps(medians)}, {ratio:.3f}", file=sys.stderr)
     return {
         "name": "jdbc_upsert",
-        "ours": found["ours"],
-        "floor": found["floor"],
-        "ratio": found["ours"] / found["floor"],
+        "ours": postgres_seconds["ours"],
+        "floor": postgres_seconds["floor"],
+        "ratio": postgres_seconds["ours"] / postgres_seconds["floor"],
         "unit": "s",
         "peers": {
-            "spark_jdbc_append": found["plain"] / found["floor"],
-            "stage_with_copy": found["copy"] / found["floor"],
+            "spark_jdbc_append": postgres_seconds["plain"] / postgres_seconds["floor"],
+            "stage_with_copy": postgres_seconds["copy"] / postgres_seconds["floor"],
         },
     }
 
@@ -129,9 +129,9 @@ def _ours(server: Any, stage_with: str) -> Callable[[Any, int], None]:
 
     # `copy` is not MariaDB's; it is never called there.
     how = stage_with if "postgresql" in server.url else "jdbc"
-    given = {"name": f"orders_{stage_with}", "kind": "jdbc_upsert", "target": "orders", "keys": ["order_id"]}
+    options = {"name": f"orders_{stage_with}", "kind": "jdbc_upsert", "target": "orders", "keys": ["order_id"]}
     sink = JdbcUpsert(
-        "bench", JdbcUpsertSink.model_validate({**given, "connection": server.connection, "stage_with": how})
+        "bench", JdbcUpsertSink.model_validate({**options, "connection": server.connection, "stage_with": how})
     )
 
     def write(frame: Any, turn: int) -> None:

@@ -62,7 +62,7 @@ def run(seconds: int = SECONDS, sinks: Sequence[str] = SINKS) -> dict[str, Any]:
     from tests.support.postgres import LocalPostgres
 
     batches = WARM_UP + max(1, seconds // EVERY_S)
-    found: dict[str, dict[str, Any]] = {}
+    figures: dict[str, dict[str, Any]] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalKafka(Path(folder) / "kafka") as broker,
@@ -75,13 +75,13 @@ def run(seconds: int = SECONDS, sinks: Sequence[str] = SINKS) -> dict[str, Any]:
             _produce(spark, broker.bootstrap_servers, batches)
             for name in sinks:
                 place = Path(folder) / name
-                found[name] = _one(spark, broker.bootstrap_servers, place, server, name, batches, seconds)
-                print(json.dumps({name: found[name]}), file=sys.stderr, flush=True)
+                figures[name] = _one(spark, broker.bootstrap_servers, place, server, name, batches, seconds)
+                print(json.dumps({name: figures[name]}), file=sys.stderr, flush=True)
         finally:
             spark.stop()
-    lowest = min(one["rate"] for one in found.values())
-    peers = {name: one["rate"] / RATE for name, one in found.items()}
-    print(table(found))
+    lowest = min(one["rate"] for one in figures.values())
+    peers = {name: one["rate"] / RATE for name, one in figures.items()}
+    print(table(figures))
     return {
         "name": "sustained_rate",
         "ours": lowest,
@@ -221,14 +221,14 @@ def _progress(query: Any) -> list[Any]:
     return [p for p in query.recentProgress if p["numInputRows"]]
 
 
-def table(found: Mapping[str, Mapping[str, Any]]) -> str:
+def table(figures: Mapping[str, Mapping[str, Any]]) -> str:
     """What docs/figures.md shows."""
     lines = [
         "| sink | sustained | batch, median (slowest) | could take | Spark's write | hook beside it | "
         "of these confirm, ledger | hook's share |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name, one in found.items():
+    for name, one in figures.items():
         lines.append(
             f"| {name} | {one['rate']:,.0f}/s | {one['batch_s']:.1f} s ({one['slowest_s']:.1f}) | "
             f"{one['at_most']:,.0f}/s | {one['write_s']:.1f} s | {one['hook_beside_write_ms']:.0f} ms | "
@@ -238,11 +238,11 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description="25,000 events a second through the hook")
-    asked.add_argument("--seconds", type=int, default=SECONDS, help="per sink, after two micro-batches of warming up")
-    asked.add_argument("--sinks", default=",".join(SINKS))
-    given = asked.parse_args()
-    print(json.dumps(run(given.seconds, given.sinks.split(",")), indent=2))
+    parser = argparse.ArgumentParser(description="25,000 events a second through the hook")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="per sink, after two micro-batches of warming up")
+    parser.add_argument("--sinks", default=",".join(SINKS))
+    options = parser.parse_args()
+    print(json.dumps(run(options.seconds, options.sinks.split(",")), indent=2))
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ _TABLE = re.compile(r"(?<=<!-- figures -->\n).*?(?=\n<!-- /figures -->)", re.DOT
 
 def shown() -> str:
     """The table that the page shows now."""
-    found = _TABLE.search(PAGE.read_text(encoding="utf-8"))
-    if found is None:
+    match = _TABLE.search(PAGE.read_text(encoding="utf-8"))
+    if match is None:
         raise ValueError(f"{PAGE} has no <!-- figures --> and <!-- /figures --> around its table")
-    return found[0]
+    return match[0]
 
 
 def main() -> int:

@@ -20,8 +20,8 @@ def checks(spark: Any, rows: Any) -> list[bool]:
     check.is_unique(m.KEY)
     check.has_min("amount", m.AMOUNT[0])
     check.has_max("amount", m.AMOUNT[1])
-    found = check.validate(rows).collect()
-    return [row.status == "PASS" for row in found] + [found[0].rows == m.ROWS]
+    results = check.validate(rows).collect()
+    return [row.status == "PASS" for row in results] + [results[0].rows == m.ROWS]
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ def checks(spark: Any, rows: Any) -> list[bool]:
         .hasMax("amount", lambda greatest: greatest <= m.AMOUNT[1])
     )
     result = VerificationSuite(spark).onData(rows).addCheck(check).run()
-    found = VerificationResult.checkResultsAsDataFrame(spark, result).collect()
-    return [row.constraint_status == "Success" for row in found]
+    constraints = VerificationResult.checkResultsAsDataFrame(spark, result).collect()
+    return [row.constraint_status == "Success" for row in constraints]
 
 
 if __name__ == "__main__":

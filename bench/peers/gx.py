@@ -33,8 +33,8 @@ def checks(spark: Any, rows: Any) -> list[bool]:
             e.ExpectColumnMaxToBeBetween(column="amount", max_value=greatest),
         ],
     )
-    found = batch.validate(suite, result_format="BOOLEAN_ONLY")
-    return [bool(result.success) for result in found.results]
+    validation = batch.validate(suite, result_format="BOOLEAN_ONLY")
+    return [bool(result.success) for result in validation.results]
 
 
 if __name__ == "__main__":

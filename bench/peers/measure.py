@@ -72,7 +72,7 @@ def floor(rows: Any) -> None:
     """The ten checks by hand: one aggregate, and one count per key."""
     from pyspark.sql import functions as F
 
-    found = rows.agg(
+    counts = rows.agg(
         F.count(F.lit(1)).alias("rows"),
         *(F.count_if(F.col(name).isNull()).alias(f"null_{name}") for name in NOT_NULL),
         F.count_if(~F.col("status").isin(*STATUSES)).alias("status"),
@@ -82,7 +82,7 @@ def floor(rows: Any) -> None:
         F.max("amount").alias("greatest"),
     ).collect()[0]
     twice = rows.groupBy(KEY).count().filter("count > 1").count()
-    assert tuple(found) == (ROWS, 0, 0, 0, 0, 0, 0, *AMOUNT) and not twice, (found, twice)
+    assert tuple(counts) == (ROWS, 0, 0, 0, 0, 0, 0, *AMOUNT) and not twice, (counts, twice)
 
 
 def alternate(
