@@ -1,8 +1,8 @@
 """recon proves, batch by batch, that streamed data arrived: from the source's offsets to the sink's commits.
 
-The three entry points: `foreach_batch` inside a streaming query, `run_audit` once a day, `compliance_report` for a
-period.
-Names are loaded when first used, so that importing recon costs next to nothing.
+Three entry points: `foreach_batch` inside a streaming query, `run_audit` once a day, `compliance_report` for a period.
+Names are imported when first used, so that `import recon` takes milliseconds. Public are also `recon.checks`,
+`recon.testing` and `recon.reports`; all other modules may change in any version.
 """
 
 from __future__ import annotations

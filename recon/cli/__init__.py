@@ -1,7 +1,8 @@
 """The command line: each command parses its options, calls one function of another room, and prints the result.
 
-`main` is the entry point and `app` lists the commands. `shared` has what all of them use: options, the project, the one
-place that turns errors into exit codes. Then one module per group of commands. No rule or verdict is computed here.
+`main` is the entry point, and `app` has the table of all commands. `shared` has what they all use: options, the
+project, printing, the one place that turns errors into exit codes. Then one module per group of commands. To add a
+command, write its function `f(session, …)` and add a line to the table in `app`. No rule or verdict is computed here.
 
 This room may import every other one, and no other room imports it. It imports other rooms inside functions, so
 that `recon --help` loads no heavy library.
