@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -38,9 +38,7 @@ class AuditFlags:
     """The flags of `recon audit` that `recon retry` has too."""
 
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failure.")] = False
-    no_spark: Annotated[bool, typer.Option("--no-spark", help="Start no JVM: checks that read rows are skipped.")] = (
-        False
-    )
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Start no JVM; skip checks that read rows.")] = False
     warn_error: Annotated[bool, typer.Option("--warn-error", help="Warnings fail the run: exit 1.")] = False
 
 
@@ -85,8 +83,9 @@ def retry(
 ) -> None:
     """Run what failed in the last audit again.
 
-    These are the checks that failed or errored and those that --fail-fast left out. Options, --vars and period are the
-    last audit's where you give none. Exit codes as of `recon audit`; 0 when there is nothing to retry.
+    These are the checks that failed or errored and those that --fail-fast left out. Options, --vars and period are
+    those of the last audit unless you give others. Exit codes are those of `recon audit`; 0 when there is nothing to
+    retry.
     """
     start, end = period(from_, to)
     last = _last_run(session, target_path)
@@ -122,27 +121,12 @@ def _run(session: Session, target: Path, options: Options) -> None:
     project = session.project()
 
     from recon.audit import run as audits
-    from recon.model import CheckResult
     from recon.reports import html, run_results
     from recon.reports.console import Console
 
-    done = total = 0
-
     with Console() as console:
-
-        def on_start(count: int) -> None:
-            nonlocal total
-            total = count
-
-        def on_check(name: str) -> None:
-            console.started(done + 1, total, name)
-
-        def on_result(index: int, count: int, result: CheckResult) -> None:
-            nonlocal done
-            done = index
-            console.line(index, count, result)
-
-        run = audits.audit(project, replace(options, on_start=on_start, on_check=on_check, on_result=on_result))
+        printing = replace(options, on_start=console.expect, on_check=console.started, on_result=console.line)
+        run = audits.audit(project, printing)
         console.summary(run)
         if run.args.get("warn_error") and run.exit_code and not (run.counts()["fail"] or run.counts()["error"]):
             typer.echo("Warnings fail this run (--warn-error).")
@@ -156,7 +140,7 @@ def _run(session: Session, target: Path, options: Options) -> None:
 
 
 def _last_run(session: Session, target_path: Path | None) -> RunResult:
-    """The last run's results; recon.yml may be unreadable still, without the --vars which that run has kept."""
+    """The last run's results. recon.yml may need --vars to be read, which are stored in these results."""
     from recon.reports import run_results
 
     try:
@@ -189,32 +173,27 @@ def list_checks(
 ) -> None:
     """Show which checks an audit would run."""
     last = _last_statuses(session.target(target_path), select, exclude)
-    chosen = chosen_checks(session, select, exclude, last)
+    rows: list[dict[str, Any]] = [
+        {
+            "unique_id": check.unique_id,
+            "name": check.name,
+            "check": check.check.test,
+            "kind": check.kind,
+            "pipeline": check.pipeline,
+            "sink": check.sink,
+            "column": check.column,
+            "tags": check.tags,
+            "config": check.config.model_dump(),
+        }
+        for check in chosen_checks(session, select, exclude, last)
+    ]
     if output == "json":
-        print_json(
-            [
-                {
-                    "unique_id": b.unique_id,
-                    "name": b.name,
-                    "check": b.check.test,
-                    "kind": b.kind,
-                    "pipeline": b.pipeline,
-                    "sink": b.sink,
-                    "column": b.column,
-                    "tags": b.tags,
-                    "config": b.config.model_dump(),
-                }
-                for b in chosen
-            ]
-        )
-    elif chosen:
-        headers = ("name", "check", "kind", "pipeline", "sink", "column", "severity", "tags")
+        print_json(rows)
+    elif rows:
+        columns = ("name", "check", "kind", "pipeline", "sink", "column")
         print_table(
-            headers,
-            (
-                (b.name, b.check.test, b.kind, b.pipeline, b.sink, b.column, b.config.severity, " ".join(b.tags))
-                for b in chosen
-            ),
+            (*columns, "severity", "tags"),
+            [(*(row[c] for c in columns), row["config"]["severity"], " ".join(row["tags"])) for row in rows],
         )
     else:
         typer.echo("No check is selected.", err=True)

@@ -56,10 +56,7 @@ def spark_session(
         warehouse = tempfile.mkdtemp(prefix="recon-warehouse-")
         atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
         settings["spark.sql.warehouse.dir"] = warehouse
-    builder = SparkSession.Builder().appName(app_name).master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    session = SparkSession.Builder().appName(app_name).master(master).config(map={**settings}).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 

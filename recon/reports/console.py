@@ -42,6 +42,7 @@ class Console:
         self._out = Rich(file=file, width=width, highlight=False, markup=False, emoji=False)
         self._width = width or (self._out.width if self._out.is_terminal else None)
         self._spinner: Spinner | None = None
+        self._printed = self._total = 0  # checks
 
     def __enter__(self) -> Console:
         return self
@@ -51,11 +52,15 @@ class Console:
     ) -> None:
         self.stop()
 
-    def started(self, index: int, total: int, name: str) -> None:
+    def expect(self, total: int) -> None:
+        """Sets the number of checks that the progress line shows."""
+        self._total = total
+
+    def started(self, name: str) -> None:
         """Shows which check is running; does nothing when the stream is not a terminal."""
         if not self._out.is_terminal:
             return
-        text = one_line(f"{index} of {total} {name}")
+        text = one_line(f"{self._printed + 1} of {self._total} {name}")
         if self._spinner is None:
             self._spinner = self._out.status(text)
             self._spinner.start()
@@ -70,6 +75,7 @@ class Console:
 
     def line(self, index: int, total: int, result: CheckResult) -> None:
         """Prints a check's line, and below it the reason why it was skipped."""
+        self._printed = index
         word = _word(result)
         status = f"[{word} in {result.execution_time:.2f}s]"
         if result.status == "skipped":

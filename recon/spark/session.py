@@ -61,8 +61,6 @@ def session(project: Project) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has already chosen the jars
         packages = config.packages or (delta_package(version("pyspark"), version("delta-spark")),)
         settings["spark.jars.packages"] = ",".join(packages)
-    for key, value in {**settings, **config.conf}.items():
-        builder = builder.config(key, value)
     # PySpark logs the SQL of each query that fails, which may hold a secret; the check's result has the error.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    return builder.getOrCreate()
+    return builder.config(map={**settings, **config.conf}).getOrCreate()
