@@ -38,14 +38,10 @@ def lazy_exports(
 
 
 if TYPE_CHECKING:
-    import confluent_kafka as ck
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
-
-    ck_admin: Any  # its stub exports too little for a strict type check
 else:
-    ck, ck_admin = LazyModule("confluent_kafka"), LazyModule("confluent_kafka.admin")
     np, pa, pc = LazyModule("numpy"), LazyModule("pyarrow"), LazyModule("pyarrow.compute")
 
-__all__ = ["LazyModule", "ck", "ck_admin", "lazy_exports", "np", "pa", "pc"]
+__all__ = ["LazyModule", "lazy_exports", "np", "pa", "pc"]

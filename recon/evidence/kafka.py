@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recon.evidence.kafka_admin import KafkaAdmin, Key, received, remaining
-from recon.lazy import ck
+from recon.evidence.lazy import ck
 from recon.model import KafkaPartition, KafkaTopic, KafkaWitness
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recon.errors import ConfigError, EvidenceError
-from recon.lazy import ck, ck_admin
+from recon.evidence.lazy import ck, ck_admin
 from recon.model import KafkaPartition
 
 Key = tuple[str, int]  # (topic, partition)

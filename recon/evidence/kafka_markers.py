@@ -16,7 +16,7 @@ from typing import Any
 
 from recon.errors import EvidenceError
 from recon.evidence.kafka_admin import KafkaAdmin
-from recon.lazy import ck
+from recon.evidence.lazy import ck
 from recon.model import SinkCommit
 from recon.model.wire import markers
 from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recon.evidence.kafka_admin import KafkaAdmin, Key, received
-from recon.lazy import ck
+from recon.evidence.lazy import ck
 from recon.model import KafkaPartition, ProbeAnswer
 from recon.model.offsets import Span, Spans
 
