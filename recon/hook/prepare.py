@@ -19,12 +19,11 @@ from recon.model.wire.columns import (
     KAFKA_COLUMNS,
     SOURCE_COLUMNS,
     SOURCE_OFFSET,
-    SOURCE_PARTITION,
-    SOURCE_TOPIC,
     STAMPED_COLUMNS,
 )
 from recon.project import Pipeline, Sink
 from recon.sinks import Landed
+from recon.sinks.base import rows_in_ranges
 from recon.spark.lazy import F
 from recon.spark.observation import ROWS
 
@@ -131,15 +130,7 @@ def trimmed(frame: DataFrame, ranges: Sequence[OffsetSpan], pipeline: str) -> Da
             f"pipeline {pipeline}: trim_replayed_offsets needs the Kafka columns topic, partition and offset in the "
             "micro-batch; do not drop them before foreachBatch"
         )
-    kept = [(s.topic, s.partition, s.start_offset, s.end_offset) for s in ranges if s.span.size]
-    spans = frame.sparkSession.createDataFrame(kept, "t string, p int, a long, b long")
-    inside = (
-        (F.col(SOURCE_TOPIC) == F.col("t"))
-        & (F.col(SOURCE_PARTITION) == F.col("p"))
-        & (F.col(SOURCE_OFFSET) >= F.col("a"))
-        & (F.col(SOURCE_OFFSET) < F.col("b"))
-    )
-    return frame.join(F.broadcast(spans), inside, "left_semi")
+    return rows_in_ranges(frame, ranges)
 
 
 def stamped(rows: DataFrame, batch_id: int, pipeline: str, sink: Sink) -> DataFrame:

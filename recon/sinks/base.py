@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from recon.model import ReconStamp, SinkLog, parse_offsets
+from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.sinks.failpoints import Failpoint, no_failpoint
 from recon.spark.lazy import F
@@ -31,8 +35,8 @@ class Landed:
             the count of the first job that ended, failed or not.
     """
 
-    version: int | None
-    rows: int | None
+    version: int | None = None
+    rows: int | None = None
     given: int | None = None
     computed_again: bool = False
 
@@ -104,6 +108,24 @@ class BatchSink(ABC):
         """Exactly the rows that one write left, for post-batch checks."""
 
 
+class UnrecordedAppend(BatchSink):
+    """Spark's own append, of which the sink keeps no record: the ledger is trusted, and a retry writes rows again."""
+
+    _written: int | None = None  # rows that Spark counted during the last write
+
+    @override
+    def confirm(self, stamp: ReconStamp) -> Landed:
+        return Landed(rows=self._written)
+
+    @override
+    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
+        return Landed()
+
+    @override
+    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
+        return rows_of_batch(self.table(spark), stamp)  # those of a failed attempt are among them
+
+
 def rows_of_batch(rows: DataFrame, stamp: ReconStamp) -> DataFrame:
     """The rows of one micro-batch, by batch id and, where the rows have source columns, by its offset ranges.
 
@@ -112,8 +134,13 @@ def rows_of_batch(rows: DataFrame, stamp: ReconStamp) -> DataFrame:
     mine = rows.filter(F.col(BATCH_ID) == stamp.batch_id)
     if not set(SOURCE_COLUMNS) <= set(rows.columns):
         return mine
-    ranges = [(s.topic, s.partition, s.start_offset, s.end_offset) for s in parse_offsets(stamp.offsets_text)]
-    spans = rows.sparkSession.createDataFrame(ranges, "t string, p int, a long, b long")
+    return rows_in_ranges(mine, parse_offsets(stamp.offsets_text))
+
+
+def rows_in_ranges(rows: DataFrame, ranges: Iterable[OffsetSpan]) -> DataFrame:
+    """The rows whose source columns lie in these ranges."""
+    spans = [(s.topic, s.partition, s.start_offset, s.end_offset) for s in ranges if s.span.size]
+    known = rows.sparkSession.createDataFrame(spans, "t string, p int, a long, b long")
     topic, partition, offset = (F.col(name) for name in SOURCE_COLUMNS)
     inside = (topic == F.col("t")) & (partition == F.col("p")) & (offset >= F.col("a")) & (offset < F.col("b"))
-    return mine.join(F.broadcast(spans), inside, "left_semi")
+    return rows.join(F.broadcast(known), inside, "left_semi")

@@ -85,7 +85,7 @@ class CustomWriter(BatchSink):
         """Call the user's `confirm`; without one it is only known that `write` returned."""
         confirm = self._function("confirm")
         if confirm is None:
-            return Landed(version=None, rows=None)
+            return Landed()
         landed = self._landed(confirm(self._batch(stamp)))
         if landed is None:
             raise SinkError(
@@ -99,7 +99,7 @@ class CustomWriter(BatchSink):
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
         """The result of `confirm`; without one the ledger is trusted."""
         confirm = self._function("confirm")
-        return Landed(version=None, rows=None) if confirm is None else self._landed(confirm(self._batch(stamp)))
+        return Landed() if confirm is None else self._landed(confirm(self._batch(stamp)))
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
@@ -169,12 +169,12 @@ class CustomWriter(BatchSink):
         if result is None or result is False:
             return None
         if result is True:
-            return Landed(version=None, rows=None)
+            return Landed()
         if isinstance(result, int):
-            return Landed(version=None, rows=result)
+            return Landed(rows=result)
         if isinstance(result, Mapping) and set(result) <= set(_COUNTS):
             counts = {key: None if result.get(key) is None else int(result[key]) for key in _COUNTS}
-            return Landed(version=None, rows=counts["rows"], given=counts["given"])
+            return Landed(rows=counts["rows"], given=counts["given"])
         raise SinkError(
             f"{self._name}: `confirm` returned {result!r}; it must return the number of rows, True, None (not there) "
             "or a mapping with 'rows' and 'given'"

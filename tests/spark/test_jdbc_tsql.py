@@ -93,7 +93,7 @@ def test_merge_of_newer_rows_only(h2: H2) -> None:
     assert h2.sql(DIALECT.upsert(what)) == 3
     found = h2.rows("SELECT [id], [name] FROM [orders] ORDER BY 1")
     assert found == [(1, "one"), (2, "same"), (3, "any"), (5, "new")]
-    assert h2.rows(DIALECT.taken(what, ["_batch_id", "_source_offset"])) == [(3,)]
+    assert h2.rows(DIALECT.count_written(what, ["_batch_id", "_source_offset"])) == [(3,)]
 
 
 def test_append_and_drop(h2: H2) -> None:

@@ -12,7 +12,7 @@ from recon.errors import EvidenceError
 from recon.model import ReconStamp, SinkLog
 from recon.project import FileSink, Project, Sink
 from recon.sinks import failpoints
-from recon.sinks.base import BatchSink, Landed, rows_of_batch
+from recon.sinks.base import BatchSink, UnrecordedAppend
 from recon.spark.errors import spark_error
 from recon.spark.observation import Counter
 from recon.storage import Storage
@@ -51,10 +51,8 @@ class FileWriter(BatchSink):
         )
 
 
-class FileAppend(FileWriter):
+class FileAppend(UnrecordedAppend, FileWriter):
     """Spark's append: nothing marks a micro-batch's files, so a retry leaves those of the failed attempt."""
-
-    _written: int | None = None
 
     @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
@@ -65,15 +63,6 @@ class FileAppend(FileWriter):
         writer.save(self.target)
         self.failpoint(failpoints.FILES_WRITTEN, stamp)
         self._written = counter.rows()
-
-    @override
-    def confirm(self, stamp: ReconStamp) -> Landed:
-        """The rows that Spark counted while it wrote; the files have no record."""
-        return Landed(version=None, rows=self._written)
-
-    @override
-    def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        return Landed(version=None, rows=None)
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
@@ -93,7 +82,3 @@ class FileAppend(FileWriter):
             raise EvidenceError(
                 f"the {self.kind} files of {self.target} cannot be read: {spark_error(error)}"
             ) from error
-
-    @override
-    def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
-        return rows_of_batch(self.table(spark), stamp)  # those of a failed attempt are among them

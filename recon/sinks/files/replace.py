@@ -138,13 +138,13 @@ class FileReplace(FileWriter):
                 f"{stamp.label}: {self.target}/{manifest.folder} has no file {missing}, which its manifest names: two "
                 "queries write this target, or something removes files there; stop it, then restart the query"
             )
-        return Landed(version=None, rows=manifest.rows)
+        return Landed(rows=manifest.rows)
 
     @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
         manifest = self._manifest(stamp)
         complete = manifest is not None and self._missing(manifest) is None
-        return Landed(version=None, rows=manifest.rows) if manifest is not None and complete else None
+        return Landed(rows=manifest.rows) if manifest is not None and complete else None
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:

@@ -13,7 +13,6 @@ from recon.sinks.jdbc.database import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
-    from sqlalchemy.engine import Dialect as Engines
     from sqlalchemy.types import TypeEngine
 
 
@@ -59,17 +58,18 @@ class Dialect(ABC):
     """The SQL of one database."""
 
     kind: Kind
+    utc_now: str  # the database's clock in UTC, without a zone
+    counts_updates_once = True  # whether `rows affected` counts an updated row as one
+    _descending = "DESC"  # NULLs last
 
     def __init__(self) -> None:
-        self._quote = self.engines().identifier_preparer.quote_identifier
+        from sqlalchemy.dialects import registry
 
-    @abstractmethod
-    def engines(self) -> Engines:
-        """SQLAlchemy's dialect, for quoting and the names of types."""
+        self.sqlalchemy = registry.load(self.kind)()  # quotes names, and knows the names of types
 
     def quote(self, name: str) -> str:
         """A column's name, always quoted."""
-        return self._quote(name)
+        return str(self.sqlalchemy.identifier_preparer.quote_identifier(name))
 
     def quoted(self, names: Iterable[str], before: str = "") -> str:
         """Columns, separated by commas, each with a qualifier before it."""
@@ -83,6 +83,10 @@ class Dialect(ABC):
     @abstractmethod
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:
         """Makes an empty table with columns of the target's types that all allow NULL."""
+
+    def _no_rows_of(self, target: TableName) -> str:
+        # Columns of the inner side of an outer join allow NULL, and none is an identity.
+        return f"FROM (SELECT 1 AS one) AS o LEFT JOIN {self.table(target)} AS t ON 1 = 0 WHERE 1 = 0"
 
     def drop(self, table: TableName) -> str:
         """Drops a table if it is there."""
@@ -102,66 +106,36 @@ class Dialect(ABC):
 
         The database decides which keys are equal (collations, `citext`, numbers of other scales): Spark would not.
         """
-        names, order = self.quoted(what.columns), self._latest_first(what.latest or what.keys)
+        names = self.quoted(what.columns)
+        order = ", ".join(f"{self.quote(column)} {self._descending}" for column in what.latest or what.keys)
         number = f"ROW_NUMBER() OVER (PARTITION BY {self.quoted(what.keys)} ORDER BY {order}) AS recon_nth"
         inner = f"SELECT {names}, {number} FROM {self.table(what.stage)}"
         return f"SELECT {names} FROM ({inner}) AS recon_one WHERE recon_nth = 1"
 
-    def _latest_first(self, columns: Sequence[str]) -> str:
-        return ", ".join(f"{self.quote(column)} DESC" for column in columns)
-
-    def taken(self, what: Upsert, identity: Sequence[str]) -> str:
+    def count_written(self, what: Upsert, identity: Sequence[str]) -> str:
         """Counts the keys whose row in the target has the stage's values in the columns `identity`."""
         on = " AND ".join(f"t.{self.quote(c)} = s.{self.quote(c)}" for c in (*what.keys, *identity))
         return f"SELECT COUNT(*) FROM {self.table(what.target)} AS t JOIN ({self.reduced(what)}) AS s ON {on}"
 
-    @property
-    def counts_updates_once(self) -> bool:
-        """Whether `rows affected` counts an updated row as one."""
-        return True
+    def count_keys(self, table: TableName, keys: Sequence[str]) -> str:
+        """Counts the different keys of a table."""
+        names = self.quoted(keys)
+        return f"SELECT COUNT(*) FROM (SELECT {names} FROM {self.table(table)} GROUP BY {names}) AS recon_keys"
 
-    @abstractmethod
-    def utc_now(self) -> str:
-        """The database's clock in UTC, without a zone."""
-
-    @abstractmethod
-    def type_of(self, data_type: DataType, *, key: bool) -> TypeEngine[Any] | None:
-        """The column type for a type of Spark's in a new table; None when there is none."""
-
-    def add_columns(self, table: TableName, columns: Sequence[tuple[str, TypeEngine[Any]]]) -> str:
+    def add_columns(self, table: TableName, columns: Mapping[str, TypeEngine[Any]]) -> str:
         """ALTER TABLE that adds columns."""
-        added = (f"{self.quote(name)} {of.compile(dialect=self.engines())}" for name, of in columns)
-        return f"ALTER TABLE {self.table(table)} ADD COLUMN " + ", ADD COLUMN ".join(added)
+        return f"ALTER TABLE {self.table(table)} ADD COLUMN " + ", ADD COLUMN ".join(self._definitions(columns))
 
-    def plain_type(self, data_type: DataType) -> TypeEngine[Any] | None:
-        """The types that all databases have."""
-        from pyspark.sql import types as t
-        from sqlalchemy import types as s
-
-        plain: dict[type[DataType], Any] = {
-            t.BooleanType: s.Boolean(),
-            t.ByteType: s.SmallInteger(),
-            t.ShortType: s.SmallInteger(),
-            t.IntegerType: s.Integer(),
-            t.LongType: s.BigInteger(),
-            t.FloatType: s.REAL(),
-            t.DateType: s.Date(),
-        }
-        if isinstance(data_type, t.DecimalType):
-            return s.Numeric(data_type.precision, data_type.scale)
-        return plain.get(type(data_type))
+    def _definitions(self, columns: Mapping[str, TypeEngine[Any]]) -> list[str]:
+        return [f"{self.quote(name)} {of.compile(dialect=self.sqlalchemy)}" for name, of in columns.items()]
 
 
 class PostgreSQL(Dialect):
     """`INSERT … ON CONFLICT`."""
 
     kind = "postgresql"
-
-    @override
-    def engines(self) -> Engines:
-        from sqlalchemy.dialects import postgresql
-
-        return postgresql.dialect()
+    utc_now = "timezone('utc', clock_timestamp())"
+    _descending = "DESC NULLS LAST"
 
     @override
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:
@@ -184,48 +158,18 @@ class PostgreSQL(Dialect):
             f"ON CONFLICT ({self.quoted(what.keys)}) DO UPDATE SET {sets}{where}"
         )
 
-    @override
-    def _latest_first(self, columns: Sequence[str]) -> str:
-        return ", ".join(f"{self.quote(column)} DESC NULLS LAST" for column in columns)
-
-    @override
-    def utc_now(self) -> str:
-        return "timezone('utc', clock_timestamp())"
-
-    @override
-    def type_of(self, data_type: DataType, *, key: bool) -> TypeEngine[Any] | None:
-        """Texts without a length."""
-        from pyspark.sql import types as t
-        from sqlalchemy.dialects import postgresql as p
-
-        own: dict[type[DataType], Any] = {
-            t.StringType: p.TEXT(),
-            t.DoubleType: p.DOUBLE_PRECISION(),
-            t.BinaryType: p.BYTEA(),
-            t.TimestampType: p.TIMESTAMP(timezone=True),
-            t.TimestampNTZType: p.TIMESTAMP(),
-        }
-        return own.get(type(data_type)) or self.plain_type(data_type)
-
 
 class MySQL(Dialect):
     """`INSERT … ON DUPLICATE KEY UPDATE`, in MariaDB's syntax, which MySQL accepts too."""
 
     kind = "mysql"
-
-    @override
-    def engines(self) -> Engines:
-        from sqlalchemy.dialects import mysql
-
-        return mysql.dialect()
+    utc_now = "UTC_TIMESTAMP(6)"
+    counts_updates_once = False  # an update counts as two, one that changes nothing as none
 
     @override
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:
-        """Columns of the inner side of an outer join allow NULL."""
-        return (
-            f"CREATE TABLE {self.table(stage)} ENGINE=InnoDB AS SELECT {self.quoted(columns, 't.')} "
-            f"FROM (SELECT 1 AS one) AS o LEFT JOIN {self.table(target)} AS t ON 1 = 0 WHERE 1 = 0"
-        )
+        select = f"SELECT {self.quoted(columns, 't.')} {self._no_rows_of(target)}"
+        return f"CREATE TABLE {self.table(stage)} ENGINE=InnoDB AS {select}"
 
     @override
     def upsert(self, what: Upsert) -> str:
@@ -244,50 +188,16 @@ class MySQL(Dialect):
             f"ON DUPLICATE KEY UPDATE {', '.join(sets)}"
         )
 
-    @property
-    def counts_updates_once(self) -> bool:
-        """An update counts as two, one that changes nothing as none."""
-        return False
-
-    @override
-    def utc_now(self) -> str:
-        return "UTC_TIMESTAMP(6)"
-
-    @override
-    def type_of(self, data_type: DataType, *, key: bool) -> TypeEngine[Any] | None:
-        """A key needs a length; DATETIME(6) and DOUBLE have Spark's precision."""
-        from pyspark.sql import types as t
-        from sqlalchemy.dialects import mysql as m
-
-        own: dict[type[DataType], Any] = {
-            t.StringType: m.VARCHAR(255) if key else m.LONGTEXT(),
-            t.DoubleType: m.DOUBLE(),
-            t.FloatType: m.FLOAT(),
-            t.BinaryType: m.VARBINARY(255) if key else m.LONGBLOB(),
-            t.TimestampType: m.DATETIME(fsp=6),
-            t.TimestampNTZType: m.DATETIME(fsp=6),
-        }
-        return own.get(type(data_type)) or self.plain_type(data_type)
-
 
 class SQLServer(Dialect):
     """`MERGE … WITH (HOLDLOCK)`, for SQL Server and Azure SQL."""
 
     kind = "mssql"
-
-    @override
-    def engines(self) -> Engines:
-        from sqlalchemy.dialects import mssql
-
-        return mssql.dialect()
+    utc_now = "SYSUTCDATETIME()"
 
     @override
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:
-        """Columns of the inner side of an outer join allow NULL, and none is an identity."""
-        return (
-            f"SELECT {self.quoted(columns, 't.')} INTO {self.table(stage)} FROM (SELECT 1 AS one) AS o "
-            f"LEFT JOIN {self.table(target)} AS t ON 1 = 0 WHERE 1 = 0"
-        )
+        return f"SELECT {self.quoted(columns, 't.')} INTO {self.table(stage)} {self._no_rows_of(target)}"
 
     @override
     def upsert(self, what: Upsert) -> str:
@@ -305,29 +215,8 @@ class SQLServer(Dialect):
         )
 
     @override
-    def utc_now(self) -> str:
-        return "SYSUTCDATETIME()"
-
-    @override
-    def add_columns(self, table: TableName, columns: Sequence[tuple[str, TypeEngine[Any]]]) -> str:
-        """Without the word COLUMN."""
-        added = (f"{self.quote(name)} {of.compile(dialect=self.engines())}" for name, of in columns)
-        return f"ALTER TABLE {self.table(table)} ADD " + ", ".join(added)
-
-    @override
-    def type_of(self, data_type: DataType, *, key: bool) -> TypeEngine[Any] | None:
-        """Unicode texts; a key may have 450 characters."""
-        from pyspark.sql import types as t
-        from sqlalchemy.dialects import mssql as m
-
-        own: dict[type[DataType], Any] = {
-            t.StringType: m.NVARCHAR(450 if key else None),
-            t.DoubleType: m.DOUBLE_PRECISION(),
-            t.BinaryType: m.VARBINARY(900) if key else m.VARBINARY("max"),
-            t.TimestampType: m.DATETIMEOFFSET(6),
-            t.TimestampNTZType: m.DATETIME2(6),
-        }
-        return own.get(type(data_type)) or self.plain_type(data_type)
+    def add_columns(self, table: TableName, columns: Mapping[str, TypeEngine[Any]]) -> str:
+        return f"ALTER TABLE {self.table(table)} ADD " + ", ".join(self._definitions(columns))
 
 
 def dialect_of(kind: Kind) -> Dialect:
@@ -336,4 +225,46 @@ def dialect_of(kind: Kind) -> Dialect:
     return dialects[kind]()
 
 
-__all__ = ["Dialect", "MySQL", "PostgreSQL", "SQLServer", "TableName", "Upsert", "dialect_of"]
+def column_type(data_type: DataType, kind: Kind, *, key: bool) -> TypeEngine[Any] | None:
+    """The column type for a type of Spark's in a new table, a key's with the length it needs; None if there is none."""
+    from pyspark.sql.types import DecimalType
+    from sqlalchemy import types as s
+    from sqlalchemy.dialects import mssql, mysql, postgresql
+
+    if isinstance(data_type, DecimalType):
+        return s.Numeric(data_type.precision, data_type.scale)
+    of_all: dict[str, TypeEngine[Any]] = {
+        "boolean": s.Boolean(),
+        "byte": s.SmallInteger(),
+        "short": s.SmallInteger(),
+        "integer": s.Integer(),
+        "long": s.BigInteger(),
+        "float": s.REAL(),
+        "double": s.Double(),
+        "date": s.Date(),
+    }
+    own: dict[Kind, dict[str, TypeEngine[Any]]] = {
+        "postgresql": {
+            "string": postgresql.TEXT(),
+            "binary": postgresql.BYTEA(),
+            "timestamp": postgresql.TIMESTAMP(timezone=True),
+            "timestamp_ntz": postgresql.TIMESTAMP(),
+        },
+        "mysql": {
+            "string": mysql.VARCHAR(255) if key else mysql.LONGTEXT(),
+            "float": mysql.FLOAT(),
+            "binary": mysql.VARBINARY(255) if key else mysql.LONGBLOB(),
+            "timestamp": mysql.DATETIME(fsp=6),
+            "timestamp_ntz": mysql.DATETIME(fsp=6),
+        },
+        "mssql": {
+            "string": mssql.NVARCHAR(450 if key else None),
+            "binary": mssql.VARBINARY(900 if key else "max"),
+            "timestamp": mssql.DATETIMEOFFSET(6),
+            "timestamp_ntz": mssql.DATETIME2(6),
+        },
+    }
+    return {**of_all, **own[kind]}.get(data_type.typeName())
+
+
+__all__ = ["Dialect", "MySQL", "PostgreSQL", "SQLServer", "TableName", "Upsert", "column_type", "dialect_of"]

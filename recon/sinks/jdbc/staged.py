@@ -14,12 +14,11 @@ import hashlib
 import logging
 import re
 import secrets
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
 
@@ -32,21 +31,21 @@ from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, dump_ledger_row
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import failpoints
 from recon.sinks.base import Landed
-from recon.sinks.jdbc.database import trouble
 from recon.sinks.jdbc.dialects import TableName
-from recon.sinks.jdbc.rows import NESTED, as_texts, copier, instant
-from recon.sinks.jdbc.table import AGAIN, JdbcWriter, Tries, of_database
-from recon.spark.columns import quoted
-from recon.spark.lazy import F
+from recon.sinks.jdbc.errors import RETRIED, cause_of, from_database, reason
+from recon.sinks.jdbc.rows import as_texts, copier
+from recon.sinks.jdbc.table import JdbcWriter, Tries
+from recon.sinks.jdbc.target import Target
 from recon.spark.observation import Counter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructField
-    from sqlalchemy.engine import Connection
-    from sqlalchemy.types import TypeEngine
+    from sqlalchemy import ColumnClause
+    from sqlalchemy.engine import Connection, Engine
 
 log = logging.getLogger("recon")
+
+T = TypeVar("T")
 
 
 class _StageLostError(Exception):
@@ -55,14 +54,6 @@ class _StageLostError(Exception):
 
 class _AlreadyThereError(Exception):
     """recon_ledger has this micro-batch's key: another driver committed it meanwhile."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TargetColumn:
-    """A column of the target as the database describes it."""
-
-    name: str
-    type: TypeEngine[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +72,9 @@ class StagedWriter(JdbcWriter):
         """The database is not contacted before the first call of a method."""
         super().__init__(pipeline, sink)
         digest = hashlib.sha256(f"{pipeline}\0{sink.name}".encode()).hexdigest()[:10]
-        self._stages = f"recon_stage_{digest}_"
-        self._columns: Mapping[str, TargetColumn] | None = None  # the target's, by name
+        self._stages = f"recon_stage_{digest}_"  # how the names of staging tables begin
+        self._into = Target(self)
+        self._has_ledger = False  # whether recon_ledger is known to exist
         self._computed_again = False  # whether the last write staged its rows more than once
         self._tidy = False  # whether stages of crashed attempts were dropped
 
@@ -105,22 +97,22 @@ class StagedWriter(JdbcWriter):
                     break
                 except _AlreadyThereError as error:
                     if not tries.again():
-                        raise self._refused(stamp, str(error), f"look at {LEDGER_TABLE}") from None
+                        raise self.refused(stamp, str(error), f"look at {LEDGER_TABLE}") from None
                 except _StageLostError as lost:
                     self._drop(stage)
                     stage = None
                     if not tries.again():
-                        raise self._refused(stamp, str(lost), "look at the database's log") from None
+                        raise self.refused(stamp, str(lost), "look at the database's log") from None
                 except ReconError:
                     raise
                 except Exception as error:
-                    kind = trouble(error, self.database.kind)
-                    if kind in ("other", "connection") and not of_database(error):
+                    cause = cause_of(error, self.database.kind)
+                    if cause in ("other", "connection") and not from_database(error):
                         raise  # a Spark job failed for a reason of its own: a cast, a check, a source
-                    if kind not in (*AGAIN, "no_table") or not tries.again():
-                        raise self._failed(error, stamp, tries) from None
-                    log.warning("%s: %s; trying again", stamp.label, self.database.reason(error))
-                    if kind == "no_table":  # another driver committed first, and dropped our stage
+                    if cause not in (*RETRIED, "no_table") or not tries.again():
+                        raise self.failed(error, stamp, tries) from None
+                    log.warning("%s: %s; trying again", stamp.label, reason(error, self.database))
+                    if cause == "no_table":  # another driver committed first, and dropped our stage
                         stage = None
         except Exception:
             self._drop(stage)
@@ -130,54 +122,70 @@ class StagedWriter(JdbcWriter):
 
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
-        entry = self._retried(lambda: self._entry(stamp), stamp)
-        if entry is None:
+        landed = self.landed(stamp, None)
+        if landed is None:
             raise SinkError(
                 f"{stamp.label} left no row in {LEDGER_TABLE} of the {self.database.label}, though its "
                 "transaction was committed; look for a trigger, a rule or a restored backup, then restart the query"
             )
-        return replace(self._as_landed(entry), computed_again=self._computed_again)
+        return replace(landed, computed_again=self._computed_again)
 
     @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        entry = self._retried(lambda: self._entry(stamp), stamp)
-        return None if entry is None else self._as_landed(entry)
+        try:
+            entry = self._retried(lambda: self._entry(stamp))
+        except ReconError:
+            raise
+        except Exception as error:
+            what = self.sentence(error, f"{stamp.label}: {LEDGER_TABLE} cannot be read")
+            raise SinkError(f"{what}, then restart the query") from None
+        if entry is None:
+            return None
+        return Landed(rows=entry.rows, given=entry.given if self.sink.rewrites else None)
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
         from sqlalchemy.exc import SQLAlchemyError
 
+        def read() -> SinkLog:
+            return jdbc_ledger.read(
+                self.engine,
+                schema=self.work_schema,
+                target=str(self.target),
+                pipeline=self.pipeline,
+                sink=self.sink.name,
+                since=since,
+            )
+
+        try:
+            return self._retried(read)
+        except SQLAlchemyError as error:
+            raise EvidenceError(
+                f"{LEDGER_TABLE} of the {self.database.label} cannot be read: {reason(error, self.database)}; "
+                f"check the connection and the user's right to read {LEDGER_TABLE}"
+            ) from error
+
+    def _retried(self, read: Callable[[], T]) -> T:
+        """What `read` returns, called again, within bounds, where that may help."""
         tries = Tries(self.sink.retry)
         while True:
             try:
-                return jdbc_ledger.read(
-                    self._engine,
-                    schema=self._schema,
-                    target=str(self.target),
-                    pipeline=self.pipeline,
-                    sink=self.sink.name,
-                    since=since,
-                )
-            except SQLAlchemyError as error:
-                if trouble(error, self.database.kind) not in AGAIN or not tries.again():
-                    raise EvidenceError(
-                        f"{LEDGER_TABLE} of the {self.database.label} cannot be read: {self.database.reason(error)}; "
-                        f"check the connection and the user's right to read {LEDGER_TABLE}"
-                    ) from error
+                return read()
+            except ReconError:
+                raise
+            except Exception as error:
+                if not self.may_retry(error) or not tries.again():
+                    raise
 
     # -- recon_ledger ------------------------------------------------------------------------------
 
     def _entry(self, stamp: ReconStamp) -> JdbcEntry | None:
         """This micro-batch's entry; raises SinkError when another micro-batch has its name."""
-        import sqlalchemy
-
-        with self._engine.connect() as connection:
-            self._prepared = self._prepared or sqlalchemy.inspect(connection).has_table(
-                LEDGER_TABLE, schema=self._schema
-            )
-            if not self._prepared:
+        with self.engine.connect() as connection:
+            self._has_ledger = self._has_ledger or self._sees_ledger(connection)
+            if not self._has_ledger:
                 return None
-            entry = jdbc_ledger.find(connection, self._schema, stamp)
+            entry = jdbc_ledger.find(connection, self.work_schema, stamp)
         if entry is not None and entry.target != str(self.target):
             raise SinkError(
                 f"{stamp.label}: {LEDGER_TABLE} of the {self.database.label} has it for table {entry.target} "
@@ -192,56 +200,37 @@ class StagedWriter(JdbcWriter):
             )
         return entry
 
-    _prepared = False  # whether recon_ledger is known to exist
+    def _sees_ledger(self, connection: Connection | Engine) -> bool:
+        import sqlalchemy
 
-    def _prepare_ledger(self) -> None:
-        if self._prepared:
+        return sqlalchemy.inspect(connection).has_table(LEDGER_TABLE, schema=self.work_schema)
+
+    def _make_ledger(self) -> None:
+        if self._has_ledger:
             return
-        table = ledger_table(self._schema)
         try:
-            table.create(self._engine, checkfirst=True)
+            ledger_table(self.work_schema).create(self.engine, checkfirst=True)
         except Exception:
-            # Two first micro-batches at once: the other one made it.
-            import sqlalchemy
-
-            if not sqlalchemy.inspect(self._engine).has_table(LEDGER_TABLE, schema=self._schema):
+            if not self._sees_ledger(self.engine):  # else two first micro-batches at once: the other one made it
                 raise
-        self._prepared = True
-
-    def _retried(self, question: Callable[[], JdbcEntry | None], stamp: ReconStamp) -> JdbcEntry | None:
-        tries = Tries(self.sink.retry)
-        while True:
-            try:
-                return question()
-            except ReconError:
-                raise
-            except Exception as error:
-                if trouble(error, self.database.kind) not in AGAIN or not tries.again():
-                    raise SinkError(
-                        self._sentence(error, f"{stamp.label}: {LEDGER_TABLE} cannot be read")
-                        + ", then restart the query"
-                    ) from None
-
-    def _as_landed(self, entry: JdbcEntry) -> Landed:
-        return Landed(version=None, rows=entry.rows)
+        self._has_ledger = True
 
     # -- the stage ---------------------------------------------------------------------------------
 
     def _stage(self, frame: DataFrame, stamp: ReconStamp) -> Stage:
-        self._prepare_ledger()
-        columns = self._target_columns(frame, stamp)
-        out, names = self._fit(frame, columns, stamp)
-        token = secrets.token_hex(4)
-        table = TableName(f"{self._stages}{stamp.epoch}_{stamp.batch_id}_{token}", self._schema)
-        with self._engine.begin() as connection:
-            connection.exec_driver_sql(self._dialect.create_stage(table, self.target, names))
+        self._make_ledger()
+        out, names = self._into.fit(frame, stamp)
+        name = f"{self._stages}{stamp.epoch}_{stamp.batch_id}_{secrets.token_hex(4)}"
+        table = TableName(name, self.work_schema)
+        with self.engine.begin() as connection:
+            connection.exec_driver_sql(self.dialect.create_stage(table, self.target, names))
         self.failpoint(failpoints.STAGE_CREATED, stamp)
         try:
             rows = self._copy(out, table, names) if self.sink.stage_with == "copy" else self._jdbc(out, table)
             stage = Stage(table=table, columns=tuple(names), rows=rows)
             self._require_usable(stage, stamp)
         except Exception:
-            self._drop(Stage(table=table, columns=(), rows=0))
+            self._drop_table(table)
             raise
         self.failpoint(failpoints.STAGED, stamp)
         return stage
@@ -252,7 +241,7 @@ class StagedWriter(JdbcWriter):
     def _jdbc(self, frame: DataFrame, table: TableName) -> int:
         """Spark's parallel JDBC append; returns how many rows the tasks wrote."""
         counter = Counter(frame)
-        options = self._spark_options(self._dialect.table(table), writes=True)
+        options = self.spark_options(table, writes=True)
         counter.frame.write.format("jdbc").mode("append").options(**options).save()
         rows = counter.rows()
         # Spark reports no count where its optimizer found the plan to be empty, and some servers never do.
@@ -260,20 +249,22 @@ class StagedWriter(JdbcWriter):
 
     def _copy(self, frame: DataFrame, table: TableName, names: Sequence[str]) -> int:
         """COPY from each task by psycopg; returns how many rows they wrote."""
-        into, columns = self._dialect.table(table), self._dialect.quoted(names)
+        into, columns = self.dialect.table(table), self.dialect.quoted(names)
         statement = f"COPY {into} ({columns}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
         counts = as_texts(frame).mapInArrow(copier(self.database.arguments(), statement), "rows long").collect()
         return sum(row.rows for row in counts)
 
     def _drop(self, stage: Stage | None) -> None:
-        """Drop a stage; where that fails, it is dropped after a later micro-batch."""
-        if stage is None:
-            return
+        if stage is not None:
+            self._drop_table(stage.table)
+
+    def _drop_table(self, table: TableName) -> None:
+        """Drop a staging table; where that fails, it is dropped after a later micro-batch."""
         try:
-            with self._engine.begin() as connection:
-                connection.exec_driver_sql(self._dialect.drop(stage.table))
+            with self.engine.begin() as connection:
+                connection.exec_driver_sql(self.dialect.drop(table))
         except Exception as error:
-            log.warning("staging table %s was not dropped: %s", stage.table, self.database.reason(error))
+            log.warning("staging table %s was not dropped: %s", table, reason(error, self.database))
 
     def _drop_what_crashes_left(self, stamp: ReconStamp) -> None:
         """Drop stages of micro-batches that are committed by now; done once."""
@@ -284,12 +275,12 @@ class StagedWriter(JdbcWriter):
 
         pattern = re.compile(re.escape(self._stages) + r"(\d+)_(\d+)_[0-9a-f]+")
         try:
-            for name in sqlalchemy.inspect(self._engine).get_table_names(schema=self._schema):
+            for name in sqlalchemy.inspect(self.engine).get_table_names(schema=self.work_schema):
                 match = pattern.fullmatch(name)
                 if match and (int(match[1]), int(match[2])) <= (stamp.epoch, stamp.batch_id):
-                    self._drop(Stage(table=TableName(name, self._schema), columns=(), rows=0))
+                    self._drop_table(TableName(name, self.work_schema))
         except Exception as error:
-            log.warning("staging tables of earlier attempts could not be listed: %s", self.database.reason(error))
+            log.warning("staging tables of earlier attempts could not be listed: %s", reason(error, self.database))
 
     # -- the transaction ---------------------------------------------------------------------------
 
@@ -299,7 +290,7 @@ class StagedWriter(JdbcWriter):
         from sqlalchemy import func, literal_column, select
         from sqlalchemy.exc import IntegrityError
 
-        ledger = ledger_table(self._schema)
+        ledger = ledger_table(self.work_schema)
         entry = JdbcEntry(
             stamp=stamp,
             target=str(self.target),
@@ -308,26 +299,26 @@ class StagedWriter(JdbcWriter):
             at=datetime.now(UTC),
             recon_version=__version__,
         )
-        row = {**dump_ledger_row(entry), "committed_at": literal_column(self._dialect.utc_now())}
-        with self._engine.connect() as connection, connection.begin():
+        now: ColumnClause[Any] = literal_column(self.dialect.utc_now)
+        with self.engine.connect() as connection, connection.begin():
             try:
-                connection.execute(ledger.insert().values(**row))
+                connection.execute(ledger.insert().values(**{**dump_ledger_row(entry), "committed_at": now}))
             except IntegrityError as error:
-                raise _AlreadyThereError(self.database.reason(error)) from None
+                raise _AlreadyThereError(reason(error, self.database)) from None
             self.failpoint(failpoints.TRANSACTION_OPEN, stamp)
-            there = connection.execute(
+            staged = connection.execute(
                 select(func.count()).select_from(sqlalchemy.table(stage.table.name, schema=stage.table.schema))
             ).scalar_one()
-            if there != stage.rows:
+            if staged != stage.rows:
                 raise _StageLostError(
-                    f"staging table {stage.table} holds {there} rows and the tasks wrote {stage.rows} (the server "
+                    f"staging table {stage.table} holds {staged} rows and the tasks wrote {stage.rows} (the server "
                     "restarted, or Spark ran a task twice)"
                 )
             rows = self._move_rows(connection, stage)
             connection.execute(
                 ledger.update()
                 .where(*(ledger.c[key] == value for key, value in ledger_key(stamp).items()))
-                .values(rows_written=rows, committed_at=literal_column(self._dialect.utc_now()))
+                .values(rows_written=rows, committed_at=now)
             )
             self.failpoint(failpoints.BEFORE_COMMIT, stamp)
         self.failpoint(failpoints.COMMITTED, stamp)
@@ -335,133 +326,3 @@ class StagedWriter(JdbcWriter):
     @abstractmethod
     def _move_rows(self, connection: Connection, stage: Stage) -> int:
         """Move the stage's rows into the target; returns how many rows were inserted or updated."""
-
-    # -- the target's columns ----------------------------------------------------------------------
-
-    def _target_columns(self, frame: DataFrame, stamp: ReconStamp) -> Mapping[str, TargetColumn]:
-        """The target's columns, read once; with `create_table` a missing table is made."""
-        import sqlalchemy
-        from sqlalchemy.exc import NoSuchTableError
-
-        if self._columns is not None:
-            return self._columns
-        inspector = sqlalchemy.inspect(self._engine)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of types that SQLAlchemy does not know
-                described = inspector.get_columns(self.target.name, schema=self.target.schema)
-        except NoSuchTableError:
-            if not self.sink.create_table:
-                raise self._refused(
-                    stamp, "there is no such table", f"create {self.target}, or set create_table: true"
-                ) from None
-            self._create_target(frame, stamp)
-            described = sqlalchemy.inspect(self._engine).get_columns(self.target.name, schema=self.target.schema)
-        columns = {column["name"]: TargetColumn(name=column["name"], type=column["type"]) for column in described}
-        self._require_fit(columns, stamp)
-        self._columns = columns
-        return columns
-
-    def _create_target(self, frame: DataFrame, stamp: ReconStamp) -> None:
-        from sqlalchemy import Column, MetaData, Table
-        from sqlalchemy.exc import SQLAlchemyError
-
-        keys = self._keys
-        columns = [
-            Column(
-                field.name,
-                self._type_of(field, stamp, key=field.name in keys),
-                primary_key=field.name in keys,
-                autoincrement=False,
-            )
-            for field in frame.schema.fields
-        ]
-        missing = [key for key in keys if key not in frame.columns]
-        if missing:
-            raise self._no_key_column(missing[0], frame.columns, stamp)
-        table = Table(self.target.name, MetaData(), *columns, schema=self.target.schema, mysql_engine="InnoDB")
-        try:
-            table.create(self._engine, checkfirst=True)
-        except SQLAlchemyError as error:
-            raise self._failed(error, stamp) from None
-        log.info("%s: made %s", stamp.label, self._where)
-
-    @property
-    def _keys(self) -> tuple[str, ...]:
-        return ()
-
-    def _type_of(self, field: StructField, stamp: ReconStamp, *, key: bool) -> TypeEngine[Any]:
-        column_type = self._dialect.type_of(field.dataType, key=key)
-        if column_type is None:
-            raise self._no_type(field.name, field.dataType, stamp)
-        return column_type
-
-    def _no_type(self, name: str, data_type: DataType, stamp: ReconStamp) -> SinkError:
-        return self._refused(
-            stamp,
-            f"column {name} is {data_type.simpleString()[:60]}, which a {self.database.product} column cannot hold",
-            f"split it into columns or write it as text (to_json({name})) in the transform",
-        )
-
-    def _no_key_column(self, key: str, among: Sequence[str], stamp: ReconStamp) -> SinkError:
-        return self._refused(
-            stamp,
-            f"the rows have no column {key}, which is one of the keys; they have {', '.join(among)}",
-            "add it in the transform, or correct keys",
-        )
-
-    def _require_fit(self, columns: Mapping[str, TargetColumn], stamp: ReconStamp) -> None:
-        """Raises SinkError for a table that this sink cannot write to."""
-        from sqlalchemy import text
-
-        if self.database.kind != "mysql":
-            return
-        with self._engine.connect() as connection:
-            engine = connection.execute(
-                text(
-                    "SELECT t.ENGINE, e.TRANSACTIONS FROM information_schema.TABLES t "
-                    "LEFT JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE "
-                    "WHERE t.TABLE_SCHEMA = COALESCE(:schema, DATABASE()) AND t.TABLE_NAME = :name"
-                ),
-                {"schema": self.target.schema, "name": self.target.name},
-            ).first()
-        if engine is not None and engine[1] == "NO":
-            raise self._refused(
-                stamp,
-                f"its storage engine is {engine[0]}, which has no transactions",
-                f"make it one that has: ALTER TABLE {self.target} ENGINE=InnoDB",
-            )
-
-    def _fit(
-        self, frame: DataFrame, columns: Mapping[str, TargetColumn], stamp: ReconStamp
-    ) -> tuple[DataFrame, list[str]]:
-        """The rows with the target's column names, and timestamps as its columns' types need them; and those names."""
-        folded: dict[str, list[str]] = {}
-        for name in columns:
-            folded.setdefault(name.lower(), []).append(name)
-        names: dict[str, str] = {}
-        absent: list[StructField] = []
-        for field in frame.schema.fields:
-            kind = field.dataType.typeName()
-            if kind in NESTED or "interval" in kind or kind == "void":
-                raise self._no_type(field.name, field.dataType, stamp)
-            near = [field.name] if field.name in columns else folded.get(field.name.lower(), [])
-            if len(near) != 1:
-                absent.append(field)
-            else:
-                names[field.name] = near[0]
-        if absent:
-            types = [(f.name, self._type_of(f, stamp, key=False)) for f in absent]
-            raise self._refused(
-                stamp,
-                f"the table has no column {', '.join(f.name for f in absent)}",
-                f"add it: {self._dialect.add_columns(self.target, types)}",
-            )
-        for key in self._keys:
-            if key not in names.values():
-                raise self._no_key_column(key, frame.columns, stamp)
-        out = [
-            instant(F.col(quoted(old)), frame.schema[old].dataType, columns[new].type, self.database.kind).alias(new)
-            for old, new in names.items()
-        ]
-        return frame.select(*out), list(names.values())

@@ -1,9 +1,8 @@
-"""A table of a database: how Spark and Python reach it, reading it back, and errors in one sentence."""
+"""What all JDBC sinks have in common: how Spark and Python reach the table, reading it back, retries, errors."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,15 +13,13 @@ from recon.model import ReconStamp
 from recon.project import Project, Sink
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink, Retry
 from recon.sinks.base import BatchSink, Landed, rows_of_batch
-from recon.sinks.jdbc.database import Database, Trouble, trouble
+from recon.sinks.jdbc.database import Database
 from recon.sinks.jdbc.dialects import Dialect, TableName, dialect_of
+from recon.sinks.jdbc.errors import RETRIED, cause_of, reason_and_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy.engine import Engine
-
-# Errors after which a retry may succeed.
-AGAIN: frozenset[Trouble] = frozenset({"again", "connection"})
 
 
 class Tries:
@@ -48,13 +45,14 @@ class Tries:
 
 
 class JdbcWriter(BatchSink):
-    """What all JDBC sinks have in common: the table, how Spark reads it, and errors."""
+    """A sink that writes a table of a database."""
 
     def __init__(self, pipeline: str, sink: JdbcUpsertSink | JdbcAppendSink) -> None:
         """The database is not contacted before the first call of a method."""
         self.pipeline, self.sink = pipeline, sink
         self.database = Database.of(sink.connection, sink.driver_options)
         self.target = TableName.parse(sink.target)
+        self.work_schema = sink.work_schema or self.target.schema  # where recon_ledger and the staging tables are
 
     @classmethod
     @override
@@ -63,37 +61,34 @@ class JdbcWriter(BatchSink):
         return cls(pipeline, sink)
 
     @cached_property
-    def _engine(self) -> Engine:
+    def engine(self) -> Engine:
+        """Connects Python to the database."""
         return self.database.engine()
 
     @cached_property
-    def _dialect(self) -> Dialect:
-        self._engine  # noqa: B018 - raises where SQLAlchemy is not installed
+    def dialect(self) -> Dialect:
+        """The database's SQL."""
+        self.engine  # noqa: B018 - raises where SQLAlchemy is not installed
         return dialect_of(self.database.kind)
-
-    @property
-    def _schema(self) -> str | None:
-        """Where recon_ledger and the staging tables are."""
-        return self.sink.work_schema or self.target.schema
 
     # -- read back ---------------------------------------------------------------------------------
 
     @override
     def table(self, spark: SparkSession) -> DataFrame:
         try:
-            quoted = self._dialect.table(self.target)
-            return spark.read.format("jdbc").options(**self._spark_options(quoted, writes=False)).load()
+            options = self.spark_options(self.target, writes=False)
+            return spark.read.format("jdbc").options(**options).load()
         except ReconError:
             raise
         except Exception as error:
-            raise EvidenceError(self._sentence(error, f"{self._where} cannot be read by Spark")) from None
+            raise EvidenceError(self.sentence(error, f"{self.where} cannot be read by Spark")) from None
 
     @override
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         return rows_of_batch(self.table(spark), stamp)
 
-    def _spark_options(self, table: str, *, writes: bool) -> dict[str, str]:
-        """Options of Spark's JDBC source for a table whose name is quoted already."""
+    def spark_options(self, table: TableName, *, writes: bool) -> dict[str, str]:
+        """Options of Spark's JDBC source for a table."""
         database, options = self.database, dict(self.sink.options)
         url = database.url
         if database.product == "mariadb" and database.java_driver.startswith("org.mariadb."):
@@ -112,68 +107,39 @@ class JdbcWriter(BatchSink):
         if writes:
             options.setdefault("batchsize", "10000")
         login = {"user": database.user, "password": database.password}
-        login_options = {key: value for key, value in login.items() if value}
-        return {**options, **login_options, "url": url, "dbtable": table, "driver": database.java_driver}
+        options |= {key: value for key, value in login.items() if value}
+        return {**options, "url": url, "dbtable": self.dialect.table(table), "driver": database.java_driver}
 
     # -- errors ------------------------------------------------------------------------------------
 
     @property
-    def _where(self) -> str:
+    def where(self) -> str:
+        """The table, in messages."""
         return f"table {self.target} of the {self.database.label}"
 
-    def _refused(self, stamp: ReconStamp, why: str, then: str) -> SinkError:
+    def refused(self, stamp: ReconStamp, why: str, then: str) -> SinkError:
+        """The error that nothing of a micro-batch was written."""
         return SinkError(
-            f"{stamp.label} was not written to {self._where}: {why}; {then}, then restart the query: nothing of "
+            f"{stamp.label} was not written to {self.where}: {why}; {then}, then restart the query: nothing of "
             "the micro-batch is there, and it is written again"
         )
 
-    def _failed(self, error: BaseException, stamp: ReconStamp, tries: Tries | None = None) -> SinkError:
-        why, then = self._reason_and_step(error)
-        if tries is not None and trouble(error, self.database.kind) in AGAIN:
+    def failed(self, error: BaseException, stamp: ReconStamp, tries: Tries | None = None) -> SinkError:
+        """`refused`, for a reason that the database names."""
+        why, then = self.reason_and_step(error)
+        if tries is not None and self.may_retry(error):
             why = f"{why} ({tries.label})"
-        return self._refused(stamp, why, then)
+        return self.refused(stamp, why, then)
 
-    def _sentence(self, error: BaseException, what: str) -> str:
-        why, then = self._reason_and_step(error)
+    def sentence(self, error: BaseException, what: str) -> str:
+        """What went wrong, why, and the next step."""
+        why, then = self.reason_and_step(error)
         return f"{what}: {why}; {then}"
 
-    def _reason_and_step(self, error: BaseException) -> tuple[str, str]:
+    def reason_and_step(self, error: BaseException) -> tuple[str, str]:
         """The reason of an error, and the next step."""
-        database, reason = self.database, self.database.reason(error)
-        jar = f"the Java class {database.java_driver} is not on Spark's class path"
-        steps: Mapping[Trouble, tuple[str, str]] = {
-            "connection": (reason, "make the database reachable (host, port, network, or wait until it is up)"),
-            "again": (reason, "look for other transactions that hold these rows"),
-            "login": (reason, "correct url, user or password of the sink's connection (in the environment)"),
-            "denied": (
-                f"permission denied: {reason}",
-                f"grant user {database.user} SELECT, INSERT and UPDATE on {self.target}, and the right to create "
-                f"tables in {self._schema or 'its schema'} (or set work_schema)",
-            ),
-            "no_table": (reason, f"create {self.target}, or set create_table: true"),
-            "null": (reason, "give the column a value in the transform, or a default in the table"),
-            "value": (f"a value does not fit its column: {reason}", "convert it in the transform, or widen the column"),
-            "unique": (
-                f"a unique key of the table is violated: {reason}",
-                "remove duplicates in the transform, or name the columns of that key as keys",
-            ),
-            "arbiter": (
-                f"the table has no unique key on exactly the keys: {reason}",
-                "add a unique index or primary key on them",
-            ),
-            "jar": (jar, f"add {database.maven}:<version> to spark.jars.packages (spark: packages in recon.yml)"),
-            "python": (
-                f"the executors' Python cannot load what COPY needs: {reason}",
-                f"install spark-recon[{database.extra}] on the executors, or set stage_with: jdbc",
-            ),
-            "other": (reason, "correct the cause that the database names"),
-        }
-        return steps[trouble(error, database.kind)]
+        return reason_and_step(error, self.database, str(self.target), self.work_schema)
 
-
-def of_database(error: BaseException) -> bool:
-    """Whether the error is one of the database, on the driver or in a task."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    words = ("java.sql.", "SQLException", "SQLServerException", "psycopg")
-    return isinstance(error, SQLAlchemyError) or any(word in str(error) for word in words)
+    def may_retry(self, error: BaseException) -> bool:
+        """Whether the same may succeed now."""
+        return cause_of(error, self.database.kind) in RETRIED

@@ -147,22 +147,22 @@ class KafkaWriter(BatchSink):
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
         if not self.sink.transactional:
-            return Landed(version=None, rows=self._plain_rows)
+            return Landed(rows=self._plain_rows)
         if self._done is None:
             raise SinkError(
                 f"{stamp.label} left no batch marker in {self._markers.topic}; restart the query, which completes it"
             )
         self._require_ours(self._done, stamp)
-        return Landed(version=None, rows=self._done.rows)
+        return Landed(rows=self._done.rows)
 
     @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
         if not self.sink.transactional:
-            return Landed(version=None, rows=None)
+            return Landed()
         marker = self._markers.batch(stamp)
         if marker is None or not same_ranges(marker.stamp.offsets_text, stamp.offsets_text):
             return None
-        return Landed(version=None, rows=marker.rows)
+        return Landed(rows=marker.rows)
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:

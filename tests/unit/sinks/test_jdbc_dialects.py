@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from recon.evidence.jdbc_ledger import ledger_table
 from recon.sinks.jdbc.database import Kind
-from recon.sinks.jdbc.dialects import TableName, Upsert, dialect_of
+from recon.sinks.jdbc.dialects import TableName, Upsert, column_type, dialect_of
 
 KINDS: dict[Kind, str] = {"postgresql": "postgres", "mysql": "mysql", "mssql": "tsql"}
 WHAT = Upsert(
@@ -49,7 +49,7 @@ def test_the_upsert_is_one_statement(kind: Kind, newer: str | None) -> None:
     for sql in (
         dialect.create_stage(what.stage, what.target, what.columns),
         dialect.insert(what.target, what.stage, what.columns),
-        dialect.taken(what, ["_batch_id"]),
+        dialect.count_written(what, ["_batch_id"]),
         dialect.drop(what.stage),
     ):
         one(sql, kind)
@@ -97,7 +97,7 @@ def test_names_are_quoted_whatever_they_hold(kind: Kind) -> None:
 def test_recon_ledger_is_made_and_keyed(kind: Kind) -> None:
     from sqlalchemy.schema import CreateTable
 
-    sql = str(CreateTable(ledger_table("shop")).compile(dialect=dialect_of(kind).engines()))
+    sql = str(CreateTable(ledger_table("shop")).compile(dialect=dialect_of(kind).sqlalchemy))
     statement = one(sql, kind)
     key = statement.find(exp.PrimaryKey)
     assert [column.name for column in key.expressions] == ["pipeline", "sink", "epoch", "batch_id"]
@@ -126,11 +126,11 @@ def test_types_of_a_new_table(kind: Kind) -> None:
         t.TimestampNTZType(),
         t.BinaryType(),
     ]
-    types = [(f"c{n}", dialect.type_of(of, key=False)) for n, of in enumerate(plain)]
-    assert all(of is not None for _, of in types)
+    types = {f"c{n}": column_type(of, kind, key=False) for n, of in enumerate(plain)}
+    assert all(of is not None for of in types.values())
     one(dialect.add_columns(WHAT.target, types), kind)  # type: ignore[arg-type]
     nested = [t.ArrayType(t.LongType()), t.MapType(t.StringType(), t.LongType()), t.StructType(), t.NullType()]
-    assert [dialect.type_of(of, key=False) for of in nested] == [None] * 4
+    assert [column_type(of, kind, key=False) for of in nested] == [None] * 4
 
 
 def test_names_of_tables() -> None:

@@ -14,7 +14,8 @@ from recon.project.jdbc import parse_url
 from recon.project.messages import BadValue
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import open_sink
-from recon.sinks.jdbc.database import Database, trouble
+from recon.sinks.jdbc.database import Database
+from recon.sinks.jdbc.errors import cause_of, reason
 from tests.support.messages import raises
 
 FILE = """\
@@ -184,7 +185,7 @@ def test_an_engine_connects_when_it_is_asked_and_not_before(url: str) -> None:
     engine = database.engine()
     with pytest.raises(OperationalError) as caught:
         engine.connect()
-    assert trouble(caught.value, database.kind) == "connection" and PASSWORD not in database.reason(caught.value)
+    assert cause_of(caught.value, database.kind) == "connection" and PASSWORD not in reason(caught.value, database)
 
 
 def test_sql_server_is_reached_by_pymssql() -> None:
@@ -210,20 +211,20 @@ class StateError(Exception):
 @pytest.mark.parametrize(
     ("kind", "error", "meaning"),
     [
-        ("postgresql", StateError("40P01"), "again"),
+        ("postgresql", StateError("40P01"), "conflict"),
         ("postgresql", StateError("08006"), "connection"),
         ("postgresql", StateError("57P01"), "connection"),
         ("postgresql", StateError("42501"), "denied"),
         ("postgresql", StateError("22001"), "value"),
         ("postgresql", StateError("23505"), "unique"),
         ("postgresql", StateError("42601"), "other"),
-        ("mysql", Exception(1213, "Deadlock found"), "again"),
+        ("mysql", Exception(1213, "Deadlock found"), "conflict"),
         ("mysql", Exception(2013, "Lost connection"), "connection"),
         ("mysql", Exception(1142, "INSERT command denied"), "denied"),
         ("mysql", Exception(1045, "Access denied"), "login"),
         ("mysql", Exception(1406, "Data too long"), "value"),
         ("mysql", Exception(1064, "syntax"), "other"),
-        ("mssql", Exception(1205, b"deadlock victim"), "again"),
+        ("mssql", Exception(1205, b"deadlock victim"), "conflict"),
         ("mssql", Exception((20003, b"timed out")), "connection"),
         ("mssql", Exception(40613, b"Database is not currently available"), "connection"),
         ("mssql", Exception(229, b"The INSERT permission was denied"), "denied"),
@@ -233,14 +234,14 @@ class StateError(Exception):
 def test_what_an_error_of_a_driver_means(kind: Any, error: Exception, meaning: str) -> None:
     from sqlalchemy.exc import OperationalError
 
-    assert trouble(OperationalError("INSERT", {}, error), kind) == meaning
+    assert cause_of(OperationalError("INSERT", {}, error), kind) == meaning
 
 
 _JOB = "An error occurred while calling o9.save.\n: org.apache.spark.SparkException: Job aborted due to stage failure: "
 
 
 @pytest.mark.parametrize(
-    ("text", "meaning", "reason"),
+    ("text", "meaning", "message"),
     [
         (
             f"{_JOB}Lost task 0.0: java.sql.BatchUpdateException: Batch entry 0 INSERT INTO s VALUES ('connection "
@@ -266,12 +267,12 @@ _JOB = "An error occurred while calling o9.save.\n: org.apache.spark.SparkExcept
         (f"{_JOB}java.lang.ArithmeticException: divide by zero\n\tat Connection.closed(x)", "other", None),
     ],
 )
-def test_what_an_error_of_a_spark_job_means(text: str, meaning: str, reason: str | None) -> None:
-    assert trouble(Exception(text), "postgresql") == meaning
-    found = _database("jdbc:postgresql://a/shop").reason(Exception(text))
-    assert "\n" not in found and (reason is None or found == reason)
+def test_what_an_error_of_a_spark_job_means(text: str, meaning: str, message: str | None) -> None:
+    assert cause_of(Exception(text), "postgresql") == meaning
+    found = reason(Exception(text), _database("jdbc:postgresql://a/shop"))
+    assert "\n" not in found and (message is None or found == message)
 
 
 def test_no_reason_shows_a_password_or_a_url() -> None:
     told = Exception(f"ERROR: no {PASSWORD} at jdbc:postgresql://a/shop?x=1 today")
-    assert _database("jdbc:postgresql://a/shop").reason(told) == "ERROR: no *** at jdbc:*** today"
+    assert reason(told, _database("jdbc:postgresql://a/shop")) == "ERROR: no *** at jdbc:*** today"
