@@ -30,6 +30,7 @@ from recon.quarantine.repair import Repair, repaired
 from recon.quarantine.rows import RowChecks
 from recon.quarantine.table import open_quarantine
 from recon.sinks import Landed, find_sink, open_sink
+from recon.sinks.delta.append import commit_nothing, commit_options
 from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
 from recon.spark.columns import filtered
 from recon.spark.errors import spark_error
@@ -297,18 +298,8 @@ class ReleaseRun:
         An empty commit takes the release's txn first, so that Delta skips a write of it that is still running.
         """
         if delta_log.latest_version(self._target) is not None:
-            target = self._project.location(self._sink)
-            (
-                self._spark.read.format("delta")
-                .load(target)
-                .limit(0)
-                .write.format("delta")
-                .mode("append")
-                .option("txnAppId", self._app_id(claim))
-                .option("txnVersion", claim.number)
-                .option("userMetadata", dump_closed(claim.number))
-                .save(target)
-            )
+            options = commit_options(self._app_id(claim), claim.number, dump_closed(claim.number))
+            commit_nothing(self._spark, self._project.location(self._sink), options)
             commit = self._commit(claim)
             if commit is not None:
                 return commit

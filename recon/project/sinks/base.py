@@ -124,8 +124,11 @@ class Sink(WithTests):
         return self.promise.label
 
     def settings(self) -> Iterable[Mapping[str, str]]:
-        """Mappings of the sink that may hold secrets."""
-        return ()
+        """The texts in the sink's mappings (options, a connection), which may hold secrets."""
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, Mapping):
+                yield {key: text for key, text in value.items() if isinstance(text, str)}
 
 
 def sink_class(kind: Any) -> type[Sink]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -38,10 +37,6 @@ class DeltaSink(Sink):
             how="the commit carries a txn, so Delta drops a second write of the micro-batch",
             needs="a Delta table that only recon's app id writes with txn",
         )
-
-    @override
-    def settings(self) -> Iterable[Mapping[str, str]]:
-        return (self.options,)
 
 
 class PruneBy(Strict):
@@ -114,8 +109,7 @@ class DeltaMergeSink(Sink):
                 raise BadValue(
                     f"names '{prune.column}', which is none of the keys: where a key's value changes there, its old "
                     "row would not be found and stay beside the new one; make it a key, or declare that it never "
-                    "changes: "
-                    f"{{column: {prune.column}, immutable: true}}",
+                    f"changes: {{column: {prune.column}, immutable: true}}",
                     "prune_by",
                     n,
                 )
@@ -126,23 +120,26 @@ class DeltaMergeSink(Sink):
                 "stamp_source_offsets",
                 whole=True,
             )
+        if self.scd2 is not None:
+            self._history_fits(self.scd2)
+        return self
+
+    def _history_fits(self, scd2: History) -> None:
         for key in ("newer_wins", "update_when", "insert_when"):
-            if self.scd2 is not None and getattr(self, key) is not None:
+            if getattr(self, key) is not None:
                 raise BadValue(
-                    f"cannot be combined with scd2, which keeps every version by its instant in {self.scd2.effective}; "
+                    f"cannot be combined with scd2, which keeps every version by its instant in {scd2.effective}; "
                     "filter rows in the transform",
                     key,
                 )
-        if self.scd2 is not None and self.scd2.effective in self.keys:
-            raise BadValue(f"is '{self.scd2.effective}', one of the keys; leave it out of them", "scd2", "effective")
-        if self.scd2 is not None:
-            made = (self.scd2.valid_from, self.scd2.valid_to, self.scd2.is_current)
-            for n, name in enumerate(("valid_from", "valid_to", "is_current")):
-                if made[n].lower() in {column.lower() for column in (*self.keys, *made[:n])}:
-                    raise BadValue(
-                        f"is '{made[n]}', which is another column of the sink; name it otherwise", "scd2", name
-                    )
-        return self
+        if scd2.effective in self.keys:
+            raise BadValue(f"is '{scd2.effective}', one of the keys; leave it out of them", "scd2", "effective")
+        taken = {column.lower() for column in self.keys}
+        for name in ("valid_from", "valid_to", "is_current"):
+            column = getattr(scd2, name)
+            if column.lower() in taken:
+                raise BadValue(f"is '{column}', which is another column of the sink; name it otherwise", "scd2", name)
+            taken.add(column.lower())
 
     @property
     @override
@@ -152,7 +149,3 @@ class DeltaMergeSink(Sink):
             how="the MERGE's commit carries a txn, so Delta drops a second one of the micro-batch",
             needs="a Delta table that only this sink writes, and keys that are never NULL",
         )
-
-    @override
-    def settings(self) -> Iterable[Mapping[str, str]]:
-        return (self.options,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -52,7 +51,3 @@ class FileSink(Sink):
             how="a retry replaces the micro-batch's folder; its manifest is written last",
             needs="readers that honour manifests (recon.read_batches)",
         )
-
-    @override
-    def settings(self) -> Iterable[Mapping[str, str]]:
-        return (self.options,)

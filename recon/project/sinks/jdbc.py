@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -53,9 +52,8 @@ class JdbcSink(Sink):
         for key in self.connection:
             if key not in known:
                 raise BadValue(
-                    f"connection of sink '{self.name}' has no key '{key}'"
-                    f"{did_you_mean(key, known, 'known keys:')}; properties of the driver "
-                    "belong in options",
+                    f"connection of sink '{self.name}' has no key '{key}'{did_you_mean(key, known, 'known keys:')}; "
+                    "properties of the driver belong in options",
                     "connection",
                     key,
                     whole=True,
@@ -77,11 +75,6 @@ class JdbcSink(Sink):
         if self.stage_with == "copy" and url.product != "postgresql":
             raise BadValue(f"is copy, which PostgreSQL has and {url.product} has not; use jdbc", "stage_with")
         return self
-
-    @override
-    def settings(self) -> Iterable[Mapping[str, str]]:
-        python = {key: value for key, value in self.driver_options.items() if isinstance(value, str)}
-        return (self.connection, self.options, python)
 
 
 class JdbcUpsertSink(JdbcSink):

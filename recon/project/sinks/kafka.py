@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -82,7 +81,3 @@ class KafkaSink(Sink):
             needs="a compacted marker topic, consumers that read committed records only, a transform that keeps the "
             "same rows when it runs again, and recon and confluent-kafka on the executors",
         )
-
-    @override
-    def settings(self) -> Iterable[Mapping[str, str]]:
-        return (self.kafka, self.options)

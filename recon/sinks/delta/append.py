@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from typing_extensions import override
 
@@ -20,7 +20,8 @@ from recon.evidence import delta_log
 from recon.model import DeltaCommit, ReconStamp, SinkLog, dump_stamp
 from recon.model.wire.app_ids import app_id
 from recon.project import DeltaSink, Project, Sink
-from recon.sinks.base import BatchSink, Landed
+from recon.sinks.base import Landed
+from recon.sinks.path import PathSink
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def refusing_other_writers(target: str, stamp: ReconStamp) -> Iterator[None]:
         ) from error
 
 
-class DeltaAppend(BatchSink):
+class DeltaAppend(PathSink):
     """Appends micro-batches to the Delta table at a path or URI."""
 
     def __init__(
@@ -65,9 +66,7 @@ class DeltaAppend(BatchSink):
         txn_app_id: str | None = None,
     ) -> None:
         """`options` go to Spark's writer; `txn_app_id` replaces recon's app id per epoch by a fixed one."""
-        self.target = target
-        self.storage = Storage(target, dict(storage_options or {}))
-        self._partition_by, self._options = tuple(partition_by), dict(options or {})
+        super().__init__(target, "delta", storage_options=storage_options, partition_by=partition_by, options=options)
         self._fixed_app_id = txn_app_id
         self._seen: int | None = None  # newest version that was read; later ones are read one by one
 
@@ -90,20 +89,18 @@ class DeltaAppend(BatchSink):
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Append with txn and userMetadata; Delta skips it silently if it knows the txn already."""
         if self._seen is None:
-            latest = delta_log.latest_version(self.storage)
-            self._seen = -1 if latest is None else latest
-        writer = (
-            frame.write.format("delta")
-            .mode("append")
-            .options(**self._options)
-            .option("txnAppId", self._app_id(stamp))
-            .option("txnVersion", stamp.batch_id)
-            .option("userMetadata", dump_stamp(stamp))
-        )
-        if self._partition_by:
-            writer = writer.partitionBy(*self._partition_by)
+            self._seen = self._newest()
+        writer = self._writer(frame, "append").options(**self._commit_options(stamp))
         with refusing_other_writers(self.target, stamp):
             writer.save(self.target)
+
+    def _newest(self) -> int:
+        """The newest version of the table, -1 where there is none yet."""
+        latest = delta_log.latest_version(self.storage)
+        return -1 if latest is None else latest
+
+    def _commit_options(self, stamp: ReconStamp) -> dict[str, Any]:
+        return commit_options(self._app_id(stamp), stamp.batch_id, dump_stamp(stamp))
 
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
@@ -187,6 +184,17 @@ class DeltaAppend(BatchSink):
             f"{name} left no commit in {self.target}, though Spark reported success; look for session settings "
             "spark.databricks.delta.write.txnAppId/txnVersion leaked by other code, then restart the query"
         )
+
+
+def commit_options(app_id: str, version: int, metadata: str) -> dict[str, Any]:
+    """The options by which Delta's writer puts a txn and userMetadata into its commit."""
+    return {"txnAppId": app_id, "txnVersion": version, "userMetadata": metadata}
+
+
+def commit_nothing(spark: SparkSession, target: str, options: Mapping[str, Any]) -> None:
+    """Append no rows, so that the log has what `commit_options` put into it."""
+    nothing = spark.read.format("delta").load(target).limit(0)
+    nothing.write.format("delta").mode("append").options(**options).save(target)
 
 
 def read_newest(spark: SparkSession, storage: Storage) -> DataFrame:

@@ -24,7 +24,7 @@ from recon.model import ReconStamp, dump_stamp
 from recon.project import DeltaMergeSink, Project, Sink
 from recon.sinks import failpoints
 from recon.sinks.base import Landed, rows_of_batch
-from recon.sinks.delta.append import DeltaAppend, refusing_other_writers
+from recon.sinks.delta.append import DeltaAppend, commit_nothing, refusing_other_writers
 from recon.sinks.delta.reduce import MergeRows, ReducedCounts
 from recon.sinks.delta.statements import history, newest
 from recon.spark.errors import refusal, without_sqlstate
@@ -59,8 +59,7 @@ class DeltaMerge(DeltaAppend):
             SinkError: columns are missing, keys are NULL, or a condition is no SQL; nothing was written.
         """
         if self._seen is None or self._seen < 0:
-            latest = delta_log.latest_version(self.storage)
-            self._seen = -1 if latest is None else latest
+            self._seen = self._newest()
         new = self._seen < 0
         rows = MergeRows(
             self.sink, frame, f"pipeline {stamp.pipeline}, sink {stamp.sink}: micro-batch {stamp.batch_id}"
@@ -72,37 +71,17 @@ class DeltaMerge(DeltaAppend):
             rows.require_keys(counts)
             stamp = replace(stamp, given=counts.given, taken=None if self.sink.scd2 is None else counts.rows)
             self.failpoint(failpoints.REDUCED, stamp)
-            if new:
+            if new:  # an empty table; after a crash here the next attempt finds it and goes on
                 with refusing_other_writers(self.target, stamp):
-                    self._create(rows)
+                    self._writer(rows.empty(), "ignore").save(self.target)
                 self.failpoint(failpoints.TABLE_CREATED, stamp)
             if counts.rows:
                 self._merge(rows, reduced, counts, stamp)
             else:
-                self._commit_nothing(frame.sparkSession, stamp)
+                # The log has the micro-batch all the same; a MERGE of no rows would read the table for nothing.
+                commit_nothing(frame.sparkSession, self.target, self._commit_options(stamp))
         finally:
             reduced.unpersist()
-
-    def _create(self, rows: MergeRows) -> None:
-        """Make an empty table; after a crash here the next attempt finds it and goes on."""
-        writer = rows.empty().write.format("delta").mode("ignore").options(**self._options)
-        if self._partition_by:
-            writer = writer.partitionBy(*self._partition_by)
-        writer.save(self.target)
-
-    def _commit_nothing(self, spark: SparkSession, stamp: ReconStamp) -> None:
-        """Commit no rows, so that the log has the micro-batch: a MERGE of none would read the table for nothing."""
-        (
-            spark.read.format("delta")
-            .load(self.target)
-            .limit(0)
-            .write.format("delta")
-            .mode("append")
-            .option("txnAppId", self._app_id(stamp))
-            .option("txnVersion", stamp.batch_id)
-            .option("userMetadata", dump_stamp(stamp))
-            .save(self.target)
-        )
 
     def _merge(self, rows: MergeRows, reduced: DataFrame, counts: ReducedCounts, stamp: ReconStamp) -> None:
         from delta.tables import DeltaTable

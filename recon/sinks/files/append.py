@@ -1,10 +1,9 @@
-"""What both file writers have in common, and Spark's plain append."""
+"""Spark's plain append of files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
@@ -12,42 +11,28 @@ from recon.errors import EvidenceError
 from recon.model import ReconStamp, SinkLog
 from recon.project import FileSink, Project, Sink
 from recon.sinks import failpoints
-from recon.sinks.base import BatchSink, UnrecordedAppend
+from recon.sinks.base import UnrecordedAppend
+from recon.sinks.path import PathSink
 from recon.spark.errors import spark_error
 from recon.spark.observation import Counter
-from recon.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class FileWriter(BatchSink):
-    """What both writers have: the target, and the options of Spark's writer."""
-
-    def __init__(
-        self,
-        target: str,
-        kind: str,
-        *,
-        storage_options: Mapping[str, str] | None = None,
-        partition_by: Sequence[str] = (),
-        options: Mapping[str, str] | None = None,
-    ) -> None:
-        """`kind` is Spark's format; `options` go to Spark's writer and reader."""
-        self.target, self.kind = target, kind
-        self.storage = Storage(target, dict(storage_options or {}))
-        self._partition_by, self._options = tuple(partition_by), dict(options or {})
+class FileWriter(PathSink):
+    """A writer of files."""
 
     @classmethod
     @override
     def of(cls, project: Project, pipeline: str, sink: Sink) -> FileWriter:
-        assert isinstance(sink, FileSink)
+        config = cast(FileSink, sink)
         return cls(
-            project.location(sink),
-            sink.kind,
+            project.location(config),
+            config.kind,
             storage_options=project.storage_options,
-            partition_by=sink.partition_by,
-            options=sink.options,
+            partition_by=config.partition_by,
+            options=config.options,
         )
 
 
@@ -57,10 +42,7 @@ class FileAppend(UnrecordedAppend, FileWriter):
     @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         counter = Counter(frame)
-        writer = counter.frame.write.format(self.kind).mode("append").options(**self._options)
-        if self._partition_by:
-            writer = writer.partitionBy(*self._partition_by)
-        writer.save(self.target)
+        self._writer(counter.frame, "append").save(self.target)
         self.failpoint(failpoints.FILES_WRITTEN, stamp)
         self._written = counter.rows()
 
@@ -70,11 +52,7 @@ class FileAppend(UnrecordedAppend, FileWriter):
 
     @override
     def table(self, spark: SparkSession) -> DataFrame:
-        """All rows in the folder, those of failed attempts among them.
-
-        Raises:
-            EvidenceError: there is nothing that Spark can read.
-        """
+        """All rows in the folder, those of failed attempts among them."""
         reader = spark.read.format(self.kind).options(**{"inferSchema": "true", **self._options})
         try:
             return reader.load(self.target)

@@ -96,10 +96,8 @@ class FileReplace(FileWriter):
         # Parquet's footers have the counts; Spark counts the rows of other formats while it writes them.
         counter = None if self.kind == "parquet" else Counter(frame.drop(BATCH_ID))
         out = frame.drop(BATCH_ID) if counter is None else counter.frame
-        writer = out.write.format(self.kind).mode("overwrite").options(**self._options)
-        if self._partition_by:
-            # Dynamic overwriting would keep partitions that only a failed attempt wrote.
-            writer = writer.partitionBy(*self._partition_by).option("partitionOverwriteMode", "static")
+        # Dynamic overwriting would keep partitions that only a failed attempt wrote.
+        writer = self._writer(out, "overwrite").option("partitionOverwriteMode", "static")
         try:
             writer.save(f"{self.target.rstrip('/')}/{folder}")
         except Exception as error:
@@ -143,8 +141,7 @@ class FileReplace(FileWriter):
     @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
         manifest = self._manifest(stamp)
-        complete = manifest is not None and self._missing(manifest) is None
-        return Landed(rows=manifest.rows) if manifest is not None and complete else None
+        return Landed(rows=manifest.rows) if manifest is not None and self._missing(manifest) is None else None
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:

@@ -1,0 +1,34 @@
+"""What sinks at a path or URI have in common: the target and Spark's writer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from recon.sinks.base import BatchSink
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameWriter
+
+
+class PathSink(BatchSink):
+    """A sink that Spark's writer writes to a path or URI."""
+
+    def __init__(
+        self,
+        target: str,
+        kind: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """`kind` is Spark's format; `options` go to Spark's writer, and to its reader of files."""
+        self.target, self.kind = target, kind
+        self.storage = Storage(target, dict(storage_options or {}))
+        self._partition_by, self._options = tuple(partition_by), dict(options or {})
+
+    def _writer(self, frame: DataFrame, mode: str) -> DataFrameWriter:
+        writer = frame.write.format(self.kind).mode(mode).options(**self._options)
+        return writer.partitionBy(*self._partition_by) if self._partition_by else writer
