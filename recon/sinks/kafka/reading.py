@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _SAMPLE = 200
+_STAMPS = {
+    BATCH_ID: "bigint",
+    EPOCH_HEADER: "int",
+    SOURCE_TOPIC: "string",
+    SOURCE_PARTITION: "int",
+    SOURCE_OFFSET: "bigint",
+}
 
 
 def read_records(
@@ -56,13 +63,7 @@ def read_records(
         **sink.options,
     }
     records = spark.read.format("kafka").options(**options).load()
-    stamps = {
-        BATCH_ID: _header(BATCH_ID).try_cast("bigint"),
-        EPOCH_HEADER: _header(EPOCH_HEADER).try_cast("int"),
-        SOURCE_TOPIC: _header(SOURCE_TOPIC),
-        SOURCE_PARTITION: _header(SOURCE_PARTITION).try_cast("int"),
-        SOURCE_OFFSET: _header(SOURCE_OFFSET).try_cast("bigint"),
-    }
+    stamps = {name: _header(name).try_cast(of) for name, of in _STAMPS.items()}
     mine = (_header(PIPELINE_HEADER) == owner.pipeline) & (_header(SINK_HEADER) == owner.sink)
     rows = records.filter(F.coalesce(mine, F.lit(True)))
     if sink.value_format == "json":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,9 +26,9 @@ from recon.sinks.kafka.producer import COMMIT_S, INIT_S, cause_of, open_producer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What a task reports.
+# What a task reports, as Spark's types.
 REPORT = (
-    "task int, rows bigint, ids bigint, content bigint, skipped boolean, same_content boolean, attempt int, "
+    "task bigint, rows bigint, ids bigint, content bigint, skipped boolean, same_content boolean, attempt bigint, "
     "sources string"
 )
 
@@ -81,32 +81,17 @@ def run(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     except BaseException:
         writer.abort()
         raise
-    yield pa.RecordBatch.from_pylist(
-        [
-            {
-                "task": number,
-                "rows": writer.rows,
-                "ids": writer.ids,
-                "content": writer.content,
-                "skipped": writer.marker is not None,
-                "same_content": writer.marker is None or writer.marker.content == writer.content,
-                "attempt": attempt,
-                "sources": json.dumps(writer.sources()),
-            }
-        ],
-        schema=pa.schema(
-            [
-                ("task", pa.int32()),
-                ("rows", pa.int64()),
-                ("ids", pa.int64()),
-                ("content", pa.int64()),
-                ("skipped", pa.bool_()),
-                ("same_content", pa.bool_()),
-                ("attempt", pa.int32()),
-                ("sources", pa.string()),
-            ]
-        ),
-    )
+    report = {
+        "task": number,
+        "rows": writer.rows,
+        "ids": writer.ids,
+        "content": writer.content,
+        "skipped": writer.marker is not None,
+        "same_content": writer.marker is None or writer.marker.content == writer.content,
+        "attempt": attempt,
+        "sources": json.dumps(writer.sources()),
+    }
+    yield pa.RecordBatch.from_pylist([report])
 
 
 # A source record: topic, partition, offset; None where it is not known.
@@ -129,7 +114,7 @@ class TaskTransaction:
         self.job, self.number, self._careful = job, number, careful
         self.rows = self.ids = self.content = 0
         self.marker: TaskMarker | None = None  # of an earlier attempt that committed; then nothing is written
-        self._sources: dict[tuple[str, int], list[int]] = {}
+        self._sources: dict[tuple[str, int], tuple[int, int, int]] = {}  # lowest and highest offset, rows
         self._producer: Any = None
         self._open = False  # whether a transaction is open
         self._refused: _Refused | None = None
@@ -262,11 +247,9 @@ class TaskTransaction:
             topic, partition = row[TOPIC], row[FROM]
             if topic is None or partition is None or row[f"{OFFSET}_min"] is None:
                 continue
-            known = self._sources.get((topic, partition))
             low, high, rows = row[f"{OFFSET}_min"], row[f"{OFFSET}_max"], row[f"{OFFSET}_count"]
-            if known is not None:
-                low, high, rows = min(low, known[0]), max(high, known[1]), rows + known[2]
-            self._sources[topic, partition] = [low, high, rows]
+            known_low, known_high, known_rows = self._sources.get((topic, partition), (low, high, 0))
+            self._sources[topic, partition] = (min(low, known_low), max(high, known_high), rows + known_rows)
 
     def _produce(self, batch: pa.RecordBatch) -> None:
         names = batch.schema.names
@@ -301,19 +284,16 @@ class TaskTransaction:
 
     def flush(self) -> None:
         """Wait until Kafka has acknowledged all records; raises SinkError where it refused one."""
-        with self._errors_of(self.job.owner.target):
-            self._flushed()
-
-    def _flushed(self) -> None:
         deadline = time.monotonic() + COMMIT_S
-        while self._producer.flush(1.0):
+        with self._errors_of(self.job.owner.target):
+            while self._producer.flush(1.0):
+                self._require_accepted()
+                if time.monotonic() > deadline:
+                    raise SinkError(
+                        f"{self.job.name}: Kafka did not acknowledge the records within {COMMIT_S:g} s; check the "
+                        "broker, then restart the query"
+                    )
             self._require_accepted()
-            if time.monotonic() > deadline:
-                raise SinkError(
-                    f"{self.job.name}: Kafka did not acknowledge the records within {COMMIT_S:g} s; check the broker, "
-                    "then restart the query"
-                )
-        self._require_accepted()
 
     def _delivered(self, at: _Place, error: Any, message: Any) -> None:
         # Called for errors only. The first is the cause, the others follow from it; but a batch of records is refused
@@ -328,29 +308,22 @@ class TaskTransaction:
         if self._refused is not None:
             raise self._error(self._refused.error, self._refused.topic, self._refused.at)
 
-    def _errors_of(self, topic: str) -> _ErrorsOf:
-        return _ErrorsOf(self, topic)
+    @contextmanager
+    def _errors_of(self, topic: str) -> Iterator[None]:
+        """Turns what librdkafka raises into a SinkError."""
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except Exception as error:
+            cause = cause_of(error, self._producer)
+            if not isinstance(cause, KafkaException):
+                raise
+            raise self._error(cause, topic) from None
 
     def _error(self, error: Any, topic: str, source: _Place | None = None) -> SinkError:
         where = None if source is None or source[0] is None else f"{source[0]}-{source[1]}@{source[2]}"
         return SinkError(sentence(self.job.name, error, self.job.conf, self.job.owner, topic, where))
-
-
-class _ErrorsOf:
-    """Turns what librdkafka raises into a SinkError."""
-
-    def __init__(self, writer: TaskTransaction, topic: str) -> None:
-        self._writer, self._topic = writer, topic
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        from confluent_kafka import KafkaException
-
-        cause = cause_of(error, self._writer._producer)
-        if isinstance(cause, KafkaException):
-            raise self._writer._error(cause, self._topic) from None
 
 
 def require_same(job: Job, marker: TaskMarker, *, rows: int, ids: int) -> None:
