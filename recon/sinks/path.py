@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from typing_extensions import override
+
+from recon.project import FileSink, Project, Sink
 from recon.sinks.base import BatchSink
 from recon.storage import Storage
 
@@ -28,6 +31,18 @@ class PathSink(BatchSink):
         self.target, self.kind = target, kind
         self.storage = Storage(target, dict(storage_options or {}))
         self._partition_by, self._options = tuple(partition_by), dict(options or {})
+
+    @classmethod
+    @override
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> PathSink:
+        config = cast(FileSink, sink)
+        return cls(
+            project.location(config),
+            config.kind,
+            storage_options=project.storage_options,
+            partition_by=config.partition_by,
+            options=config.options,
+        )
 
     def _writer(self, frame: DataFrame, mode: str) -> DataFrameWriter:
         writer = frame.write.format(self.kind).mode(mode).options(**self._options)

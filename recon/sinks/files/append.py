@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from recon.errors import EvidenceError
 from recon.model import ReconStamp, SinkLog
-from recon.project import FileSink, Project, Sink
 from recon.sinks import failpoints
 from recon.sinks.base import UnrecordedAppend
 from recon.sinks.path import PathSink
@@ -20,23 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class FileWriter(PathSink):
-    """A writer of files."""
-
-    @classmethod
-    @override
-    def of(cls, project: Project, pipeline: str, sink: Sink) -> FileWriter:
-        config = cast(FileSink, sink)
-        return cls(
-            project.location(config),
-            config.kind,
-            storage_options=project.storage_options,
-            partition_by=config.partition_by,
-            options=config.options,
-        )
-
-
-class FileAppend(UnrecordedAppend, FileWriter):
+class FileAppend(UnrecordedAppend, PathSink):
     """Spark's append: nothing marks a micro-batch's files, so a retry leaves those of the failed attempt."""
 
     @override

@@ -42,8 +42,9 @@ from recon.model.wire.stamp import offsets_text
 from recon.project import FileSink, Project, Sink
 from recon.sinks import failpoints
 from recon.sinks.base import Landed
-from recon.sinks.files.append import FileAppend, FileWriter
+from recon.sinks.files.append import FileAppend
 from recon.sinks.files.reading import open_batches, read_batches
+from recon.sinks.path import PathSink
 from recon.spark.observation import Counter
 from recon.storage import Storage
 
@@ -65,7 +66,7 @@ _SHARED_OPTIONS = frozenset(
 )
 
 
-class FileReplace(FileWriter):
+class FileReplace(PathSink):
     """Writes each micro-batch into a folder of its own, and its manifest when all files are there."""
 
     def __init__(self, target: str, kind: str, **options: Any) -> None:
@@ -75,7 +76,7 @@ class FileReplace(FileWriter):
 
     @classmethod
     @override
-    def of(cls, project: Project, pipeline: str, sink: Sink) -> FileWriter:
+    def of(cls, project: Project, pipeline: str, sink: Sink) -> PathSink:
         assert isinstance(sink, FileSink)
         return super().of(project, pipeline, sink) if sink.mode == "replace" else FileAppend.of(project, pipeline, sink)
 
