@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from recon.errors import NewEpochError, SinkError
 from recon.lazy import np
 from recon.ledger import Ledger, coverage
-from recon.model import LedgerEntry, offsets_text
+from recon.model import LedgerEntry, ReconStamp, offsets_text
 from recon.model.offsets import OffsetSpan, Spans
 from recon.project import Sink
 
@@ -40,6 +40,23 @@ class BatchPlacement:
 
     epoch: int
     replays: LedgerEntry | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchToWrite:
+    """A micro-batch to write into one sink.
+
+    Attributes:
+        stamp: of the write.
+        ranges: the offset ranges to write; fewer than the micro-batch's where trim_replayed_offsets leaves out some.
+        trimmed: whether they are fewer.
+        replays: the ledger entry of an earlier write of it; None where it is new.
+    """
+
+    stamp: ReconStamp
+    ranges: tuple[OffsetSpan, ...]
+    trimmed: bool
+    replays: LedgerEntry | None
 
 
 class Epochs:

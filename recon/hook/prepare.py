@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from recon.errors import SinkError
-from recon.hook.epochs import Batch
+from recon.hook.epochs import BatchToWrite
 from recon.hook.row_counts import RowCounts
-from recon.model.offsets import OffsetSpan
+from recon.model import ReconStamp
 from recon.model.wire.columns import (
     BATCH_ID,
     KAFKA_COLUMNS,
@@ -47,18 +47,14 @@ class BatchRows(ABC):
     frame: DataFrame
 
     @abstractmethod
-    def prepare(self, batch: Batch, ranges: Sequence[OffsetSpan]) -> PreparedRows:
-        """The rows to write; `ranges` may be fewer than the micro-batch's, of offsets that the ledger already has."""
+    def prepare(self, batch: BatchToWrite) -> PreparedRows:
+        """The rows to write."""
 
-    def counts_of_write(
-        self, counts: RowCounts, landed: Landed, batch: Batch, ranges: Sequence[OffsetSpan]
-    ) -> RowCounts:
+    def counts_of_write(self, counts: RowCounts, landed: Landed, batch: BatchToWrite) -> RowCounts:
         """The counts for the ledger entry, from those of the write itself."""
         return counts
 
-    def counts_of_replay(
-        self, counts: RowCounts, landed: Landed, batch: Batch, ranges: Sequence[OffsetSpan]
-    ) -> RowCounts:
+    def counts_of_replay(self, counts: RowCounts, landed: Landed, batch: BatchToWrite) -> RowCounts:
         """The counts for the entry of a replay that found its rows in the sink, from those of the earlier entry."""
         return counts
 
@@ -71,16 +67,13 @@ class WholeBatch(BatchRows):
         self.frame, self._pipeline, self._sink, self._transform = frame, pipeline, sink, transform
 
     @override
-    def prepare(self, batch: Batch, ranges: Sequence[OffsetSpan]) -> PreparedRows:
+    def prepare(self, batch: BatchToWrite) -> PreparedRows:
         require_free(self.frame, self._pipeline.name)
-        trimming = tuple(ranges) != tuple(batch.ranges)
-        rows, read = observed_rows(self.frame) if self._transform is not None or trimming else (self.frame, None)
-        rows = self._with_source(rows)
-        if trimming:
-            rows = trimmed(rows, ranges, self._pipeline.name)
+        rows, read = observed_rows(self.frame) if self._transform is not None or batch.trimmed else (self.frame, None)
+        rows = trimmed(self._with_source(rows), batch)
         if self._transform is not None:
-            rows = self._with_source(call(self._transform, rows, batch.batch_id))
-        return PreparedRows(rows=stamped(rows, batch.batch_id, self._pipeline.name, self._sink), read=read)
+            rows = self._with_source(call(self._transform, rows, batch.stamp.batch_id))
+        return PreparedRows(rows=stamped(rows, batch.stamp, self._sink), read=read)
 
     def _with_source(self, rows: DataFrame) -> DataFrame:
         return with_source(rows) if self._sink.stamp_source_offsets else rows
@@ -123,17 +116,19 @@ def call(transform: Transform, frame: DataFrame, batch_id: int) -> DataFrame:
     return transform(frame, batch_id) if len(required) > 1 else transform(frame)
 
 
-def trimmed(frame: DataFrame, ranges: Sequence[OffsetSpan], pipeline: str) -> DataFrame:
-    """Only the rows whose offsets lie in `ranges`."""
+def trimmed(frame: DataFrame, batch: BatchToWrite) -> DataFrame:
+    """The rows whose offsets are to be written."""
+    if not batch.trimmed:
+        return frame
     if SOURCE_OFFSET not in frame.columns:
         raise SinkError(
-            f"pipeline {pipeline}: trim_replayed_offsets needs the Kafka columns topic, partition and offset in the "
-            "micro-batch; do not drop them before foreachBatch"
+            f"pipeline {batch.stamp.pipeline}: trim_replayed_offsets needs the Kafka columns topic, partition and "
+            "offset in the micro-batch; do not drop them before foreachBatch"
         )
-    return rows_in_ranges(frame, ranges)
+    return rows_in_ranges(frame, batch.ranges)
 
 
-def stamped(rows: DataFrame, batch_id: int, pipeline: str, sink: Sink) -> DataFrame:
+def stamped(rows: DataFrame, stamp: ReconStamp, sink: Sink) -> DataFrame:
     """The rows with `_batch_id`.
 
     Raises:
@@ -142,8 +137,8 @@ def stamped(rows: DataFrame, batch_id: int, pipeline: str, sink: Sink) -> DataFr
     missing = [column for column in SOURCE_COLUMNS if column not in rows.columns]
     if sink.stamp_source_offsets and missing:
         raise SinkError(
-            f"pipeline {pipeline}: the rows to write have no column {missing[0]} and no Kafka columns "
+            f"pipeline {stamp.pipeline}: the rows to write have no column {missing[0]} and no Kafka columns "
             "to take it from; keep _source_topic, _source_partition and _source_offset in your transform, or set "
             f"stamp_source_offsets: false for sink {sink.name} (row-level proofs are then not possible)"
         )
-    return rows.withColumn(BATCH_ID, F.lit(batch_id).cast("long"))
+    return rows.withColumn(BATCH_ID, F.lit(stamp.batch_id).cast("long"))

@@ -12,14 +12,14 @@ row that was lost shows up as one offset too few.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from recon.errors import SinkError
-from recon.hook.epochs import Batch
+from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import (
     BatchRows,
     PreparedRows,
@@ -33,7 +33,6 @@ from recon.hook.prepare import (
 )
 from recon.hook.row_counts import RowCounts, reduced, total
 from recon.hook.writer import ForeachBatch
-from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Routes, Sink
 from recon.sinks import Failpoint, Landed
@@ -102,7 +101,7 @@ class RoutedForeachBatch:
         split = Split(frame, batch_id, self.pipeline, self.routes, self._transform)
         try:
             for part in self.parts:
-                part.write(RouteRows(frame, split, self.pipeline, part.sink), batch_id)
+                part.write(RouteRows(frame, split, part.sink), batch_id)
         except BaseException:
             for part in self.parts:
                 part.forget()
@@ -114,55 +113,49 @@ class RoutedForeachBatch:
 class RouteRows(BatchRows):
     """The rows of one route."""
 
-    def __init__(self, frame: DataFrame, split: Split, pipeline: Pipeline, sink: Sink) -> None:
+    def __init__(self, frame: DataFrame, split: Split, sink: Sink) -> None:
         """`split` is computed by the first route that needs it."""
-        self.frame, self._split, self._pipeline, self._sink = frame, split, pipeline, sink
+        self.frame, self._split, self._sink = frame, split, sink
 
     @override
-    def prepare(self, batch: Batch, ranges: Sequence[OffsetSpan]) -> PreparedRows:
-        rows = self._split.rows(self._sink.name)
-        if tuple(ranges) != tuple(batch.ranges):
-            rows = trimmed(rows, ranges, self._pipeline.name)
+    def prepare(self, batch: BatchToWrite) -> PreparedRows:
+        rows = trimmed(self._split.rows(self._sink.name), batch)
         if not self._sink.stamp_source_offsets:
             rows = rows.drop(*SOURCE_COLUMNS)
-        return PreparedRows(rows=stamped(rows, batch.batch_id, self._pipeline.name, self._sink))
+        return PreparedRows(rows=stamped(rows, batch.stamp, self._sink))
 
     @override
-    def counts_of_write(
-        self, counts: RowCounts, landed: Landed, batch: Batch, ranges: Sequence[OffsetSpan]
-    ) -> RowCounts:
-        share = self._share(batch, ranges)
+    def counts_of_write(self, counts: RowCounts, landed: Landed, batch: BatchToWrite) -> RowCounts:
+        share = self._share(batch)
         taken = total(total(landed.rows, reduced(landed)), counts.quarantined)
         if taken not in (None, share.routed):
             log.error(
                 "pipeline %s, sink %s, micro-batch %d: %d rows were routed to it and %d are in the sink or in "
                 "quarantine: `by` or the transform does not give the same each time it runs (rand(), a changing "
                 "lookup); make it deterministic, and audit: atomicity and source_rows report what is missing",
-                self._pipeline.name,
-                self._sink.name,
-                batch.batch_id,
+                batch.stamp.pipeline,
+                batch.stamp.sink,
+                batch.stamp.batch_id,
                 share.routed,
                 taken,
             )
         return counts.of_route(landed, read=share.read, elsewhere=share.elsewhere)
 
     @override
-    def counts_of_replay(
-        self, counts: RowCounts, landed: Landed, batch: Batch, ranges: Sequence[OffsetSpan]
-    ) -> RowCounts:
+    def counts_of_replay(self, counts: RowCounts, landed: Landed, batch: BatchToWrite) -> RowCounts:
         # A restored entry has the number of written rows only, so the others are counted again. Not so where the sink
         # reduces rows and no longer reports what it was given: then the earlier entry's counts are the better ones.
         if self._sink.rewrites and landed.given is None and counts.read is not None:
             return counts
-        return self.counts_of_write(counts, landed, batch, ranges)
+        return self.counts_of_write(counts, landed, batch)
 
-    def _share(self, batch: Batch, ranges: Sequence[OffsetSpan]) -> Share:
+    def _share(self, batch: BatchToWrite) -> Share:
         share = self._split.share(self._sink.name)
-        if tuple(ranges) == tuple(batch.ranges):
+        if not batch.trimmed:
             return share
         # The share of the offsets that the ledger does not have yet.
-        read = trimmed(self._split.whole, ranges, self._pipeline.name).count()
-        rows = trimmed(self._split.rows(self._sink.name), ranges, self._pipeline.name)
+        read = trimmed(self._split.whole, batch).count()
+        rows = trimmed(self._split.rows(self._sink.name), batch)
         routed = rows.count()
         records = rows.select(*SOURCE_COLUMNS).distinct().count() if share.makes_rows else routed
         return Share(read=read, routed=routed, elsewhere=max(read - records, 0), makes_rows=share.makes_rows)

@@ -8,13 +8,13 @@ the checks that judge the micro-batch as a whole.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import SinkError
 from recon.hook.broker import Broker
-from recon.hook.epochs import Batch, Epochs
+from recon.hook.epochs import Batch, BatchToWrite, Epochs
 from recon.hook.gate import Gate
 from recon.hook.identify import identify
 from recon.hook.prepare import BatchRows, PreparedRows, Transform, WholeBatch
@@ -24,7 +24,6 @@ from recon.ledger import Ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.model import EntryStatus, LedgerEntry, ReconStamp, offsets_text
-from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import FAILING, ROWS, FittedRowChecks, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
@@ -133,27 +132,24 @@ class ForeachBatch:
     def _write(self, rows: BatchRows, batch_id: int) -> None:
         started_at = utc_now()
         ledger, epochs = self._open(rows.frame.sparkSession)
-        batch = identify(
+        identified = identify(
             rows.frame, batch_id, pipeline=self.pipeline.name, storage=self._checkpoint, broker=self._broker
         )
         # Entries of another query of this sink, or of a release: a driver that was replaced must not write on.
         for entry in ledger.others(self.pipeline.name, self.sink.name):
             epochs.add(entry)
-        placement = epochs.place(batch)
-        earlier = placement.replays
-        ranges = earlier.offsets if earlier else epochs.effective(batch, placement.epoch)
-        stamp = self._stamp(ledger, batch, placement.epoch, ranges)
+        batch = self._to_write(ledger, epochs, identified)
+        stamp, earlier = batch.stamp, batch.replays
 
         landed = self.writer.landed(stamp, earlier.sink_version) if earlier else None
         status: EntryStatus
         if earlier and landed:
             status = "already_committed"
-            quarantined = self._quarantined_before(rows, batch, ranges, stamp, earlier, landed)
-            counts = RowCounts.of_entry(earlier, landed, quarantined)
-            counts = rows.counts_of_replay(counts, landed, batch, ranges)
+            quarantined = self._quarantined_before(rows, batch, earlier, landed)
+            counts = rows.counts_of_replay(RowCounts.of_entry(earlier, landed, quarantined), landed, batch)
         else:
             status = "committed"
-            landed, counts = self._write_rows(rows, batch, ranges, stamp, again=earlier is not None)
+            landed, counts = self._write_rows(rows, batch)
             counts = counts.or_written(earlier.rows_written) if earlier else counts
 
         entry = new_entry(
@@ -161,7 +157,7 @@ class ForeachBatch:
             self.sink,
             status,
             target=self._location,
-            offsets=tuple(ranges),
+            offsets=batch.ranges,
             **asdict(counts),
             version=landed.version,
             started_at=started_at,
@@ -183,27 +179,29 @@ class ForeachBatch:
             self._opened = ledger, epochs
         return self._opened
 
-    def _stamp(self, ledger: Ledger, batch: Batch, epoch: int, ranges: Sequence[OffsetSpan]) -> ReconStamp:
-        return ReconStamp(
+    def _to_write(self, ledger: Ledger, epochs: Epochs, batch: Batch) -> BatchToWrite:
+        placement = epochs.place(batch)
+        ranges = placement.replays.offsets if placement.replays else epochs.effective(batch, placement.epoch)
+        stamp = ReconStamp(
             pipeline=self.pipeline.name,
             sink=self.sink.name,
-            epoch=epoch,
+            epoch=placement.epoch,
             batch_id=batch.batch_id,
             query_id=batch.query_id,
             run_id=batch.run_id,
             prev_hash=ledger.head_hash(self.pipeline.name, self.sink.name),
             offsets_text=offsets_text(ranges),
         )
+        trimmed = tuple(ranges) != batch.ranges
+        return BatchToWrite(stamp=stamp, ranges=tuple(ranges), trimmed=trimmed, replays=placement.replays)
 
     # -- write -------------------------------------------------------------------------------------
 
-    def _write_rows(
-        self, rows: BatchRows, batch: Batch, ranges: Sequence[OffsetSpan], stamp: ReconStamp, *, again: bool
-    ) -> tuple[Landed, RowCounts]:
-        """Writes the micro-batch: rows that pass into the sink, failing ones to quarantine. `again`: a second try."""
-        prepared = rows.prepare(batch, ranges)
+    def _write_rows(self, rows: BatchRows, batch: BatchToWrite) -> tuple[Landed, RowCounts]:
+        """Writes the micro-batch: rows that pass into the sink, failing ones to quarantine."""
+        stamp, prepared = batch.stamp, rows.prepare(batch)
         write = self._write_passing(prepared.rows, stamp) if self._checks.bounds else self._write_all(prepared, stamp)
-        quarantined = self._write_failing(prepared.rows, write, stamp, again=again)
+        quarantined = self._write_failing(prepared.rows, write, stamp, again=batch.replays is not None)
         self._report_other_rows(stamp, write.landed, checked=write.rows_checked, quarantined=quarantined)
         if prepared.read is not None:
             read = rows_of(observed(prepared.read)) if write.computed_once else None
@@ -212,7 +210,7 @@ class ForeachBatch:
         else:
             read = delivered(write.landed, quarantined)
         counts = RowCounts.of_write(write.landed, read=read, checked=write.rows_checked, quarantined=quarantined)
-        return write.landed, rows.counts_of_write(counts, write.landed, batch, ranges)
+        return write.landed, rows.counts_of_write(counts, write.landed, batch)
 
     def _write_all(self, prepared: PreparedRows, stamp: ReconStamp) -> SinkWrite:
         self._failpoint(failpoints.BEFORE_WRITE, stamp)
@@ -301,22 +299,17 @@ class ForeachBatch:
         return self._quarantine.append_failing(rows, write.checks, stamp, utc_now())
 
     def _quarantined_before(
-        self,
-        rows: BatchRows,
-        batch: Batch,
-        ranges: Sequence[OffsetSpan],
-        stamp: ReconStamp,
-        earlier: LedgerEntry,
-        landed: Landed,
+        self, rows: BatchRows, batch: BatchToWrite, earlier: LedgerEntry, landed: Landed
     ) -> int | None:
         """Rows that an earlier attempt quarantined; writes them where a crash came before that."""
         if earlier.rows_quarantined is not None or self._quarantine is None:
             return earlier.rows_quarantined
         # The entry was restored from the sink's commit: the crash may have come before the quarantine's.
+        stamp = batch.stamp
         quarantined = self._quarantine.rows_of_batch(stamp, rows.frame.sparkSession)
         if quarantined is not None:
             return quarantined
-        prepared = rows.prepare(batch, ranges).rows
+        prepared = rows.prepare(batch).rows
         checks = self._fitted_checks(prepared, stamp)
         counts = checks.measure(prepared)
         if not counts[FAILING] or counts[ROWS] == delivered(landed, 0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +12,10 @@ import pytest
 from typing_extensions import override
 
 from recon.hook import ForeachBatch, foreach_batch
-from recon.hook.epochs import Batch
+from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import BatchRows, PreparedRows
 from recon.ledger import open_ledger
 from recon.model import LedgerEntry
-from recon.model.offsets import OffsetSpan
 from recon.project import CustomSink, LedgerConfig, Pipeline, Project
 from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from tests.support.failpoints import dies_at
@@ -32,7 +31,7 @@ class Rows(BatchRows):
         self.observed: Any = None if read is None else SimpleNamespace(get={"rows": read})
 
     @override
-    def prepare(self, batch: Batch, ranges: Sequence[OffsetSpan]) -> PreparedRows:
+    def prepare(self, batch: BatchToWrite) -> PreparedRows:
         return PreparedRows(rows=self.frame, read=self.observed)
 
 
