@@ -9,7 +9,7 @@ A sink writes a micro-batch, confirms it and keeps its own record of it. It neve
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 
 from recon.errors import ConfigError
 from recon.project import Pipeline, Project, Sink
@@ -32,10 +32,9 @@ def open_sink(project: Project, pipeline: str, sink: Sink, failpoint: Failpoint 
     Raises:
         ConfigError: the writer cannot be imported, or something it needs (a driver, a variable) is missing.
     """
-    module, _, name = sink.writer.partition(":")
     try:
-        writer_class: type[BatchSink] = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        writer_class: type[BatchSink] = resolve_name(sink.writer)
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"pipeline {pipeline}, sink {sink.name}: the writer {sink.writer} of kind {sink.kind} cannot be imported "
             f"({error}); correct `writer` of {type(sink).__name__}, or install what it needs"

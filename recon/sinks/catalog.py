@@ -26,16 +26,7 @@ _IDENTIFIER = re.compile(r"\w+(\.\w+)*")
 
 
 def open_delta(project: Project, location: str, spark: SparkSession) -> DataFrame:
-    """The rows of a Delta table at its newest version, whatever is written meanwhile.
-
-    Args:
-        project: whose `storage_options` and folder hold.
-        location: path or URI; a relative path is relative to recon.yml.
-        spark: the session that reads.
-
-    Raises:
-        AnalysisException: there is no such table.
-    """
+    """The rows of a Delta table at its newest version; a relative path is relative to recon.yml."""
     return read_newest(spark, Storage(project.resolve(location), project.storage_options))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from typing_extensions import override
@@ -150,11 +150,8 @@ class CustomWriter(BatchSink):
         value = getattr(self._sink, key)
         if not isinstance(value, str):
             return cast("Callable[..., Any] | None", value)
-        module, _, path = value.partition(":")
         try:
-            function: Any = import_module(module)
-            for part in path.split("."):
-                function = getattr(function, part)
+            function = resolve_name(value)
         except Exception as error:  # importing runs the user's module
             raise ConfigError(
                 f"{self._name}: {key}: {value} cannot be imported ({type(error).__name__}: {error}); write "

@@ -10,7 +10,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import ModelWrapValidatorHandler, field_validator, model_validator
@@ -142,9 +142,8 @@ def sink_class(kind: Any) -> type[Sink]:
         known = kinds.names()
         listed = " or ".join(f"'{name}'" for name in known)
         raise BadValue(f"must be {listed}, found {kind!r}{did_you_mean(str(kind), known, '')}", "kind")
-    module, _, name = location.partition(":")
     try:
-        config = getattr(import_module(module), name)
+        config = resolve_name(location)
     except Exception as error:  # importing runs the package's module
         raise BadValue(
             f"is {kind!r}, whose config class {location} of an installed package cannot be imported "

@@ -1,4 +1,4 @@
-"""File sinks: a folder per micro-batch and a manifest last, or Spark's plain append.
+"""File sinks: a folder per micro-batch, its manifest last; or Spark's plain append.
 
 `replace` and `append` are the two writers, `reading` opens the files that manifests name. A file that no manifest names
 is not part of the data: nothing here may read one.

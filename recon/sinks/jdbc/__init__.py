@@ -1,6 +1,7 @@
 """Database sinks: rows and a row of `recon_ledger`, whose key is the micro-batch, in one transaction.
 
-`writers` are the three sinks, `staged` the transaction over a staging table, `dialects` the SQL of each database,
-`database` the connection and its errors, `table` the target, `rows` the conversion of values. SQL text is only built
-in `dialects`, where every identifier is quoted.
+`writers` are the three sinks; `staged` is the transaction over a staging table, whose order of steps must not change;
+`target` describes and checks the table that is written; `table` is what all writers share. `dialects` is the only place
+that builds SQL, and quotes every identifier; `database` reads the connection, `errors` tells what an error means,
+`rows` converts values.
 """

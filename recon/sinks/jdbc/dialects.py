@@ -98,24 +98,24 @@ class Dialect(ABC):
         return f"INSERT INTO {self.table(target)} ({names}) SELECT {names} FROM {self.table(stage)}"
 
     @abstractmethod
-    def upsert(self, what: Upsert) -> str:
+    def upsert(self, upsert: Upsert) -> str:
         """Inserts new keys and updates those that are there, one row of the stage per key."""
 
-    def reduced(self, what: Upsert) -> str:
+    def reduced(self, upsert: Upsert) -> str:
         """One row of the stage per key, the latest, as a SELECT.
 
         The database decides which keys are equal (collations, `citext`, numbers of other scales): Spark would not.
         """
-        names = self.quoted(what.columns)
-        order = ", ".join(f"{self.quote(column)} {self._descending}" for column in what.latest or what.keys)
-        number = f"ROW_NUMBER() OVER (PARTITION BY {self.quoted(what.keys)} ORDER BY {order}) AS recon_nth"
-        inner = f"SELECT {names}, {number} FROM {self.table(what.stage)}"
+        names = self.quoted(upsert.columns)
+        order = ", ".join(f"{self.quote(column)} {self._descending}" for column in upsert.latest or upsert.keys)
+        number = f"ROW_NUMBER() OVER (PARTITION BY {self.quoted(upsert.keys)} ORDER BY {order}) AS recon_nth"
+        inner = f"SELECT {names}, {number} FROM {self.table(upsert.stage)}"
         return f"SELECT {names} FROM ({inner}) AS recon_one WHERE recon_nth = 1"
 
-    def count_written(self, what: Upsert, identity: Sequence[str]) -> str:
+    def count_written(self, upsert: Upsert, identity: Sequence[str]) -> str:
         """Counts the keys whose row in the target has the stage's values in the columns `identity`."""
-        on = " AND ".join(f"t.{self.quote(c)} = s.{self.quote(c)}" for c in (*what.keys, *identity))
-        return f"SELECT COUNT(*) FROM {self.table(what.target)} AS t JOIN ({self.reduced(what)}) AS s ON {on}"
+        on = " AND ".join(f"t.{self.quote(c)} = s.{self.quote(c)}" for c in (*upsert.keys, *identity))
+        return f"SELECT COUNT(*) FROM {self.table(upsert.target)} AS t JOIN ({self.reduced(upsert)}) AS s ON {on}"
 
     def count_keys(self, table: TableName, keys: Sequence[str]) -> str:
         """Counts the different keys of a table."""
@@ -146,16 +146,16 @@ class PostgreSQL(Dialect):
         )
 
     @override
-    def upsert(self, what: Upsert) -> str:
+    def upsert(self, upsert: Upsert) -> str:
         """ON CONFLICT changes a row of the target once only: hence one row per key."""
-        sets = ", ".join(f"{self.quote(c)} = EXCLUDED.{self.quote(c)}" for c in what.update)
+        sets = ", ".join(f"{self.quote(c)} = EXCLUDED.{self.quote(c)}" for c in upsert.update)
         where = ""
-        if what.newer_wins:
-            newer = self.quote(what.newer_wins)
+        if upsert.newer_wins:
+            newer = self.quote(upsert.newer_wins)
             where = f" WHERE recon_t.{newer} IS NULL OR EXCLUDED.{newer} >= recon_t.{newer}"
         return (
-            f"INSERT INTO {self.table(what.target)} AS recon_t ({self.quoted(what.columns)}) {self.reduced(what)} "
-            f"ON CONFLICT ({self.quoted(what.keys)}) DO UPDATE SET {sets}{where}"
+            f"INSERT INTO {self.table(upsert.target)} AS recon_t ({self.quoted(upsert.columns)}) "
+            f"{self.reduced(upsert)} ON CONFLICT ({self.quoted(upsert.keys)}) DO UPDATE SET {sets}{where}"
         )
 
 
@@ -172,19 +172,19 @@ class MySQL(Dialect):
         return f"CREATE TABLE {self.table(stage)} ENGINE=InnoDB AS {select}"
 
     @override
-    def upsert(self, what: Upsert) -> str:
+    def upsert(self, upsert: Upsert) -> str:
         """Assignments are done from left to right, so the column that decides comes last."""
-        mine = f"{self.quote(what.target.name)}."
-        order = sorted(what.update, key=lambda column: column == what.newer_wins)
+        mine = f"{self.quote(upsert.target.name)}."
+        order = sorted(upsert.update, key=lambda column: column == upsert.newer_wins)
         sets = []
         for column in order:
             name, value = self.quote(column), f"VALUES({self.quote(column)})"
-            if what.newer_wins:
-                newer = self.quote(what.newer_wins)
+            if upsert.newer_wins:
+                newer = self.quote(upsert.newer_wins)
                 value = f"IF({mine}{newer} IS NULL OR VALUES({newer}) >= {mine}{newer}, {value}, {mine}{name})"
             sets.append(f"{mine}{name} = {value}")
         return (
-            f"INSERT INTO {self.table(what.target)} ({self.quoted(what.columns)}) {self.reduced(what)} "
+            f"INSERT INTO {self.table(upsert.target)} ({self.quoted(upsert.columns)}) {self.reduced(upsert)} "
             f"ON DUPLICATE KEY UPDATE {', '.join(sets)}"
         )
 
@@ -200,18 +200,19 @@ class SQLServer(Dialect):
         return f"SELECT {self.quoted(columns, 't.')} INTO {self.table(stage)} {self._no_rows_of(target)}"
 
     @override
-    def upsert(self, what: Upsert) -> str:
+    def upsert(self, upsert: Upsert) -> str:
         """HOLDLOCK locks the range of a missing key, so that no other transaction inserts it meanwhile."""
-        on = " AND ".join(f"t.{self.quote(key)} = s.{self.quote(key)}" for key in what.keys)
-        sets = ", ".join(f"{self.quote(c)} = s.{self.quote(c)}" for c in what.update)
+        on = " AND ".join(f"t.{self.quote(key)} = s.{self.quote(key)}" for key in upsert.keys)
+        sets = ", ".join(f"{self.quote(c)} = s.{self.quote(c)}" for c in upsert.update)
         matched = ""
-        if what.newer_wins:
-            newer = self.quote(what.newer_wins)
+        if upsert.newer_wins:
+            newer = self.quote(upsert.newer_wins)
             matched = f" AND (t.{newer} IS NULL OR s.{newer} >= t.{newer})"
         return (
-            f"MERGE INTO {self.table(what.target)} WITH (HOLDLOCK) AS t USING ({self.reduced(what)}) AS s ON ({on}) "
-            f"WHEN MATCHED{matched} THEN UPDATE SET {sets} "
-            f"WHEN NOT MATCHED THEN INSERT ({self.quoted(what.columns)}) VALUES ({self.quoted(what.columns, 's.')});"
+            f"MERGE INTO {self.table(upsert.target)} WITH (HOLDLOCK) AS t "
+            f"USING ({self.reduced(upsert)}) AS s ON ({on}) WHEN MATCHED{matched} THEN UPDATE SET {sets} "
+            f"WHEN NOT MATCHED THEN INSERT ({self.quoted(upsert.columns)}) "
+            f"VALUES ({self.quoted(upsert.columns, 's.')});"
         )
 
     @override

@@ -79,14 +79,14 @@ class JdbcUpsert(StagedWriter):
 
     @override
     def _move_rows(self, connection: Connection, stage: Stage) -> int:
-        what = self._upsert(stage)
-        affected = connection.exec_driver_sql(self.dialect.upsert(what)).rowcount
+        upsert = self._upsert(stage)
+        affected = connection.exec_driver_sql(self.dialect.upsert(upsert)).rowcount
         if self.dialect.counts_updates_once:
             return affected
-        if not what.newer_wins:
-            return _count(connection, self.dialect.count_keys(stage.table, what.keys))
+        if not upsert.newer_wins:
+            return _count(connection, self.dialect.count_keys(stage.table, upsert.keys))
         identity = [c for c in STAMPED_COLUMNS if c in stage.columns]
-        return _count(connection, self.dialect.count_written(what, identity))
+        return _count(connection, self.dialect.count_written(upsert, identity))
 
 
 def _count(connection: Connection, statement: str) -> int:
