@@ -14,31 +14,25 @@ from recon.errors import SinkError
 from recon.hook.epochs import BatchToWrite
 from recon.hook.row_counts import RowCounts
 from recon.model import ReconStamp
-from recon.model.wire.columns import (
-    BATCH_ID,
-    KAFKA_COLUMNS,
-    SOURCE_COLUMNS,
-    SOURCE_OFFSET,
-    STAMPED_COLUMNS,
-)
-from recon.project import Pipeline, Sink
+from recon.model.wire.columns import BATCH_ID, KAFKA_COLUMNS, SOURCE_COLUMNS, SOURCE_OFFSET, STAMPED_COLUMNS
+from recon.project import Sink
 from recon.sinks import Landed
 from recon.sinks.base import rows_in_ranges
 from recon.spark.lazy import F
-from recon.spark.observation import ROWS
+from recon.spark.observation import Counter
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import DataFrame
 
 Transform = Callable[..., "DataFrame"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRows:
-    """The stamped rows to write. `read` observes the rows read, where their number may differ from the rows' own."""
+    """The stamped rows to write. `read` counts the rows read, where their number may differ from the rows' own."""
 
     rows: DataFrame
-    read: Observation | None = None
+    read: Counter | None = None
 
 
 class BatchRows(ABC):
@@ -62,29 +56,20 @@ class BatchRows(ABC):
 class WholeBatch(BatchRows):
     """All rows of the micro-batch, after the user's transform."""
 
-    def __init__(self, frame: DataFrame, pipeline: Pipeline, sink: Sink, transform: Transform | None) -> None:
-        """No job runs here."""
-        self.frame, self._pipeline, self._sink, self._transform = frame, pipeline, sink, transform
+    def __init__(self, frame: DataFrame, sink: Sink, transform: Transform | None) -> None:
+        self.frame, self._sink, self._transform = frame, sink, transform
 
     @override
     def prepare(self, batch: BatchToWrite) -> PreparedRows:
-        require_free(self.frame, self._pipeline.name)
-        rows, read = observed_rows(self.frame) if self._transform is not None or batch.trimmed else (self.frame, None)
-        rows = trimmed(self._with_source(rows), batch)
+        require_free(self.frame, batch.stamp.pipeline)
+        read = Counter(self.frame) if self._transform is not None or batch.trimmed else None
+        rows = trimmed(self._with_source(self.frame if read is None else read.frame), batch)
         if self._transform is not None:
             rows = self._with_source(call(self._transform, rows, batch.stamp.batch_id))
         return PreparedRows(rows=stamped(rows, batch.stamp, self._sink), read=read)
 
     def _with_source(self, rows: DataFrame) -> DataFrame:
         return with_source(rows) if self._sink.stamp_source_offsets else rows
-
-
-def observed_rows(frame: DataFrame) -> tuple[DataFrame, Observation]:
-    """The frame, and an Observation of how many rows it has."""
-    from pyspark.sql import Observation
-
-    observation = Observation()
-    return frame.observe(observation, F.count(F.lit(1)).alias(ROWS)), observation
 
 
 def require_free(frame: DataFrame, pipeline: str) -> None:

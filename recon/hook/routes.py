@@ -25,7 +25,6 @@ from recon.hook.prepare import (
     PreparedRows,
     Transform,
     call,
-    observed_rows,
     require_free,
     stamped,
     trimmed,
@@ -38,11 +37,11 @@ from recon.project import Pipeline, Project, Routes, Sink
 from recon.sinks import Failpoint, Landed
 from recon.sinks.failpoints import no_failpoint
 from recon.spark.lazy import F
-from recon.spark.observation import observed, rows_of
+from recon.spark.observation import Counter
 from recon.text import first_line
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql import Column, DataFrame
 
 log = logging.getLogger("recon")
 
@@ -196,12 +195,12 @@ class Split:
     def _split(self) -> DataFrame:
         if self._split_rows is None:
             require_free(self._frame, self._pipeline.name)
-            read: Observation | None = None
+            read = None
             if self._transform is None:
-                rows = with_source(self._frame)
+                rows = self.whole
             else:
-                frame, read = observed_rows(self._frame)
-                rows = with_source(call(self._transform, with_source(frame), self._batch_id))
+                read = Counter(self._frame)
+                rows = with_source(call(self._transform, with_source(read.frame), self._batch_id))
             self._split_rows = self._routed(rows)
             if self._routes.persist:
                 self._split_rows.persist()
@@ -227,15 +226,15 @@ class Split:
     def _value(self) -> Column:
         return F.expr(self._routes.by).cast("string")
 
-    def _count(self, rows: DataFrame, reading: Observation | None) -> None:
+    def _count(self, rows: DataFrame, counter: Counter | None) -> None:
         """The shares of all routes; refuses rows without one."""
         routed = {row[ROUTE]: int(row["count"]) for row in rows.groupBy(ROUTE).count().collect()}
         if None in routed:
             raise SinkError(self._unrouted(rows, routed[None]))
         every = sum(routed.values())
         read = every
-        if reading is not None:
-            observed_count = rows_of(observed(reading))
+        if counter is not None:
+            observed_count = counter.rows()
             read = self._frame.count() if observed_count is None else observed_count
         records: dict[str, int | None] = {sink: routed.get(sink, 0) for sink in self._routes.sinks}
         if every > read:  # the transform makes rows of one record: what has none here is counted by records

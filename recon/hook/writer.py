@@ -28,7 +28,7 @@ from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import FAILING, ROWS, FittedRowChecks, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
 from recon.sinks import BatchSink, Failpoint, Landed, failpoints, open_sink
-from recon.spark.observation import observed, rows_of
+from recon.spark.observation import observed
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class ForeachBatch:
             LedgerError: the data is committed and the entry could not be written; the next start repairs it.
             GateError: a post-batch check with `on_failure: stop` failed, or more rows than `stop_above` allows.
         """
-        self.write(WholeBatch(frame, self.pipeline, self.sink, self._transform), batch_id)
+        self.write(WholeBatch(frame, self.sink, self._transform), batch_id)
 
     def write(self, rows: BatchRows, batch_id: int) -> None:
         """Write these rows of one micro-batch and enter them in the ledger; raises what a call raises."""
@@ -204,7 +204,7 @@ class ForeachBatch:
         quarantined = self._write_failing(prepared.rows, write, stamp, again=batch.replays is not None)
         self._report_other_rows(stamp, write.landed, checked=write.rows_checked, quarantined=quarantined)
         if prepared.read is not None:
-            read = rows_of(observed(prepared.read)) if write.computed_once else None
+            read = prepared.read.rows() if write.computed_once else None
         elif write.rows_checked is not None:
             read = write.rows_checked
         else:

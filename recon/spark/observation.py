@@ -27,7 +27,8 @@ class Counter:
 
     def rows(self) -> int | None:
         """The number of rows; None where Spark does not report it."""
-        return rows_of(observed(self._observation))
+        values = observed(self._observation)
+        return None if values is None else int(values[ROWS])
 
 
 def observed(observation: Observation) -> Mapping[str, Any] | None:
@@ -37,8 +38,3 @@ def observed(observation: Observation) -> Mapping[str, Any] | None:
     reader.start()
     reader.join(_WITHIN_S)
     return reported[0] if reported and ROWS in reported[0] else None
-
-
-def rows_of(values: Mapping[str, Any] | None) -> int | None:
-    """The count of rows among observed values; None for unknown."""
-    return None if values is None else int(values[ROWS])

@@ -28,7 +28,7 @@ class Rows(BatchRows):
 
     def __init__(self, read: int | None = None) -> None:
         self.frame: Any = SimpleNamespace(sparkSession=SPARK)
-        self.observed: Any = None if read is None else SimpleNamespace(get={"rows": read})
+        self.observed: Any = None if read is None else SimpleNamespace(rows=lambda: read)
 
     @override
     def prepare(self, batch: BatchToWrite) -> PreparedRows:
