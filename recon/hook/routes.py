@@ -113,7 +113,6 @@ class RouteRows(BatchRows):
     """The rows of one route."""
 
     def __init__(self, frame: DataFrame, split: Split, sink: Sink) -> None:
-        """`split` is computed by the first route that needs it."""
         self.frame, self._split, self._sink = frame, split, sink
 
     @override
@@ -166,7 +165,6 @@ class Split:
     def __init__(
         self, frame: DataFrame, batch_id: int, pipeline: Pipeline, routes: Routes, transform: Transform | None
     ) -> None:
-        """Nothing is read yet."""
         self._frame, self._batch_id, self._pipeline = frame, batch_id, pipeline
         self._routes, self._transform = routes, transform
         self._split_rows: DataFrame | None = None

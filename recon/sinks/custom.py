@@ -82,11 +82,8 @@ class CustomWriter(BatchSink):
 
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
-        """Call the user's `confirm`; without one it is only known that `write` returned."""
-        confirm = self._function("confirm")
-        if confirm is None:
-            return Landed()
-        landed = self._landed(confirm(self._batch(stamp)))
+        """The result of the user's `confirm`; without one it is only known that `write` returned."""
+        landed = self.landed(stamp, None)
         if landed is None:
             raise SinkError(
                 f"{self._name}: `confirm` does not find micro-batch {stamp.batch_id} (epoch {stamp.epoch}), though "
@@ -97,7 +94,7 @@ class CustomWriter(BatchSink):
 
     @override
     def landed(self, stamp: ReconStamp, version: int | None) -> Landed | None:
-        """The result of `confirm`; without one the ledger is trusted."""
+        """The result of the user's `confirm`; without one the ledger is trusted."""
         confirm = self._function("confirm")
         return Landed() if confirm is None else self._landed(confirm(self._batch(stamp)))
 
@@ -108,11 +105,6 @@ class CustomWriter(BatchSink):
 
     @override
     def table(self, spark: SparkSession) -> DataFrame:
-        """The DataFrame of the user's `read`.
-
-        Raises:
-            EvidenceError: there is no such function, or it does not return a DataFrame.
-        """
         try:
             read = self._function("read")
         except ConfigError as error:

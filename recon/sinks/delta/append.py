@@ -134,14 +134,6 @@ class DeltaAppend(PathSink):
 
     @override
     def table(self, spark: SparkSession) -> DataFrame:
-        """The table at its newest version, whatever is written meanwhile.
-
-        Where only Spark can read the log (a store for which recon has no `storage_options`), Spark chooses the
-        version.
-
-        Raises:
-            AnalysisException: there is no such table.
-        """
         return read_newest(spark, self.storage)
 
     @override
@@ -198,7 +190,10 @@ def commit_nothing(spark: SparkSession, target: str, options: Mapping[str, Any])
 
 
 def read_newest(spark: SparkSession, storage: Storage) -> DataFrame:
-    """The rows of a Delta table at its newest version, whatever is written meanwhile."""
+    """The rows of a Delta table at its newest version, whatever is written meanwhile.
+
+    Where only Spark can read the log (a store for which recon has no `storage_options`), Spark chooses the version.
+    """
     reader = spark.read.format("delta")
     try:
         version = delta_log.latest_version(storage)

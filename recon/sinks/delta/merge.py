@@ -53,11 +53,7 @@ class DeltaMerge(DeltaAppend):
 
     @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
-        """Reduce the rows to one per key and merge them, with txn and userMetadata.
-
-        Raises:
-            SinkError: columns are missing, keys are NULL, or a condition is no SQL; nothing was written.
-        """
+        """Reduce the rows to one per key and merge them, with txn and userMetadata."""
         if self._seen is None or self._seen < 0:
             self._seen = self._newest()
         new = self._seen < 0

@@ -82,11 +82,7 @@ class FileReplace(PathSink):
 
     @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
-        """Overwrite the micro-batch's folder, then write its manifest.
-
-        Raises:
-            SinkError: the folder belongs to another writer's micro-batch.
-        """
+        """Overwrite the micro-batch's folder, then write its manifest."""
         manifest = self._manifest(stamp)
         if manifest is not None and self._missing(manifest) is None:
             log.warning("%s already holds micro-batch %d (epoch %d)", self.target, stamp.batch_id, stamp.epoch)
@@ -160,11 +156,7 @@ class FileReplace(PathSink):
         return open_batches(spark, self.storage, [manifest])
 
     def _manifest(self, stamp: ReconStamp) -> Manifest | None:
-        """The micro-batch's manifest; None when there is none.
-
-        Raises:
-            SinkError: it is another writer's.
-        """
+        """The micro-batch's manifest; None when there is none. Raises SinkError where it is another writer's."""
         manifest = manifests.find(self.storage, stamp.epoch, stamp.batch_id)
         if manifest is None:
             return None

@@ -69,7 +69,6 @@ class StagedWriter(JdbcWriter):
     """A sink whose rows go through a stage, in one transaction with an entry of recon_ledger."""
 
     def __init__(self, pipeline: str, sink: JdbcUpsertSink | JdbcAppendSink) -> None:
-        """The database is not contacted before the first call of a method."""
         super().__init__(pipeline, sink)
         digest = hashlib.sha256(f"{pipeline}\0{sink.name}".encode()).hexdigest()[:10]
         self._stages = f"recon_stage_{digest}_"  # how the names of staging tables begin

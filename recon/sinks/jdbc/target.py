@@ -32,7 +32,6 @@ class Target:
     keys: tuple[str, ...] = ()
 
     def __init__(self, writer: JdbcWriter) -> None:
-        """Nothing is read yet."""
         self._writer, self._table = writer, writer.target
         self._columns: dict[str, TypeEngine[Any]] | None = None
 

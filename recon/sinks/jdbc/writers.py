@@ -31,7 +31,6 @@ class JdbcUpsert(StagedWriter):
     sink: JdbcUpsertSink
 
     def __init__(self, pipeline: str, sink: JdbcUpsertSink) -> None:
-        """The database is not contacted before the first call of a method."""
         super().__init__(pipeline, sink)
         self._into = UpsertTarget(self, sink)
 
@@ -101,7 +100,6 @@ class JdbcAppend(StagedWriter):
     @classmethod
     @override
     def of(cls, project: Project, pipeline: str, sink: Sink) -> JdbcWriter:
-        """The writer for a sink of recon.yml: through a stage, or by Spark alone where nothing guards it."""
         assert isinstance(sink, JdbcAppendSink)
         return cls(pipeline, sink) if sink.guard else JdbcPlainAppend(pipeline, sink)
 
