@@ -23,6 +23,8 @@ from recon.project import KafkaSink
 from recon.sinks.kafka.producer import INIT_S, cause_of, client_conf, open_producer, sentence, transactional_id
 
 _KEPT_DAYS = 30
+# Whether a record that is not committed yet, by key and offset, has to be waited for.
+Decides = Callable[[bytes, int], bool]
 
 
 class MarkerTopic:
@@ -46,11 +48,7 @@ class MarkerTopic:
         """The markers, once the topic is fit to keep them and this driver is the only one that may write them."""
         if self._driver is None:
             self._require_compacted(stamp)
-            driver = open_producer(self._conf, transactional_id(self._owner, "driver"), reports=True)
-            try:
-                driver.init_transactions(INIT_S)
-            except Exception as error:
-                raise self._error(error, driver, stamp) from None
+            driver = self._fencing("driver", stamp, reports=True)
             # Markers that were read before the other driver was fenced may lack what it has committed since. Markers
             # that `log` began to read at the ledger's end are enough: older ones are complete, and `batch` finds them.
             markers = self.read(self._markers, stamp, decides=lambda key, _: False)
@@ -62,31 +60,25 @@ class MarkerTopic:
         assert self._markers is not None
         return self._markers
 
-    def read(
-        self, known: Markers | None, stamp: ReconStamp, decides: Callable[[bytes, int], bool] | None = None
-    ) -> Markers:
+    def read(self, known: Markers | None, stamp: ReconStamp, decides: Decides | None = None) -> Markers:
         """What follows on `known` in the topic; raises SinkError where the topic is gone."""
-        markers = kafka_markers.read(
-            self._conf, self.topic, self._owner, known=known, decides=decides, admin=self._admin
-        )
+        markers = self._read(known, decides)
         if markers is None:
             raise SinkError(f"{stamp.label}: marker topic {self.topic} is gone; restart the query")
         return markers
 
     def all(self, since: datetime | None = None) -> Markers | None:
         """The markers of batches, at least from an instant on; None where there is no topic."""
-        markers = kafka_markers.read(
-            self._conf,
-            self.topic,
-            self._owner,
-            known=self._markers if self._from_begin else None,
-            since=since,
-            decides=lambda key, _: parse_key(key).kind == BATCH,
-            admin=self._admin,
-        )
+        known = self._markers if self._from_begin else None
+        markers = self._read(known, lambda key, _: parse_key(key).kind == BATCH, since)
         self._from_begin = markers is not None and (self._from_begin or since is None)
         self._markers = markers
         return markers
+
+    def _read(self, known: Markers | None, decides: Decides | None, since: datetime | None = None) -> Markers | None:
+        return kafka_markers.read(
+            self._conf, self.topic, self._owner, known=known, since=since, decides=decides, admin=self._admin
+        )
 
     def batch(self, stamp: ReconStamp) -> BatchMarker | None:
         """The batch marker of a micro-batch."""
@@ -124,11 +116,16 @@ class MarkerTopic:
     def fence(self, tasks: Iterable[int], stamp: ReconStamp) -> None:
         """End the open transactions of tasks."""
         for task in tasks:
-            producer = open_producer(self._conf, transactional_id(self._owner, task))
-            try:
-                producer.init_transactions(INIT_S)
-            except Exception as error:
-                raise self._error(error, producer, stamp) from None
+            self._fencing(task, stamp)
+
+    def _fencing(self, name: str | int, stamp: ReconStamp, *, reports: bool = False) -> Any:
+        """A producer that has fenced an earlier one of its id, and ended that one's transaction."""
+        producer = open_producer(self._conf, transactional_id(self._owner, name), reports=reports)
+        try:
+            producer.init_transactions(INIT_S)
+        except Exception as error:
+            raise self._error(error, producer, stamp) from None
+        return producer
 
     def _commit(self, key: bytes, value: bytes, stamp: ReconStamp) -> int:
         """Commit one record of the driver's; returns its offset."""
