@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from recon.errors import EvidenceError
 from recon.evidence.kafka_admin import KafkaAdmin
@@ -19,9 +20,12 @@ class Broker:
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self._conf = dict(conf)
-        self._admin: KafkaAdmin | None = None
         self._ids: dict[str, str | None] = {}
         self._read_at = float("-inf")
+
+    @cached_property
+    def _admin(self) -> KafkaAdmin:
+        return KafkaAdmin(self._conf)
 
     def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str | None]:
         """The id of each topic, None where the broker does not give it; read again every half minute."""
@@ -30,7 +34,7 @@ class Broker:
             return self._ids
         self._read_at = time.monotonic()
         try:
-            self._ids = dict(self._open().topic_ids(topics, timeout_s=3))
+            self._ids = dict(self._admin.topic_ids(topics, timeout_s=3))
         except EvidenceError as error:
             log.warning("topic ids are unknown for now: %s", error)
             self._ids = dict.fromkeys(topics)
@@ -41,12 +45,7 @@ class Broker:
         if "bootstrap.servers" not in self._conf:
             return {}
         try:
-            return dict(self._open().log_starts(partitions, timeout_s=3))
+            return dict(self._admin.log_starts(partitions, timeout_s=3))
         except EvidenceError as error:
             log.warning("the log start of new partitions is unknown, taken as 0: %s", error)
             return {}
-
-    def _open(self) -> KafkaAdmin:
-        if self._admin is None:
-            self._admin = KafkaAdmin(self._conf)
-        return self._admin
