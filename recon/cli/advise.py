@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recon.cli.shared import OutputOption, PipelineOption, Session, print_json
+from recon.cli.shared import OutputOption, PipelineOption, Session, console, print_json
 from recon.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,22 +50,19 @@ def advise(
 
 
 def _print(advices: Sequence[Advice]) -> None:
-    from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=120)
+    out = console(piped_width=120)
     pipeline = None
     for advice in advices:
         if advice.pipeline != pipeline:
             pipeline = advice.pipeline
-            console.print(Text(f"pipeline {pipeline}", style="bold"))
+            out.print(Text(f"pipeline {pipeline}", style="bold"))
         mark, style = _MARKS[advice.decision]
-        console.print(Text.assemble((f"  {mark:<8}", style), (advice.rule, "bold")))
-        console.print(Padding(Text(advice.recommendation), (0, 0, 0, 10), expand=False))
-        console.print(Padding(Text(advice.because, style="dim"), (0, 0, 0, 10), expand=False))
+        out.print(Text.assemble((f"  {mark:<8}", style), (advice.rule, "bold")))
+        out.print(Padding(Text(advice.recommendation), (0, 0, 0, 10), expand=False))
+        out.print(Padding(Text(advice.because, style="dim"), (0, 0, 0, 10), expand=False))
 
 
 def _length(text: str) -> timedelta:

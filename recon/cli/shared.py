@@ -22,6 +22,8 @@ from recon.errors import ConfigError, ReconError
 from recon.text import first_line
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from recon.checks.bound import Bound
     from recon.project import Project
 
@@ -271,7 +273,6 @@ def print_json(value: Any) -> None:
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Prints rows as a table, numbers aligned to the right. Into a file or a pipe, no cell is cut."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -282,10 +283,14 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         table.add_column(header, justify="right" if numeric else "left", no_wrap=True)
     for row in body:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=1000)
-    console.print(table)
+    console(piped_width=1000).print(table)
+
+
+def console(piped_width: int) -> Console:
+    """Rich's console; `piped_width` columns wide into a file or a pipe."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if Console().is_terminal else piped_width)
 
 
 def chosen_checks(

@@ -82,13 +82,11 @@ class _Narrator:
         self._step = 0
 
     def step(self, title: str) -> None:
-        """Prints the title of a new step."""
         self._step += 1
         self._out.print()
         self._out.print(f"{self._step}. {title}", style="bold")
 
     def say(self, sentence: str, style: str | None = None) -> None:
-        """Prints a paragraph."""
         from rich.padding import Padding
         from rich.text import Text
 
@@ -102,7 +100,6 @@ class _Narrator:
         self._out.print(line.append(f"   # {comment}" if comment else ""), soft_wrap=True)
 
     def blank(self) -> None:
-        """Prints an empty line."""
         self._out.print()
 
     @contextmanager
@@ -265,7 +262,8 @@ class _Demo:
             raise ReconError(self._failed(child, "recon audit"))
         results = Path(self.project.resolve(self.project.target_path)) / "run_results.json"
         errors = differences(run_results.read(results))
-        self._tidy()
+        # The folder of session artefacts, which Spark may leave and a killed Spark always leaves.
+        shutil.rmtree(self.folder.path / "artifacts", ignore_errors=True)
         console.step("What that proves")
         if child.exit_code == 0:
             errors.append("recon audit ended with 0, though payments is not complete")
@@ -285,10 +283,6 @@ class _Demo:
             "because this was expected."
         )
         return _AS_EXPECTED
-
-    def _tidy(self) -> None:
-        """Removes the folder of session artefacts that Spark may leave, and that a killed Spark always leaves."""
-        shutil.rmtree(self.folder.path / "artifacts", ignore_errors=True)
 
     # -- processes and witnesses -------------------------------------------------------------------
 

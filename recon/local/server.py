@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from recon.local.process import ChildProcess
@@ -26,9 +25,7 @@ class LocalServer(ABC):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
         if self._temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)

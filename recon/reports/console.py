@@ -8,15 +8,13 @@ Colours and the progress line appear on a terminal only, and NO_COLOR is respect
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Self
 
 from recon.model import CheckResult, Level, PipelineFacts, RunResult
 from recon.reports.words import duration, located, one_line
 from recon.text import plural
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.status import Status as Spinner
 
 DBT_WIDTH = 80  # dbt pads a line with dots to this column, then adds the status
@@ -44,12 +42,10 @@ class Console:
         self._spinner: Spinner | None = None
         self._printed = self._total = 0  # checks
 
-    def __enter__(self) -> Console:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def expect(self, total: int) -> None:
