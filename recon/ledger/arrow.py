@@ -7,7 +7,7 @@ which costs an audit without Spark a quarter of a second.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from recon.lazy import np, pa
@@ -34,21 +34,9 @@ def array(values: npt.NDArray[np.integer[Any]]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(whole.dtype), len(whole), [None, pa.py_buffer(whole)])
 
 
-def text(value: str) -> pa.Scalar:
-    """A text as an Arrow scalar."""
-    content = value.encode()
-    bounds = pa.py_buffer(np.array([0, len(content)], np.int32))
-    return pa.Array.from_buffers(pa.string(), 1, [None, bounds, pa.py_buffer(content)])[0]
-
-
-def instant(value: datetime) -> pa.Scalar:
-    """An instant as an Arrow scalar of microseconds in UTC."""
-    return array(np.array([_micros(value)])).cast(pa.timestamp("us", tz="UTC"))[0]
-
-
-def days(day: date, count: int) -> pa.Array:
-    """One day, many times."""
-    return array(np.full(count, (day - _EPOCH.date()).days, np.int32)).cast(pa.date32())
+def scalar(value: str | datetime) -> pa.Scalar:
+    """A text, or an instant in microseconds, as an Arrow scalar."""
+    return column([value], pa.string() if isinstance(value, str) else pa.timestamp("us", tz="UTC"))[0]
 
 
 def values(column: pa.ChunkedArray) -> list[Any]:
@@ -57,7 +45,7 @@ def values(column: pa.ChunkedArray) -> list[Any]:
         return list(column.to_pylist())
     if column.null_count:
         filled = column.cast(pa.int64()).to_pylist()
-        return [None if micros is None else _at(micros) for micros in filled]
+        return [None if micros is None else _EPOCH + timedelta(microseconds=micros) for micros in filled]
     # NumPy makes naive ones faster than anybody makes aware ones.
     return [at.replace(tzinfo=UTC) for at in numbers(column).astype("datetime64[us]").tolist()]
 
@@ -76,11 +64,12 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
 def table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """Rows of texts, numbers, instants and days as an Arrow table."""
     listed = list(rows)
-    columns = [_column([row[field.name] for row in listed], field.type) for field in schema]
+    columns = [column([row[field.name] for row in listed], field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Texts, numbers, instants or days, None among them, as an Arrow array."""
     there = pa.py_buffer(np.packbits(np.array([cell is not None for cell in cells], bool), bitorder="little"))
     if pa.types.is_string(kind):
         texts = [b"" if cell is None else cell.encode() for cell in cells]
@@ -100,8 +89,4 @@ def _micros(at: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _at(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)
-
-
-__all__ = ["array", "days", "empty", "instant", "numbers", "rows", "table", "text", "values"]
+__all__ = ["array", "column", "empty", "numbers", "rows", "scalar", "table", "values"]

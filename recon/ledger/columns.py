@@ -194,7 +194,7 @@ def _joined_rows(rows: npt.NDArray[np.int64]) -> list[str]:
 def _joined(values: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> list[str]:
     strings = pc.cast(arrow.array(values), pa.string())
     lists = pa.ListArray.from_arrays(arrow.array(bounds.astype(np.int32)), strings)
-    joined: list[str] = pc.binary_join(lists, arrow.text(",")).to_pylist()
+    joined: list[str] = pc.binary_join(lists, arrow.scalar(",")).to_pylist()
     return joined
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from recon.lazy import np
 from recon.model import RangeTable
 from recon.model.offsets import OffsetSpan, Spans
+from recon.text import plural
 
 Key = tuple[str, str | None, int]
 
@@ -94,5 +95,4 @@ def described(spans: Sequence[OffsetSpan]) -> str:
     """A few ranges for a sentence: `orders-0 [0, 500) and 7 more partitions`."""
     first = spans[0]
     text = f"{first.topic}-{first.partition} [{first.start_offset}, {first.end_offset})"
-    more = len(spans) - 1
-    return text + (f" and {more} more partition{'s' if more > 1 else ''}" if more else "")
+    return text + (f" and {plural(len(spans) - 1, 'more partition')}" if len(spans) > 1 else "")

@@ -81,7 +81,7 @@ def read(
         if NESTED in stored and not few:
             rows = rows.append_column(NESTED, _ranges(file, mask, rows.num_rows))
     if "date" in names:
-        rows = rows.append_column("date", arrow.days(day_of(path), rows.num_rows))
+        rows = rows.append_column("date", arrow.column([day_of(path)] * rows.num_rows, pa.date32()))
     return rows.select(names)
 
 

@@ -130,7 +130,7 @@ class KeyIndex:
         def batches() -> Iterator[pa.RecordBatch]:
             for first in range(0, len(hashes), _STEP):
                 some = arrow.array(hashes[first : first + _STEP])
-                yield pa.record_batch([some, pa.repeat(arrow.text(part), len(some))], schema=schema)
+                yield pa.record_batch([some, pa.repeat(arrow.scalar(part), len(some))], schema=schema)
 
         try:
             write_deltalake(

@@ -102,7 +102,7 @@ class Ledger:
     def others(self, pipeline: str, sink: str) -> list[LedgerEntry]:
         """Entries that another writer appended since we last read the chain's end.
 
-        None where reading that costs a Spark job; the next append then notices them.
+        None are returned where that would cost a Spark job; the next append notices them.
         """
         known = self._ends.get(chain_id(pipeline, sink))
         if known is None or not self.store.quick:
@@ -121,18 +121,14 @@ class Ledger:
             self._ends[chain] = (length, tail.entry_hash, tail.committed_at) if tail else (length, GENESIS, None)
         return self._ends[chain]
 
-    def tail(self, pipeline: str, sink: str, before: datetime | None = None) -> LedgerEntry | None:
-        """The newest entry of a (pipeline, sink), or the newest before an instant; None when there is none."""
-        last = self._last(pipeline, sink, 1, before)
-        return columns.entries(last)[-1] if last.num_rows else None
+    def tail(self, pipeline: str, sink: str) -> LedgerEntry | None:
+        """The newest entry of a (pipeline, sink); None when there is none."""
+        return next(iter(self.last(pipeline, sink, 1)), None)
 
     def last(self, pipeline: str, sink: str, count: int) -> list[LedgerEntry]:
         """The newest `count` entries of a (pipeline, sink), oldest first."""
-        return columns.entries(self._last(pipeline, sink, count, None))
-
-    def _last(self, pipeline: str, sink: str, count: int, before: datetime | None) -> pa.Table:
-        entries = self._back(pipeline, sink, before, lambda parts: sum(part.num_rows for part in parts) >= count)
-        return entries.slice(max(0, entries.num_rows - count))
+        entries = self._back(pipeline, sink, None, lambda parts: sum(part.num_rows for part in parts) >= count)
+        return columns.entries(entries.slice(max(0, entries.num_rows - count)))
 
     def _back(
         self,
@@ -189,7 +185,7 @@ class Ledger:
         """
 
         def has_a_write(parts: Sequence[pa.Table]) -> bool:
-            return any(pc.any(pc.equal(part["status"], arrow.text("committed"))).as_py() for part in parts)
+            return any(pc.any(pc.equal(part["status"], arrow.scalar("committed"))).as_py() for part in parts)
 
         keys = ["epoch", "batch_id", "attempt", "committed_at", "status"]
         recent = self._back(pipeline, sink, before, has_a_write, keys)

@@ -111,11 +111,11 @@ class Filter:
 
     def mask(self, rows: pa.Table, time_column: str) -> pa.ChunkedArray | None:
         """Which rows match; None when all do."""
-        terms = [pc.equal(rows[name], arrow.text(value)) for name, value in self.equals]
+        terms = [pc.equal(rows[name], arrow.scalar(value)) for name, value in self.equals]
         if self.from_ is not None:
-            terms.append(pc.greater_equal(rows[time_column], arrow.instant(self.from_)))
+            terms.append(pc.greater_equal(rows[time_column], arrow.scalar(self.from_)))
         if self.to is not None:
-            terms.append(pc.less(rows[time_column], arrow.instant(self.to)))
+            terms.append(pc.less(rows[time_column], arrow.scalar(self.to)))
         terms = [term for term in terms if not pc.all(term, skip_nulls=False).as_py()]
         return reduce(pc.and_, terms) if terms else None
 

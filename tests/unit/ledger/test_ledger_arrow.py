@@ -47,7 +47,7 @@ def test_columns_of_several_and_of_sliced_chunks_become_numpy() -> None:
 
 
 def test_instants_are_exact() -> None:
-    assert arrow.instant(AT).as_py() == AT
+    assert arrow.scalar(AT).as_py() == AT
     assert arrow.values(pa.chunked_array([pa.array([AT], pa.timestamp("us", tz="UTC"))])) == [AT]
 
 
