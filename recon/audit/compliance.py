@@ -38,7 +38,7 @@ _JUDGED = ("pass", "warn", "fail")
 
 @dataclass(frozen=True)
 class _Audit:
-    """One audit's rows about one pipeline, with the period it covered there."""
+    """One audit's results for one pipeline, as rows of the results table, with the period that it covered there."""
 
     invocation_id: str
     generated_at: datetime
@@ -51,18 +51,12 @@ class _Audit:
 
     def proves(self, sink: str) -> bool:
         """Whether every check that a proof rests on could be evaluated for this sink."""
-        ran = {row["check"]: row for row in self.rows if row["sink"] == sink}
-        return summary.proved_by(
-            {
-                name: summary.evaluated(row["status"], json.loads(row["evidence"] or "{}"))
-                for name, row in ran.items()
-                if any(name in named for named in summary.PROOF)
-            }
-        )
+        rows = [row for row in self.rows if row["sink"] == sink]
+        return summary.proved_by({row["check"]: summary.evaluated(row["status"], row["evidence"]) for row in rows})
 
     def findings(self) -> Iterable[Finding]:
         for row in self.rows:
-            yield from (f for f in findings_of(row) if f.level is not Level.INFO)
+            yield from (f for f in row["findings"] if f.level is not Level.INFO)
             if row["kind"] == "data" and row["status"] in ("fail", "warn", "error"):
                 yield Finding(
                     code=Code.INCONCLUSIVE if row["status"] == "error" else Code.VIOLATION,
@@ -101,7 +95,6 @@ def compliance(
         )
     now = utc_now()
     audits = {pipe.name: _audits(ledger, pipe.name, from_, to) for pipe in project.pipelines}
-    exceptions = tuple(e for pipe in project.pipelines for e in _exceptions(audits[pipe.name], from_))
     return ComplianceReport(
         project=project.name,
         recon_version=__version__,
@@ -113,21 +106,22 @@ def compliance(
             for pipe in project.pipelines
             for sink in pipe.sinks
         ),
-        exceptions=exceptions,
+        exceptions=tuple(e for of_pipeline in audits.values() for e in _exceptions(of_pipeline, from_)),
         audits=_records(audits),
         days_without_audit=_unaudited_days(from_, min(to, now), audits.values()),
     )
 
 
 def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> list[_Audit]:
-    """Audits whose period overlaps this one, oldest first; a period's last day is audited after it."""
+    """The audits whose period overlaps this one, oldest first; some run after it, as its last day is audited then."""
     results = ledger.results.read(Filter(equals=(("pipeline", pipeline),), from_=from_))
     runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in results.to_pylist():
         if row["check"] in RUNNING:
             continue  # how fast a stream ran proves nothing about its data
         if row["period_to"] > from_ and (row["period_from"] is None or row["period_from"] < to):
-            runs[row["invocation_id"]].append(row)
+            parsed = {"evidence": json.loads(row["evidence"] or "{}"), "findings": findings_of(row)}
+            runs[row["invocation_id"]].append({**row, **parsed})
     audits = [
         _Audit(name, rows[0]["generated_at"], rows[0]["period_from"], rows[0]["period_to"], tuple(rows))
         for name, rows in runs.items()
@@ -179,7 +173,7 @@ def _repeats(later: _Audit, earlier: _Audit, finding: Finding, since: datetime) 
     before = {
         row["unique_id"]
         for row in earlier.rows
-        if row["status"] in _JUDGED or any(f.code == finding.code for f in findings_of(row))
+        if row["status"] in _JUDGED or any(f.code == finding.code for f in row["findings"])
     }
     reaches = max(later.period_from or since, since) <= max(earlier.period_from or since, since)
     return judged >= before and (reaches or finding.code in _PRESENT)
@@ -188,34 +182,28 @@ def _repeats(later: _Audit, earlier: _Audit, finding: Finding, since: datetime) 
 def _sink(
     project: Project, pipeline: Pipeline, sink: Sink, ledger: LedgerSlice, audits: Sequence[_Audit]
 ) -> SinkCompliance:
-    judged = [i for i in range(ledger.anchors, len(ledger.heads)) if not ledger.heads[i].is_release]
     findings = [
-        f
+        finding
         for audit in audits
         for row in audit.rows
         if row["kind"] == "evidence"
-        for f in findings_of(row)
-        if f.sink in (None, sink.name)
+        for finding in row["findings"]
+        if finding.sink in (None, sink.name)
     ]
-    refuted = summary.refuted_batches(ledger, findings)
-    doubted = summary.doubted_batches(ledger, findings)
     proving = [audit for audit in audits if audit.proves(sink.name)]
-    by_batch: dict[tuple[int, int], bool] = {}
-    for i in judged:
-        head = ledger.heads[i]
-        seen = any(audit.covers(head.committed_at) for audit in proving)
-        by_batch[head.epoch, head.batch_id] = by_batch.get((head.epoch, head.batch_id), False) or seen
-    bad = set(by_batch) & refuted
-    good = {batch for batch, seen in by_batch.items() if seen} - bad - doubted
+    places = [i for i in range(ledger.anchors, len(ledger.heads)) if not ledger.heads[i].is_release]
+    batch_of = {i: (ledger.heads[i].epoch, ledger.heads[i].batch_id) for i in places}
+    covered = {batch_of[i] for i in places if any(audit.covers(ledger.heads[i].committed_at) for audit in proving)}
+    batches = set(batch_of.values())
+    refuted = summary.touched_batches(ledger, findings, Level.FAIL) & batches
+    proved = covered - refuted - summary.touched_batches(ledger, findings, Level.UNPROVED)
 
     ranges = ledger.ranges
-    mine = ranges.entry >= ledger.anchors
-    touched = summary.touched_ranges(ledger, findings, Level.FAIL) & mine
-    of_seen = [i for i in judged if by_batch[ledger.heads[i].epoch, ledger.heads[i].batch_id]]
-    doubts = summary.touched_ranges(ledger, findings, Level.UNPROVED)
-    proved = np.isin(ranges.entry, of_seen) & mine & ~touched & ~doubts
-    rows = [h.rows_written for h in ledger.heads[ledger.anchors :] if h.status != "already_committed"]
-    known = [r for r in rows if r is not None]
+    in_period = ranges.entry >= ledger.anchors
+    ranges_refuted = summary.touched_ranges(ledger, findings, Level.FAIL) & in_period
+    ranges_doubted = summary.touched_ranges(ledger, findings, Level.UNPROVED)
+    of_covered = np.isin(ranges.entry, [i for i in places if batch_of[i] in covered])
+    ranges_proved = of_covered & in_period & ~ranges_refuted & ~ranges_doubted
     return SinkCompliance(
         pipeline=pipeline.name,
         sink=sink.name,
@@ -223,16 +211,16 @@ def _sink(
         target=project.location(sink),
         guarantee=sink.guarantee,
         topics=tuple(sorted({topic for _, topic, _ in ranges.topics})) or pipeline.source.topics,
-        batches=len(by_batch),
-        batches_proved=len(good),
-        batches_refuted=len(bad),
-        batches_unproved=len(by_batch) - len(good) - len(bad),
-        ranges=int(mine.sum()),
-        ranges_proved=int(proved.sum()),
-        ranges_refuted=int(touched.sum()),
-        ranges_unproved=int((mine & ~touched & ~proved).sum()),
-        offsets=int((ranges.end - ranges.start)[mine].sum()),
-        rows_written=sum(known) if len(known) == len(rows) else None,
+        batches=len(batches),
+        batches_proved=len(proved),
+        batches_refuted=len(refuted),
+        batches_unproved=len(batches) - len(proved) - len(refuted),
+        ranges=int(in_period.sum()),
+        ranges_proved=int(ranges_proved.sum()),
+        ranges_refuted=int(ranges_refuted.sum()),
+        ranges_unproved=int((in_period & ~ranges_refuted & ~ranges_proved).sum()),
+        offsets=int((ranges.end - ranges.start)[in_period].sum()),
+        rows_written=summary.rows_written(ledger.heads[ledger.anchors :]),
         epochs=tuple(_epochs(ledger)),
         chain=_chain(ledger),
     )
@@ -287,12 +275,10 @@ def _record(parts: Sequence[_Audit]) -> AuditRecord:
         outcome = "not complete"
     elif counts["error"] or counts["skipped"] or not all(any(p.proves(s) for p in parts) for s in sinks):
         outcome = "could not be proved"
-    begins = [part.period_from for part in parts]
-    known = [begin for begin in begins if begin is not None]
     return AuditRecord(
         invocation_id=parts[0].invocation_id,
         generated_at=parts[0].generated_at,
-        period_from=min(known) if len(known) == len(begins) else None,
+        period_from=summary.earliest(part.period_from for part in parts),
         period_to=parts[0].period_to,
         outcome=outcome,
         passed=counts["pass"],
@@ -304,23 +290,23 @@ def _record(parts: Sequence[_Audit]) -> AuditRecord:
 
 
 def _unaudited_days(from_: datetime, to: datetime, pipelines: Iterable[Sequence[_Audit]]) -> tuple[date, ...]:
-    """Days of which no audit of some pipeline covered a part; today counts up to its last audit."""
+    """The days with a part that no audit of some pipeline covers; today counts up to its last audit."""
     missing: set[date] = set()
     for audits in pipelines:
         day = from_.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         while day < to:
             begin, end = max(day, from_), min(day + timedelta(days=1), to)
-            audited = [audit.period_to for audit in audits if begin < audit.period_to <= end]
-            # What is committed after today's audit is audited tomorrow; that is no hole in today.
-            running = end == to and end < day + timedelta(days=1)
-            if not _covered(begin, max(audited) if running and audited else end, audits):
+            if end == to and end < day + timedelta(days=1):
+                # What is committed after today's last audit is audited tomorrow; that is no hole in today.
+                end = max((audit.period_to for audit in audits if begin < audit.period_to <= end), default=end)
+            if not _covered(begin, end, audits):
                 missing.add(day.date())
             day += timedelta(days=1)
     return tuple(sorted(missing))
 
 
 def _covered(begin: datetime, end: datetime, audits: Sequence[_Audit]) -> bool:
-    """Whether the audits' periods together hold [begin, end)."""
+    """Whether the audits' periods together cover [begin, end)."""
     at = begin
     for audit in sorted(audits, key=lambda a: a.period_to):
         if (audit.period_from is None or audit.period_from <= at) and audit.period_to > at:

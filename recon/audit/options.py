@@ -16,20 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What an audit is asked to do; the first block are the arguments of `run_audit`, the rest is the command line's.
+    """What an audit is asked to do: the arguments of `run_audit`, and behind them what only the command line sets.
 
     Args:
-        select: dbt-like selectors; everything when empty.
-        exclude: selectors of what not to run.
-        from_: begin of the period, UTC.
-        to: end of the period, UTC, excluded; now when None.
-        fail_fast: stop at the first failure.
-        no_spark: read no rows.
-        full_refresh: measure incremental checks on whole tables.
-        warn_error: warnings fail the run.
-        spark: the session for checks that read rows.
-        keep: store the results.
-        on_result: called with (index from 1, total, result) as results come.
         only: unique_ids of the checks to choose from; all when None.
         last: the status of each unique_id in the last run, for the selector `result:`.
         begins: begin of the period per pipeline, where `from_` is None; None stands for the whole ledger.

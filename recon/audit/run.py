@@ -6,11 +6,12 @@ Evidence checks run first, then the checks of rows, table by table. No JVM is st
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,14 +114,14 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
         if options.on_result:
             options.on_result(len(results), len(bounds), result)
     # Whoever selects checks of rows alone still gets the picture of the pipeline: evidence is read for it now.
-    evidence = {pipeline.name: run.evidence_of(pipeline) for pipeline in run.reached}
+    evidence = {name: run.evidence_of(name) for name in run.reached}
     finished = utc_now()
     outcome = RunResult(
         invocation_id=str(uuid.uuid4()),
         project=project.name,
         recon_version=__version__,
         generated_at=finished,
-        period_from=_earliest(of.witnesses.period_from for of in evidence.values()),
+        period_from=summary.earliest(of.witnesses.period_from for of in evidence.values()),
         period_to=options.to or started,
         elapsed_time=(finished - started).total_seconds(),
         results=tuple(results),
@@ -147,25 +148,26 @@ class _Run:
         self.project, self.options, self.now, self.bounds = project, options, now, bounds
         self.session = AuditSession(project, options.no_spark, options.spark)
         self.failing_rows: dict[str, Sequence[Mapping[str, Any]]] = {}
-        self.reached: list[Pipeline] = []  # pipelines of which a check was evaluated, before --fail-fast stopped
+        self.reached: dict[str, None] = {}  # pipelines whose turn had come when --fail-fast stopped
+        self._pipelines = {pipeline.name: pipeline for pipeline in project.pipelines}
         self._evidence: dict[str, Evidence] = {}
         remembering = [bound.unique_id for bound in bounds if getattr(bound.check, "remembers", None)]
         self._history = History(
             lambda: open_ledger(project, self.session.running).results, remembering, options.history_to or now
         )
 
-    def evidence_of(self, pipeline: Pipeline) -> Evidence:
-        """The pipeline's evidence, collected when first needed."""
-        if pipeline.name not in self._evidence:
-            bounds = [bound for bound in self.bounds if bound.pipeline == pipeline.name]
-            self._evidence[pipeline.name] = collect(
-                self.project, pipeline, bounds, self.options, self.session, self.now
-            )
-        return self._evidence[pipeline.name]
+    def evidence_of(self, name: str) -> Evidence:
+        """A pipeline's evidence, collected when first needed."""
+        if name not in self._evidence:
+            bounds = [bound for bound in self.bounds if bound.pipeline == name]
+            pipeline = self._pipelines[name]
+            self._evidence[name] = collect(self.project, pipeline, bounds, self.options, self.session, self.now)
+        return self._evidence[name]
 
     def results(self) -> Iterator[CheckResult]:
         """The result of every check; after a failure that --fail-fast stops at, `skipped` for those that are left."""
-        bounds = _in_turn(self.bounds)
+        # Evidence first, then rows, table by table: the cheap results do not wait for Spark.
+        bounds = sorted(self.bounds, key=_table_of)
         for done, result in enumerate(self._evaluated(bounds), start=1):
             # A driver's or a store's message may quote what it was configured with.
             yield replace(result, message=self.project.mask(result.message))
@@ -175,29 +177,23 @@ class _Run:
                 return
 
     def _evaluated(self, bounds: Sequence[Bound]) -> Iterator[CheckResult]:
-        tables: dict[tuple[str, str], list[Bound]] = {}
-        for bound in bounds:
-            pipeline = self._reach(bound.pipeline)
-            if bound.kind == "evidence":
-                self._announce(bound)
-                answer = partial(self._answer, pipeline)
-                yield from runner.run_evidence([bound], self._seen_by, answer, utc_now)
-            else:
-                tables.setdefault((bound.pipeline, bound.sink or ""), []).append(bound)
-        for (name, sink), of_table in tables.items():
+        evidence = [bound for bound in bounds if bound.kind == "evidence"]
+        for bound in evidence:
+            self.reached[bound.pipeline] = None
+            self._announce(bound)
+            answer = partial(self._answer, bound.pipeline)
+            yield from runner.run_evidence([bound], self._seen_by, answer, utc_now)
+        of_rows = bounds[len(evidence) :]
+        self.reached |= {bound.pipeline: None for bound in of_rows}
+        for (pipeline, sink), group in groupby(of_rows, _table_of):
+            of_table = list(group)
             self._announce(of_table[0])
-            yield from self._table(self._reach(name), sink, of_table)
-
-    def _reach(self, name: str) -> Pipeline:
-        pipeline = next(pipeline for pipeline in self.project.pipelines if pipeline.name == name)
-        if pipeline not in self.reached:
-            self.reached.append(pipeline)
-        return pipeline
+            yield from self._table(self._pipelines[pipeline], sink, of_table)
 
     def _seen_by(self, bound: Bound) -> Witnesses:
-        return self.evidence_of(self._reach(bound.pipeline)).seen_by(bound)
+        return self.evidence_of(bound.pipeline).seen_by(bound)
 
-    def _answer(self, pipeline: Pipeline, questions: runner.Questions) -> runner.Answers | Unavailable:
+    def _answer(self, pipeline: str, questions: runner.Questions) -> runner.Answers | Unavailable:
         return self.evidence_of(pipeline).answer(questions)
 
     def _announce(self, bound: Bound) -> None:
@@ -241,19 +237,9 @@ class _Run:
         self.failing_rows[bound.unique_id] = rows
 
 
-def _in_turn(bounds: Sequence[Bound]) -> list[Bound]:
-    """Evidence first, then rows, table by table: the cheap results do not wait for Spark."""
-    evidence = [b for b in bounds if b.kind == "evidence"]
-    tables = sorted({(b.pipeline, b.sink or "") for b in bounds if b.kind != "evidence"})
-    rows = [b for key in tables for b in bounds if b.kind != "evidence" and (b.pipeline, b.sink or "") == key]
-    return evidence + rows
-
-
-def _earliest(begins: Iterable[datetime | None]) -> datetime | None:
-    """The earliest begin of the pipelines' periods; None when one of them was audited whole."""
-    listed = list(begins)
-    known = [begin for begin in listed if begin is not None]
-    return min(known) if known and len(known) == len(listed) else None
+def _table_of(bound: Bound) -> tuple[str, str]:
+    """The table that a check of rows reads; evidence checks come before all tables."""
+    return ("", "") if bound.kind == "evidence" else (bound.pipeline, bound.sink or "")
 
 
 def _not_incremental(project: Project, bounds: Sequence[Bound]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +16,7 @@ from recon.model import (
     CheckResult,
     Code,
     CoverageCell,
+    EntryHead,
     Finding,
     KafkaWitness,
     LedgerSlice,
@@ -43,6 +45,7 @@ PROOF = (
 _POINTS = 200
 _BUCKETS = 60
 _State = Literal["covered", "gap", "overlap", "lost", "in flight"]
+_WORST_FIRST: tuple[_State, ...] = ("lost", "gap", "overlap")
 _STATES: Mapping[Code, _State] = {
     Code.GAP: "gap",
     Code.SKIPPED: "lost",
@@ -126,49 +129,59 @@ def sink_facts(
     now: datetime,
 ) -> SinkFacts:
     """Everything a report shows of one sink, for the judged entries of its ledger slice."""
-    if ledger is None or len(ledger.heads) == ledger.anchors:
-        head = ledger.heads[-1].entry_hash if ledger is not None and ledger.heads else None
-        return SinkFacts(
-            name=name,
-            kind=kind,
-            target=target,
-            guarantee=guarantee,
-            batches=0,
-            batches_proved=0,
-            batches_refuted=0,
-            batches_unproved=0,
-            epochs=0,
-            rows_written=None,
-            first_commit=None,
-            last_commit=None,
-            chain_head=head,
-        )
-    judged = ledger.heads[ledger.anchors :]
-    judging = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
-    findings = [f for r in judging if r.sink in (None, name) for f in r.findings]
-    batches = {(h.epoch, h.batch_id) for h in judged if not h.is_release}
-    refuted = refuted_batches(ledger, findings) & batches
-    unproved = (doubted_batches(ledger, findings) if _proved(results, name) else batches) & batches - refuted
-    rows = [h.rows_written for h in judged if h.status != "already_committed"]
-    known_rows = [r for r in rows if r is not None]
-    return SinkFacts(
+    nothing = SinkFacts(
         name=name,
         kind=kind,
         target=target,
         guarantee=guarantee,
+        batches=0,
+        batches_proved=0,
+        batches_refuted=0,
+        batches_unproved=0,
+        epochs=0,
+        rows_written=None,
+        first_commit=None,
+        last_commit=None,
+        chain_head=ledger.heads[-1].entry_hash if ledger is not None and ledger.heads else None,
+    )
+    if ledger is None or len(ledger.heads) == ledger.anchors:
+        return nothing
+    judged = ledger.heads[ledger.anchors :]
+    judging = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
+    findings = [f for r in judging if r.sink in (None, name) for f in r.findings]
+    proved = _proved(results, name)
+    batches = {(h.epoch, h.batch_id) for h in judged if not h.is_release}
+    refuted = touched_batches(ledger, findings, Level.FAIL) & batches
+    doubted = touched_batches(ledger, findings, Level.UNPROVED) if proved else batches
+    unproved = doubted & batches - refuted
+    return replace(
+        nothing,
         batches=len(batches),
         batches_proved=len(batches) - len(refuted) - len(unproved),
         batches_refuted=len(refuted),
         batches_unproved=len(unproved),
         epochs=len({h.epoch for h in judged if not h.is_release}),
-        rows_written=sum(known_rows) if len(known_rows) == len(rows) else None,
+        rows_written=rows_written(judged),
         first_commit=judged[0].committed_at,
         last_commit=judged[-1].committed_at,
-        chain_head=judged[-1].entry_hash,
         points=tuple(_points(ledger)),
         partitions=tuple(_partitions(ledger, kafka, findings, now)),
-        guarantee_kept=_kept(guarantee, findings, _proved(results, name)),
+        guarantee_kept=_kept(guarantee, findings, proved),
     )
+
+
+def rows_written(entries: Iterable[EntryHead]) -> int | None:
+    """The rows that these writes brought into the sink; None where one of them is not known."""
+    counts = [entry.rows_written for entry in entries if entry.status != "already_committed"]
+    known_counts = [count for count in counts if count is not None]
+    return sum(known_counts) if len(known_counts) == len(counts) else None
+
+
+def earliest(begins: Iterable[datetime | None]) -> datetime | None:
+    """The earliest begin of several periods; None when one of them has no begin, or there is no period."""
+    listed = list(begins)
+    bounded = [begin for begin in listed if begin is not None]
+    return min(bounded) if bounded and len(bounded) == len(listed) else None
 
 
 # What a sink must not show whatever it claims, and what it may show where it claims no more than at-least-once.
@@ -187,8 +200,9 @@ def _kept(guarantee: str, findings: Sequence[Finding], proved: bool) -> bool | N
 
 def _proved(results: Sequence[CheckResult], sink: str) -> bool:
     """Whether the checks that proofs rest on could all be evaluated for this sink, and saw what they needed."""
-    ran = {r.check: r for r in results if r.kind == "evidence" and r.sink == sink}
-    return proved_by({name: evaluated(r.status, r.evidence) for name, r in ran.items()})
+    return proved_by(
+        {r.check: evaluated(r.status, r.evidence) for r in results if r.kind == "evidence" and r.sink == sink}
+    )
 
 
 def proved_by(evaluated_checks: Mapping[str, bool]) -> bool:
@@ -267,17 +281,8 @@ def _meet(
     return last_end[before] > starts
 
 
-def refuted_batches(ledger: LedgerSlice, findings: Sequence[Finding]) -> set[tuple[int, int]]:
-    """The (epoch, batch_id) of the slice that failing findings are about."""
-    return _touched_batches(ledger, findings, Level.FAIL)
-
-
-def doubted_batches(ledger: LedgerSlice, findings: Sequence[Finding]) -> set[tuple[int, int]]:
-    """The (epoch, batch_id) of the slice about which something could not be proved."""
-    return _touched_batches(ledger, findings, Level.UNPROVED)
-
-
-def _touched_batches(ledger: LedgerSlice, findings: Sequence[Finding], level: Level) -> set[tuple[int, int]]:
+def touched_batches(ledger: LedgerSlice, findings: Sequence[Finding], level: Level) -> set[tuple[int, int]]:
+    """The (epoch, batch_id) of the slice that findings of a level are about."""
     batches = {
         (f.epoch, f.batch_id) for f in findings if f.level is level and f.epoch is not None and f.batch_id is not None
     }
@@ -297,8 +302,6 @@ def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
     for at in range(0, len(written), size):
         members = written[at : at + size]
         of_point = [heads[i] for i in members]
-        rows = [h.rows_written for h in of_point]
-        known = [r for r in rows if r is not None]
         yield BatchPoint(
             at=of_point[-1].committed_at,
             epoch=of_point[-1].epoch,
@@ -306,7 +309,7 @@ def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
             last_batch_id=of_point[-1].batch_id,
             batches=len(of_point),
             offsets=int(widths[members].sum()),
-            rows_written=sum(known) if len(known) == len(rows) else None,
+            rows_written=rows_written(of_point),
         )
 
 
@@ -382,7 +385,7 @@ def _cells(ledger: LedgerSlice, members: npt.NDArray[np.int64], findings: Sequen
         previous_end = int(ranges.end[members[at - 1]]) if at else a
         low = min(a, previous_end)  # a gap lies between the end before and this start
         touched = [state for span, state in marks if span.start < max(b, low + 1) and span.end > low]
-        state: _State = _worst(touched)
+        state: _State = next((worst for worst in _WORST_FIRST if worst in touched), "covered")
         begin = cells[-1].to_time if cells else first.started_at
         end = max(last.committed_at, begin)
         if cells and cells[-1].state == state:
@@ -390,10 +393,3 @@ def _cells(ledger: LedgerSlice, members: npt.NDArray[np.int64], findings: Sequen
             begin, a = before.from_time, before.start_offset
         cells.append(CoverageCell(from_time=begin, to_time=end, start_offset=a, end_offset=b, state=state))
     return cells
-
-
-def _worst(states: Sequence[_State]) -> _State:
-    for state in ("lost", "gap", "overlap"):
-        if state in states:
-            return state
-    return "covered"

@@ -7,8 +7,8 @@ A row check has a condition that a failing row meets. All conditions are evaluat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
@@ -149,19 +149,23 @@ class FittedRowChecks:
             frame.write.format("noop").mode("overwrite").save()
         except Exception:
             return None
+        remaining = self.without_broken(lambda check: check.measure(frame))
+        return remaining if len(remaining.checks) < len(self.checks) else None
+
+    def without_broken(self, evaluate: Callable[[FittedRowChecks], object]) -> FittedRowChecks:
+        """The checks that `evaluate` evaluates, each alone; those that raise an exception are among its `broken`."""
         kept, broken = [], list(self.broken)
         for check in self.checks:
             try:
-                FittedRowChecks((check,)).measure(frame)
+                evaluate(FittedRowChecks((check,)))
                 kept.append(check)
             except Exception as error:
                 broken.append((check.bound, reason_of(error)))
-        return FittedRowChecks(tuple(kept), tuple(broken)) if len(kept) < len(self.checks) else None
+        return FittedRowChecks(tuple(kept), tuple(broken))
 
 
 def _fit(bounds: Sequence[Bound], frame: DataFrame, name: str) -> FittedRowChecks:
-    checks: list[_FittedRowCheck] = []
-    broken: list[tuple[Bound, str]] = []
+    checks, broken = [], []
     for bound in bounds:
         try:
             checks.append(_fitted(bound, frame, name))
@@ -170,27 +174,14 @@ def _fit(bounds: Sequence[Bound], frame: DataFrame, name: str) -> FittedRowCheck
     whole = FittedRowChecks(tuple(checks), tuple(broken))
     try:
         _analyse(whole, frame)
-    except Exception:
-        return _analysed(whole, frame)
+    except Exception:  # one by one, so that a wrong expression breaks its own check and no other
+        return whole.without_broken(lambda check: _analyse(check, frame))
     return whole
 
 
 def _analyse(checks: FittedRowChecks, frame: DataFrame) -> None:
     """Has Spark resolve and type all aggregates, without a job; it refuses those that are not deterministic."""
     _ = frame.observe("recon", *checks.aggregates()).schema
-
-
-def _analysed(whole: FittedRowChecks, frame: DataFrame) -> FittedRowChecks:
-    """The checks analysed one by one, so that a wrong expression breaks its own check and no other."""
-    kept: list[_FittedRowCheck] = []
-    broken = list(whole.broken)
-    for check in whole.checks:
-        try:
-            _analyse(FittedRowChecks((check,)), frame)
-            kept.append(check)
-        except Exception as error:
-            broken.append((check.bound, reason_of(error)))
-    return replace(whole, checks=tuple(kept), broken=tuple(broken))
 
 
 def _fitted(bound: Bound, frame: DataFrame, name: str) -> _FittedRowCheck:
