@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from recon.checks.bound import Bound
@@ -107,7 +107,7 @@ class _Run:
         self._whole_table_memories: list[WholeTableMemory] = []
         self._new_batches_memories: list[NewBatchesMemory] = []
         self._incremental: dict[str, Plan] = {}  # of the checks that are measured on new micro-batches alone
-        self._repeated: dict[str, tuple[TableMeasurement, int]] = {}
+        self._repeated: dict[str, Callable[[], CheckResult]] = {}  # those of them measured on the whole table after all
         self._saved: dict[str, CheckState] = {}
         self._not_saved = ""  # why no state can be saved
         self._not_loaded = ""  # why no saved state can be loaded
@@ -179,9 +179,7 @@ class _Run:
         self._incremental = {name: plan for name, plan in possible.items() if name not in self._reasons}
         initial = {name: replace(plan, new=None) for name, plan in plans.items() if name not in self._incremental}
         whole = [b for b in self._bounds if b.unique_id not in self._incremental]
-        measured = {
-            b.unique_id: (of, at) for of, at, b in self._measured(whole, table, self._whole_table_memory(initial))
-        }
+        result_of = self._measured(whole, table, self._whole_table_memory(initial))
         for new, rows in groups:
             same = {name: plan for name, plan in self._incremental.items() if plan.new == new}
             memory = NewBatchesMemory(same, new, rows, table, self._index_of, keep=self._scan.keep)
@@ -189,34 +187,34 @@ class _Run:
             bounds = [plan.bound for plan in same.values()]
             if any(plan.merges is not None for plan in same.values()):
                 bounds.insert(0, memory.row_counter)  # one more column of the row checks' aggregate
-            measured |= {b.unique_id: (of, at) for of, at, b in self._measured(bounds, rows, memory)}
+            result_of |= self._measured(bounds, rows, memory)
         for bound in self._bounds:
-            measurement, at = measured[bound.unique_id]
-            result = measurement.result(at)
+            result = result_of[bound.unique_id]()
             if bound.unique_id in self._incremental and result.status == "error":
                 result = self._on_whole_table(bound.unique_id, table, result)
             yield self._with_evidence(bound, result)
 
     def _measured(
         self, bounds: Sequence[Bound], rows: DataFrame, memory: WholeTableMemory | NewBatchesMemory | None
-    ) -> Iterator[tuple[TableMeasurement, int, Bound]]:
-        if bounds:
-            context = replace(self._context, memory=memory)
-            of = TableMeasurement(bounds, rows, self._scan.target, self._clock, context)
-            yield from ((of, at, bound) for at, bound in enumerate(bounds))
+    ) -> dict[str, Callable[[], CheckResult]]:
+        """By unique id, a function that returns the result; its first call measures all that share a job."""
+        if not bounds:
+            return {}
+        context = replace(self._context, memory=memory)
+        measurement = TableMeasurement(bounds, rows, self._scan.target, self._clock, context)
+        return {bound.unique_id: partial(measurement.result, at) for at, bound in enumerate(bounds)}
 
     def _plan(self, bound: Bound, table: DataFrame) -> Plan | None:
         """How the check is measured; None where it is measured as if it were not incremental, and no state is saved."""
         name = bound.unique_id
         try:
             plan = plan_for(bound, table, self._scan.target)
+            if plan.merges is None and self._scan.project.ledger.writer == "spark":
+                raise WholeTable("Spark writes the ledger, and then no key index is kept beside it")
         except WholeTable as error:
             self._reasons[name] = str(error)
             return None
         except Exception:  # the scan raises it again, and reports it
-            return None
-        if plan.merges is None and self._scan.project.ledger.writer == "spark":
-            self._reasons[name] = "Spark writes the ledger, and then no key index is kept beside it"
             return None
         if self._scan.refresh:
             self._reasons[name] = "--full-refresh"
@@ -224,27 +222,31 @@ class _Run:
         if self._not_saved or self._log is None:
             self._reasons[name] = self._not_saved
             return None
-        saved = self._saved.get(name)
-        if saved is None:
-            self._reasons.setdefault(name, self._not_loaded or "no state is saved yet")
-            return plan
-        if saved.fingerprint != plan.fingerprint:
-            self._reasons[name] = "the check, the table's schema or the session's settings changed"
-            return plan
         try:
-            new = new_batches(saved.covered, self._log)
+            return self._continued(plan, self._log)
         except StaleState as error:
             self._reasons[name] = str(error)
             return plan
+
+    def _continued(self, plan: Plan, table_log: DeltaWitness) -> Plan:
+        """The plan with the saved state and the micro-batches since.
+
+        Raises:
+            StaleState: the check has to be measured on the whole table.
+        """
+        name = plan.bound.unique_id
+        saved = self._saved.get(name)
+        if saved is None:
+            raise StaleState(self._reasons.get(name) or self._not_loaded or "no state is saved yet")
+        if saved.fingerprint != plan.fingerprint:
+            raise StaleState("the check, the table's schema or the session's settings changed")
+        new = new_batches(saved.covered, table_log)
         if new.rows is None:
-            self._reasons[name] = "the log has no statistics of the new files, so the number of new rows is unknown"
-            return plan
+            raise StaleState("the log has no statistics of the new files, so the number of new rows is unknown")
         if plan.merges is None and new.rows > _MOST_NEW_KEYS:
-            self._reasons[name] = f"{new.rows} rows are new, more than are looked up in the key index"
-            return plan
+            raise StaleState(f"{new.rows} rows are new, more than are looked up in the key index")
         if plan.merges is not None and set(plan.merges) != set(saved.values):
-            self._reasons[name] = "the saved state holds other values"
-            return plan
+            raise StaleState("the saved state holds other values")
         return replace(plan, saved=saved, new=new)
 
     def _whole_table_memory(self, plans: Mapping[str, Plan]) -> WholeTableMemory | None:
@@ -324,9 +326,8 @@ class _Run:
             self._reasons |= dict.fromkeys(failed, result.message)
             bounds = [p.bound for p in failed.values()]
             memory = self._whole_table_memory({n: replace(p, new=None) for n, p in failed.items()})
-            self._repeated |= {b.unique_id: (of, at) for of, at, b in self._measured(bounds, table, memory)}
-        measurement, at = self._repeated[name]
-        return measurement.result(at)
+            self._repeated |= self._measured(bounds, table, memory)
+        return self._repeated[name]()
 
     def _is_measured(self, name: str) -> bool:
         return any(name in memory.states for memory in self._new_batches_memories)
