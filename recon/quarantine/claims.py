@@ -7,8 +7,7 @@ in userMetadata. So two releases never write the same row, and an interrupted re
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,13 +21,12 @@ from recon.model.wire.columns import RELEASE, ROW_ID
 from recon.model.wire.quarantine import ClaimNote, dump_claim, dump_returned, parse_claim
 from recon.quarantine.repair import Repair
 from recon.quarantine.table import QuarantineTable
+from recon.sinks.delta.commit import committing_with
 from recon.spark.lazy import F
 from recon.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-_CONF = "spark.databricks.delta"
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Claims:
         )
         metadata = dump_claim(note)
         before = delta_log.latest_version(self._table.storage)
-        with self._commit_with(metadata, self._app_id, number):
+        with committing_with(self._spark, metadata, self._app_id, number):
             (
                 DeltaTable.forPath(self._spark, self._table.target)
                 .alias("t")
@@ -117,7 +115,7 @@ class Claims:
         from delta.tables import DeltaTable
 
         unclaimed: dict[str, str | Column] = {RELEASE: F.lit(None).cast("long")}
-        with self._commit_with(dump_returned(number)):
+        with committing_with(self._spark, dump_returned(number)):
             DeltaTable.forPath(self._spark, self._table.target).update(F.col(RELEASE) == number, unclaimed)
 
     def _next_number(self) -> int:
@@ -128,25 +126,6 @@ class Claims:
         written = [app.release for app in apps if (app.pipeline, app.sink) == (self._pipeline, self._sink)]
         claimed = delta_log.transaction_version(self._table.storage, self._app_id)
         return 1 + max([-1, *self.recorded(), *(number for number in (*written, claimed) if number is not None)])
-
-    @contextmanager
-    def _commit_with(self, user_metadata: str, app_id: str | None = None, version: int = 0) -> Iterator[None]:
-        """Gives the MERGE or UPDATE inside userMetadata and a txn, which it takes from the session's settings alone."""
-        settings = {f"{_CONF}.commitInfo.userMetadata": user_metadata}
-        if app_id is not None:
-            settings |= {f"{_CONF}.write.txnAppId": app_id, f"{_CONF}.write.txnVersion": str(version)}
-        conf = self._spark.conf
-        before = {key: conf.get(key, None) for key in settings}
-        try:
-            for key, value in settings.items():
-                conf.set(key, value)
-            yield
-        finally:
-            for key, old in before.items():
-                if old is None:
-                    conf.unset(key)
-                else:
-                    conf.set(key, old)
 
 
 __all__ = ["Claim", "Claims"]

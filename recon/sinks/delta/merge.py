@@ -11,8 +11,7 @@ NULL keys and the values that prune the target are counted on the persisted rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self, cast
 
@@ -25,6 +24,7 @@ from recon.project import DeltaMergeSink, Project, Sink
 from recon.sinks import failpoints
 from recon.sinks.base import Landed, rows_of_batch
 from recon.sinks.delta.append import DeltaAppend, commit_nothing, refusing_other_writers
+from recon.sinks.delta.commit import committing_with
 from recon.sinks.delta.reduce import MergeRows, ReducedCounts
 from recon.sinks.delta.statements import history, newest
 from recon.spark.errors import refusal, without_sqlstate
@@ -32,8 +32,6 @@ from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_CONF = "spark.databricks.delta"
 
 
 class DeltaMerge(DeltaAppend):
@@ -93,7 +91,7 @@ class DeltaMerge(DeltaAppend):
         if self.sink.evolve_schema:
             merging = merging.withSchemaEvolution()
         try:
-            commit = _as_commit(spark, self._app_id(stamp), stamp.batch_id, dump_stamp(stamp))
+            commit = committing_with(spark, dump_stamp(stamp), self._app_id(stamp), stamp.batch_id)
             with refusing_other_writers(self.target, stamp), commit:
                 merging.execute()
         except Exception as error:
@@ -117,24 +115,3 @@ class DeltaMerge(DeltaAppend):
         if not files:
             return table.limit(0)
         return rows_of_batch(table.filter(F.col("_metadata.file_name").isin(files)), stamp)
-
-
-@contextmanager
-def _as_commit(spark: SparkSession, app: str, version: int, metadata: str) -> Iterator[None]:
-    """Set txn and userMetadata for the MERGE inside, which takes them from the session alone."""
-    wanted = {
-        f"{_CONF}.write.txnAppId": app,
-        f"{_CONF}.write.txnVersion": str(version),
-        f"{_CONF}.commitInfo.userMetadata": metadata,
-    }
-    before = {key: spark.conf.get(key, None) for key in wanted}
-    try:
-        for key, value in wanted.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
