@@ -6,7 +6,7 @@ micro-batches to the saved state. Both collect states; the caller saves them aft
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from recon.incremental.changes import CoveredVersion, NewBatches, StaleState
 from recon.incremental.merge import Merge, merged, merged_key_counts
 from recon.incremental.values import packed, unpacked
 from recon.lazy import np, pa, pc
+from recon.ledger import arrow
 from recon.ledger.key_index import KeyIndex, Parts
 from recon.model import Verdict
 from recon.project import CheckConfig
@@ -176,10 +177,10 @@ class NewBatchesMemory(Memory):
             self._rows_read = measured["rows"]
             return measured
         self._require_all(self._rows_read)
-        plan, saved, new = self._of(bound)
+        plan, saved = self._of(bound)
         assert plan.merges is not None
         values = merged(plan.merges, saved.values, measured)
-        self.states[bound.unique_id] = CheckState(plan.fingerprint, new.reached, values)
+        self.states[bound.unique_id] = CheckState(plan.fingerprint, self._new.reached, values)
         return values
 
     @override
@@ -189,17 +190,21 @@ class NewBatchesMemory(Memory):
         Keys are looked up by their hashes. Those that occur before, or twice among the new ones, are then counted by
         their values in the table itself, so that two keys with one hash stay two.
         """
-        plan, saved, new = self._of(bound)
+        plan, saved = self._of(bound)
         index = self._index_of(bound)
         hashes, null_keys, count, read = _hashes(check, self._rows, bound.config.where)
         self._require_all(read)
-        distinct, twice = _distinct(hashes)
-        suspects = distinct[twice | index.contains(saved.parts, distinct)]
-        counted = count_keys(check, rows.limit(0)) if not len(suspects) else self._counted(bound, check, rows, suspects)
-        repeated = _repeated(counted) if len(suspects) else ()
+        distinct, times = np.unique(hashes, return_counts=True)
+        suspects = distinct[(times > 1) | index.contains(saved.parts, distinct)]
+        repeated: Sequence[tuple[int, int, int]] = ()
+        if len(suspects):
+            counted = self._counted(bound, check, rows, suspects)
+            repeated = _repeated(counted)
+        else:
+            counted = count_keys(check, rows.limit(0))
         values = merged_key_counts(saved.values, rows=count, null_keys=null_keys, repeated=repeated)
         parts = index.add(saved.parts, distinct) if self._keep else saved.parts
-        self.states[bound.unique_id] = CheckState(plan.fingerprint, new.reached, values, parts)
+        self.states[bound.unique_id] = CheckState(plan.fingerprint, self._new.reached, values, parts)
         return values, counted
 
     @override
@@ -211,15 +216,13 @@ class NewBatchesMemory(Memory):
             number = "an unknown number of" if read is None else read
             raise StaleState(f"{number} rows of new micro-batches were read, and the log has {self._new.rows}")
 
-    def _of(self, bound: Bound) -> tuple[Plan, CheckState, NewBatches]:
+    def _of(self, bound: Bound) -> tuple[Plan, CheckState]:
         plan = self._plans[bound.unique_id]
-        assert plan.saved is not None and plan.new is not None
-        return plan, plan.saved, plan.new
+        assert plan.saved is not None
+        return plan, plan.saved
 
     def _counted(self, bound: Bound, check: KeyCheck, rows: DataFrame, suspects: Any) -> DataFrame:
         """The suspected keys that have new rows: k0, k1, …, their number of rows `n`, of which `fresh` are new."""
-        from recon.ledger import arrow
-
         # Only rows of the table with one of these hashes are counted.
         suspected = F.broadcast(rows.sparkSession.createDataFrame(pa.table({"h": arrow.array(suspects)})))
         where = bound.config.where
@@ -251,8 +254,6 @@ def _hashes(check: KeyCheck, rows: DataFrame, where: str | None) -> tuple[Any, i
 
     Only the last number counts rows that do not meet `where`.
     """
-    from recon.ledger import arrow
-
     columns = [_hash(check, rows).alias("h"), _holds_null(check).alias("null")]
     if where is not None:
         columns.append(F.coalesce(F.expr(where), F.lit(False)).alias("mine"))
@@ -263,12 +264,6 @@ def _hashes(check: KeyCheck, rows: DataFrame, where: str | None) -> tuple[Any, i
     nulls = int(pc.sum(keys["null"]).as_py() or 0)
     judged = keys.filter(pc.invert(keys["null"])) if check.ignores_null and nulls else keys
     return arrow.numbers(judged["h"]), nulls, keys.num_rows, rows_read
-
-
-def _distinct(hashes: Any) -> tuple[Any, Any]:
-    """The distinct hashes, sorted, and which of them occur more than once."""
-    distinct, counts = np.unique(hashes, return_counts=True)
-    return distinct, counts > 1
 
 
 def _hash(check: KeyCheck, rows: DataFrame) -> Column:

@@ -20,11 +20,11 @@ from recon.evidence import delta_log
 from recon.ledger import open_ledger, quarantined
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
-from recon.model import RELEASES, DeltaCommit, LedgerEntry, ReconStamp
+from recon.model import RELEASES, LedgerEntry, ReconStamp
 from recon.model.wire.app_ids import release_app_id
 from recon.model.wire.columns import QUARANTINE_COLUMNS, ROW_ID
 from recon.model.wire.quarantine import dump_closed
-from recon.project import DeltaSink, Pipeline, Project, Sink, load
+from recon.project import DeltaSink, Pipeline, Project, Sink, as_project
 from recon.quarantine.claims import Claim, Claims
 from recon.quarantine.repair import Repair, repaired
 from recon.quarantine.rows import RowChecks
@@ -102,8 +102,7 @@ def release(
         SinkError: the sink did not take the rows; run the release again.
         LedgerError: the rows are in the sink and the entry could not be written; run the release again.
     """
-    if not isinstance(project, Project):
-        project = load(project)
+    project = as_project(project)
     pipe, out = find_sink(project, pipeline, sink)
     if not isinstance(out, DeltaSink):
         raise ConfigError(
@@ -201,7 +200,7 @@ class ReleaseRun:
         landed = self._write_to_sink(rows, stamp, claim)
         self._failpoint(BEFORE_LEDGER, stamp)
         read = claimed.count() if claim.rows is None else claim.rows
-        return self._record(claim, read, landed.rows, landed.version, started_at)
+        return self._record(claim, read, landed, started_at)
 
     def _stamp(self, claim: Claim) -> ReconStamp:
         return ReconStamp(
@@ -224,22 +223,20 @@ class ReleaseRun:
             return writer.confirm(stamp)
         except Exception as error:
             try:
-                commit = self._commit(claim) or self._close(claim)
+                landed = self._landed(claim) or self._close(claim)
             except Exception as unknown:
                 raise SinkError(
                     f"{self._name(claim)}: the sink did not take the rows ({spark_error(error)}), and whether it has "
                     f"them is unknown ({spark_error(unknown)}); they stay claimed: run a release again"
                 ) from error
-            if commit is None:
+            if landed is None:
                 raise SinkError(
                     f"{self._name(claim)}: the sink did not take the rows: {spark_error(error)}; nothing was written "
                     "and they wait in quarantine again: release them with a repair that makes them fit"
                 ) from error
-            return Landed(version=commit.version, rows=commit.rows_added)
+            return landed
 
-    def _record(
-        self, claim: Claim, read: int, written: int | None, version: int | None, started_at: datetime
-    ) -> LedgerEntry:
+    def _record(self, claim: Claim, read: int, landed: Landed, started_at: datetime) -> LedgerEntry:
         if claim.number in self._claims.recorded():  # by another release, or by a restart of the query
             entries = self._ledger.entries(self._pipeline.name, self._sink.name)
             for entry in entries:
@@ -252,10 +249,10 @@ class ReleaseRun:
             target=self._project.location(self._sink),
             offsets=(),
             read=read,
-            written=written,
+            written=landed.rows,
             quarantined=0,
-            filtered=read - written if written is not None and written <= read else None,
-            version=version,
+            filtered=read - landed.rows if landed.rows is not None and landed.rows <= read else None,
+            version=landed.version,
             started_at=started_at,
             guarantee="exactly-once",
             spark_version=self._spark.version,
@@ -268,10 +265,9 @@ class ReleaseRun:
     def _finish(self, claim: Claim, repair: Repair | None) -> int:
         """Writes an interrupted release, unless its rows are in the sink already, and records it; its number."""
         started_at = utc_now()
-        commit = self._commit(claim)
-        if commit is not None:
-            read = self._claims.rows(claim.number).count()
-            self._record(claim, read, commit.rows_added, commit.version, started_at)
+        landed = self._landed(claim)
+        if landed is not None:
+            self._record(claim, self._claims.rows(claim.number).count(), landed, started_at)
             log.warning("%s was interrupted after its write; its ledger entry was added", self._name(claim))
             return claim.number
         if claim.note.function and not callable(repair):
@@ -292,25 +288,25 @@ class ReleaseRun:
         log.warning("%s was interrupted before its write and is now finished", self._name(claim))
         return claim.number
 
-    def _close(self, claim: Claim) -> DeltaCommit | None:
-        """Lets the claimed rows wait again; if the sink has them after all, its commit.
+    def _close(self, claim: Claim) -> Landed | None:
+        """Lets the claimed rows wait again; if the sink has them after all, what it has.
 
         An empty commit takes the release's txn first, so that Delta skips a write of it that is still running.
         """
         if delta_log.latest_version(self._target) is not None:
             options = commit_options(self._app_id(claim), claim.number, dump_closed(claim.number))
             commit_nothing(self._spark, self._project.location(self._sink), options)
-            commit = self._commit(claim)
-            if commit is not None:
-                return commit
+            landed = self._landed(claim)
+            if landed is not None:
+                return landed
         self._claims.return_rows(claim.number)
         return None
 
     def _app_id(self, claim: Claim) -> str:
         return release_app_id(self._pipeline.name, self._sink.name, claim.number)
 
-    def _commit(self, claim: Claim) -> DeltaCommit | None:
-        """The sink's commit of a claim; None where it was not written, or was closed."""
+    def _landed(self, claim: Claim) -> Landed | None:
+        """What the sink has of a claim; None where it was not written, or was closed."""
         app_id = self._app_id(claim)
         if delta_log.transaction_version(self._target, app_id) is None:
             return None
@@ -318,7 +314,7 @@ class ReleaseRun:
             if app_id in commit.txn and commit.stamp is None:  # closed
                 return None
             if app_id in commit.txn and commit.stamp is not None and claim.note.token in (None, commit.stamp.run_id):
-                return commit
+                return Landed(version=commit.version, rows=commit.rows_added)
         raise SinkError(
             f"{self._project.location(self._sink)} has txn ({app_id}, {claim.number}), and its log has no commit of "
             f"this release of pipeline {self._pipeline.name}, sink {self._sink.name}: another ledger released into "

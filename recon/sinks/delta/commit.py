@@ -1,4 +1,4 @@
-"""Gives the commit of a MERGE or an UPDATE a txn and userMetadata, which both take from the session's settings alone."""
+"""Gives the commit of a MERGE or an UPDATE a txn and userMetadata; both take them from the session alone."""
 
 from __future__ import annotations
 
