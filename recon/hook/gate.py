@@ -10,7 +10,8 @@ from recon.errors import GateError
 from recon.ledger.ledger import utc_now
 from recon.model import CheckResult
 from recon.project import Project, Sink
-from recon.quarantine.rows import FAILING, ROWS, RowChecks
+from recon.quarantine.rows import FAILING, RowChecks
+from recon.spark.observation import ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

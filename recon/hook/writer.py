@@ -25,10 +25,10 @@ from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.model import EntryStatus, LedgerEntry, ReconStamp, offsets_text
 from recon.project import Pipeline, Project, Sink
-from recon.quarantine.rows import FAILING, ROWS, FittedRowChecks, RowChecks
+from recon.quarantine.rows import FAILING, FittedRowChecks, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
 from recon.sinks import BatchSink, Failpoint, Landed, failpoints, open_sink
-from recon.spark.observation import observed
+from recon.spark.observation import ROWS, observed
 from recon.storage import Storage
 
 if TYPE_CHECKING:

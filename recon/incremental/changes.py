@@ -186,15 +186,3 @@ def _appended(commit: DeltaCommit) -> ReconStamp | None:
     if commit.data_change and not commit.files_removed:
         raise StaleState(f"version {commit.version} is a {operation} that recon did not make")
     raise StaleState(f"version {commit.version} is a {operation}")
-
-
-__all__ = [
-    "Batches",
-    "CoveredVersion",
-    "NewBatches",
-    "StaleState",
-    "commit_identity",
-    "covered_version",
-    "new_batches",
-    "require_partitions",
-]

@@ -282,6 +282,3 @@ def _hash(check: KeyCheck, rows: DataFrame) -> Column:
 
 def _holds_null(check: KeyCheck) -> Column:
     return reduce(lambda a, b: a | b, (F.col(name).isNull() for name in check.key()))
-
-
-__all__ = ["CheckState", "NewBatchesMemory", "Plan", "WholeTableMemory"]

@@ -54,6 +54,3 @@ def merged_key_counts(
         "duplicate_keys": duplicates,
         "surplus_rows": surplus,
     }
-
-
-__all__ = ["Merge", "merged", "merged_key_counts"]

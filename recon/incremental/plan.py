@@ -129,6 +129,3 @@ def _fingerprint(bound: Bound, check: DataCheck, table: DataFrame, measures: Map
         "zone": time.tzname,  # Spark gives instants in the zone of this process
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
-
-
-__all__ = ["WholeTable", "plan_for", "volatile"]

@@ -398,6 +398,3 @@ def _distinct(plans: Iterable[Plan]) -> list[NewBatches]:
         if plan.new is not None and plan.new not in groups:
             groups.append(plan.new)
     return groups
-
-
-__all__ = ["SinkScan", "results"]

@@ -67,6 +67,3 @@ _FROM_CONTENT: Mapping[str, Any] = {
     "list": lambda items: [unpacked(item) for item in items],
     "map": lambda pairs: {unpacked(key): unpacked(item) for key, item in pairs},
 }
-
-
-__all__ = ["packed", "unpacked"]

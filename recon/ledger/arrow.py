@@ -87,6 +87,3 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def _micros(at: datetime) -> int:
     since = at - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-
-
-__all__ = ["array", "column", "empty", "numbers", "rows", "scalar", "table", "values"]

@@ -197,6 +197,3 @@ def _mark(there: npt.NDArray[np.bool_], wanted: Hashes, known: Hashes) -> None:
     if len(mine):
         at = np.searchsorted(known, mine)  # in range: no wanted one is beyond the last known
         there[low:high] |= known[at] == mine
-
-
-__all__ = ["KeyIndex", "Parts"]

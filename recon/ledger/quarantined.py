@@ -36,6 +36,3 @@ def rows_by_batch(storage: Storage, pipeline: str, sink: str) -> Mapping[tuple[i
         if stamp is not None and ours and stamp.epoch != RELEASES and commit.rows_added is not None:
             rows[stamp.epoch, stamp.batch_id] = commit.rows_added
     return rows
-
-
-__all__ = ["exists", "location", "rows_by_batch"]

@@ -87,6 +87,3 @@ def keep(store: Store, pipeline: str, sink: str, read: Document, measured: Docum
     store.append_rows([row])
     store.tidy()
     return set(mine)
-
-
-__all__ = ["STATE", "Document", "keep", "newest"]

@@ -126,6 +126,3 @@ class Claims:
         written = [app.release for app in apps if (app.pipeline, app.sink) == (self._pipeline, self._sink)]
         claimed = delta_log.transaction_version(self._table.storage, self._app_id)
         return 1 + max([-1, *self.recorded(), *(number for number in (*written, claimed) if number is not None)])
-
-
-__all__ = ["Claim", "Claims"]

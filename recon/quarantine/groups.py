@@ -43,6 +43,3 @@ def read(spark: SparkSession, target: str, *, first_batch: int | None = None) ->
         ),
         *(replace(group, release=group.batch_id) for group in sink_rows.read(spark, released, location=target).groups),
     ]
-
-
-__all__ = ["read"]

@@ -320,6 +320,3 @@ class ReleaseRun:
             f"this release of pipeline {self._pipeline.name}, sink {self._sink.name}: another ledger released into "
             "this table; look at its history before you release again"
         )
-
-
-__all__ = ["Released", "Repair", "release"]

@@ -62,6 +62,3 @@ def _by_expressions(rows: DataFrame, expressions: Mapping[str, str], table: str)
         repair = ", ".join(f"{column} = {expression}" for column, expression in expressions.items())
         raise ConfigError(f"the repair {repair} cannot be applied: {spark_error(error)}") from error
     return result
-
-
-__all__ = ["Repair", "repaired"]

@@ -204,6 +204,3 @@ def _fitted(bound: Bound, frame: DataFrame, name: str) -> _FittedRowCheck:
 def _any(conditions: Iterable[Column | None]) -> Column | None:
     known = [condition for condition in conditions if condition is not None]
     return reduce(lambda one, other: one | other, known) if known else None
-
-
-__all__ = ["FAILING", "ROWS", "FittedRowChecks", "RowChecks", "names_rows"]

@@ -123,6 +123,3 @@ def _readable(value: Any) -> Any:
         return value.decode()
     except UnicodeDecodeError:
         return value.hex()
-
-
-__all__ = ["Summary", "summaries"]

@@ -119,6 +119,3 @@ def open_quarantine(project: Project, pipeline: Pipeline, sink: Sink) -> Quarant
                     f"{other.name}; give quarantined rows a table of their own"
                 )
     return QuarantineTable(place, storage_options=project.storage_options)
-
-
-__all__ = ["QuarantineTable", "open_quarantine"]

@@ -442,6 +442,3 @@ def _version(entry: LedgerEntry) -> str:
 
 def _at(instant: datetime | None) -> str:
     return "" if instant is None else f" at {instant:%Y-%m-%d %H:%M:%S}Z"
-
-
-__all__ = ["Explanation", "RangeHeld", "SinkAnswer", "already_processed", "explain"]

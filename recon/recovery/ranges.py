@@ -70,6 +70,3 @@ def losses(ranges: Sequence[RangeHeld], kafka: KafkaWitness | Unavailable | None
     if any(one.held == "unknown" for one in ranges):
         sentences.append(f"whether Kafka still has the ranges is not known{because}")
     return list(dict.fromkeys(sentences))
-
-
-__all__ = ["Held", "RangeHeld", "held", "losses", "onwards"]
