@@ -18,6 +18,7 @@ from recon.model import (
     CoverageCell,
     EntryHead,
     Finding,
+    KafkaPartition,
     KafkaWitness,
     LedgerSlice,
     Level,
@@ -27,7 +28,7 @@ from recon.model import (
     Witnesses,
     known,
 )
-from recon.project import Pipeline, Project
+from recon.project import Pipeline, Project, Sink
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -101,39 +102,18 @@ def pipeline_facts(
         or tuple(sorted({topic for of_sink in slices.values() for _, topic, _ in of_sink.ranges.topics})),
         isolation_level=witnesses.isolation_level,
         period_from=witnesses.period_from,
-        sinks=tuple(
-            sink_facts(
-                name=sink.name,
-                kind=sink.kind,
-                target=project.location(sink),
-                guarantee=sink.guarantee,
-                ledger=slices.get(sink.name),
-                kafka=known(witnesses.kafka),
-                results=of_pipeline,
-                now=witnesses.now,
-            )
-            for sink in pipeline.sinks
-        ),
+        sinks=tuple(sink_facts(sink, project.location(sink), witnesses, of_pipeline) for sink in pipeline.sinks),
     )
 
 
-def sink_facts(
-    *,
-    name: str,
-    kind: str,
-    target: str,
-    guarantee: str,
-    ledger: LedgerSlice | None,
-    kafka: KafkaWitness | None,
-    results: Sequence[CheckResult],
-    now: datetime,
-) -> SinkFacts:
-    """Everything a report shows of one sink, for the judged entries of its ledger slice."""
+def sink_facts(sink: Sink, target: str, witnesses: Witnesses, results: Sequence[CheckResult]) -> SinkFacts:
+    """Everything a report shows of one sink, whose table is `target`, for the judged entries of its ledger slice."""
+    ledger, name = (known(witnesses.ledgers) or {}).get(sink.name), sink.name
     nothing = SinkFacts(
         name=name,
-        kind=kind,
+        kind=sink.kind,
         target=target,
-        guarantee=guarantee,
+        guarantee=sink.guarantee,
         batches=0,
         batches_proved=0,
         batches_refuted=0,
@@ -165,8 +145,8 @@ def sink_facts(
         first_commit=judged[0].committed_at,
         last_commit=judged[-1].committed_at,
         points=tuple(_points(ledger)),
-        partitions=tuple(_partitions(ledger, kafka, findings, now)),
-        guarantee_kept=_kept(guarantee, findings, proved),
+        partitions=tuple(_partitions(ledger, known(witnesses.kafka), findings, witnesses.now)),
+        guarantee_kept=_kept(sink.guarantee, findings, proved),
     )
 
 
@@ -333,41 +313,35 @@ def _partitions(
         of_partition.setdefault((finding.topic, finding.partition), []).append(finding)
     for key, members in zip(code[starts].tolist(), np.split(order + first, starts[1:]), strict=True):
         topic, partition = names[key // width], int(key % width)
-        mine = of_partition.get((topic, partition), ())
-        yield _partition(ledger, kafka, topic, partition, members, mine, now)
+        described = kafka.topics.get(topic) if kafka else None
+        broker = described.partitions.get(partition) if described else None
+        yield _partition(ledger, topic, partition, members, of_partition.get((topic, partition), ()), broker, now)
 
 
 def _partition(
     ledger: LedgerSlice,
-    kafka: KafkaWitness | None,
     topic: str,
     partition: int,
     members: npt.NDArray[np.int64],
     findings: Sequence[Finding],
+    broker: KafkaPartition | None,
     now: datetime,
 ) -> PartitionFacts:
-    ranges = ledger.ranges
-    start, end = int(ranges.start[members].min()), int(ranges.end[members].max())
-    log_start = log_end = None
-    if kafka is not None and topic in kafka.topics:
-        broker = kafka.topics[topic].partitions.get(partition)
-        if broker is not None:
-            log_start, log_end = broker.log_start, broker.log_end
+    start, end = int(ledger.ranges.start[members].min()), int(ledger.ranges.end[members].max())
     cells = _cells(ledger, members, findings)
-    if log_end is not None and log_end > end and cells:
+    if broker is not None and broker.log_end > end and cells:
+        begin, log_end = cells[-1].to_time, broker.log_end
         cells.append(
-            CoverageCell(
-                from_time=cells[-1].to_time, to_time=now, start_offset=end, end_offset=log_end, state="in flight"
-            )
+            CoverageCell(from_time=begin, to_time=now, start_offset=end, end_offset=log_end, state="in flight")
         )
     return PartitionFacts(
         topic=topic,
         partition=partition,
         start_offset=start,
         end_offset=end,
-        log_start=log_start,
-        log_end=log_end,
-        lag=None if log_end is None else max(0, log_end - end),
+        log_start=None if broker is None else broker.log_start,
+        log_end=None if broker is None else broker.log_end,
+        lag=None if broker is None else max(0, broker.log_end - end),
         cells=tuple(cells),
     )
 

@@ -17,9 +17,9 @@ from recon.checks.evidence.ledger_integrity import LedgerIntegrity
 from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.checks.evidence.source_rows.check import SourceRows
 from recon.model import Code, DeltaWitness, RowGroup, RowsWitness, Unavailable, Verdict
+from recon.project import DeltaSink
 from tests.support.messages import same_message
 from tests.support.witnesses import (
-    NOW,
     PIPELINE,
     SINK,
     START,
@@ -219,9 +219,7 @@ def test_a_release_is_no_micro_batch(place: int) -> None:
     assert codes(verdict) == [] and verdict.evidence["batches"] == 2
     assert codes(LedgerIntegrity().judge(witnesses(slice_))) == []
     assert judged(None, slice_).evidence["batches"] == 2
-    drawn = sink_facts(
-        name=SINK, kind="delta", target="t", guarantee="g", ledger=slice_, kafka=None, results=(), now=NOW
-    )
+    drawn = sink_facts(DeltaSink(name=SINK, target="t"), "t", witnesses(slice_), ())
     assert (drawn.batches, drawn.epochs, drawn.rows_written, len(drawn.points)) == (2, 1, 23, 2)
 
 
