@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from recon.audit.options import Options
@@ -9,33 +10,22 @@ from recon.audit.run import STOPPED
 from recon.model import RunResult
 
 
-def retried(last: RunResult) -> list[str]:
-    """The unique_ids of the checks to run again: those that failed, errored, or were left out by --fail-fast.
-
-    Warnings too, where the run counted them as failures.
-    """
-    failing = Options(warn_error=bool(last.args.get("warn_error"))).failing
-    return [
-        r.unique_id for r in last.results if r.status in failing or (r.status == "skipped" and r.message == STOPPED)
-    ]
-
-
-def history_of(last: RunResult) -> datetime:
-    """Where history ends for a retry of this run: before what it measured itself, or the run it retried."""
-    first = last.args.get("history_to")
-    return datetime.fromisoformat(first) if first else last.generated_at
-
-
 def options_of(last: RunResult) -> Options:
-    """The options of a retry of this run: its checks left to do, its period, its switches."""
-    to = last.args.get("to")
-    return Options(
-        only=retried(last),
+    """The options of a retry of this run: its period, its switches, and the checks that it left to do.
+
+    These are the checks that failed (warnings too, where the run counted them as failures), errored, or were left out
+    by --fail-fast. History ends before what the run measured itself, or the run that it retried.
+    """
+    args = last.args
+    to, history_to = (datetime.fromisoformat(args[name]) if args.get(name) else None for name in ("to", "history_to"))
+    options = Options(
         begins={facts.name: facts.period_from for facts in last.pipelines},
-        history_to=history_of(last),
-        to=datetime.fromisoformat(to) if to else None,
-        fail_fast=bool(last.args.get("fail_fast")),
-        no_spark=bool(last.args.get("no_spark")),
-        full_refresh=bool(last.args.get("full_refresh")),
-        warn_error=bool(last.args.get("warn_error")),
+        history_to=history_to or last.generated_at,
+        to=to,
+        fail_fast=bool(args.get("fail_fast")),
+        no_spark=bool(args.get("no_spark")),
+        full_refresh=bool(args.get("full_refresh")),
+        warn_error=bool(args.get("warn_error")),
     )
+    left = [r for r in last.results if r.status in options.failing or (r.status == "skipped" and r.message == STOPPED)]
+    return replace(options, only=[result.unique_id for result in left])

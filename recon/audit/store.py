@@ -37,8 +37,10 @@ def store(
         failing_rows: rows by the unique_id of the check that failed.
         spark: the session, for tables that Spark keeps.
     """
+    storing = {bound.unique_id for bound in bounds if bound.config.store_failures}
+    failed = [r.unique_id for r in run.results if r.failures and r.unique_id in storing]
     try:
-        run = _with_failing_rows(project, run, bounds, failing_rows, spark)
+        run = _with_failing_rows(project, run, {name: failing_rows.get(name, ()) for name in failed}, spark)
     except LedgerError as error:
         run = replace(run, notes=(*run.notes, f"the failing rows could not be stored: {error}"))
     try:
@@ -62,28 +64,16 @@ def _measured(result: CheckResult) -> bool:
 
 
 def _with_failing_rows(
-    project: Project,
-    run: RunResult,
-    bounds: Sequence[Bound],
-    failing_rows: Mapping[str, Sequence[Row]],
-    spark: SparkSession | None,
+    project: Project, run: RunResult, rows: Mapping[str, Sequence[Row]], spark: SparkSession | None
 ) -> RunResult:
-    """The run with `stored_failures` in the evidence of each check that says where its failing rows were stored."""
-    storing = {bound.unique_id for bound in bounds if bound.config.store_failures}
-    rows = {
-        result.unique_id: failing_rows.get(result.unique_id, ())
-        for result in run.results
-        if result.failures and result.unique_id in storing
-    }
+    """The run with `stored_failures` in the evidence of each check whose failing rows were stored, which says where."""
     if not rows:
         return run
     table = open_store(project, FAILURES, spark)
     append_failures(table, run, rows)
-
-    def located(result: CheckResult) -> CheckResult:
-        if result.unique_id not in rows:
-            return result
-        place = {"table": table.location, "invocation_id": run.invocation_id, "rows": len(rows[result.unique_id])}
-        return replace(result, evidence={**result.evidence, "stored_failures": place})
-
-    return replace(run, results=tuple(map(located, run.results)))
+    results = list(run.results)
+    for at, result in enumerate(results):
+        if result.unique_id in rows:
+            place = {"table": table.location, "invocation_id": run.invocation_id, "rows": len(rows[result.unique_id])}
+            results[at] = replace(result, evidence={**result.evidence, "stored_failures": place})
+    return replace(run, results=tuple(results))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from recon.audit.options import Options
-from recon.audit.retry import history_of, retried
+from recon.audit.retry import options_of
 from recon.audit.run import STOPPED, audit, run_audit
 from recon.checks.bound import Bound
 from recon.checks.registry import bind
@@ -75,9 +75,9 @@ def test_what_a_run_left_to_do() -> None:
             result("f", "pass"),
         ),
     )
-    assert retried(run) == ["test.lake.a", "test.lake.b", "test.lake.d"]
+    assert options_of(run).only == ["test.lake.a", "test.lake.b", "test.lake.d"]
     strict = replace(run, args={"warn_error": True})
-    assert retried(strict) == ["test.lake.a", "test.lake.b", "test.lake.c", "test.lake.d"]
+    assert options_of(strict).only == ["test.lake.a", "test.lake.b", "test.lake.c", "test.lake.d"]
     assert [
         of.exit_code for of in (replace(run, results=run.results[2:]), replace(strict, results=run.results[2:]))
     ] == [0, 1]
@@ -237,11 +237,11 @@ def test_a_retry_does_not_remember_the_run_it_retries(recon: Run, project: Path)
     failed = result(NOT_NULL, "fail", evidence={"asked": bound.fingerprint, "rows": 7})
     run = last(failed)
     append_run(store, run)
-    assert history_of(run) == NOW
-    assert History(lambda: store, [bound.unique_id], history_of(run))(bound, "rows") == []
+    assert options_of(run).history_to == NOW
+    assert History(lambda: store, [bound.unique_id], options_of(run).history_to)(bound, "rows") == []
     assert recon("retry", "--no-spark").code == 0
     again = run_results.read(project / "target/run_results.json")
-    assert again.generated_at > NOW and history_of(again) == NOW, "nor does a retry of the retry"
+    assert again.generated_at > NOW and options_of(again).history_to == NOW, "nor does a retry of the retry"
 
 
 def test_an_audit_without_a_ledger_keeps_no_unasked_questions(project: Path) -> None:  # noqa: F811
