@@ -58,10 +58,10 @@ def open_page(chromium):
 
     yield show
     assert chromium.get_log("browser") == []
-    asked = [
+    urls = [
         message["params"]["request"]["url"]
         for entry in chromium.get_log("performance")
         if (message := json.loads(entry["message"])["message"])["method"] == "Network.requestWillBeSent"
     ]
-    assert asked, "the log of requests is empty, so it proves nothing"
-    assert all(url.startswith(("file:", "data:")) for url in asked), asked
+    assert urls, "the log of requests is empty, so it proves nothing"
+    assert all(url.startswith(("file:", "data:")) for url in urls), urls

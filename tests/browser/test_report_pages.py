@@ -102,8 +102,8 @@ def test_a_tap_on_the_picture_tells_the_range(open_page, pages):
     browser = open_page(pages["report"])
     cell = browser.find_element(By.CSS_SELECTOR, "#coverage .chart-grid rect.s-lost")
     browser.execute_script("arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", cell)
-    (told,) = [p.text for p in visible(browser, "#coverage .picked")]
-    assert told.startswith("payments-2: lost, [")
+    (title,) = [p.text for p in visible(browser, "#coverage .picked")]
+    assert title.startswith("payments-2: lost, [")
 
 
 @pytest.mark.parametrize("page", ["report", "compliance"])

@@ -35,7 +35,7 @@ def recon(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @dataclass
 class Demo:
     folder: Path
-    told: str
+    output: str
     errors: str
     code: int
     seconds: float
@@ -67,33 +67,33 @@ def by_name(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def codes(result: dict[str, Any]) -> list[tuple[Any, ...]]:
-    found = result["adapter_response"]["findings"]
-    return [(f["code"], f["partition"], f["start_offset"], f["end_offset"]) for f in found]
+    findings = result["adapter_response"]["findings"]
+    return [(f["code"], f["partition"], f["start_offset"], f["end_offset"]) for f in findings]
 
 
 def test_it_ends_well_and_in_time(demo: Demo) -> None:
-    assert demo.code == 0, demo.told[-3000:] + demo.errors[-3000:]
+    assert demo.code == 0, demo.output[-3000:] + demo.errors[-3000:]
     assert demo.errors == ""
     assert demo.seconds < 240, f"{demo.seconds:.0f} s"
 
 
 def test_it_tells_what_happens(demo: Demo) -> None:
-    told = " ".join(demo.told.split())
-    assert re.search(r"Process \d+ was killed \(SIGKILL\) after Delta version 5, before its ledger entry", told)
-    assert "rebuilt (attempt 1), then already_committed (attempt 2)" in told
-    assert "12 commits for 12 micro-batches, 200,000 rows: each event once" in told
-    assert "offsets [3010, 3710)" in told
-    assert "100 rows are gone" in told
-    assert "The audit found exactly the faults that were made" in told
-    assert str(demo.folder / "target" / "report.html") in told
+    output = " ".join(demo.output.split())
+    assert re.search(r"Process \d+ was killed \(SIGKILL\) after Delta version 5, before its ledger entry", output)
+    assert "rebuilt (attempt 1), then already_committed (attempt 2)" in output
+    assert "12 commits for 12 micro-batches, 200,000 rows: each event once" in output
+    assert "offsets [3010, 3710)" in output
+    assert "100 rows are gone" in output
+    assert "The audit found exactly the faults that were made" in output
+    assert str(demo.folder / "target" / "report.html") in output
 
 
 def test_the_audits_lines_are_clean(demo: Demo) -> None:
-    lines = [line for line in demo.told.splitlines() if re.match(r"\d+ of \d+ (PASS|FAIL|WARN|ERROR|SKIP)", line)]
+    lines = [line for line in demo.output.splitlines() if re.match(r"\d+ of \d+ (PASS|FAIL|WARN|ERROR|SKIP)", line)]
     assert len(lines) == len(demo.results["results"])
     assert sum(" PASS " in line for line in lines) == len(lines) - 3
     for noise in ("ivy", " WARN ", "log4j", "Setting default log level", "incubator"):
-        assert noise not in demo.told, noise
+        assert noise not in demo.output, noise
 
 
 def test_orders_is_complete(demo: Demo) -> None:
@@ -132,8 +132,8 @@ def find(tree: Any, key: str) -> Any:
         tree = list(tree.values())
     if isinstance(tree, list):
         for branch in tree:
-            if (found := find(branch, key)) is not None:
-                return found
+            if (value := find(branch, key)) is not None:
+                return value
     return None
 
 
@@ -158,9 +158,9 @@ def test_the_ledger_shows_the_crash(demo: Demo) -> None:
 
 
 def test_offsets_continue_at_the_end(demo: Demo) -> None:
-    told = recon(demo.folder, "offsets", "--pipeline", "orders")
-    assert told.returncode == 0, told.stderr
-    ends = json.loads(told.stdout)["orders"]
+    completed = recon(demo.folder, "offsets", "--pipeline", "orders")
+    assert completed.returncode == 0, completed.stderr
+    ends = json.loads(completed.stdout)["orders"]
     assert len(ends) == events.ORDERS_PARTITIONS
     # Events, records of aborted transactions, and a marker per transaction and partition.
     aborted = len(events.ORDERS_ABORTED)
@@ -182,7 +182,7 @@ def test_report_and_compliance_are_drawn(demo: Demo, tmp_path: Path) -> None:
 def test_with_the_broker_and_then_without(demo: Demo, tmp_path: Path) -> None:
     broker = running_broker(demo.folder / "kafka")
     assert broker is not None, "--keep-broker kept it"
-    assert "recon local kafka stop --dir" in demo.told
+    assert "recon local kafka stop --dir" in demo.output
     with_it = recon(demo.folder, "audit", "--no-spark", "--target-path", str(tmp_path / "with"))
     assert with_it.returncode == 1, with_it.stderr
     results = by_name(json.loads((tmp_path / "with" / "run_results.json").read_text()))
@@ -206,20 +206,20 @@ def test_with_the_broker_and_then_without(demo: Demo, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
-    told = tmp_path / "told.txt"
-    with told.open("w") as out:
+    log = tmp_path / "log.txt"
+    with log.open("w") as out:
         process = subprocess.Popen([*RECON, "demo", "--dir", str(tmp_path / "lake")], stdout=out, stderr=out)
     job = None
     deadline = time.monotonic() + 120
     while job is None and time.monotonic() < deadline and process.poll() is None:
         job = job_of(tmp_path / "lake")
         time.sleep(0.1)
-    assert job is not None, told.read_text()
-    broker = re.search(r"Process (\d+) listens", told.read_text())
-    assert broker is not None, told.read_text()
+    assert job is not None, log.read_text()
+    broker = re.search(r"Process (\d+) listens", log.read_text())
+    assert broker is not None, log.read_text()
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
-    assert "interrupted" in told.read_text()
+    assert "interrupted" in log.read_text()
     assert command_line(int(broker[1])) is None, "the broker still runs"
     assert command_line(job) is None, "the job still runs"
 

@@ -41,9 +41,9 @@ def test_a_job_runs_on_two_executors_and_writes_delta(tmp_path: Path) -> None:
         pids = cluster.pids
         assert len(pids) == 3
         command = [sys.executable, "-c", _DRIVER, cluster.master_url, str(tmp_path / "t")]
-        told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        assert told.returncode == 0, told.stderr[-3000:]
-        result = next(line for line in told.stdout.splitlines() if line.startswith("RESULT "))
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert completed.returncode == 0, completed.stderr[-3000:]
+        result = next(line for line in completed.stdout.splitlines() if line.startswith("RESULT "))
         assert json.loads(result.removeprefix("RESULT ")) == {"daemons": 2, "rows": 100}
     assert [command_line(pid) for pid in pids] == [None, None, None]
     # The logs stay where the caller asked for them.

@@ -113,8 +113,8 @@ def _wait_for(process: ChildProcess, pattern: re.Pattern[str]) -> re.Match[str]:
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         alive = process.alive
-        if (found := pattern.search(process.log.read_text(errors="replace"))) is not None:
-            return found
+        if (match := pattern.search(process.log.read_text(errors="replace"))) is not None:
+            return match
         if not alive or time.monotonic() > deadline:
             last = tail(process.log, 1).strip() or "it wrote no log"
             raise ConfigError(f"the local Spark cluster did not come up: {last}; its log is {process.log}")

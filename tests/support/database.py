@@ -85,12 +85,12 @@ class LocalDatabase(LocalServer):
 
     def _made_by(self, command: Sequence[str], hint: str) -> None:
         """Run the program that makes the data folder."""
-        told = subprocess.run(command, capture_output=True, text=True, cwd=self.data_dir, check=False)
-        if told.returncode != 0:
-            said = (told.stderr + told.stdout).strip().splitlines()
+        completed = subprocess.run(command, capture_output=True, text=True, cwd=self.data_dir, check=False)
+        if completed.returncode != 0:
+            output = (completed.stderr + completed.stdout).strip().splitlines()
             raise ConfigError(
                 f"the local {self.product} data folder {self.data_dir} could not be made: "
-                f"{said[-1] if said else f'exit code {told.returncode}'}; {hint}"
+                f"{output[-1] if output else f'exit code {completed.returncode}'}; {hint}"
             )
 
     @property

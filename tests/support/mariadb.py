@@ -78,9 +78,9 @@ def find_mariadb() -> Path:
         ConfigError: there is none.
     """
     for name in ("mariadbd", "mysqld"):
-        found = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/libexec"]))
-        if found:
-            return Path(found)
+        program = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/libexec"]))
+        if program:
+            return Path(program)
     raise ConfigError("no mariadbd was found; install mariadb-server (Debian)")
 
 

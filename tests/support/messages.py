@@ -65,11 +65,11 @@ def take_over(seen: Path, *, every_test: bool) -> None:
         every_test: every test ran, so that messages of no test go; otherwise tests that did not run keep theirs.
     """
     golden = {} if every_test else json.loads(GOLDEN.read_text(encoding="utf-8"))
-    found: dict[str, list[str]] = {}
+    messages: dict[str, list[str]] = {}
     for line in seen.read_text(encoding="utf-8").splitlines():
         test, at, text = json.loads(line)
-        found.setdefault(test, [])[at:] = [text]
+        messages.setdefault(test, [])[at:] = [text]
     GOLDEN.parent.mkdir(exist_ok=True)
     GOLDEN.write_text(
-        json.dumps({**golden, **found}, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
+        json.dumps({**golden, **messages}, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
     )

@@ -90,8 +90,10 @@ class LocalPostgres(LocalDatabase):
 
         try:
             with self.connect(dbname="postgres") as connection:
-                found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [self.database]).fetchone()
-                if found is None:
+                database = connection.execute(
+                    "SELECT 1 FROM pg_database WHERE datname = %s", [self.database]
+                ).fetchone()
+                if database is None:
                     connection.execute(f'CREATE DATABASE "{self.database}"')
             return True
         except psycopg.OperationalError:

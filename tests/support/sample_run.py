@@ -41,12 +41,12 @@ def _hash(text: str) -> str:
 
 def _cells(batches: int, per_batch: int, *, skip: dict[int, str] | None = None) -> tuple[CoverageCell, ...]:
     """A cell per batch; `skip` gives the state of the batches that are not simply covered."""
-    found, at = [], 0
+    cells, at = [], 0
     for n in range(batches):
         width = per_batch + (n * 7919) % 41
         state = (skip or {}).get(n, "covered")
         start = at - width // 2 if state == "overlap" else at
-        found.append(
+        cells.append(
             CoverageCell(
                 from_time=START + n * STEP,
                 to_time=START + (n + 1) * STEP,
@@ -56,7 +56,7 @@ def _cells(batches: int, per_batch: int, *, skip: dict[int, str] | None = None) 
             )
         )
         at += width
-    return tuple(found)
+    return tuple(cells)
 
 
 def _partition(topic: str, partition: int, cells: tuple[CoverageCell, ...], lag: int | None) -> PartitionFacts:
@@ -74,12 +74,12 @@ def _partition(topic: str, partition: int, cells: tuple[CoverageCell, ...], lag:
 
 
 def _points(batches: int, rows: int, *, epoch_from: int | None = None, unknown: int | None = None):
-    found = []
+    points = []
     for n in range(batches):
         wave = 1.0 + 0.55 * (1 - abs((n % 144) - 72) / 72)
         offsets = int(rows * wave) + (n * 131) % 97
         epoch = 1 if epoch_from is not None and n >= epoch_from else 0
-        found.append(
+        points.append(
             BatchPoint(
                 at=START + n * STEP,
                 epoch=epoch,
@@ -90,7 +90,7 @@ def _points(batches: int, rows: int, *, epoch_from: int | None = None, unknown: 
                 rows_written=None if n == unknown else offsets - 3,
             )
         )
-    return tuple(found)
+    return tuple(points)
 
 
 def _result(name: str, check: str, status: str, pipeline: str, sink: str | None = None, **more) -> CheckResult:

@@ -57,8 +57,8 @@ def recon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             main(arguments)
-        told = capsys.readouterr()
-        return Ended(int(end.value.code or 0), told.out, told.err)
+        captured = capsys.readouterr()
+        return Ended(int(end.value.code or 0), captured.out, captured.err)
 
     return run
 
@@ -83,7 +83,7 @@ def test_the_installed_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["nope"], "No such command 'nope'"),
         (["audit", "--nope"], "No such option"),
@@ -92,10 +92,10 @@ def test_the_installed_command() -> None:
         (["ledger", "show", "--limit", "0"], "'--limit': "),
     ],
 )
-def test_usage_errors_exit_2(recon: Callable[..., Ended], arguments: list[str], told: str) -> None:
+def test_usage_errors_exit_2(recon: Callable[..., Ended], arguments: list[str], message: str) -> None:
     ended = recon(*arguments)
     assert (ended.code, ended.out) == (2, "")
-    assert told in ended.err
+    assert message in ended.err
 
 
 def test_no_recon_yml(recon: Callable[..., Ended], tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_no_recon_yml(recon: Callable[..., Ended], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("nme: x", "recon.yml:1: unknown key 'nme' in recon.yml; did you mean 'name'? (and 2 more)"),
         ("name: [", "recon.yml:1: not valid YAML: "),
@@ -123,14 +123,14 @@ def test_no_recon_yml(recon: Callable[..., Ended], tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_recon_yml_is_one_line_and_exit_2(
-    recon: Callable[..., Ended], tmp_path: Path, text: str, told: str
+    recon: Callable[..., Ended], tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "recon.yml").write_text(text)
     for arguments in (["list"], ["audit", "--no-spark"]):
         ended = recon(*arguments)
         assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
         assert ended.err.startswith("Error: ")
-        assert told in ended.err
+        assert message in ended.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recon.yml"]
 
 
@@ -168,7 +168,7 @@ def _failing(error: BaseException) -> typer.Typer:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "message"),
     [
         (EvidenceError("a witness\nis gone"), 2, "Error: a witness is gone\n"),
         (
@@ -181,11 +181,11 @@ def _failing(error: BaseException) -> typer.Typer:
     ],
 )
 def test_every_error_is_one_line(
-    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, told: str
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
 ) -> None:
     with pytest.raises(SystemExit) as end:
         _failing(error)(args=["fail"])
-    assert (end.value.code, *capsys.readouterr()) == (code, "", told)
+    assert (end.value.code, *capsys.readouterr()) == (code, "", message)
 
 
 def test_debug_shows_the_traceback_without_secrets(
@@ -195,11 +195,11 @@ def test_debug_shows_the_traceback_without_secrets(
     monkeypatch.setenv("RECON_TEST_PW", "hunter2-secret")
     with pytest.raises(SystemExit) as end:
         _failing(ValueError("login with hunter2-secret failed"))(args=["fail", "--load", "--debug"])
-    told = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert end.value.code == 2
-    assert "Traceback" in told
-    assert told.endswith("Error: unexpected ValueError: login with *** failed\n")
-    assert "hunter2" not in told
+    assert "Traceback" in errors
+    assert errors.endswith("Error: unexpected ValueError: login with *** failed\n")
+    assert "hunter2" not in errors
 
 
 def test_a_reader_that_leaves_is_no_error(project: Path) -> None:
@@ -250,7 +250,7 @@ def test_times_ago() -> None:
 
 
 @pytest.mark.parametrize(
-    ("from_", "to", "told"),
+    ("from_", "to", "message"),
     [
         ("yesterday", None, "--from 'yesterday' is not a time; write 2026-11-01,"),
         (None, "2026-13-01", "--to '2026-13-01' is not a time"),
@@ -259,10 +259,10 @@ def test_times_ago() -> None:
         ("2999-01-01", None, "the period is empty: --from 2999-01-01 is not before now"),
     ],
 )
-def test_bad_times(from_: str | None, to: str | None, told: str) -> None:
+def test_bad_times(from_: str | None, to: str | None, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         period(from_, to)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)
 
 
 # --- list, report -----------------------------------------------------------------------------------------
@@ -271,8 +271,8 @@ def test_bad_times(from_: str | None, to: str | None, told: str) -> None:
 def test_list_as_json(recon: Callable[..., Ended], project: Path) -> None:
     ended = recon("list", "--output", "json")
     assert (ended.code, ended.err) == (0, "")
-    found = json.loads(ended.out)
-    assert [(c["check"], c["kind"], c["column"], c["config"]["severity"]) for c in found if c["kind"] == "data"] == [
+    checks = json.loads(ended.out)
+    assert [(c["check"], c["kind"], c["column"], c["config"]["severity"]) for c in checks if c["kind"] == "data"] == [
         ("unique_combination_of_columns", "data", None, "error"),
         ("not_null", "data", "status", "warn"),
     ]
@@ -399,8 +399,8 @@ def test_ledger_show_as_json_within_a_period(recon: Callable[..., Ended], ledger
     assert batches("--from", "2026-11-20T12:01", "--to", "2026-11-20T12:02") == [1]
     assert batches("--to", "2026-11-20") == [0, 1, 2]
     assert batches("--to", "2026-11-19") == []
-    found = json.loads(recon("ledger", "show", "--output", "json").out)[0]
-    assert found["committed_at"] == "2026-11-20T12:00:00Z"
+    newest = json.loads(recon("ledger", "show", "--output", "json").out)[0]
+    assert newest["committed_at"] == "2026-11-20T12:00:00Z"
 
 
 def test_unknown_names(recon: Callable[..., Ended], ledger: Path) -> None:
@@ -463,15 +463,15 @@ def test_init_never_overwrites(recon: Callable[..., Ended], project: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "message"),
     [("--target", "{{ x }}", "looks like Jinja"), ("--pipeline", "a b", "may hold only letters")],
 )
 def test_init_leaves_nothing_half(
-    recon: Callable[..., Ended], tmp_path: Path, option: str, value: str, told: str
+    recon: Callable[..., Ended], tmp_path: Path, option: str, value: str, message: str
 ) -> None:
     ended = recon("init", option, value)
     assert ended.code == 2
-    assert told in ended.err
+    assert message in ended.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -37,14 +37,14 @@ def result(
     )  # fmt: skip
 
 
-def told(code: Code) -> Finding:
+def finding_of(code: Code) -> Finding:
     return Finding(code=code, message="m", pipeline="orders", batch_id=events.CRASH_AT, epoch=0)
 
 
 def expected_run() -> RunResult:
     results = (
-        result("orders", "offset_continuity", findings=(told(Code.REPLAYED),)),
-        result("orders", "ledger_integrity", findings=(told(Code.REBUILT),)),
+        result("orders", "offset_continuity", findings=(finding_of(Code.REPLAYED),)),
+        result("orders", "ledger_integrity", findings=(finding_of(Code.REBUILT),)),
         *(result("orders", n) for n in ("kafka_end_offsets", "checkpoint_commits", "delta_history", "source_rows")),
         result("orders", "unique_combination_of_columns"),
         result("orders", "not_null", column="order_id"),
@@ -117,7 +117,7 @@ def test_a_finding_at_other_offsets_is_named_twice() -> None:
 
 def test_a_finding_on_the_healthy_pipeline_is_named() -> None:
     run = expected_run()
-    changed = with_result(run, at(run, "orders", "delta_history"), findings=(told(Code.UNSTAMPED),))
+    changed = with_result(run, at(run, "orders", "delta_history"), findings=(finding_of(Code.UNSTAMPED),))
     assert differences(changed) == ["UNSTAMPED by delta_history of orders was found and not expected"]
 
 

@@ -34,20 +34,20 @@ def test_every_check_has_its_section_and_line():
 @pytest.mark.parametrize("name", REGISTRY)
 def test_a_docstring_tells_every_argument_and_no_other(name):
     check = check_class(name)
-    told = checks_page.read(check)
-    assert set(told.sections.get("Args", {})) <= set(checks_page.arguments(check))
+    docs = checks_page.read(check)
+    assert set(docs.sections.get("Args", {})) <= set(checks_page.arguments(check))
     assert set(checks_page.argument_texts(check)) == set(checks_page.arguments(check))
     assert all(checks_page.argument_texts(check).values())
-    assert told.summary.endswith(".")
-    assert told.prose or told.sections or told.summary.startswith("The same as ")
+    assert docs.summary.endswith(".")
+    assert docs.prose or docs.sections or docs.summary.startswith("The same as ")
 
 
 @pytest.mark.parametrize("name", [n for n in REGISTRY if check_class(n).kind == "data"])
 def test_a_data_checks_docstring_speaks_of_null_rows_and_cost(name):
     check = check_class(name)
-    told = checks_page.read(check)
+    docs = checks_page.read(check)
     text = " ".join(
-        [*told.notes.values(), told.summary, *told.prose, *(checks_page.read(base).summary for base in check.__mro__)]
+        [*docs.notes.values(), docs.summary, *docs.prose, *(checks_page.read(base).summary for base in check.__mro__)]
     )
     text += " ".join(paragraph for base in check.__mro__ for paragraph in checks_page.read(base).prose)
     assert "null" in text.lower()
@@ -57,8 +57,8 @@ def test_a_data_checks_docstring_speaks_of_null_rows_and_cost(name):
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_an_example_can_be_written_in_recon_yml(name):
-    found = yaml.safe_load(checks_page.example(check_class(name)))
-    sink = DeltaSink.model_validate({"name": "s", "target": "t", **found})
+    example = yaml.safe_load(checks_page.example(check_class(name)))
+    sink = DeltaSink.model_validate({"name": "s", "target": "t", **example})
     specs = [*sink.data_tests, *(spec for column in sink.columns for spec in column.data_tests)]
     mine = [spec for spec in specs if spec.test.removeprefix("dbt_utils.") == name]
     assert mine

@@ -16,19 +16,19 @@ SHARED = {"--project-dir", "--vars", "--debug", "--no-color", "--help", "--versi
 
 
 def _commands(group: Any, path: str = "recon") -> Iterator[tuple[str, Any]]:
-    for name, found in group.commands.items():
-        if hasattr(found, "commands"):
-            yield from _commands(found, f"{path} {name}")
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{path} {name}")
         else:
-            yield f"{path} {name}", found
+            yield f"{path} {name}", command
 
 
 COMMANDS = dict(_commands(typer.main.get_command(app)))
 
 
 def _section(command: str) -> str:
-    found = re.search(rf"^## {re.escape(command)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    return found[1] if found else ""
+    section = re.search(rf"^## {re.escape(command)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    return section[1] if section else ""
 
 
 def test_there_are_the_commands_we_promise() -> None:
@@ -55,11 +55,11 @@ def test_there_are_the_commands_we_promise() -> None:
 
 def test_every_command_and_option_is_documented() -> None:
     missing = []
-    for command, found in COMMANDS.items():
+    for command, cli_command in COMMANDS.items():
         section = _section(command)
         if not section:
             missing.append(command)
-        options = {o for p in found.params for o in p.opts if o.startswith("-")}
+        options = {o for p in cli_command.params for o in p.opts if o.startswith("-")}
         assert SHARED - {"--version", "--help"} <= options
         missing += [f"{command} {o}" for o in sorted(options - SHARED) if not re.search(rf"{o}\b", section)]
     missing += [o for o in SHARED if f"`{o}`" not in PAGE and f"`recon {o}`" not in PAGE]
@@ -67,9 +67,9 @@ def test_every_command_and_option_is_documented() -> None:
 
 
 def test_nothing_is_documented_that_does_not_exist() -> None:
-    told = re.findall(r"^## (recon .*)$", PAGE, re.MULTILINE)
-    assert sorted(told) == sorted(COMMANDS)
-    for command in told:
+    documented = re.findall(r"^## (recon .*)$", PAGE, re.MULTILINE)
+    assert sorted(documented) == sorted(COMMANDS)
+    for command in documented:
         options = {o for p in COMMANDS[command].params for o in p.opts}
         usage = re.search(r"```\n(.*?)```", _section(command), re.DOTALL)
         assert usage is not None

@@ -31,10 +31,10 @@ _OF_DBT = (
 def test_every_name_of_recon_exists() -> None:
     commands = {f"recon {name}" for name in typer.main.get_command(app).commands}
     known = {*names(), *CheckConfig.model_fields, "data_tests/", "data_tests/generic/"}
-    told = [(row[0], name) for row in SHOWN for name in re.findall(r"`([^`]+)`", row[1])]
-    assert len(told) > 100
+    mapped = [(row[0], name) for row in SHOWN for name in re.findall(r"`([^`]+)`", row[1])]
+    assert len(mapped) > 100
     unknown = [
-        (theirs, name) for theirs, name in told if name not in known and " ".join(name.split()[:2]) not in commands
+        (theirs, name) for theirs, name in mapped if name not in known and " ".join(name.split()[:2]) not in commands
     ]
     assert unknown == []
 

@@ -30,13 +30,13 @@ def code(source: Path) -> list[str]:
 
 def imports(text: str) -> list[tuple[str, str | None]]:
     """The modules of recon that are imported, each with a name taken from it."""
-    found: list[tuple[str, str | None]] = []
+    imports: list[tuple[str, str | None]] = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            found += [(alias.name, None) for alias in node.names]
+            imports += [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [(node.module, alias.name) for alias in node.names]
-    return [(module, name) for module, name in found if module.partition(".")[0] == "recon"]
+            imports += [(node.module, alias.name) for alias in node.names]
+    return [(module, name) for module, name in imports if module.partition(".")[0] == "recon"]
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)

@@ -39,8 +39,8 @@ def test_the_commands_and_their_options_exist() -> None:
         if words[0] == "make":
             assert words[1] in TARGETS
         elif words[0] == "recon":
-            found = typer.main.get_command(app).commands[words[1]]  # type: ignore[attr-defined]
-            options = {option for p in found.params for option in p.opts}
+            command = typer.main.get_command(app).commands[words[1]]  # type: ignore[attr-defined]
+            options = {option for p in command.params for option in p.opts}
             assert {word for word in words if word.startswith("--")} <= options
         else:
             assert words == ["pip", "install", "spark-recon"]

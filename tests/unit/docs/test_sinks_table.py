@@ -21,15 +21,15 @@ PAGE = Path(__file__).parents[3] / "docs" / "sinks.md"
 
 
 def test_every_kind_has_a_promise_and_a_line_in_the_docs() -> None:
-    told = {kind for name, _ in guarantees() for kind in re.sub(r" \(.*", "", name).split(", ")}
-    assert told == {*sink_kinds(), "routes"}
+    kinds = {kind for name, _ in guarantees() for kind in re.sub(r" \(.*", "", name).split(", ")}
+    assert kinds == {*sink_kinds(), "routes"}
     for kind, promise in guarantees():
         line = f"| `{kind}` | {promise.label} | {promise.how} | {promise.needs} |"
         assert line in PAGE.read_text(), "run python scripts/sinks_page.py"
 
 
 def test_a_kind_that_is_unknown_and_a_key_of_another_kind(tmp_path: Path) -> None:
-    def said(sink: str) -> str:
+    def message_of(sink: str) -> str:
         (tmp_path / "recon.yml").write_text(
             "version: 2\nname: n\nledger: l\npipelines:\n  - name: p\n    checkpoint: c\n    sinks:\n"
             f"      - {{name: ok, target: t}}\n      - {sink}\n"
@@ -38,12 +38,12 @@ def test_a_kind_that_is_unknown_and_a_key_of_another_kind(tmp_path: Path) -> Non
             load(tmp_path)
         return "recon.yml:" + str(error.value).partition("recon.yml:")[2]
 
-    unknown = said("{name: s, target: t, kind: delta_merg}")
+    unknown = message_of("{name: s, target: t, kind: delta_merg}")
     assert unknown.startswith("recon.yml:9: kind of sink 's' must be 'delta' or 'delta_merge' or ")
     assert unknown.endswith("found 'delta_merg'; did you mean 'delta_merge'?")
-    assert said("{name: s, target: t, keys: [id]}").startswith("recon.yml:9: unknown key 'keys' in sink 's'")
-    assert said("{name: s, target: t, kind: delta_merge}") == "recon.yml:9: missing key 'keys' in sink 's'"
-    near = said("{name: s, target: t, kind: delta_merge, keys: [id], partition_byy: [d]}")
+    assert message_of("{name: s, target: t, keys: [id]}").startswith("recon.yml:9: unknown key 'keys' in sink 's'")
+    assert message_of("{name: s, target: t, kind: delta_merge}") == "recon.yml:9: missing key 'keys' in sink 's'"
+    near = message_of("{name: s, target: t, kind: delta_merge, keys: [id], partition_byy: [d]}")
     assert near == "recon.yml:9: unknown key 'partition_byy' in sink 's'; did you mean 'partition_by'?"
 
 
@@ -88,10 +88,10 @@ def test_a_key_that_cannot_be_is_named_with_its_place(tmp_path: Path, sink: str,
     )
     with pytest.raises(ConfigError) as error:
         load(tmp_path)
-    said = str(error.value).partition("recon.yml:8: ")[2]
-    assert said and "hunter2" not in said
+    message = str(error.value).partition("recon.yml:8: ")[2]
+    assert message and "hunter2" not in message
     if sentence is not None:
-        assert said == sentence
+        assert message == sentence
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,6 @@ def test_a_folder_without_manifests_is_no_empty_table(tmp_path: Path) -> None:
 
 
 def test_the_api_takes_a_folder_as_well_as_a_project(tmp_path: Path) -> None:
-    for asked in (explain, already_processed, starting_offsets):
+    for function in (explain, already_processed, starting_offsets):
         with raises(ConfigError):
-            asked(tmp_path, "p", 0) if asked is already_processed else asked(tmp_path, "p")  # type: ignore[operator]
+            function(tmp_path, "p", 0) if function is already_processed else function(tmp_path, "p")  # type: ignore[operator]

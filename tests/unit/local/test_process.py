@@ -50,10 +50,10 @@ time.sleep(600)
 
 def test_stop_pid_ends_a_process_that_is_not_our_child(tmp_path: Path) -> None:
     # The shell ends at once, so the sleeper is an orphan like a detached broker.
-    told = subprocess.run(
+    completed = subprocess.run(
         ["sh", "-c", "sleep 601 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
     )
-    pid = int(told.stdout)
+    pid = int(completed.stdout)
     assert command_line(pid) == "sleep 601"
     stop_pid(pid)
     assert command_line(pid) is None

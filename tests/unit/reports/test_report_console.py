@@ -47,14 +47,14 @@ def lines_of(*results: CheckResult, file: io.StringIO | None = None, width: int 
 
 
 def test_a_line_for_each_status():
-    found = lines_of(
+    lines = lines_of(
         result("pass", 0),
         result("warn", 2, "delta_history_orders"),
         result("fail", 7, "unique_orders_order_id"),
         result("error", None, "source_rows_orders"),
         result("skipped", None, "not_null_orders_status", message="--no-spark was given"),
     )
-    assert found == [
+    assert lines == [
         "1 of 9 PASS offset_continuity_orders ........................................... [PASS in 0.01s]",
         "2 of 9 WARN 2 delta_history_orders ............................................. [WARN 2 in 0.01s]",
         "3 of 9 FAIL 7 unique_orders_order_id ........................................... [FAIL 7 in 0.01s]",

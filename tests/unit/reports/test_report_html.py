@@ -156,7 +156,7 @@ def test_more_findings_than_a_page_holds_are_counted(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("answers", "told", "worst"),
+    ("answers", "headline", "worst"),
     [
         (("complete",), "p0 is complete", "complete"),
         (("not complete",), "p0 is not complete", "not complete"),
@@ -171,7 +171,7 @@ def test_more_findings_than_a_page_holds_are_counted(monkeypatch):
         ((), "No pipeline was audited", "could not be proved"),
     ],
 )
-def test_the_headline(answers, told, worst):
+def test_the_headline(answers, headline, worst):
     pipelines = tuple(
         PipelineFacts(
             name=f"p{n}",
@@ -185,7 +185,7 @@ def test_the_headline(answers, told, worst):
         for n, answer in enumerate(answers)
     )
     run = dataclasses.replace(sample_run.sample_run(), pipelines=pipelines)
-    assert html.headline(run) == told
+    assert html.headline(run) == headline
     assert html.worst_answer(list(answers)) == worst
 
 
@@ -224,8 +224,8 @@ def rows_of_cells(draw) -> list[CoverageCell]:
 def test_folding_keeps_every_offset_in_its_state(cells):
     folded = picture.fold(cells, 2 * MINUTE)
 
-    def offsets(found):
-        return {(o, c.state) for c in found for o in range(c.start_offset, c.end_offset)}
+    def offsets(cells):
+        return {(o, c.state) for c in cells for o in range(c.start_offset, c.end_offset)}
 
     assert offsets(folded) == offsets(cells)
     assert len(folded) <= len(cells)
@@ -260,9 +260,11 @@ def points(*minutes: float, epoch: int = 0) -> tuple[BatchPoint, ...]:
     )
 
 
-def bars_of(*found: BatchPoint) -> picture.Bars:
-    sink = sample_run.sample_run().pipelines[1].sinks[0]
-    return picture.bars(dataclasses.replace(sink, points=found))
+SINK = sample_run.sample_run().pipelines[1].sinks[0]
+
+
+def bars_of(*batches: BatchPoint) -> picture.Bars:
+    return picture.bars(dataclasses.replace(SINK, points=batches))
 
 
 def test_batches_in_bursts_stand_in_order():
@@ -282,9 +284,9 @@ def test_many_points_are_folded_without_losing_a_row():
 
 
 def test_an_unknown_count_makes_the_folded_one_unknown():
-    found = [*points(*range(600))]
-    found[3] = dataclasses.replace(found[3], rows_written=None)
-    folded = picture._fold_points(found)
+    batches = [*points(*range(600))]
+    batches[3] = dataclasses.replace(batches[3], rows_written=None)
+    folded = picture._fold_points(batches)
     assert [p.rows_written is None for p in folded].count(True) == 1
     assert folded[1].rows_written is None
 
@@ -310,11 +312,11 @@ def test_bars_and_ticks_stay_inside_the_plot(minutes):
 def test_lag_has_the_unknown_first_then_the_largest():
     sink = sample_run.sample_run().pipelines[1].sinks[0]
     partitions = tuple(dataclasses.replace(sink.partitions[n], lag=lag) for n, lag in enumerate((0, None, 5, 40_000)))
-    found = picture.lags(dataclasses.replace(sink, partitions=partitions))
-    assert [(x.name, x.lag) for x in found] == [
+    lags = picture.lags(dataclasses.replace(sink, partitions=partitions))
+    assert [(x.name, x.lag) for x in lags] == [
         ("payments-1", None),
         ("payments-3", 40_000),
         ("payments-2", 5),
         ("payments-0", 0),
     ]
-    assert found[2].share > 0  # a small lag beside a large one can still be seen
+    assert lags[2].share > 0  # a small lag beside a large one can still be seen

@@ -41,19 +41,19 @@ def test_what_was_written_is_read_back_exactly(name, tmp_path):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_artefact_keeps_its_schema(name):
-    found = json.loads(json.dumps(run_results.as_dict(RUNS[name]())))
+    document = json.loads(json.dumps(run_results.as_dict(RUNS[name]())))
     validator = jsonschema.Draft202012Validator(SCHEMA, format_checker=jsonschema.FormatChecker())
-    assert list(validator.iter_errors(found)) == []
-    assert found["metadata"]["dbt_schema_version"] == SCHEMA["$id"] == run_results.SCHEMA_URL
+    assert list(validator.iter_errors(document)) == []
+    assert document["metadata"]["dbt_schema_version"] == SCHEMA["$id"] == run_results.SCHEMA_URL
 
 
 def test_the_schema_is_strict_enough_to_refuse():
     validator = jsonschema.Draft202012Validator(SCHEMA)
-    found = run_results.as_dict(sample_run.sample_run())
-    found["results"][0]["status"] = "ok"
-    found["results"][8]["adapter_response"]["findings"][0]["code"] = "NONSENSE"
-    del found["recon"]["period_to"]
-    assert len(list(validator.iter_errors(found))) == 3
+    document = run_results.as_dict(sample_run.sample_run())
+    document["results"][0]["status"] = "ok"
+    document["results"][8]["adapter_response"]["findings"][0]["code"] = "NONSENSE"
+    del document["recon"]["period_to"]
+    assert len(list(validator.iter_errors(document))) == 3
 
 
 def test_the_schema_knows_every_code():
@@ -61,9 +61,9 @@ def test_the_schema_knows_every_code():
 
 
 def test_dbts_keys_hold_what_dbts_readers_expect():
-    found = run_results.as_dict(sample_run.sample_run())
-    assert {"metadata", "results", "elapsed_time", "args"} <= set(found)
-    unique = next(r for r in found["results"] if r["unique_id"] == "test.lake.unique_payments_payment_id")
+    document = run_results.as_dict(sample_run.sample_run())
+    assert {"metadata", "results", "elapsed_time", "args"} <= set(document)
+    unique = next(r for r in document["results"] if r["unique_id"] == "test.lake.unique_payments_payment_id")
     assert set(unique) == {
         "status",
         "timing",
@@ -85,13 +85,13 @@ def test_dbts_keys_hold_what_dbts_readers_expect():
             "completed_at": "2026-03-18T06:00:01.871000Z",
         }
     ]
-    skipped = found["results"][-1]
+    skipped = document["results"][-1]
     assert (skipped["status"], skipped["timing"], skipped["failures"]) == ("skipped", [], None)
 
 
 def test_a_finding_has_the_ten_keys():
-    found = run_results.as_dict(sample_run.sample_run())["results"][8]["adapter_response"]["findings"][0]
-    assert list(found) == [
+    finding = run_results.as_dict(sample_run.sample_run())["results"][8]["adapter_response"]["findings"][0]
+    assert list(finding) == [
         "code",
         "pipeline",
         "sink",
@@ -103,7 +103,7 @@ def test_a_finding_has_the_ten_keys():
         "epoch",
         "message",
     ]
-    assert (found["code"], found["start_offset"], found["end_offset"]) == ("GAP", 15_340, 15_962)
+    assert (finding["code"], finding["start_offset"], finding["end_offset"]) == ("GAP", 15_340, 15_962)
 
 
 def test_values_json_does_not_know_become_text(tmp_path):
@@ -182,7 +182,7 @@ def test_the_file_is_readable_like_any_new_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "does not exist; run 'recon audit' first"),
         ('{"metadata": {"dbt_sch', "cannot be read as JSON"),
@@ -191,10 +191,10 @@ def test_the_file_is_readable_like_any_new_file(tmp_path):
         (f'{{"metadata": {{"dbt_schema_version": "{run_results.SCHEMA_URL}"}}}}', "not a whole run of recon"),
     ],
 )
-def test_a_file_that_is_no_run_is_an_error_that_names_it(tmp_path, content, told):
+def test_a_file_that_is_no_run_is_an_error_that_names_it(tmp_path, content, message):
     path = Path(tmp_path / "r.json")
     if content is not None:
         path.write_text(content)
     with raises(EvidenceError) as error:
         run_results.read(path)
-    assert told in str(error.value)
+    assert message in str(error.value)
