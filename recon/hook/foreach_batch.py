@@ -10,8 +10,7 @@ from recon.errors import ConfigError
 from recon.hook.prepare import Transform
 from recon.hook.routes import RoutedForeachBatch
 from recon.hook.writer import ForeachBatch
-from recon.project import CustomSink, LedgerConfig, Pipeline, Project, Sink, Source, as_project
-from recon.project.messages import arguments_message
+from recon.project import CustomSink, Project, Sink, as_project, without_yaml
 from recon.sinks import find_pipeline, find_sink
 from recon.sinks.custom import CustomWriter
 from recon.sinks.failpoints import Failpoint, no_failpoint
@@ -70,7 +69,17 @@ def foreach_batch(
             raise ConfigError(
                 "foreach_batch needs a project (the folder of recon.yml), or checkpoint=, target= and ledger="
             )
-        project = _project_of(pipeline, sink, checkpoint, target, ledger, kafka, isolation_level, sink_options)
+        project = without_yaml(
+            "foreach_batch",
+            ledger=ledger,
+            kafka=dict(kafka or {}),
+            pipeline={
+                "name": pipeline,
+                "checkpoint": checkpoint,
+                "source": {"isolation_level": isolation_level},
+                "sinks": [{"name": sink or pipeline, "target": target, **sink_options}],
+            },
+        )
     project = as_project(project)
     routed = find_pipeline(project, pipeline)
     if routed.routes is not None and sink is None:
@@ -93,34 +102,3 @@ def _require_functions(project: Project, pipeline: str, sink: Sink, functions: M
             f"pipeline {pipeline}, sink {sink.name} is of kind {sink.kind}, which writes by itself: "
             f"{next(iter(functions))}= is for kind custom; of a routed pipeline, name the functions in recon.yml"
         )
-
-
-def _project_of(
-    pipeline: str,
-    sink: str | None,
-    checkpoint: str,
-    target: str,
-    ledger: str,
-    kafka: Mapping[str, str] | None,
-    isolation_level: str,
-    sink_options: Mapping[str, Any],
-) -> Project:
-    from pydantic import ValidationError
-
-    try:
-        return Project(
-            name=pipeline,
-            ledger=LedgerConfig(location=ledger),
-            kafka=dict(kafka or {}),
-            pipelines=(
-                Pipeline(
-                    name=pipeline,
-                    checkpoint=checkpoint,
-                    source=Source.model_validate({"isolation_level": isolation_level}),
-                    sinks=({"name": sink or pipeline, "target": target, **sink_options},),  # type: ignore[arg-type]
-                ),
-            ),
-            project_dir=Path.cwd(),
-        )
-    except ValidationError as error:
-        raise ConfigError(f"foreach_batch: {arguments_message(error)}") from None

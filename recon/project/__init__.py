@@ -12,7 +12,7 @@ Secrets are inserted after parsing. Knows no check by name, and imports nothing 
 from __future__ import annotations
 
 from recon.project.checks import CheckConfig, CheckSpec, Column
-from recon.project.load import FILE_NAME, as_project, find, load
+from recon.project.load import FILE_NAME, as_project, find, load, without_yaml
 from recon.project.model import LedgerConfig, Pipeline, Project, Routes, Source, SparkConfig, Table
 from recon.project.sinks import (
     CustomSink,
@@ -56,4 +56,5 @@ __all__ = [
     "load",
     "sink_class",
     "sink_kinds",
+    "without_yaml",
 ]

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from recon.errors import ConfigError
 from recon.project.checks import check_item
-from recon.project.messages import BadValue, unknown_key_message, validation_message
-from recon.project.model import Project
+from recon.project.messages import BadValue, arguments_message, unknown_key_message, validation_message
+from recon.project.model import LedgerConfig, Pipeline, Project
 from recon.project.yaml import Document, LocatedValue, read
 
 FILE_NAME = "recon.yml"
@@ -74,6 +74,30 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
     project._secrets = frozenset(_secrets(project, document.secrets))
     project._variables = dict(vars or {})
     return project
+
+
+def without_yaml(caller: str, *, ledger: str, pipeline: Mapping[str, Any], **fields: Any) -> Project:
+    """A project with one pipeline and no recon.yml; relative paths are relative to the working directory.
+
+    Args:
+        caller: what the user called with these arguments, for the message.
+        ledger: folder of the ledger.
+        pipeline: the pipeline's keys, as in recon.yml; its name is the project's, too.
+        fields: further keys of the project.
+
+    Raises:
+        ConfigError: an argument cannot be used.
+    """
+    try:
+        return Project(
+            name=pipeline["name"],
+            ledger=LedgerConfig(location=ledger),
+            pipelines=(Pipeline.model_validate(pipeline),),
+            project_dir=Path.cwd(),
+            **fields,
+        )
+    except ValidationError as error:
+        raise ConfigError(f"{caller}: {arguments_message(error)}") from None
 
 
 def _number_tests(root: LocatedValue) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,8 +23,8 @@ from recon.errors import ConfigError, EvidenceError
 from recon.evidence import checkpoint as checkpoints
 from recon.ledger.progress import PROGRESS, row_of
 from recon.ledger.store import Store, open_store
-from recon.project import LedgerConfig, Project, load
-from recon.project.messages import arguments_message
+from recon.project import Project, as_project, without_yaml
+from recon.sinks import find_pipeline
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -80,15 +81,15 @@ class ProgressListener(StreamingQueryListener):
                 raise ConfigError(
                     "ProgressListener needs a project (the folder of recon.yml), or pipeline= and ledger="
                 )
-            self._project = _without_yaml(pipeline, checkpoint, ledger)
-            self._any_query = checkpoint is None
+            # The sink is never opened.
+            sink = {"name": pipeline, "kind": "delta", "target": ledger}
+            only = {"name": pipeline, "checkpoint": checkpoint or "", "sinks": [sink]}
+            self._project = without_yaml("ProgressListener", ledger=ledger, pipeline=only)
         else:
-            self._project = project if isinstance(project, Project) else load(project)
-            self._any_query = False
-        names = [pipe.name for pipe in self._project.pipelines]
-        if pipeline is not None and pipeline not in names:
-            raise ConfigError(f"recon.yml has no pipeline {pipeline!r}; it has {', '.join(sorted(names))}")
-        self._pipelines = {pipe.name: pipe for pipe in self._project.pipelines if pipeline in (None, pipe.name)}
+            self._project = as_project(project)
+        self._any_query = project is None and checkpoint is None
+        pipelines = self._project.pipelines if pipeline is None else [find_pipeline(self._project, pipeline)]
+        self._pipelines = {pipe.name: pipe for pipe in pipelines}
         self._every, self._seconds, self._keep_days = max(1, every), seconds, keep_days
         self._waiting: list[Mapping[str, Any]] = []
         self._since = 0.0
@@ -97,7 +98,6 @@ class ProgressListener(StreamingQueryListener):
         self._unknown: dict[str, float] = {}  # query_id → when its pipeline was last looked up in vain
         self._logged: set[str] = set()  # kinds of errors
         self._guard, self._writing = threading.RLock(), threading.Lock()
-        self._store: Store | None = None
         self._appends = 0
         self._forgot: object = None
         self._session: tuple[int | None, str | None] | None = None
@@ -105,16 +105,16 @@ class ProgressListener(StreamingQueryListener):
 
     @property
     def _jlistener(self) -> Any:
-        """The object that Spark's JVM calls; unlike PySpark's own, it takes the progress as one JSON text.
+        """The object that Spark's JVM calls; it hands over its own events.
 
-        PySpark makes Python objects of each event, by more than a hundred calls to the JVM.
+        PySpark's would make Python objects of each event, by more than a hundred calls to the JVM.
         """
         if not hasattr(self, "_jlistenerobj"):
             try:
                 from pyspark import SparkContext
 
                 jvm: Any = SparkContext._jvm
-                self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(_Callback(self))
+                self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(self)
             except Exception:  # another PySpark: use its own listener
                 return super()._jlistener
         return self._jlistenerobj
@@ -125,8 +125,13 @@ class ProgressListener(StreamingQueryListener):
         """Does nothing, as the query waits for this call."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Records a finished micro-batch."""
-        self._safely(lambda: self.record(json.loads(event.progress.json)))
+        """Records a finished micro-batch; the event is PySpark's, or the JVM's own."""
+
+        def record() -> None:
+            progress: Any = event.progress
+            self.record(json.loads(progress().json() if callable(progress) else progress.json))
+
+        self._safely(record)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Appends the waiting rows; an idle trigger is not recorded."""
@@ -135,6 +140,11 @@ class ProgressListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Appends the waiting rows of a query that ended."""
         self._safely(self.flush)
+
+    class Java:
+        """For Py4J."""
+
+        implements: ClassVar[list[str]] = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 
     # -- recording ------------------------------------------------------------------------------------
 
@@ -169,7 +179,7 @@ class ProgressListener(StreamingQueryListener):
             if not rows:
                 return
             try:
-                self._opened().append_rows(rows)
+                self._store.append_rows(rows)
             except Exception as error:
                 self._log_once(error)
                 with self._guard:
@@ -180,7 +190,7 @@ class ProgressListener(StreamingQueryListener):
             self._safely(self._tidy)
 
     def _tidy(self) -> None:
-        store = self._opened()
+        store = self._store
         # Also at the first append: a query that is restarted for every micro-batch never makes a hundred.
         many = self._appends % _COMPACT_EVERY == 1 and store.small_files() > _COMPACT_EVERY
         if many:
@@ -192,10 +202,9 @@ class ProgressListener(StreamingQueryListener):
         if many:
             store.forget(last)  # also removes the files that were merged
 
-    def _opened(self) -> Store:
-        if self._store is None:
-            self._store = open_store(self._project, PROGRESS, self._spark())
-        return self._store
+    @cached_property
+    def _store(self) -> Store:
+        return open_store(self._project, PROGRESS, self._spark())
 
     def _spark(self) -> SparkSession | None:
         from pyspark.sql import SparkSession
@@ -259,58 +268,8 @@ class ProgressListener(StreamingQueryListener):
             self._log_once(error)
 
     def _log_once(self, error: Exception) -> None:
-        message = f"{type(error).__name__}: {self._project.mask(str(error))}"
         kind = type(error).__name__
         if kind not in self._logged:
             self._logged.add(kind)
+            message = f"{kind}: {self._project.mask(str(error))}"
             log.warning("progress is not recorded for now; further errors of this kind are not logged: %s", message)
-
-
-class _Callback:
-    """PySpark's `JStreamingQueryListener`, without Python objects for the events."""
-
-    def __init__(self, listener: ProgressListener) -> None:
-        self._listener = listener
-
-    def onQueryStarted(self, event: Any) -> None:
-        """Does nothing, as the query waits for this call."""
-
-    def onQueryProgress(self, event: Any) -> None:
-        """Records a finished micro-batch."""
-        self._listener._safely(lambda: self._listener.record(json.loads(event.progress().json())))
-
-    def onQueryIdle(self, event: Any) -> None:
-        """Appends the waiting rows."""
-        self._listener._safely(self._listener.flush)
-
-    def onQueryTerminated(self, event: Any) -> None:
-        """Appends the waiting rows of a query that ended."""
-        self._listener._safely(self._listener.flush)
-
-    class Java:
-        """For Py4J."""
-
-        implements: ClassVar[list[str]] = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
-
-
-def _without_yaml(pipeline: str, checkpoint: str | None, ledger: str) -> Project:
-    """A project with one pipeline; its sink is never opened."""
-    from pydantic import ValidationError
-
-    try:
-        return Project.model_validate(
-            {
-                "name": pipeline,
-                "ledger": LedgerConfig(location=ledger),
-                "pipelines": [
-                    {
-                        "name": pipeline,
-                        "checkpoint": checkpoint or "",
-                        "sinks": [{"name": pipeline, "kind": "delta", "target": ledger}],
-                    }
-                ],
-                "project_dir": Path.cwd(),
-            }
-        )
-    except ValidationError as error:
-        raise ConfigError(f"ProgressListener: {arguments_message(error)}") from None

@@ -25,7 +25,7 @@ from recon.ledger.progress import (
 )
 from recon.ledger.store import Filter, open_store
 from recon.project import Project
-from recon.streams.listener import ProgressListener, _Callback
+from recon.streams.listener import ProgressListener
 from tests.support.messages import raises
 
 # Recorded from Spark 4.0.0, foreachBatch with a count, a broker of three partitions; `dedupe` 2 and 3 counted twice.
@@ -339,7 +339,7 @@ def test_many_small_appends_are_merged(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_jvm_hands_over_one_json(tmp_path: Path, caplog: Any) -> None:
     of = project(tmp_path, "plain")
-    callback = _Callback(ProgressListener(of))
+    callback: Any = ProgressListener(of)
     callback.onQueryStarted(object())
     callback.onQueryProgress(
         SimpleNamespace(progress=lambda: SimpleNamespace(json=lambda: json.dumps(event("plain", 0))))
