@@ -28,7 +28,6 @@ from recon.model.evidence import (
 from recon.model.ledger import RELEASES, EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
 from recon.model.result import (
-    LEVELS,
     RUNNING,
     Answer,
     BatchPoint,
@@ -48,7 +47,6 @@ from recon.model.result import (
 from recon.model.wire.stamp import dump_stamp, offsets_text, parse_offsets, parse_stamp, same_ranges, sort_key
 
 __all__ = [
-    "LEVELS",
     "RELEASES",
     "RUNNING",
     "Answer",

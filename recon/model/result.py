@@ -16,71 +16,64 @@ from recon.model.offsets import Span
 
 
 class Level(StrEnum):
-    """How severe a finding is. `INFO` explains; `UNPROVED` means that no witness could decide."""
+    """How severe a finding is, the worst first. `INFO` explains; `UNPROVED` means that no witness could decide."""
 
-    INFO = "info"
-    WARN = "warn"
     FAIL = "fail"
     UNPROVED = "unproved"
+    WARN = "warn"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """Its place, 0 for the worst."""
+        return list(Level).index(self)
 
 
 class Code(StrEnum):
-    """The verdicts of the fault catalogue; `LEVELS` has the severity of each."""
+    """The verdicts of the fault catalogue, each with its severity."""
 
-    EMPTY = "EMPTY"
-    CLOSED = "CLOSED"
-    INFLIGHT = "INFLIGHT"
-    EXPLAINED = "EXPLAINED"  # holes in the offsets that control records, aborts or compaction explain
-    REPLAYED = "REPLAYED"  # a micro-batch was attempted again and written once
-    NEW_EPOCH = "NEW_EPOCH"
-    LEDGER_MISSING = "LEDGER_MISSING"
-    REBUILT = "REBUILT"  # an entry that was restored from the Delta log
-    METRIC_UNRELIABLE = "METRIC_UNRELIABLE"
-    ATTESTED_ONLY = "ATTESTED_ONLY"
-    UNSTAMPED = "UNSTAMPED"  # a data-changing commit without a ledger entry and without recon's stamp
-    REPEATED = "REPEATED"  # rows that are more than once in a sink that only claims at-least-once
-    UNUSUAL = "UNUSUAL"  # a figure far from the table's own history
-    LAG = "LAG"  # unread records older than warn_after / error_after
-    TOPIC_ID_UNKNOWN = "TOPIC_ID_UNKNOWN"
-    RETENTION_NEAR = "RETENTION_NEAR"  # evidence will be cleaned up before the next audit
-    GAP = "GAP"
-    LOSS = "LOSS"
-    LOSS_RETENTION = "LOSS_RETENTION"
-    OVERLAP = "OVERLAP"
-    DUPLICATE = "DUPLICATE"
-    PARTIAL = "PARTIAL"
-    PHANTOM_ROWS = "PHANTOM_ROWS"
-    RECREATED = "RECREATED"
-    STALLED = "STALLED"
-    LOSS_AHEAD = "LOSS_AHEAD"  # Kafka will delete unread records within the agreed time
-    LEDGER_ORPHAN = "LEDGER_ORPHAN"
-    SKIPPED = "SKIPPED"
-    MUTATED = "MUTATED"
-    TAMPERED = "TAMPERED"
-    NONDETERMINISTIC = "NONDETERMINISTIC"
-    VIOLATION = "VIOLATION"  # rows that violate a data test; used by compliance reports only
-    INCONCLUSIVE = "INCONCLUSIVE"
+    level: Level
 
+    def __new__(cls, name: str, level: Level = Level.FAIL) -> Code:
+        """A code with its level; the default is for `Code("GAP")`, which looks one up."""
+        code = str.__new__(cls, name)
+        code._value_ = name
+        code.level = level
+        return code
 
-_INFO = (Code.EMPTY, Code.CLOSED, Code.INFLIGHT, Code.EXPLAINED, Code.REPLAYED, Code.NEW_EPOCH, Code.REBUILT)
-_WARN = (
-    Code.LEDGER_MISSING,
-    Code.METRIC_UNRELIABLE,
-    Code.ATTESTED_ONLY,
-    Code.UNSTAMPED,
-    Code.REPEATED,
-    Code.UNUSUAL,
-    Code.LAG,
-    Code.TOPIC_ID_UNKNOWN,
-    Code.RETENTION_NEAR,
-)
-
-LEVELS: Mapping[Code, Level] = {
-    **dict.fromkeys(Code, Level.FAIL),
-    **dict.fromkeys(_INFO, Level.INFO),
-    **dict.fromkeys(_WARN, Level.WARN),
-    Code.INCONCLUSIVE: Level.UNPROVED,
-}
+    EMPTY = "EMPTY", Level.INFO
+    CLOSED = "CLOSED", Level.INFO
+    INFLIGHT = "INFLIGHT", Level.INFO
+    EXPLAINED = "EXPLAINED", Level.INFO  # holes in the offsets that control records, aborts or compaction explain
+    REPLAYED = "REPLAYED", Level.INFO  # a micro-batch was attempted again and written once
+    NEW_EPOCH = "NEW_EPOCH", Level.INFO
+    LEDGER_MISSING = "LEDGER_MISSING", Level.WARN
+    REBUILT = "REBUILT", Level.INFO  # an entry that was restored from the Delta log
+    METRIC_UNRELIABLE = "METRIC_UNRELIABLE", Level.WARN
+    ATTESTED_ONLY = "ATTESTED_ONLY", Level.WARN
+    UNSTAMPED = "UNSTAMPED", Level.WARN  # a data-changing commit without a ledger entry and without recon's stamp
+    REPEATED = "REPEATED", Level.WARN  # rows that are more than once in a sink that only claims at-least-once
+    UNUSUAL = "UNUSUAL", Level.WARN  # a figure far from the table's own history
+    LAG = "LAG", Level.WARN  # unread records older than warn_after / error_after
+    TOPIC_ID_UNKNOWN = "TOPIC_ID_UNKNOWN", Level.WARN
+    RETENTION_NEAR = "RETENTION_NEAR", Level.WARN  # evidence will be cleaned up before the next audit
+    GAP = "GAP", Level.FAIL
+    LOSS = "LOSS", Level.FAIL
+    LOSS_RETENTION = "LOSS_RETENTION", Level.FAIL
+    OVERLAP = "OVERLAP", Level.FAIL
+    DUPLICATE = "DUPLICATE", Level.FAIL
+    PARTIAL = "PARTIAL", Level.FAIL
+    PHANTOM_ROWS = "PHANTOM_ROWS", Level.FAIL
+    RECREATED = "RECREATED", Level.FAIL
+    STALLED = "STALLED", Level.FAIL
+    LOSS_AHEAD = "LOSS_AHEAD", Level.FAIL  # Kafka will delete unread records within the agreed time
+    LEDGER_ORPHAN = "LEDGER_ORPHAN", Level.FAIL
+    SKIPPED = "SKIPPED", Level.FAIL
+    MUTATED = "MUTATED", Level.FAIL
+    TAMPERED = "TAMPERED", Level.FAIL
+    NONDETERMINISTIC = "NONDETERMINISTIC", Level.FAIL
+    VIOLATION = "VIOLATION", Level.FAIL  # rows that violate a data test; used by compliance reports only
+    INCONCLUSIVE = "INCONCLUSIVE", Level.UNPROVED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +85,6 @@ class Finding:
     """
 
     code: Code
-    message: str
     pipeline: str | None = None
     sink: str | None = None
     topic: str | None = None
@@ -101,11 +93,12 @@ class Finding:
     end_offset: int | None = None
     batch_id: int | None = None
     epoch: int | None = None
+    message: str
 
     @property
     def level(self) -> Level:
         """The severity, which depends on the code alone."""
-        return LEVELS[self.code]
+        return self.code.level
 
     @property
     def span(self) -> Span | None:
@@ -116,18 +109,7 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """The ten keys of an item of `adapter_response.findings[]`."""
-        return {
-            "code": str(self.code),
-            "pipeline": self.pipeline,
-            "sink": self.sink,
-            "topic": self.topic,
-            "partition": self.partition,
-            "start_offset": self.start_offset,
-            "end_offset": self.end_offset,
-            "batch_id": self.batch_id,
-            "epoch": self.epoch,
-            "message": self.message,
-        }
+        return {**vars(self), "code": str(self.code)}
 
 
 Status = Literal["pass", "warn", "fail", "error", "skipped"]

@@ -1,12 +1,10 @@
-"""What each code means, in one sentence: the legend of every report; and the order of levels in all of them."""
+"""What each code means, in one sentence: the legend of every report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from recon.model import Code, Level
-
-WORST_FIRST = (Level.FAIL, Level.UNPROVED, Level.WARN, Level.INFO)
+from recon.model import Code
 
 MEANINGS: Mapping[Code, str] = {
     Code.EMPTY: "A micro-batch without rows: its offset ranges are empty or hold only transaction markers.",

@@ -13,7 +13,7 @@ from recon.errors import ConfigError
 from recon.model import Answer, Level
 from recon.model.compliance import ComplianceReport, SinkCompliance
 from recon.reports import pages
-from recon.reports.codes import MEANINGS, WORST_FIRST
+from recon.reports.codes import MEANINGS
 from recon.reports.run_results import write_text
 from recon.reports.words import sink_name
 from recon.storage import write_file
@@ -75,7 +75,7 @@ def _values(report: ComplianceReport) -> dict[str, Any]:
         report.exceptions,
         key=lambda e: (
             not e.open,
-            WORST_FIRST.index(e.finding.level),
+            e.finding.level.rank,
             e.finding.pipeline or "",
             e.first_seen,
             e.finding.topic or "",

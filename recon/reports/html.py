@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recon.model import LEVELS, Answer, CheckResult, Code, Finding, PipelineFacts, RunResult, SinkFacts
+from recon.model import Answer, CheckResult, Code, Finding, Level, PipelineFacts, RunResult, SinkFacts
 from recon.reports import pages, picture
-from recon.reports.codes import MEANINGS, WORST_FIRST
+from recon.reports.codes import MEANINGS
 from recon.reports.run_results import json_value, write_text
 from recon.reports.words import sink_name
 from recon.text import plural
@@ -46,12 +46,12 @@ def render(run: RunResult) -> str:
         checks_line=_checks_line(run),
         findings=items[:MAX_FINDINGS],
         findings_total=len(items),
-        levels=[(str(level), sum(i.finding.level is level for i in items)) for level in WORST_FIRST],
+        levels=[(str(level), sum(i.finding.level is level for i in items)) for level in Level],
         codes=sorted((str(code), n) for code, n in in_run.items()),
         finding_pipelines=sorted({i.finding.pipeline for i in items if i.finding.pipeline}),
         pictures=[_pictures(pipeline, sink) for pipeline in _ordered(run) for sink in pipeline.sinks],
         groups=_groups(run),
-        meanings=[(str(code), str(LEVELS[code]), MEANINGS[code], in_run[code]) for code in _by_use(in_run)],
+        meanings=[(str(code), str(code.level), MEANINGS[code], in_run[code]) for code in _by_use(in_run)],
         args=_key_values(run.args),
     )
 
@@ -123,7 +123,7 @@ def _findings(run: RunResult) -> list[_Item]:
     def key(pair: tuple[Finding, str]) -> tuple[Any, ...]:
         f = pair[0]
         return (
-            WORST_FIRST.index(f.level),
+            f.level.rank,
             f.pipeline or "",
             f.sink or "",
             f.topic or "",
@@ -224,4 +224,4 @@ def _checks_line(run: RunResult) -> str:
 
 def _by_use(in_run: Mapping[Code, int]) -> list[Code]:
     """All codes: those of this run first, each group by level."""
-    return sorted(MEANINGS, key=lambda c: (c not in in_run, WORST_FIRST.index(LEVELS[c]), c))
+    return sorted(MEANINGS, key=lambda c: (c not in in_run, c.level.rank, c))

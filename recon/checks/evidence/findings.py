@@ -13,7 +13,6 @@ from recon.model.ledger import Numbered, named
 from recon.text import some
 
 LIMIT = 1000  # findings that a check returns; the last one says how many more there were
-_ORDER = (Level.FAIL, Level.UNPROVED, Level.WARN, Level.INFO)
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Findings:
 
         All are counted; at most `LIMIT` are returned, the worst first.
         """
-        worst_first = sorted(self.items, key=lambda f: _ORDER.index(f.level))
+        worst_first = sorted(self.items, key=lambda f: f.level.rank)
         verdict = Verdict.of_findings(worst_first, message="", **evidence)
         deviating = [f for f in worst_first if f.level is not Level.INFO]
         if deviating:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from recon.errors import EvidenceError
 from recon.model.evidence import ReconStamp
@@ -27,8 +27,7 @@ PER_GROUP = 1000  # micro-batches whose manifests are merged into one file
 _MARK = "recon_manifest"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataFile:
+class DataFile(NamedTuple):
     """A file of a micro-batch: its path in the micro-batch's folder, size, and rows where they are known per file."""
 
     path: str
@@ -100,7 +99,7 @@ def dump_manifest(manifest: Manifest) -> str:
         "at": manifest.at.isoformat(),
         "rows": manifest.rows,
         "layout": manifest.layout,
-        "files": [[file.path, file.size, file.rows] for file in manifest.files],
+        "files": manifest.files,
     }
     return json.dumps(document, separators=(",", ":"))
 
@@ -121,7 +120,7 @@ def parse_manifest(text: str, place: str) -> Manifest:
             at=datetime.fromisoformat(document["at"]),
             rows=document["rows"],
             layout=document["layout"],
-            files=tuple(DataFile(path=path, size=size, rows=rows) for path, size, rows in document["files"]),
+            files=tuple(DataFile(*file) for file in document["files"]),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise EvidenceError(
@@ -132,13 +131,7 @@ def parse_manifest(text: str, place: str) -> Manifest:
 
 def dump_layout(layout: Layout) -> bytes:
     """A layout as JSON with sorted keys, so that equal layouts have equal bytes."""
-    document = {
-        "format": layout.format,
-        "schema": layout.schema,
-        "partition_by": list(layout.partition_by),
-        "options": layout.options,
-    }
-    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+    return json.dumps(vars(layout), separators=(",", ":"), sort_keys=True).encode()
 
 
 def parse_layout(content: bytes) -> Layout:

@@ -97,7 +97,7 @@ class Plan:
                 "batch_id": self.batch_id,
                 "offsets": self.offsets_text,
                 "tasks": self.tasks,
-                "starts": _pairs(self.starts),
+                "starts": sorted(self.starts.items()),
                 "schema": self.schema,
             }
         )
@@ -111,7 +111,7 @@ class Plan:
             batch_id=fields["batch_id"],
             offsets_text=fields["offsets"],
             tasks=fields["tasks"],
-            starts=_by_partition(fields["starts"]),
+            starts=dict(fields["starts"]),
             schema=fields["schema"],
             offset=offset,
         )
@@ -136,7 +136,7 @@ class TaskMarker:
 
     def dump(self) -> bytes:
         """The record's value."""
-        return _compact({**self.__dict__, "sources": [list(one) for one in self.sources]})
+        return _compact(vars(self))
 
     @classmethod
     def parse(cls, value: bytes) -> TaskMarker:
@@ -166,7 +166,7 @@ class BatchMarker:
                 "rows": self.rows,
                 "ids": self.ids,
                 "content": self.content,
-                "starts": _pairs(self.starts),
+                "starts": sorted(self.starts.items()),
             }
         )
 
@@ -183,17 +183,9 @@ class BatchMarker:
             rows=fields["rows"],
             ids=fields["ids"],
             content=fields["content"],
-            starts=_by_partition(fields["starts"]),
+            starts=dict(fields["starts"]),
             at=at,
         )
-
-
-def _pairs(offsets: Mapping[int, int]) -> list[list[int]]:
-    return [[partition, offset] for partition, offset in sorted(offsets.items())]
-
-
-def _by_partition(pairs: Sequence[Sequence[Any]]) -> dict[int, int]:
-    return {int(partition): int(offset) for partition, offset in pairs}
 
 
 def _compact(value: Any) -> bytes:

@@ -16,6 +16,7 @@ from recon.model.evidence import ReconStamp
 from recon.model.offsets import OffsetSpan
 
 _OPENING = '{"recon":1,'
+_HEAD = ("pipeline", "sink", "epoch", "batch_id", "query_id", "run_id", "prev_hash")
 _OFFSETS = ',"offsets":'
 
 
@@ -57,18 +58,9 @@ def parse_offsets(text: str) -> tuple[OffsetSpan, ...]:
 
 def dump_stamp(stamp: ReconStamp) -> str:
     """The stamp as text: compact JSON with the ranges last."""
-    head = {
-        "recon": 1,
-        "pipeline": stamp.pipeline,
-        "sink": stamp.sink,
-        "epoch": stamp.epoch,
-        "batch_id": stamp.batch_id,
-        "query_id": stamp.query_id,
-        "run_id": stamp.run_id,
-        "prev_hash": stamp.prev_hash,
-    }
-    head |= {name: count for name in ("given", "taken") if (count := getattr(stamp, name)) is not None}
-    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False)
+    head = {name: getattr(stamp, name) for name in _HEAD}
+    counts = {name: count for name in ("given", "taken") if (count := getattr(stamp, name)) is not None}
+    text = json.dumps({"recon": 1, **head, **counts}, separators=(",", ":"), ensure_ascii=False)
     return f"{text[:-1]}{_OFFSETS}{stamp.offsets_text}}}"
 
 
