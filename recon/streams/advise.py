@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from recon.errors import ReconError
@@ -43,7 +44,7 @@ def advise(
         if pipeline in (None, pipe.name):
             progress = read_progress(open_store(project, PROGRESS), pipe.name, at - LOOK_BACK, at).newest_query
             facts = gather(project, pipe, progress, target=target, cores=cores, now=at)
-            advice.extend(rule(facts) for rule in RULES)
+            advice.extend(replace(rule(facts), rule=rule.__name__, pipeline=pipe.name) for rule in RULES)
     return advice
 
 
@@ -65,7 +66,6 @@ def gather(
     )
     recorded = next((b.cores for b in reversed(progress.batches) if b.cores), None)
     return Facts(
-        pipeline=pipeline.name,
         batches=progress.batches,
         target=target,
         cores=cores or recorded,

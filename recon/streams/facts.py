@@ -18,14 +18,14 @@ Decision = Literal["change", "keep", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """The result of one rule for one pipeline.
+    """The result of one rule for one pipeline, which `advise` names.
 
     `setting` and `value` are what to set, where that is one thing; `because` is the arithmetic in words, and `figures`
     are its numbers. For the decision "unknown", `because` names the missing data.
     """
 
-    rule: str
-    pipeline: str
+    rule: str = ""
+    pipeline: str = ""
     decision: Decision
     recommendation: str
     because: str
@@ -46,7 +46,6 @@ class Facts:
     of the oldest unread record, `kinds` the kinds of the pipeline's sinks.
     """
 
-    pipeline: str
     batches: Sequence[BatchProgress]
     target: timedelta
     cores: int | None = None
@@ -87,13 +86,11 @@ class Facts:
         return rows / seconds * growth
 
 
-def unknown(rule: str, facts: Facts, missing: str, setting: str | None = None) -> Advice:
+def unknown(facts: Facts, missing: str, setting: str | None = None) -> Advice:
     """The advice of a rule that cannot decide; `missing` says which data it needs."""
     if not facts.batches:
         missing += "; progress is recorded by spark.streams.addListener(recon.ProgressListener('.'))"
     return Advice(
-        rule=rule,
-        pipeline=facts.pipeline,
         decision="unknown",
         recommendation="cannot be decided yet",
         because=missing,

@@ -1,4 +1,7 @@
-"""The rules of `recon advise`, one module each: pure functions from `Facts` to one `Advice`."""
+"""The rules of `recon advise`: pure functions from `Facts` to one `Advice`.
+
+A new rule is a module of its name, its function in `RULES`, its test and its row in docs/advise.md.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from typing import Any
 
@@ -16,7 +15,6 @@ from recon.text import duration
 _BUDGET = 1 << 30  # bytes of state that a query may keep
 # 60 short keys took 12,032 bytes of the state store on the heap (Spark 4.0).
 _ASSUMED_BYTES = 200.0
-_RULE = "deduplication"
 
 
 @dataclass(frozen=True)
@@ -62,18 +60,16 @@ def deduplication(facts: Facts) -> Advice:
     arrives = facts.rows_per_second
     if arrives is None or len(facts.settled) < FEWEST:
         missing = f"{len(facts.settled)} micro-batches with rows are recorded, and {FEWEST} are needed for a rate"
-        return unknown(_RULE, facts, missing)
+        return unknown(facts, missing)
     stateful = [b for b in facts.batches if any(name.startswith("dedupe") for name in b.state_operators)]
     stored = [b for b in stateful if b.state_rows and b.state_bytes]
     each = median([(b.state_bytes or 0) / (b.state_rows or 1) for b in stored]) if stored else _ASSUMED_BYTES
     window = _Window(arrives, each, len(stored))
     if stateful:
-        return _of_state(facts, stateful, window)
+        return _of_state(stateful, window)
     longest = duration(window.seconds)
     merges = [kind for kind in facts.kinds if kind in ("delta_merge", "jdbc_upsert")]
     return Advice(
-        rule=_RULE,
-        pipeline=facts.pipeline,
         decision="keep",
         recommendation=(
             f"{merges[0]} drops duplicates of any age; if they are never more than {longest} apart, withWatermark and "
@@ -87,14 +83,13 @@ def deduplication(facts: Facts) -> Advice:
     )
 
 
-def _of_state(facts: Facts, stateful: Sequence[BatchProgress], window: _Window) -> Advice:
+def _of_state(stateful: Sequence[BatchProgress], window: _Window) -> Advice:
     """The advice for a query that deduplicates in its state."""
-    advice = partial(Advice, rule=_RULE, pipeline=facts.pipeline)
     last = stateful[-1]
     figures = {**window.figures, "state_bytes": last.state_bytes, "state_rows": last.state_rows}
     longest = duration(window.seconds)
     if last.watermark is None:
-        return advice(
+        return Advice(
             decision="change",
             recommendation=(
                 f"set withWatermark before dropDuplicates, of at most {longest}: now every key is kept for ever"
@@ -109,7 +104,7 @@ def _of_state(facts: Facts, stateful: Sequence[BatchProgress], window: _Window) 
     figures["window_now_seconds"] = delay
     arithmetic = f"{window}; the watermark lies {duration(delay)} back (median of {len(delays)})"
     if delay > window.seconds:
-        return advice(
+        return Advice(
             decision="change",
             recommendation=(
                 f"use MERGE on the key for a window of {duration(delay)}, and keep state for at most {longest}"
@@ -119,7 +114,7 @@ def _of_state(facts: Facts, stateful: Sequence[BatchProgress], window: _Window) 
             value="delta_merge",
             figures=figures,
         )
-    return advice(
+    return Advice(
         decision="keep",
         recommendation=f"watermark and dropDuplicates suit a window of {duration(delay)}",
         because=arithmetic,

@@ -10,18 +10,18 @@ from recon.streams.facts import Advice, Facts, unknown
 from recon.text import duration
 
 _SAFETY = 2.0  # times the longest downtime must fit into retention
-_RULE, _SETTING = "fail_on_data_loss", "failOnDataLoss"
+_SETTING = "failOnDataLoss"
 
 
 def fail_on_data_loss(facts: Facts) -> Advice:
     """Whether Kafka keeps records long enough for the longest downtime, so that failOnDataLoss may stay true."""
     if facts.topics is None:
-        return unknown(_RULE, facts, "Kafka did not answer or is not set, so retention.ms is not known", _SETTING)
+        return unknown(facts, "Kafka did not answer or is not set, so retention.ms is not known", _SETTING)
     deleting = {t.topic: t.retention_ms for t in facts.topics.values() if t.exists and "delete" in t.cleanup_policy}
     if any(ms is None for ms in deleting.values()):
-        return unknown(_RULE, facts, "this user may not read retention.ms of the topics from Kafka", _SETTING)
+        return unknown(facts, "this user may not read retention.ms of the topics from Kafka", _SETTING)
     if len(facts.batches) < 2:
-        return unknown(_RULE, facts, "fewer than 2 micro-batches are recorded, so no downtime is known", _SETTING)
+        return unknown(facts, "fewer than 2 micro-batches are recorded, so no downtime is known", _SETTING)
     # Time in which a query runs and has nothing to do is no downtime; between two runs it is not known which it was.
     down = max(
         ((b.at - a.done).total_seconds() for a, b in pairwise(facts.batches) if a.run_id != b.run_id), default=0.0
@@ -29,8 +29,7 @@ def fail_on_data_loss(facts: Facts) -> Advice:
     age = facts.unread_for.total_seconds() if facts.unread_for is not None else 0.0
     limits = [ms / 1000 for ms in deleting.values() if ms is not None and ms >= 0]
     figures = {"downtime_seconds": down, "unread_for_seconds": age, "retention_seconds": min(limits, default=None)}
-    advice = partial(Advice, rule=_RULE, pipeline=facts.pipeline, figures=figures)
-    keep = partial(advice, decision="keep", setting=_SETTING, value=True)
+    keep = partial(Advice, decision="keep", setting=_SETTING, value=True, figures=figures)
     if not limits:
         return keep(
             recommendation="keep failOnDataLoss at true: Kafka deletes nothing by age here",
@@ -51,7 +50,7 @@ def fail_on_data_loss(facts: Facts) -> Advice:
             because=arithmetic,
         )
     wanted = math.ceil(needed / 3600) * 3_600_000
-    return advice(
+    return Advice(
         decision="change",
         recommendation=(
             f"raise retention.ms to {wanted:,} and keep failOnDataLoss at true: with false, Spark skips what was "
@@ -60,4 +59,5 @@ def fail_on_data_loss(facts: Facts) -> Advice:
         because=arithmetic,
         setting="retention.ms",
         value=wanted,
+        figures=figures,
     )

@@ -16,8 +16,8 @@ def max_offsets_per_trigger(facts: Facts) -> Advice:
     """How many offsets a micro-batch may read so that it finishes within the target time."""
     line = cost(facts.settled)
     if isinstance(line, str):
-        return unknown("max_offsets_per_trigger", facts, line, _SETTING)
-    advice = partial(Advice, rule="max_offsets_per_trigger", pipeline=facts.pipeline, decision="change")
+        return unknown(facts, line, _SETTING)
+    advice = partial(Advice, decision="change")
     target = facts.target.total_seconds()
     planned = target * min(FULL, 1 / line.worst)
     figures = {**line.figures, "target_seconds": target, "planned_seconds": planned}

@@ -7,17 +7,15 @@ from typing import Any
 
 from recon.streams.facts import Advice, Decision, Facts, unknown
 
-_RULE = "partitions"
-
 
 def partitions(facts: Facts) -> Advice:
     """Whether the tasks of Kafka partitions and of shuffle partitions use the cores well."""
     cores = facts.cores
     if not cores:
-        return unknown(_RULE, facts, "the number of cores is not known; give --cores")
+        return unknown(facts, "the number of cores is not known; give --cores")
     count = _partition_count(facts)
     if not count:
-        return unknown(_RULE, facts, "neither Kafka nor the recorded progress has the number of partitions")
+        return unknown(facts, "neither Kafka nor the recorded progress has the number of partitions")
     waves = math.ceil(count / cores)
     used = count / (waves * cores)
     figures: dict[str, Any] = {"partitions": count, "cores": cores, "waves": waves, "cores_used": used}
@@ -53,8 +51,6 @@ def partitions(facts: Facts) -> Advice:
             recommendation = f"{more}; {recommendation}"
             setting, value = setting or "spark.sql.shuffle.partitions", value or 2 * cores
     return Advice(
-        rule=_RULE,
-        pipeline=facts.pipeline,
         decision=decision,
         recommendation=recommendation,
         because="; ".join(arithmetic),

@@ -10,17 +10,16 @@ from recon.streams.facts import Advice, Facts, unknown
 from recon.streams.units import size
 
 _ROCKSDB_FROM = 256 << 20  # bytes of state on the heap from which garbage collection pauses show
-_RULE, _SETTING = "state_store", "spark.sql.streaming.stateStore.providerClass"
+_SETTING = "spark.sql.streaming.stateStore.providerClass"
 
 
 def state_store(facts: Facts) -> Advice:
     """Whether the state has grown too large for the heap and should move to RocksDB."""
     if not facts.batches:
-        return unknown(_RULE, facts, "no micro-batch is recorded", _SETTING)
-    advice = partial(Advice, rule=_RULE, pipeline=facts.pipeline)
+        return unknown(facts, "no micro-batch is recorded", _SETTING)
     stateful = [b for b in facts.batches if b.state_bytes is not None]
     if not stateful:
-        return advice(
+        return Advice(
             decision="keep",
             recommendation="nothing to choose: the query keeps no state",
             because=f"none of {len(facts.batches)} micro-batches had a stateful operator",
@@ -29,7 +28,7 @@ def state_store(facts: Facts) -> Advice:
     high, last = quantile(sizes, 0.95), stateful[-1]
     rows = last.state_rows
     advice = partial(
-        advice,
+        Advice,
         because=(
             f"the state takes {size(median(sizes))} (median of {len(sizes)} micro-batches; 95th percentile "
             f"{size(high)}), {rows or 0:,} rows; on the heap, garbage collection pauses begin to show at "

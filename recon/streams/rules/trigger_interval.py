@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 from statistics import median
 
@@ -11,18 +10,17 @@ from recon.streams.facts import Advice, Facts, unknown
 from recon.streams.units import next_interval
 
 _FIXED_SHARE = 0.2  # of the time may go to fixed costs
-_RULE, _SETTING = "trigger_interval", "trigger(processingTime=…)"
+_SETTING = "trigger(processingTime=…)"
 
 
 def trigger_interval(facts: Facts) -> Advice:
     """A processing-time trigger whose fixed costs are a small share of the time, and that keeps up."""
     line = cost(facts.settled)
     if isinstance(line, str):
-        return unknown(_RULE, facts, line, _SETTING)
+        return unknown(facts, line, _SETTING)
     arrives = facts.rows_per_second
     if arrives is None:
-        return unknown(_RULE, facts, "no run has two micro-batches to compute a rate from", _SETTING)
-    advice = partial(Advice, rule=_RULE, pipeline=facts.pipeline)
+        return unknown(facts, "no run has two micro-batches to compute a rate from", _SETTING)
     gaps = [(b.at - a.at).total_seconds() for run in facts.runs for a, b in pairwise(run)]
     interval = median(gaps)
     busy = line.per_row * arrives
@@ -35,7 +33,7 @@ def trigger_interval(facts: Facts) -> Advice:
         "fixed_share": share,
     }
     if busy >= FULL:
-        return advice(
+        return Advice(
             decision="change",
             recommendation="no trigger interval helps: give the query more cores, or make the work per row cheaper",
             because=f"{line}; {arrives:,.0f} rows/s take {busy:.0%} of the time, and {FULL:.0%} can be planned",
@@ -44,7 +42,7 @@ def trigger_interval(facts: Facts) -> Advice:
     keeps_up, cheap = line.fixed / (FULL - busy), line.fixed / _FIXED_SHARE
     best = next_interval(max(keeps_up, cheap))
     suits = interval >= max(keeps_up, cheap) * 0.99
-    return advice(
+    return Advice(
         decision="keep" if suits else "change",
         recommendation=(
             f"the interval of about {interval:.3g} s is right; {best:g} s would do, too"

@@ -56,7 +56,7 @@ def varied(n: int) -> int:
 
 
 def facts(of: list[BatchProgress], **fields: Any) -> Facts:
-    return Facts(**{"pipeline": "p", "batches": of, "target": timedelta(seconds=10), "cores": 2, **fields})
+    return Facts(**{"batches": of, "target": timedelta(seconds=10), "cores": 2, **fields})
 
 
 def topic(retention_ms: int | None = 604_800_000, count: int = 4, policy: str = "delete") -> dict[str, KafkaTopic]:
