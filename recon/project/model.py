@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from recon.project.fields import Name, Strict, Texts, require_unique
 from recon.project.messages import BadValue
 from recon.project.sinks import Sink
 from recon.project.sql_tests import SqlTests
+from recon.project.templates import TemplateContext
 from recon.project.yaml import mask
 from recon.text import did_you_mean
 
@@ -160,7 +162,6 @@ class Project(Strict):
 
     _secrets: frozenset[str] = PrivateAttr(default=frozenset())
     _variables: dict[str, Any] = PrivateAttr(default_factory=dict)
-    _sql_tests: SqlTests | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _pipelines_differ(self) -> Project:
@@ -198,17 +199,11 @@ class Project(Strict):
         """The variables of --vars."""
         return self._variables
 
-    @property
+    @cached_property
     def sql_tests(self) -> SqlTests:
         """The project's own SQL tests and macros; files are read on first use."""
-        if self._sql_tests is None or self._sql_tests.folder != self.project_dir:
-            self._sql_tests = SqlTests(
-                self.project_dir,
-                self.test_paths,
-                self._variables,
-                must_exist="test_paths" in self.model_fields_set,
-            )
-        return self._sql_tests
+        must_exist = "test_paths" in self.model_fields_set
+        return SqlTests(self.project_dir, self.test_paths, TemplateContext(self._variables), must_exist)
 
     def find_table(self, name: str) -> tuple[Pipeline, Sink] | Table | None:
         """The table of a `ref`: an entry of `tables`, or a sink by its name or `pipeline.sink`; None for no such name.

@@ -100,30 +100,21 @@ class _Rendering:
 _RENDERING: ContextVar[_Rendering | None] = ContextVar("recon_sql_rendering", default=None)
 
 
+@dataclass(eq=False)
 class SqlTests:
-    """The SQL tests of one project; each file is read once, on first use."""
+    """The SQL tests of one project; each file is read once, on first use.
 
-    def __init__(self, folder: Path, paths: Sequence[str], variables: Mapping[str, Any], *, must_exist: bool) -> None:
-        """Nothing is read yet.
+    `paths` are folders of tests in `folder`, that of recon.yml; where they `must_exist`, a missing one is an error.
+    """
 
-        Args:
-            folder: the folder of recon.yml.
-            paths: folders of tests, relative to it.
-            variables: the values of `var`.
-            must_exist: a missing folder is an error.
-        """
-        self.folder, self.paths = folder, tuple(paths)
-        self._must_exist = must_exist
-        self._context = TemplateContext(variables)
+    folder: Path
+    paths: Sequence[str]
+    context: TemplateContext
+    must_exist: bool
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the compiled templates, which cannot be pickled and are read again."""
         return {name: value for name, value in vars(self).items() if name != "_library"}
-
-    @property
-    def secrets(self) -> frozenset[str]:
-        """The values that env_var returned to the tests rendered so far."""
-        return frozenset(self._context.secrets)
 
     @cached_property
     def singular(self) -> Sequence[Singular]:
@@ -192,7 +183,7 @@ class SqlTests:
             _RENDERING.reset(token)
         if not text.strip():
             raise ConfigError(f"{file}:{line}: renders to nothing; a SQL test is a SELECT that returns failing rows")
-        return Rendered(text, tuple(rendering.references), config, self.secrets - {""})
+        return Rendered(text, tuple(rendering.references), config, frozenset(self.context.secrets - {""}))
 
     # -- what templates call -------------------------------------------------------------------------
 
@@ -231,7 +222,7 @@ class SqlTests:
             folder = self.folder / path
             if folder.is_dir():
                 yield folder
-            elif self._must_exist:
+            elif self.must_exist:
                 raise ConfigError(f"test_paths names {path!r} and there is no folder {display_path(folder)}")
 
     @cached_property
@@ -241,8 +232,8 @@ class SqlTests:
             "ref": self._ref,
             "source": self._ref,
             "config": self._take_config,
-            "env_var": self._context.env_var,
-            "var": self._context.var,
+            "env_var": self.context.env_var,
+            "var": self.context.var,
             "range": safe_range,
         }
         return _Library([path for folder in folders for path in _sql_files(folder)], known)

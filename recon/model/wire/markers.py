@@ -22,6 +22,7 @@ from recon.model.evidence import ReconStamp
 from recon.model.wire.stamp import dump_stamp, parse_stamp
 
 PLAN, TASK, BATCH = "plan", "task", "batch"
+_SUMS = ("tasks", "rows", "ids", "content")  # of a batch marker
 
 # (topic, partition, first offset, last offset, rows) of the source records that a task wrote.
 SourceRange = tuple[str, int, int, int, int]
@@ -162,10 +163,7 @@ class BatchMarker:
         return _compact(
             {
                 "stamp": dump_stamp(self.stamp),
-                "tasks": self.tasks,
-                "rows": self.rows,
-                "ids": self.ids,
-                "content": self.content,
+                **{name: getattr(self, name) for name in _SUMS},
                 "starts": sorted(self.starts.items()),
             }
         )
@@ -179,10 +177,7 @@ class BatchMarker:
             raise ValueError("no stamp")
         return cls(
             stamp=stamp,
-            tasks=fields["tasks"],
-            rows=fields["rows"],
-            ids=fields["ids"],
-            content=fields["content"],
+            **{name: fields[name] for name in _SUMS},
             starts=dict(fields["starts"]),
             at=at,
         )
