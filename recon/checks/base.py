@@ -49,21 +49,30 @@ class Check(ABC):
     """Anything that gives a verdict; its dataclass fields are its arguments.
 
     `test` is its name in recon.yml, set by each class. `kind` is "evidence" or "data". `scope` says what one verdict
-    is about: "pipeline", "sink", or "table" (a sink's rows).
+    is about: "pipeline", "sink", or "table" (a sink's rows). `named_after` are the arguments that its `label` shows.
     """
 
     test: ClassVar[str]
     kind: ClassVar[str]
     scope: ClassVar[str]
+    named_after: ClassVar[Sequence[str]] = ()
 
     @classmethod
     def argument_fields(cls) -> dict[str, Field[Any]]:
         """The arguments by their names in recon.yml; a field `columns_` is the argument `columns`."""
         return {f.name.rstrip("_"): f for f in fields(cls) if f.init and not f.metadata.get(_SET_BY_FIT)}
 
+    def values_of(self, arguments: Iterable[str]) -> list[Any]:
+        """The values of these fields in one list, those of a list one by one; None is left out."""
+        values: list[Any] = []
+        for name in arguments:
+            value = getattr(self, name)
+            values += value if isinstance(value, (list, tuple)) else () if value is None else (value,)
+        return values
+
     def label(self) -> str:
         """The part of the check's name that its arguments add, like dbt's; `""` for none."""
-        return ""
+        return "__".join(map(yaml_text, self.values_of(self.named_after)))
 
     @classmethod
     def variants(cls, arguments: Mapping[str, Any], folder: Path) -> Iterable[Mapping[str, Any]]:
@@ -83,6 +92,15 @@ class Check(ABC):
     def settled(self, config: CheckConfig) -> CheckConfig:
         """The config it runs with: the given one, completed by what the check itself brings along."""
         return config
+
+
+def yaml_text(value: Any) -> str:
+    """A plain value as YAML writes it.
+
+    >>> yaml_text(True), yaml_text(1.5), yaml_text("new")
+    ('true', '1.5', 'new')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +159,7 @@ class DataCheck(Check):
 
     On a table (or `where`) without rows the engine gives what the config's `if_empty` says, unless `judges_empty`: then
     `judge` sees 0 rows. With `remembers`, a key of the verdict's evidence, `judge` gets the values of that key in
-    earlier runs of this check as `measured["history"]`, newest first.
+    earlier runs of this check as `measured["history"]`, newest first. `reads` are the arguments that name columns.
 
     Zero rows:
         a table (or `where`) with no rows is skipped.
@@ -151,10 +169,11 @@ class DataCheck(Check):
     scope: ClassVar[str] = "table"
     judges_empty: ClassVar[bool] = False
     remembers: ClassVar[str | None] = None
+    reads: ClassVar[Sequence[str]] = ()
 
     def columns(self) -> Sequence[str]:
         """Columns the check reads, in Spark's notation; the engine makes sure that they exist."""
-        return ()
+        return self.values_of(self.reads)
 
     def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> DataCheck:
         """The check for a table whose `columns()` have these types; itself where types do not matter.
@@ -273,9 +292,7 @@ class EachRow(RowCheck):
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         failing, rows = measured["failing"], measured["rows"]
-        return Verdict(
-            failures=failing, message=self.message(failing, rows) if failing else "", evidence={"rows": rows}
-        )
+        return Verdict.counted(failing, self.message(failing, rows) if failing else "", rows=rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -409,4 +426,5 @@ __all__ = [
     "least",
     "set_by_fit",
     "total",
+    "yaml_text",
 ]

@@ -142,6 +142,11 @@ class Verdict:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
+    def counted(cls, failures: int, message: str, **evidence: Any) -> Verdict:
+        """A number of failures; `message` is the sentence for when there are any."""
+        return cls(failures=failures, message=message if failures else "", evidence=evidence)
+
+    @classmethod
     def of_findings(cls, findings: Sequence[Finding], *, message: str = "", **evidence: Any) -> Verdict:
         """Counts findings by level; an UNPROVED one makes the whole verdict unproved unless something failed.
 

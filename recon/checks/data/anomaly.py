@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
+from operator import itemgetter
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from typing_extensions import override
 
-from recon.checks.base import Measure, RowCheck, count_if, greatest, least, set_by_fit
+from recon.checks.base import Measure, RowCheck, count_if, set_by_fit
 from recon.checks.data.bounds import is_instant, is_numeric
-from recon.checks.data.figures import mean_of, moments, stddev_of, sum_of
+from recon.checks.data.figures import MAX, MEAN, MIN, STDDEV, SUM, Figure
 from recon.checks.data.freshness import moment, now
 from recon.checks.period import Period
 from recon.errors import ConfigError
@@ -157,6 +158,8 @@ class VolumeAnomaly(Anomaly):
 
     test: ClassVar[str] = "volume_anomaly"
     judges_empty: ClassVar[bool] = True
+    named_after: ClassVar[Sequence[str]] = ("timestamp_column",)
+    reads: ClassVar[Sequence[str]] = ("timestamp_column",)
     timestamp_column: str | None = None
     period: Period | None = None
     time_type: Any = set_by_fit()
@@ -167,14 +170,6 @@ class VolumeAnomaly(Anomaly):
             raise ConfigError("volume_anomaly needs timestamp_column and period together, or neither")
         if self.period is not None and self.period.count < 1:
             raise ConfigError(f"period is {self.period}; its count must be 1 or more")
-
-    @override
-    def label(self) -> str:
-        return self.timestamp_column or ""
-
-    @override
-    def columns(self) -> Sequence[str]:
-        return (self.timestamp_column,) if self.timestamp_column else ()
 
     @override
     def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
@@ -238,6 +233,8 @@ class MetricAnomaly(Anomaly):
     """
 
     test: ClassVar[str] = "metric_anomaly"
+    named_after: ClassVar[Sequence[str]] = ("column_name", "metric")
+    reads: ClassVar[Sequence[str]] = ("column_name",)
     metric: _Metric
     column_name: str | None = None
     column_type: Any = set_by_fit()
@@ -246,14 +243,6 @@ class MetricAnomaly(Anomaly):
         super().__post_init__()
         if self.column_name is None and self.metric != "row_count":
             raise ConfigError(f"metric_anomaly needs a column for the metric {self.metric}: give it as column_name")
-
-    @override
-    def label(self) -> str:
-        return "__".join(filter(None, [self.column_name, self.metric]))
-
-    @override
-    def columns(self) -> Sequence[str]:
-        return (self.column_name,) if self.column_name else ()
 
     @override
     def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
@@ -271,43 +260,31 @@ class MetricAnomaly(Anomaly):
     def measures(self) -> Mapping[str, Measure]:
         if self.column_name is None:
             return {}
-        column = F.col(self.column_name)
-        return _MEASURES[self.metric](column, self.column_type)
+        return _METRICS[self.metric].measures(F.col(self.column_name), self.column_type)
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        value = _number(self._value(measured))
+        value = _number(_METRICS[self.metric].value(measured))
         what = f"{self.metric} of {self.column_name}" if self.column_name else self.metric
         finite = value if value is not None and math.isfinite(value) else None
         evidence = {"value": finite, "rows": measured["rows"]}
         return self.judge_value(value, numbers(measured["history"]), what, evidence)
 
-    def _value(self, measured: Mapping[str, Any]) -> Any:
-        if self.metric == "row_count":
-            return measured["rows"]
-        if self.metric == "mean":
-            return mean_of(measured["sum"], measured["count"])
-        if self.metric == "stddev":
-            return stddev_of(measured["moments"])
-        if self.metric == "null_proportion":
-            return measured["value"] / measured["rows"]
-        return measured["value"]
+
+def _nulls(column: Column, type_: DataType) -> Mapping[str, Measure]:
+    return {"value": count_if(column.isNull())}
 
 
-def _distinct(column: Column) -> Measure:
-    return Measure(column, F.approx_count_distinct)
-
-
-_MEASURES: Mapping[str, Callable[[Column, Any], Mapping[str, Measure]]] = {
-    "row_count": lambda c, t: {},
-    "null_count": lambda c, t: {"value": count_if(c.isNull())},
-    "null_proportion": lambda c, t: {"value": count_if(c.isNull())},
-    "approx_distinct": lambda c, t: {"value": _distinct(c)},
-    "min": lambda c, t: {"value": least(c)},
-    "max": lambda c, t: {"value": greatest(c)},
-    "sum": lambda c, t: {"value": sum_of(c, t)},
-    "mean": lambda c, t: {"sum": sum_of(c, t), "count": count_if(c.isNotNull())},
-    "stddev": lambda c, t: {"moments": moments(c)},
+_METRICS: Mapping[str, Figure] = {
+    "row_count": Figure(lambda c, type_: {}, itemgetter("rows")),
+    "null_count": Figure(_nulls),
+    "null_proportion": Figure(_nulls, lambda measured: measured["value"] / measured["rows"]),
+    "approx_distinct": Figure(lambda c, type_: {"value": Measure(c, F.approx_count_distinct)}),
+    "min": MIN,
+    "max": MAX,
+    "sum": SUM,
+    "mean": MEAN,
+    "stddev": STDDEV,
 }
 
 

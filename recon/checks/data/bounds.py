@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from typing_extensions import override
 
-from recon.checks.base import DataCheck
+from recon.checks.base import DataCheck, set_by_fit
 from recon.errors import ConfigError
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 DAY = 86_400_000_000
@@ -32,20 +32,24 @@ class OfColumn(DataCheck):
         column_name: the column; filled in for a test listed below a column. A field of a struct is `a.b`.
     """
 
+    named_after: ClassVar[Sequence[str]] = ("column_name",)
+    reads: ClassVar[Sequence[str]] = ("column_name",)
     column_name: str
+    column_type: Any = set_by_fit()
 
     @override
-    def label(self) -> str:
-        return self.column_name
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
+        self.require(types[self.column_name])
+        return replace(self, column_type=types[self.column_name])
 
-    @override
-    def columns(self) -> tuple[str, ...]:
-        return (self.column_name,)
+    def require(self, type_: DataType) -> None:
+        """Raises ConfigError when the check does not work on a column of this type."""
+        return
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded(DataCheck):
-    """A check with a least and a greatest value, either of which may be left out.
+    """A check against a range, of which either end may be left out.
 
     Args:
         min_value: where the range begins: a number, or an SQL expression without columns.
@@ -89,9 +93,18 @@ class Bounded(DataCheck):
             return False
         return bool(value < bound if self.inclusive else value <= bound)
 
-    def bounds_label(self) -> list[str]:
-        """The bounds, as parts of a check's name."""
-        return [str(bound) for bound in self.bounds().values()]
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedColumn(OfColumn, Bounded):
+    """A check of one column against a range."""
+
+    named_after: ClassVar[Sequence[str]] = ("column_name", "min_value", "max_value")
+
+    @override
+    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
+        fitted = super().fit(types, rows)
+        bounds = {name: settled(b, self.column_name, fitted.column_type) for name, b in self.bounds().items()}
+        return replace(fitted, **bounds)
 
 
 def _orderable(bound: Any) -> Any:
@@ -238,6 +251,7 @@ def comparable(value: Column, type_: DataType) -> Column:
 __all__ = [
     "DAY",
     "Bounded",
+    "BoundedColumn",
     "OfColumn",
     "as_column",
     "comparable",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
-from recon.checks.base import Measure, RowCheck, count_if, greatest, least, set_by_fit
-from recon.checks.data.bounds import Bounded, comparable, require_order
+from recon.checks.base import Measure, RowCheck, count_if, greatest, least
+from recon.checks.data.bounds import Bounded, OfColumn, comparable, require_order
 from recon.checks.data.figures import as_evidence
 from recon.checks.data.grouped import GroupableColumnCheck
 from recon.errors import ConfigError
@@ -17,7 +17,7 @@ from recon.model import Verdict
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
 
@@ -42,12 +42,9 @@ class RowCount(Bounded, RowCheck):
 
     test: ClassVar[str] = "row_count"
     judges_empty: ClassVar[bool] = True
+    named_after: ClassVar[Sequence[str]] = ("min_value", "max_value")
     min_value: int | None = None
     max_value: int | None = None
-
-    @override
-    def label(self) -> str:
-        return "__".join(self.bounds_label())
 
     @override
     def measures(self) -> Mapping[str, Measure]:
@@ -57,11 +54,7 @@ class RowCount(Bounded, RowCheck):
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         rows = measured["rows"]
         out = self.is_below(rows, self.min_value) or self.is_below(self.max_value, rows)
-        return Verdict(
-            failures=int(out),
-            message=f"there are {rows} rows, not {self.range_text()}" if out else "",
-            evidence={"rows": rows, "value": rows},
-        )
+        return Verdict.counted(int(out), f"there are {rows} rows, not {self.range_text()}", rows=rows, value=rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +76,7 @@ class NotNullProportion(GroupableColumnCheck):
     """
 
     test: ClassVar[str] = "not_null_proportion"
+    named_after: ClassVar[Sequence[str]] = ("column_name", "at_least")
     at_least: float
     at_most: float = 1.0
 
@@ -94,25 +88,16 @@ class NotNullProportion(GroupableColumnCheck):
             )
 
     @override
-    def label(self) -> str:
-        return "__".join([self.column_name, str(self.at_least), *self.grouped_by()])
-
-    @override
     def measures(self) -> Mapping[str, Measure]:
-        return {"known": count_if(F.col(self.column_name).isNotNull())}
+        return _with_value(self)
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         rows, with_value = measured["rows"], measured["known"]
         share = with_value / rows
         out = share < self.at_least or share > self.at_most
-        return Verdict(
-            failures=int(out),
-            message=f"{self.column_name} is not NULL in {with_value} of {rows} rows ({share:.4g}), {self._range()}"
-            if out
-            else "",
-            evidence={"rows": rows, "known": with_value, "value": share},
-        )
+        message = f"{self.column_name} is not NULL in {with_value} of {rows} rows ({share:.4g}), {self._range()}"
+        return Verdict.counted(int(out), message, rows=rows, known=with_value, value=share)
 
     @override
     def group_fails(self, measured: Mapping[str, Column]) -> Column:
@@ -140,12 +125,10 @@ class NotConstant(GroupableColumnCheck):
     """
 
     test: ClassVar[str] = "not_constant"
-    column_type: Any = set_by_fit()
 
     @override
-    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
-        require_order(self, types[self.column_name])
-        return replace(self, column_type=types[self.column_name])
+    def require(self, type_: DataType) -> None:
+        require_order(self, type_)
 
     @override
     def measures(self) -> Mapping[str, Measure]:
@@ -159,7 +142,7 @@ class NotConstant(GroupableColumnCheck):
         message = f"{self.column_name} is NULL in all {rows} rows"
         if low is not None:
             message = f"{self.column_name} holds one value in all {rows} rows: {as_evidence(low, self.column_type)}"
-        return Verdict(failures=int(same), message=message if same else "", evidence={"rows": rows})
+        return Verdict.counted(int(same), message, rows=rows)
 
     @override
     def group_fails(self, measured: Mapping[str, Column]) -> Column:
@@ -191,16 +174,13 @@ class AtLeastOne(GroupableColumnCheck):
 
     @override
     def measures(self) -> Mapping[str, Measure]:
-        return {"known": count_if(F.col(self.column_name).isNotNull())}
+        return _with_value(self)
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         with_value, rows = measured["known"], measured["rows"]
-        return Verdict(
-            failures=int(not with_value),
-            message="" if with_value else f"{self.column_name} has no value in {rows} rows",
-            evidence={"rows": rows, "known": with_value},
-        )
+        message = f"{self.column_name} has no value in {rows} rows"
+        return Verdict.counted(int(not with_value), message, rows=rows, known=with_value)
 
     @override
     def group_fails(self, measured: Mapping[str, Column]) -> Column:
@@ -213,3 +193,7 @@ class AtLeastOne(GroupableColumnCheck):
     @override
     def group_message(self, groups: int) -> str:
         return f"{self.column_name} has no value in {groups} groups"
+
+
+def _with_value(check: OfColumn) -> Mapping[str, Measure]:
+    return {"known": count_if(F.col(check.column_name).isNotNull())}

@@ -1,14 +1,16 @@
-"""Figures of a column: how each is measured, merged over disjoint rows, and shown."""
+"""Figures of a column: how each is measured, merged over disjoint rows, computed and shown."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recon.checks.base import Measure, total
-from recon.checks.data.bounds import instant_text, is_instant
+from recon.checks.base import Measure, count_if, greatest, least, total
+from recon.checks.data.bounds import comparable, instant_text, is_instant
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -16,9 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-def sum_of(column: Column, type_: DataType) -> Measure:
-    """The sum of a numeric column, exact and without overflow where the column is exact; None without values."""
-    return total(widened(column, type_))
+class Figure(NamedTuple):
+    """A figure of a column: the measures of a column of some type, and the value that they give, None for none.
+
+    `value` also gets the number of `rows`.
+    """
+
+    measures: Callable[[Column, DataType], Mapping[str, Measure]]
+    value: Callable[[Mapping[str, Any]], Any] = itemgetter("value")
 
 
 def widened(column: Column, type_: DataType) -> Column:
@@ -30,11 +37,19 @@ def widened(column: Column, type_: DataType) -> Column:
     return column.cast("double") if isinstance(type_, T.FloatType) else column
 
 
-def mean_of(sum_: Any, count: int) -> Any:
-    """The mean; None without values."""
+def _mean(measured: Mapping[str, Any]) -> Any:
+    sum_, count = measured["sum"], measured["count"]
     if sum_ is None or not count:
         return None
     return sum_ / count if isinstance(sum_, float) else Decimal(sum_) / count
+
+
+def _extreme(measure: Callable[[Column], Measure]) -> Figure:
+    def measures(column: Column, type_: DataType) -> Mapping[str, Measure]:
+        extreme = measure(column)
+        return {"value": replace(extreme, aggregate=lambda c: comparable(extreme.aggregate(c), type_))}
+
+    return Figure(measures)
 
 
 def moments(column: Column) -> Measure:
@@ -69,6 +84,13 @@ def stddev_of(moments: Sequence[Any] | None) -> float | None:
     return math.sqrt(moments[2] / (moments[0] - 1))
 
 
+# Sum and mean are exact where the column is, and the sum does not overflow.
+SUM = Figure(lambda c, type_: {"value": total(widened(c, type_))})
+MEAN = Figure(lambda c, type_: {"sum": total(widened(c, type_)), "count": count_if(c.isNotNull())}, _mean)
+MIN, MAX = _extreme(least), _extreme(greatest)
+STDDEV = Figure(lambda c, type_: {"moments": moments(c)}, lambda measured: stddev_of(measured["moments"]))
+
+
 def as_evidence(value: Any, type_: DataType) -> Any:
     """A figure in JSON's types: a number, or text for a date or time."""
     if isinstance(value, Decimal):
@@ -80,4 +102,16 @@ def as_evidence(value: Any, type_: DataType) -> Any:
     return value if isinstance(value, (int, float)) else str(value)
 
 
-__all__ = ["as_evidence", "mean_of", "merged_moments", "moments", "stddev_of", "sum_of", "widened"]
+__all__ = [
+    "MAX",
+    "MEAN",
+    "MIN",
+    "STDDEV",
+    "SUM",
+    "Figure",
+    "as_evidence",
+    "merged_moments",
+    "moments",
+    "stddev_of",
+    "widened",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -38,7 +38,7 @@ class OfTime(DataCheck):
         raise NotImplementedError
 
     @override
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> Sequence[str]:
         return (self.time_field(),) if _COLUMN.fullmatch(self.time_field()) else ()
 
     @override
@@ -121,6 +121,7 @@ class Freshness(OfTime, RowCheck):
     """
 
     test: ClassVar[str] = "freshness"
+    named_after: ClassVar[Sequence[str]] = ("loaded_at_field",)
     loaded_at_field: str
     warn_after: Period | None = None
     error_after: Period | None = None
@@ -129,10 +130,6 @@ class Freshness(OfTime, RowCheck):
     def __post_init__(self) -> None:
         if self.warn_after is None and self.error_after is None:
             raise ConfigError("freshness needs warn_after, error_after or both: without a limit nothing can be too old")
-
-    @override
-    def label(self) -> str:
-        return self.loaded_at_field
 
     @override
     def time_field(self) -> str:
@@ -169,7 +166,7 @@ class Freshness(OfTime, RowCheck):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recency(OfTime, GroupableCheck):
+class Recency(GroupableCheck, OfTime):
     """Whether the newest row is at most so many days, hours or the like old (dbt_utils' test of this name).
 
     Fails by 1, or by the number of groups that fail. Rows whose field is NULL are left out; a table or group whose
@@ -190,6 +187,7 @@ class Recency(OfTime, GroupableCheck):
     """
 
     test: ClassVar[str] = "recency"
+    named_after: ClassVar[Sequence[str]] = ("field", "interval", "datepart")
     datepart: Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
     field: str
     interval: int
@@ -200,16 +198,8 @@ class Recency(OfTime, GroupableCheck):
             raise ConfigError(f"interval is {self.interval}; give a number of {self.datepart}s that is not negative")
 
     @override
-    def label(self) -> str:
-        return "__".join([self.field, str(self.interval), self.datepart, *self.grouped_by()])
-
-    @override
     def time_field(self) -> str:
         return self.field
-
-    @override
-    def columns(self) -> tuple[str, ...]:
-        return (*super().columns(), *self.group_by_columns)
 
     @override
     def measures(self) -> Mapping[str, Measure]:

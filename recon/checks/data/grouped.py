@@ -46,9 +46,14 @@ class GroupableCheck(RowCheck):
     def group_message(self, groups: int) -> str:
         """The sentence that the result shows when groups fail."""
 
-    def grouped_by(self) -> Sequence[str]:
-        """The key's columns, as parts of the check's name."""
-        return ("by", *self.group_by_columns) if self.group_by_columns else ()
+    @override
+    def label(self) -> str:
+        by = ("by", *self.group_by_columns) if self.group_by_columns else ()
+        return "__".join([super().label(), *by])
+
+    @override
+    def columns(self) -> Sequence[str]:
+        return (*super().columns(), *self.group_by_columns)
 
     @override
     def measured_as(self) -> DataCheck:
@@ -58,14 +63,6 @@ class GroupableCheck(RowCheck):
 @dataclass(frozen=True, kw_only=True)
 class GroupableColumnCheck(OfColumn, GroupableCheck):
     """One column, of the whole table or of each group of rows."""
-
-    @override
-    def label(self) -> str:
-        return "__".join([self.column_name, *self.grouped_by()])
-
-    @override
-    def columns(self) -> tuple[str, ...]:
-        return (self.column_name, *self.group_by_columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +101,7 @@ class _ByGroup(QueryCheck):
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         groups = measured["failures"]
-        evidence = {"rows": measured["rows"]}
-        return Verdict(failures=groups, message=self.of.group_message(groups) if groups else "", evidence=evidence)
+        return Verdict.counted(groups, self.of.group_message(groups), rows=measured["rows"])
 
     def _groups(self, rows: DataFrame) -> DataFrame:
         key = [F.col(name).alias(f"k{i}") for i, name in enumerate(self.of.group_by_columns)]

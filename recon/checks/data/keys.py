@@ -56,15 +56,12 @@ class UniqueCombinationOfColumns(KeyCheck):
     """
 
     test: ClassVar[str] = "unique_combination_of_columns"
+    named_after: ClassVar[Sequence[str]] = ("combination_of_columns",)
     combination_of_columns: tuple[str, ...]
 
     def __post_init__(self) -> None:
         if not self.combination_of_columns:
             raise ConfigError("combination_of_columns is empty; list the columns that form the key")
-
-    @override
-    def label(self) -> str:
-        return "__".join(self.combination_of_columns)
 
     @override
     def key(self) -> Sequence[str]:
@@ -77,8 +74,6 @@ class UniqueCombinationOfColumns(KeyCheck):
 
 def _duplicates(what: str, measured: Mapping[str, Any]) -> Verdict:
     keys, surplus = measured["duplicate_keys"], measured["surplus_rows"]
-    return Verdict(
-        failures=keys,
-        message=f"{keys} values of {what} occur more than once, with {surplus} surplus rows" if keys else "",
-        evidence={name: measured[name] for name in ("rows", "null_keys", "duplicate_keys", "surplus_rows")},
-    )
+    evidence = {name: measured[name] for name in ("rows", "null_keys", "duplicate_keys", "surplus_rows")}
+    message = f"{keys} values of {what} occur more than once, with {surplus} surplus rows"
+    return Verdict.counted(keys, message, **evidence)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Context, Decimal
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from typing_extensions import override
 
-from recon.checks.base import EachRow, set_by_fit
-from recon.checks.data.bounds import Bounded, OfColumn, as_column, settled
+from recon.checks.base import EachRow, yaml_text
+from recon.checks.data.bounds import BoundedColumn, OfColumn, as_column
 from recon.errors import ConfigError
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
@@ -65,9 +67,9 @@ class AcceptedValues(OfColumn, EachRow):
     """
 
     test: ClassVar[str] = "accepted_values"
+    named_after: ClassVar[Sequence[str]] = ("column_name", "values")
     values: tuple[Any, ...]
     quote: bool = True
-    column_type: Any = set_by_fit()
 
     def __post_init__(self) -> None:
         if not self.values:
@@ -75,14 +77,6 @@ class AcceptedValues(OfColumn, EachRow):
         unusable = [v for v in self.values if v is None or isinstance(v, (list, tuple, dict, set))]
         if unusable:
             raise ConfigError(f"values holds {unusable[0]!r}, which is not a plain value; NULL is always accepted")
-
-    @override
-    def label(self) -> str:
-        return "__".join([self.column_name, *(_text(v) for v in self.values)])
-
-    @override
-    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
-        return replace(self, column_type=types[self.column_name])
 
     @override
     def failing(self) -> Column:
@@ -98,14 +92,14 @@ class AcceptedValues(OfColumn, EachRow):
     def _literal(self, value: Any) -> Column:
         if isinstance(value, str) and not self.quote:
             return F.expr(value)
-        text = _text(value)
+        text = yaml_text(value)
         if self.column_type is None:
             return F.lit(text)
         return F.lit(None if _cut_short(text, self.column_type) else text).try_cast(self.column_type)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AcceptedRange(OfColumn, Bounded, EachRow):
+class AcceptedRange(BoundedColumn, EachRow):
     """Rows whose column lies outside a range (dbt_utils' test of this name).
 
     Failures are rows. NULL is accepted, and so is a row in which a bound's expression gives NULL, as in dbt_utils: add
@@ -129,22 +123,9 @@ class AcceptedRange(OfColumn, Bounded, EachRow):
     """
 
     test: ClassVar[str] = "accepted_range"
-    column_type: Any = set_by_fit()
-
-    @override
-    def label(self) -> str:
-        return "__".join([self.column_name, *self.bounds_label()])
-
-    @override
-    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
-        type_ = types[self.column_name]
-        bounds = {name: settled(bound, self.column_name, type_) for name, bound in self.bounds().items()}
-        return replace(self, column_type=type_, **bounds)
 
     @override
     def failing(self) -> Column:
-        from functools import reduce
-
         from pyspark.sql import types as T
 
         column, outside = F.col(self.column_name), []
@@ -156,7 +137,7 @@ class AcceptedRange(OfColumn, Bounded, EachRow):
             outside.append(column > high if self.inclusive else column >= high)
         if isinstance(self.column_type, (T.FloatType, T.DoubleType)):
             outside.append(F.isnan(column))  # Spark orders NaN above every number
-        return reduce(lambda a, b: a | b, outside)
+        return reduce(or_, outside)
 
     @override
     def message(self, failures: int, rows: int) -> str:
@@ -188,6 +169,7 @@ class ExpressionIsTrue(EachRow):
     """
 
     test: ClassVar[str] = "expression_is_true"
+    reads: ClassVar[Sequence[str]] = ("column_name",)
     expression: str
     column_name: str | None = None
 
@@ -197,26 +179,38 @@ class ExpressionIsTrue(EachRow):
 
     @override
     def label(self) -> str:
-        return self._whole()
-
-    @override
-    def columns(self) -> Sequence[str]:
-        return () if self.column_name is None else (self.column_name,)
+        return self.condition()
 
     @override
     def failing(self) -> Column:
-        return ~F.expr(self._whole())
+        return ~F.expr(self.condition())
 
     @override
     def message(self, failures: int, rows: int) -> str:
-        return f"{self._whole()} is false in {failures} of {rows} rows"
+        return f"{self.condition()} is false in {failures} of {rows} rows"
 
-    def _whole(self) -> str:
+    def condition(self) -> str:
+        """The whole expression."""
         return self.expression if self.column_name is None else f"{self.column_name} {self.expression}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatchesRegex(OfColumn, EachRow):
+class OfText(OfColumn):
+    """A check of a text column."""
+
+    @override
+    def require(self, type_: DataType) -> None:
+        from pyspark.sql import types as T
+
+        if not isinstance(type_, (T.StringType, T.CharType, T.VarcharType)):
+            raise ConfigError(
+                f"{self.test} needs text, and column {self.column_name} is {type_.simpleString()}; "
+                "use accepted_range or expression_is_true for it"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchesRegex(OfText, EachRow):
     r"""Rows whose text a regular expression does not match.
 
     Failures are rows. NULL is accepted: add `not_null` where it is not. The empty string is matched like any other. A
@@ -246,17 +240,17 @@ class MatchesRegex(OfColumn, EachRow):
 
     @override
     def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
-        _require_text(self, types)
+        fitted = super().fit(types, rows)
         try:
             # Spark's optimizer evaluates the expression on a table of one value; no job runs.
-            rows.sparkSession.sql("VALUES ('')").select(F.col("col1").rlike(self._pattern())).collect()
+            rows.sparkSession.sql("VALUES ('')").select(F.col("col1").rlike(self.pattern())).collect()
         except Exception as error:
             raise ConfigError(f"regex {self.regex!r} is no Java regular expression: {spark_error(error)}") from error
-        return self
+        return fitted
 
     @override
     def failing(self) -> Column:
-        matched = F.col(self.column_name).rlike(self._pattern())
+        matched = F.col(self.column_name).rlike(self.pattern())
         return matched if self.negate else ~matched
 
     @override
@@ -264,12 +258,13 @@ class MatchesRegex(OfColumn, EachRow):
         how = "matches" if self.negate else "does not match"
         return f"{self.column_name} {how} {self.regex} in {failures} of {rows} rows"
 
-    def _pattern(self) -> str:
+    def pattern(self) -> str:
+        """The expression that is found in a text that matches."""
         return rf"\A(?:{self.regex})\z" if self.match == "full" else self.regex
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotEmptyString(OfColumn, EachRow):
+class NotEmptyString(OfText, EachRow):
     """Rows whose text is empty (dbt_utils' test of this name).
 
     Failures are rows. NULL is accepted, as in dbt_utils: add `not_null` where it is not. A column that is no string is
@@ -283,11 +278,6 @@ class NotEmptyString(OfColumn, EachRow):
     trim_whitespace: bool = True
 
     @override
-    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
-        _require_text(self, types)
-        return self
-
-    @override
     def failing(self) -> Column:
         text = F.col(self.column_name)
         return (F.trim(text, F.lit(_WHITESPACE)) if self.trim_whitespace else text) == F.lit("")
@@ -295,17 +285,6 @@ class NotEmptyString(OfColumn, EachRow):
     @override
     def message(self, failures: int, rows: int) -> str:
         return f"{self.column_name} is empty in {failures} of {rows} rows"
-
-
-def _require_text(check: OfColumn, types: Mapping[str, DataType]) -> None:
-    from pyspark.sql import types as T
-
-    type_ = types[check.column_name]
-    if not isinstance(type_, (T.StringType, T.CharType, T.VarcharType)):
-        raise ConfigError(
-            f"{check.test} needs text, and column {check.column_name} is {type_.simpleString()}; "
-            "use accepted_range or expression_is_true for it"
-        )
 
 
 def _cut_short(text: str, type_: DataType) -> bool:
@@ -323,12 +302,3 @@ def _cut_short(text: str, type_: DataType) -> bool:
     if isinstance(type_, (T.TimestampType, T.TimestampNTZType)):
         return re.search(r"\.\d{6}\d*[1-9]", text) is not None  # finer than microseconds
     return False
-
-
-def _text(value: Any) -> str:
-    """A YAML value as Spark's text for it.
-
-    >>> _text(True), _text(1.5), _text("new")
-    ('true', '1.5', 'new')
-    """
-    return str(value).lower() if isinstance(value, bool) else str(value)

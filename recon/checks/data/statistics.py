@@ -4,42 +4,35 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from typing_extensions import override
 
-from recon.checks.base import Measure, RowCheck, count_if, greatest, least, set_by_fit
+from recon.checks.base import Measure, RowCheck
 from recon.checks.data import sketch
-from recon.checks.data.bounds import Bounded, OfColumn, comparable, is_numeric, plain, require_order, settled
-from recon.checks.data.figures import as_evidence, mean_of, moments, stddev_of, sum_of, widened
+from recon.checks.data.bounds import BoundedColumn, is_numeric, plain, require_order
+from recon.checks.data.figures import MAX, MEAN, MIN, STDDEV, SUM, Figure, as_evidence, widened
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statistic(OfColumn, Bounded, RowCheck):
-    """One figure of a column, which must lie in a range; a subclass says which figure.
+class Statistic(BoundedColumn, RowCheck):
+    """One figure of a column, which must lie in a range; a subclass says which, and what messages call it."""
 
-    Fails by 1. NULL is left out; a column without a value is skipped.
-    """
+    figure: ClassVar[Figure]
+    figure_name: ClassVar[str]
 
-    figure: ClassVar[str]
-    column_type: Any = set_by_fit()
-
-    @abstractmethod
-    def parts(self) -> Mapping[str, Measure]:
-        """What the figure is made of, by name."""
-
-    @abstractmethod
-    def value(self, measured: Mapping[str, Any]) -> Any:
-        """The figure from its parts; None when there is none."""
+    def measured_figure(self) -> Figure:
+        """`figure`, unless it depends on the arguments."""
+        return self.figure
 
     @abstractmethod
     def in_spark(self, column: Column) -> Column:
@@ -52,23 +45,14 @@ class Statistic(OfColumn, Bounded, RowCheck):
         return T.DoubleType() if isinstance(self.column_type, T.FloatType) else self.column_type
 
     @override
-    def label(self) -> str:
-        return "__".join([self.column_name, *self.bounds_label()])
-
-    @override
-    def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
-        self.require(types[self.column_name])
-        bounds = {name: settled(b, self.column_name, types[self.column_name]) for name, b in self.bounds().items()}
-        return replace(self, column_type=types[self.column_name], **bounds)
-
     def require(self, type_: DataType) -> None:
-        """Raises ConfigError when a column of this type has no such figure."""
         if not is_numeric(type_):
             raise ConfigError(f"{self.test} needs numbers, and column {self.column_name} is {type_.simpleString()}")
 
     @override
     def measures(self) -> Mapping[str, Measure]:
-        column, measures = F.col(self.column_name), dict(self.parts())
+        column = F.col(self.column_name)
+        measures = dict(self.measured_figure().measures(column, self.column_type))
         if isinstance(low := self.min_value, str):
             measures["breaks_min"] = Measure(column, lambda c: self._less(self.in_spark(c), F.expr(low)))
         if isinstance(high := self.max_value, str):
@@ -77,9 +61,11 @@ class Statistic(OfColumn, Bounded, RowCheck):
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        rows, value = measured["rows"], self.value(measured)
+        rows, value = measured["rows"], self.measured_figure().value(measured)
         if value is None:
-            return Verdict(skipped=f"{self.column_name} has no {self.figure}: too few of its {rows} rows have a value")
+            return Verdict(
+                skipped=f"{self.column_name} has no {self.figure_name}: too few of its {rows} rows have a value"
+            )
         shown = as_evidence(value, self.column_type)
         evidence = {"rows": rows, "value": shown}
         breaks = [self._is_broken(end, value, measured) for end in ("min", "max")]
@@ -87,12 +73,8 @@ class Statistic(OfColumn, Bounded, RowCheck):
             return Verdict(
                 unproved=f"a bound of {self.column_name} is NULL, so that nothing was compared", evidence=evidence
             )
-        out = True in breaks
-        return Verdict(
-            failures=int(out),
-            message=f"the {self.figure} of {self.column_name} is {shown}, not {self.range_text()}" if out else "",
-            evidence=evidence,
-        )
+        message = f"the {self.figure_name} of {self.column_name} is {shown}, not {self.range_text()}"
+        return Verdict.counted(int(True in breaks), message, **evidence)
 
     def _less(self, a: Column, b: Column) -> Column:
         return a < b if self.inclusive else a <= b
@@ -127,18 +109,8 @@ class ColumnMean(Statistic):
     """
 
     test: ClassVar[str] = "column_mean"
-    figure: ClassVar[str] = "mean"
-
-    @override
-    def parts(self) -> Mapping[str, Measure]:
-        return {
-            "sum": sum_of(F.col(self.column_name), self.column_type),
-            "count": count_if(F.col(self.column_name).isNotNull()),
-        }
-
-    @override
-    def value(self, measured: Mapping[str, Any]) -> Any:
-        return mean_of(measured["sum"], measured["count"])
+    figure: ClassVar[Figure] = MEAN
+    figure_name: ClassVar[str] = "mean"
 
     @override
     def in_spark(self, column: Column) -> Column:
@@ -161,15 +133,8 @@ class ColumnSum(Statistic):
     """
 
     test: ClassVar[str] = "column_sum"
-    figure: ClassVar[str] = "sum"
-
-    @override
-    def parts(self) -> Mapping[str, Measure]:
-        return {"sum": sum_of(F.col(self.column_name), self.column_type)}
-
-    @override
-    def value(self, measured: Mapping[str, Any]) -> Any:
-        return measured["sum"]
+    figure: ClassVar[Figure] = SUM
+    figure_name: ClassVar[str] = "sum"
 
     @override
     def in_spark(self, column: Column) -> Column:
@@ -178,17 +143,12 @@ class ColumnSum(Statistic):
 
 @dataclass(frozen=True, kw_only=True)
 class Extreme(Statistic):
-    """The first or last value of a column in its order; a subclass says which.
+    """The first or last value of a column in its order.
 
     Args:
         min_value: where the range begins: a number, a date or time (UTC where it names no zone), or an SQL expression
             without columns, such as `current_date()`.
     """
-
-    @staticmethod
-    @abstractmethod
-    def extreme(of: Column) -> Measure:
-        """The measure of which value."""
 
     @override
     def require(self, type_: DataType) -> None:
@@ -197,19 +157,6 @@ class Extreme(Statistic):
     @override
     def compared_as(self) -> DataType:
         return cast("DataType", self.column_type)
-
-    @override
-    def parts(self) -> Mapping[str, Measure]:
-        type_, extreme = self.column_type, self.extreme(F.col(self.column_name))
-        return {"value": replace(extreme, aggregate=lambda c: comparable(extreme.aggregate(c), type_))}
-
-    @override
-    def value(self, measured: Mapping[str, Any]) -> Any:
-        return measured["value"]
-
-    @override
-    def in_spark(self, column: Column) -> Column:
-        return self.extreme(column).aggregate(column)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,8 +175,12 @@ class ColumnMin(Extreme):
     """
 
     test: ClassVar[str] = "column_min"
-    figure: ClassVar[str] = "smallest value"
-    extreme = staticmethod(least)
+    figure: ClassVar[Figure] = MIN
+    figure_name: ClassVar[str] = "smallest value"
+
+    @override
+    def in_spark(self, column: Column) -> Column:
+        return F.min(column)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,8 +199,12 @@ class ColumnMax(Extreme):
     """
 
     test: ClassVar[str] = "column_max"
-    figure: ClassVar[str] = "greatest value"
-    extreme = staticmethod(greatest)
+    figure: ClassVar[Figure] = MAX
+    figure_name: ClassVar[str] = "greatest value"
+
+    @override
+    def in_spark(self, column: Column) -> Column:
+        return F.max(column)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,21 +223,14 @@ class ColumnStddev(Statistic):
     """
 
     test: ClassVar[str] = "column_stddev"
-    figure: ClassVar[str] = "standard deviation"
+    figure: ClassVar[Figure] = STDDEV
+    figure_name: ClassVar[str] = "standard deviation"
 
     @override
     def compared_as(self) -> DataType:
         from pyspark.sql import types as T
 
         return T.DoubleType()
-
-    @override
-    def parts(self) -> Mapping[str, Measure]:
-        return {"moments": moments(F.col(self.column_name))}
-
-    @override
-    def value(self, measured: Mapping[str, Any]) -> Any:
-        return stddev_of(measured["moments"])
 
     @override
     def in_spark(self, column: Column) -> Column:
@@ -313,7 +261,8 @@ class ColumnQuantile(Statistic):
     """
 
     test: ClassVar[str] = "column_quantile"
-    figure: ClassVar[str] = "quantile"
+    named_after: ClassVar[Sequence[str]] = ("column_name", "quantile", "min_value", "max_value")
+    figure_name: ClassVar[str] = "quantile"
     quantile: float
     approx: bool = False
 
@@ -323,31 +272,22 @@ class ColumnQuantile(Statistic):
             raise ConfigError(f"quantile is {self.quantile}; it must lie between 0 and 1")
 
     @override
-    def label(self) -> str:
-        return "__".join([self.column_name, str(self.quantile), *self.bounds_label()])
-
-    @override
     def compared_as(self) -> DataType:
         from pyspark.sql import types as T
 
         return T.DoubleType()
 
     @override
-    def parts(self) -> Mapping[str, Measure]:
-        column = F.col(self.column_name)
-        return {"sketch": sketch.histogram(column)} if self._sketched else {"value": Measure(column, self.in_spark)}
-
-    @override
-    def value(self, measured: Mapping[str, Any]) -> Any:
-        return sketch.quantile(measured["sketch"], self.quantile) if self._sketched else measured["value"]
-
-    @property
-    def _sketched(self) -> bool:
+    def measured_figure(self) -> Figure:
         # Where a bound is an SQL expression, Spark compares it, with a quantile of its own.
-        return self.approx and not any(isinstance(bound, str) for bound in (self.min_value, self.max_value))
+        if self.approx and not any(isinstance(bound, str) for bound in self.bounds().values()):
+            return Figure(
+                lambda c, _: {"sketch": sketch.histogram(c)},
+                lambda measured: sketch.quantile(measured["sketch"], self.quantile),
+            )
+        return Figure(lambda c, _: {"value": Measure(c, self.in_spark)})
 
     @override
     def in_spark(self, column: Column) -> Column:
-        return (
-            F.approx_percentile(column, self.quantile) if self.approx else F.percentile(column, self.quantile)
-        ).cast("double")
+        quantile = F.approx_percentile if self.approx else F.percentile
+        return quantile(column, self.quantile).cast("double")
