@@ -1,11 +1,11 @@
-"""A sink's row checks as a Great Expectations suite, in the JSON that GX 1.x reads.
+"""Writes a sink's data checks as a Great Expectations suite, in the JSON that GX 1.x reads.
 
 GX need not be installed. Checks without a counterpart in GX are listed in the suite's meta and reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -39,7 +39,7 @@ def suite_of(bounds: Sequence[Bound], name: str) -> Exported:
         if bound.kind != "data":
             continue
         try:
-            expectations += [_written(bound, kind, kwargs) for kind, kwargs in _counterparts(bound)]
+            expectations.append(_written(bound, *_counterpart(bound)))
         except _NoCounterpart as reason:
             left_out.append((bound.name, str(reason)))
     meta = {"recon": {"left_out": [{"name": check, "reason": reason} for check, reason in left_out]}}
@@ -62,8 +62,8 @@ def _written(bound: Bound, kind: str, kwargs: Mapping[str, Any]) -> Mapping[str,
     return written
 
 
-def _counterparts(bound: Bound) -> Iterator[Expectation]:
-    """The expectations that together mean the same as the check."""
+def _counterpart(bound: Bound) -> Expectation:
+    """The expectation that means the same as the check."""
     config = bound.config
     for threshold in (config.warn_if, config.error_if):
         if threshold.replace(" ", "") not in ("!=0", "<>0", ">0", ">=1"):
@@ -73,48 +73,43 @@ def _counterparts(bound: Bound) -> Iterator[Expectation]:
     make = _COUNTERPARTS.get(bound.check.test)
     if make is None:
         raise _NoCounterpart(f"{bound.check.test} has no counterpart in Great Expectations")
-    for kind, kwargs in make(bound.check):
-        if config.where is None:
-            yield kind, kwargs
-        elif kind == _QUERY:
-            yield kind, {_QUERY_TEXT: f"{kwargs[_QUERY_TEXT]} AND ({_braced(config.where)})"}
-        elif kind.startswith("expect_table_"):
-            raise _NoCounterpart(f"{kind} takes no row condition, and the check has where: {config.where}")
-        else:
-            yield kind, {**kwargs, "row_condition": config.where, "condition_parser": "spark"}
+    kind, kwargs = make(bound.check)
+    if config.where is None:
+        return kind, kwargs
+    if kind == _QUERY:
+        return kind, {_QUERY_TEXT: f"{kwargs[_QUERY_TEXT]} AND ({_braced(config.where)})"}
+    if kind.startswith("expect_table_"):
+        raise _NoCounterpart(f"{kind} takes no row condition, and the check has where: {config.where}")
+    return kind, {**kwargs, "row_condition": config.where, "condition_parser": "spark"}
 
 
-# -- one function for each check; `of` is the check, its arguments are its fields ------------------------------
+# -- one function for each kind of expectation; `of` is the check ----------------------------------------------
 
 _QUERY, _QUERY_TEXT = "unexpected_rows_expectation", "unexpected_rows_query"
-# Any character but those that recon trims: blanks, tabs, line ends.
+# Any character except those that recon trims: blanks, tabs, line ends.
 _NOT_BLANK = r"[^ \t\n\x0B\f\r]"
 
 
-def _not_null(of: Any) -> Iterator[Expectation]:
-    yield "expect_column_values_to_not_be_null", {"column": of.column_name}
+def _of_column(kind: str) -> Callable[[Any], Expectation]:
+    return lambda of: (kind, {"column": of.column_name})
 
 
-def _unique(of: Any) -> Iterator[Expectation]:
-    yield "expect_column_values_to_be_unique", {"column": of.column_name}
-
-
-def _unique_combination(of: Any) -> Iterator[Expectation]:
+def _unique_combination(of: Any) -> Expectation:
     columns = list(of.combination_of_columns)
     if len(columns) == 1:
         raise _NoCounterpart("a combination of one column, in which NULL equals NULL, has no counterpart")
     # By default GX leaves out rows whose columns are all NULL; here NULL equals NULL.
-    yield "expect_compound_columns_to_be_unique", {"column_list": columns, "ignore_row_if": "never"}
+    return "expect_compound_columns_to_be_unique", {"column_list": columns, "ignore_row_if": "never"}
 
 
-def _accepted_values(of: Any) -> Iterator[Expectation]:
+def _accepted_values(of: Any) -> Expectation:
     if not of.quote and any(isinstance(value, str) for value in of.values):
         raise _NoCounterpart("values that are SQL expressions (quote: false) have no counterpart")
     values = [_plain(value) for value in of.values]
-    yield "expect_column_values_to_be_in_set", {"column": of.column_name, "value_set": values}
+    return "expect_column_values_to_be_in_set", {"column": of.column_name, "value_set": values}
 
 
-def _accepted_range(of: Any) -> Iterator[Expectation]:
+def _accepted_range(of: Any) -> Expectation:
     if any(isinstance(bound, str) and not _is_time(bound) for bound in (of.min_value, of.max_value)):
         signs = (">=", "<=") if of.inclusive else (">", "<")
         held = [
@@ -122,81 +117,76 @@ def _accepted_range(of: Any) -> Iterator[Expectation]:
             for sign, bound in zip(signs, (of.min_value, of.max_value), strict=True)
             if bound is not None
         ]
-        yield _failing(f"NOT ({' AND '.join(held)})")
-    else:
-        yield "expect_column_values_to_be_between", {"column": of.column_name, **_strict_bounds(of)}
+        return _failing(f"NOT ({' AND '.join(held)})")
+    return "expect_column_values_to_be_between", {"column": of.column_name, **_strict_bounds(of)}
 
 
-def _expression(of: Any) -> Iterator[Expectation]:
-    whole = of.expression if of.column_name is None else f"{of.column_name} {of.expression}"
-    yield _failing(f"NOT ({whole})")
+def _expression(of: Any) -> Expectation:
+    return _failing(f"NOT ({of.condition()})")
 
 
-def _regex(of: Any) -> Iterator[Expectation]:
+def _regex(of: Any) -> Expectation:
     kind = "expect_column_values_to_not_match_regex" if of.negate else "expect_column_values_to_match_regex"
-    pattern = rf"\A(?:{of.regex})\z" if of.match == "full" else of.regex
-    yield kind, {"column": of.column_name, "regex": pattern}
+    return kind, {"column": of.column_name, "regex": of.pattern()}
 
 
-def _not_empty_string(of: Any) -> Iterator[Expectation]:
+def _not_empty_string(of: Any) -> Expectation:
     if of.trim_whitespace:
-        yield "expect_column_values_to_match_regex", {"column": of.column_name, "regex": _NOT_BLANK}
-    else:
-        yield "expect_column_value_lengths_to_be_between", {"column": of.column_name, "min_value": 1}
+        return "expect_column_values_to_match_regex", {"column": of.column_name, "regex": _NOT_BLANK}
+    return "expect_column_value_lengths_to_be_between", {"column": of.column_name, "min_value": 1}
 
 
-def _not_null_proportion(of: Any) -> Iterator[Expectation]:
+def _not_null_proportion(of: Any) -> Expectation:
     _refuse_groups(of)
     if of.at_most == 1:
-        yield "expect_column_values_to_not_be_null", {"column": of.column_name, "mostly": of.at_least}
-    else:
-        bounds = {"min_value": of.at_least, "max_value": of.at_most}
-        yield "expect_column_proportion_of_non_null_values_to_be_between", {"column": of.column_name, **bounds}
+        return "expect_column_values_to_not_be_null", {"column": of.column_name, "mostly": of.at_least}
+    bounds = {"min_value": of.at_least, "max_value": of.at_most}
+    return "expect_column_proportion_of_non_null_values_to_be_between", {"column": of.column_name, **bounds}
 
 
-def _distinct_at_least(number: int) -> Callable[[Any], Iterator[Expectation]]:
-    def make(of: Any) -> Iterator[Expectation]:
+def _distinct_at_least(number: int) -> Callable[[Any], Expectation]:
+    def make(of: Any) -> Expectation:
         _refuse_groups(of)
-        yield "expect_column_unique_value_count_to_be_between", {"column": of.column_name, "min_value": number}
+        return "expect_column_unique_value_count_to_be_between", {"column": of.column_name, "min_value": number}
 
     return make
 
 
-def _row_count(of: Any) -> Iterator[Expectation]:
+def _row_count(of: Any) -> Expectation:
     inside = 0 if of.inclusive else 1
     bounds = {
         "min_value": None if of.min_value is None else of.min_value + inside,
         "max_value": None if of.max_value is None else of.max_value - inside,
     }
-    yield "expect_table_row_count_to_be_between", {key: bound for key, bound in bounds.items() if bound is not None}
+    return "expect_table_row_count_to_be_between", {key: bound for key, bound in bounds.items() if bound is not None}
 
 
-def _statistic(kind: str) -> Callable[[Any], Iterator[Expectation]]:
-    def make(of: Any) -> Iterator[Expectation]:
+def _statistic(kind: str) -> Callable[[Any], Expectation]:
+    def make(of: Any) -> Expectation:
         _refuse_expressions(of)
-        yield kind, {"column": of.column_name, **_strict_bounds(of)}
+        return kind, {"column": of.column_name, **_strict_bounds(of)}
 
     return make
 
 
-def _quantile(of: Any) -> Iterator[Expectation]:
+def _quantile(of: Any) -> Expectation:
     _refuse_expressions(of)
     if not of.inclusive:
         raise _NoCounterpart("a quantile with bounds that are not accepted themselves has no counterpart")
     ranges = {"quantiles": [of.quantile], "value_ranges": [[_plain(of.min_value), _plain(of.max_value)]]}
-    yield "expect_column_quantile_values_to_be_between", {"column": of.column_name, "quantile_ranges": ranges}
+    return "expect_column_quantile_values_to_be_between", {"column": of.column_name, "quantile_ranges": ranges}
 
 
-def _suite(of: Any) -> Iterator[Expectation]:
+def _suite(of: Any) -> Expectation:
     one = of.parsed()
     if "problem" in one:
         raise _NoCounterpart(one["problem"])
-    yield one["type"], one["kwargs"]
+    return one["type"], one["kwargs"]
 
 
-_COUNTERPARTS: Mapping[str, Callable[[Any], Iterator[Expectation]]] = {
-    "not_null": _not_null,
-    "unique": _unique,
+_COUNTERPARTS: Mapping[str, Callable[[Any], Expectation]] = {
+    "not_null": _of_column("expect_column_values_to_not_be_null"),
+    "unique": _of_column("expect_column_values_to_be_unique"),
     "unique_combination_of_columns": _unique_combination,
     "accepted_values": _accepted_values,
     "accepted_range": _accepted_range,
@@ -249,7 +239,7 @@ def _refuse_groups(of: Any) -> None:
 
 
 def _is_time(text: str) -> bool:
-    """Whether text is a date or time, which GX's Spark compares as one."""
+    """Whether text is a date or time, which GX compares as such."""
     try:
         date.fromisoformat(text[:10])
     except ValueError:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from recon.errors import ConfigError
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
+from recon.text import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 
 def quoted(name: str) -> str:
@@ -56,3 +58,25 @@ def filtered(table: DataFrame, condition: str | None, argument: str, name: str) 
     except Exception as error:  # what Spark's parser and analyser raise
         raise ConfigError(f"{argument} {condition!r} is no condition on {name}: {spark_error(error)}") from error
     return rows
+
+
+def type_of(column: str, table: DataFrame, name: str) -> DataType:
+    """The type of a column, or of a field of a struct, in Spark's notation; no job runs.
+
+    Raises:
+        ConfigError: the table, which messages call `name`, has no such column.
+    """
+    from pyspark.errors import AnalysisException, ParseException
+
+    fields = {field.name: field.dataType for field in table.schema}
+    # A plain name is looked up in the schema; only a path or a name in backticks needs Spark.
+    if column in fields and column.isidentifier():
+        return fields[column]
+    try:
+        return table.select(F.col(column)).schema[0].dataType
+    except (AnalysisException, ParseException) as error:
+        if column in fields:
+            raise ConfigError(
+                f"column {column!r} of {name} cannot be named so; write it in backticks: `{column}`"
+            ) from error
+        raise ConfigError(f"{name} has no column {column!r}{did_you_mean(column, table.columns)}") from error

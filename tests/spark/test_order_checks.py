@@ -22,7 +22,7 @@ def lines(spark):
 def test_holes_and_repeats_fail_once_each(lines):
     failed = one(lines, "sequential_values", column_name="line", group_by_columns=["order_id"])
     assert (failed.status, failed.failures) == ("fail", 3)
-    assert failed.message == "line is not the value before it plus 1 in 3 of 11 rows"
+    assert failed.message == "line is not the previous value plus 1 in 3 of 11 rows"
     assert failed.evidence == {"rows": 11, "judged_rows": 9}
     assert sorted(failed.samples, key=str) == [
         {"order_id": 1, "line": 4, "previous": 2},
@@ -129,8 +129,7 @@ def test_what_a_failed_range_tells(spark):
     failed = one(table, "mutually_exclusive_ranges", partition_by=["who"], **BOUNDS)
     assert failed.failures == 3
     assert failed.message == (
-        "in 3 of 4 rows the range is not in place: in 2 high is NULL or not after low, "
-        "in 2 the range reaches into the next one"
+        "the range is wrong in 3 of 4 rows: in 2 high is NULL or not after low, in 2 it overlaps the next one"
     )
     assert {"who": "a", "lower_bound": 1, "upper_bound": 3, "next_lower_bound": 2} in failed.samples
     assert {"who": "b", "lower_bound": None, "upper_bound": 9, "next_lower_bound": 2} in failed.samples

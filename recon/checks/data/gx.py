@@ -1,6 +1,6 @@
-"""Great Expectations' suites as checks: one of ours for each expectation, measured by GX in one run.
+"""Great Expectations' suites as checks: one check for each expectation, all measured in one run of GX.
 
-GX is imported when a suite is run and not before: reading a suite, naming its checks and listing them needs none.
+GX is imported when a suite is run: reading a suite, naming its checks and listing them works without it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,22 +27,22 @@ if TYPE_CHECKING:
 
     from recon.project import CheckConfig
 
-# Failing values that GX brings along for each expectation; what is shown of them is the config's limit.
+# Failing values that GX returns for each expectation; the config's limit says how many are shown.
 _SAMPLES = 20
-# These ask about the table, not about its rows: they have an answer on an empty one, too.
+# Expectations on the table rather than its rows: they have a result on an empty table, too.
 _OF_TABLE = ("expect_table_", "expect_column_to_exist", "expect_query_")
-# The view that GX makes for an expectation that is an SQL query, and leaves behind.
+# The view that GX creates for an expectation that is an SQL query, and does not drop.
 _VIEW = "tmp_view"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectationSuite(JointCheck):
-    """What a Great Expectations suite finds unexpected; each expectation is a check with a result of its own.
+    """Rows or values that a Great Expectations suite does not expect; each expectation is a check of its own.
 
-    Failures are GX's unexpected count: rows or values, as the expectation counts. One that fails and counts nothing (a
-    mean, the table's columns) is 1 failure, and the message shows what GX observed. What GX takes as success passes,
-    also with unexpected values within `mostly`; their count is in the evidence. NULL is GX's: most expectations on a
-    column leave NULL out, so that a column of NULLs passes; add `not_null`.
+    Failures are GX's unexpected count, of rows or values. An expectation that fails and counts nothing (a mean, the
+    table's columns) is 1 failure, and the message shows what GX observed. An expectation that GX calls a success
+    passes, also with unexpected values within `mostly`; their count is in the evidence. NULL is treated as GX does:
+    most expectations on a column leave NULL out, so that a column of NULLs passes; add `not_null`.
     GX's severity `warning` and `info` become `severity: warn` unless a severity is configured here. An expectation that
     GX does not know, whose arguments do not fit, or whose column is missing is an error, and so is a suite that cannot
     be read; the others still run.
@@ -52,10 +53,10 @@ class ExpectationSuite(JointCheck):
         expectations: the expectations themselves, each as `{type, kwargs}` or short as
             `expect_column_values_to_not_be_null: {column: id}`.
         parameters: values for `$PARAMETER` in the suite, by name.
-        expectation: filled in: the one expectation of the suite that a check stands for, as JSON text.
+        expectation: filled in: the one expectation of the suite that this check evaluates, as JSON text.
 
     Zero rows:
-        a table (or `where`) with no rows is skipped, but for expectations on the table itself, such as
+        a table (or `where`) with no rows is skipped, except for expectations on the table itself, such as
         `expect_table_row_count_to_be_between`, which are judged.
 
     Cost:
@@ -133,7 +134,7 @@ class ExpectationSuite(JointCheck):
     @classmethod
     @override
     def judge_all(cls, checks: Sequence[ExpectationSuite], rows: DataFrame) -> Sequence[Verdict]:
-        """GX's results, each as a verdict; an expectation that breaks GX's run is measured again alone.
+        """GX's results, each as a verdict; an expectation that GX could not evaluate is measured again alone.
 
         Raises:
             ConfigError: Great Expectations is not installed.
@@ -149,9 +150,8 @@ class ExpectationSuite(JointCheck):
                 verdicts[at] = Verdict(unproved=str(error))
         results = _validated(expectations, rows) if expectations else {}
         broken = [at for at in expectations if _raised(results[at]) is not None]
-        # GX measures many expectations in one aggregate: where one breaks it, its neighbours come back broken.
-        to_repeat = broken if len(broken) > 1 else ()
-        for at in to_repeat:
+        # GX measures many expectations in one aggregate: where one breaks it, GX has no result for the others either.
+        for at in broken if len(broken) > 1 else ():
             results |= _validated({at: expectations[at]}, rows)
         verdicts |= {at: _verdict(checks[at].parsed(), result) for at, result in results.items()}
         return [verdicts[at] for at in range(len(checks))]
@@ -159,7 +159,7 @@ class ExpectationSuite(JointCheck):
 
 @dataclass(frozen=True, kw_only=True)
 class _OfTable(ExpectationSuite):
-    """An expectation on the table itself, which no rows answer as well as many."""
+    """An expectation on the table itself, which is judged on zero rows, too."""
 
     judges_empty: ClassVar[bool] = True
 
@@ -209,7 +209,7 @@ def _read(file: Path) -> Any:
 
 
 def _expectations(suite: Any, parameters: Mapping[str, Any], source: str) -> Iterator[dict[str, Any]]:
-    """Each expectation in GX's form, with its `$PARAMETER`s replaced, or with the problem it has."""
+    """Each expectation in GX's form with its `$PARAMETER`s replaced, or with the `problem` that it has."""
     listed = suite.get("expectations") if isinstance(suite, Mapping) else None
     if not isinstance(listed, (list, tuple)):
         raise ConfigError(f"GX {source} holds no list 'expectations'; is it a suite that GX 1.x wrote?")
@@ -241,7 +241,7 @@ def _expectation(item: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(kind, str) or not isinstance(body.setdefault("kwargs", {}), Mapping):
         raise ConfigError("needs a name as its 'type' and a mapping as its 'kwargs'")
     body["kwargs"] = dict(body["kwargs"])
-    # In the short form, severity and meta stand among the arguments, as in GX's own classes.
+    # In the short form, severity and meta are among the arguments, as in GX's own classes.
     for key in ("meta", "severity"):
         if key in body["kwargs"]:
             body[key] = body["kwargs"].pop(key)
@@ -264,12 +264,14 @@ def _with_parameters(value: Any, parameters: Mapping[str, Any]) -> Any:
 # -- running them ----------------------------------------------------------------------------------------------
 
 
+_quiet = partial(warnings.catch_warnings, action="ignore")
+
+
 def _gx() -> Any:
     """The package, with its telemetry off."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet():
             import great_expectations
     except ImportError as error:
         raise ConfigError(
@@ -279,7 +281,7 @@ def _gx() -> Any:
 
 
 def _domain_object(one: Mapping[str, Any], at: int) -> Any:
-    """GX's own object for an expectation; its place is in its meta, since GX gives results in an order of its own."""
+    """GX's own object for an expectation; its meta holds its place, because GX returns results in another order."""
     if "problem" in one:
         raise ConfigError(one["problem"])
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
@@ -299,7 +301,7 @@ def _domain_object(one: Mapping[str, Any], at: int) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Why GX, or pydantic inside it, refuses an argument."""
+    """Why GX, or pydantic within it, refuses an argument."""
     errors = getattr(error, "errors", None)
     if callable(errors) and (details := errors()):
         where = ".".join(str(part) for part in details[0]["loc"] if part != "__root__")
@@ -318,15 +320,17 @@ def _validated(expectations: Mapping[int, Any], rows: DataFrame) -> dict[int, Ma
         suite = _gx().ExpectationSuite(name="recon", expectations=list(expectations.values()))
         # SUMMARY, because COMPLETE would bring every unexpected value to the driver.
         wanted = {"result_format": "SUMMARY", "partial_unexpected_count": _SAMPLES}
-        queried = any("query" in (e.expectation_type + "".join(e.configuration.kwargs)) for e in expectations.values())
-        with _without_view(rows) if queried else _nothing():
+        try:
             results = [result.to_json_dict() for result in batch.validate(suite, result_format=wanted).results]
+        finally:
+            if any("query" in (e.expectation_type + "".join(e.configuration.kwargs)) for e in expectations.values()):
+                rows.sparkSession.catalog.dropTempView(_VIEW)
     return {result["expectation_config"]["meta"]["recon"]: result for result in results}
 
 
 @contextmanager
 def _ephemeral_context() -> Iterator[Any]:
-    """A context in memory alone; GX's current one, which the caller may have made, is put back afterwards."""
+    """A context in memory alone; the context that was GX's current one is restored afterwards."""
     gx = _gx()
     from great_expectations.data_context.data_context.context_factory import project_manager
     from great_expectations.data_context.types.base import (
@@ -345,27 +349,6 @@ def _ephemeral_context() -> Iterator[Any]:
         yield gx.get_context(mode="ephemeral", project_config=config)
     finally:
         project_manager.set_project(before)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _without_view(rows: DataFrame) -> Iterator[None]:
-    """Drops the view that GX makes for an expectation that is an SQL query."""
-    try:
-        yield
-    finally:
-        rows.sparkSession.catalog.dropTempView(_VIEW)
 
 
 # -- results -----------------------------------------------------------------------------------------------

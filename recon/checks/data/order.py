@@ -10,40 +10,43 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from typing_extensions import override
 
 from recon.checks.base import QueryCheck, Tables
+from recon.checks.data.bounds import OfColumn, is_instant
 from recon.comparison.align import common_type
 from recon.errors import ConfigError
 from recon.model import Verdict
+from recon.spark.columns import quoted
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
 from recon.text import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 Datepart = Literal["microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year"]
 
-# Values in order are cut into stretches of about this many intervals, each sorted by a task of its own.
+# The order is divided into stretches of about this many intervals, so that many tasks can sort.
 _STRETCH = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequentialValues(QueryCheck):
-    """Rows whose value is not the value before it plus an interval (dbt_utils' test of this name).
+class SequentialValues(OfColumn, QueryCheck):
+    """Rows whose value is not the previous value plus an interval (dbt_utils' test of this name).
 
-    Rows are put in the order of the column; failures are rows. The first value of a group has none before it and
-    passes; a value that occurs twice fails once, and so does one after a hole. NULL is not judged, as in dbt_utils; a
-    column that is NULL in every row is skipped.
+    Rows are compared in the order of the column; failures are rows. The first value of a group has no previous one and
+    passes; a value that occurs twice fails once, and so does the first value after a gap. NULL is not judged, as in
+    dbt_utils; a column that is NULL in every row is skipped.
 
     Args:
         column_name: the column, a number, date or timestamp; filled in for a test listed below a column.
-        interval: what lies between two values; for dates and timestamps a whole number of `datepart`.
+        interval: the difference between two values; for dates and timestamps a whole number of `datepart`.
         datepart: `second`, `minute`, `hour`, `day`, `week`, `month`, `quarter`, `year`, `millisecond` or `microsecond`;
-            needed for timestamps, `day` for dates unless given. Days and longer are calendar days of the session's time
+            required for timestamps, by default `day` for dates. Days and longer units are those of the session's time
             zone.
-        group_by_columns: each combination of them has a sequence of its own; NULL is a group like any other.
+        group_by_columns: each combination of their values has a sequence of its own; NULL is a group like any other.
 
     Cost:
-        one Spark job that sorts the table by the column, in stretches that many tasks sort at a time.
+        one Spark job that sorts the table by the column, in many tasks.
 
     Example:
         ```yaml
@@ -56,7 +59,8 @@ class SequentialValues(QueryCheck):
     """
 
     test: ClassVar[str] = "sequential_values"
-    column_name: str
+    named_after: ClassVar[Sequence[str]] = ("column_name", "group_by_columns")
+    reads: ClassVar[Sequence[str]] = ("column_name", "group_by_columns")
     interval: int | float = 1
     datepart: Datepart | None = None
     group_by_columns: tuple[str, ...] = ()
@@ -68,12 +72,22 @@ class SequentialValues(QueryCheck):
             )
 
     @override
-    def label(self) -> str:
-        return "__".join([self.column_name, *self.group_by_columns])
+    def require(self, type_: DataType) -> None:
+        from pyspark.sql import types as T
 
-    @override
-    def columns(self) -> Sequence[str]:
-        return (self.column_name, *self.group_by_columns)
+        if is_instant(type_):
+            if self._unit(type_) is None:
+                raise ConfigError(
+                    f"{self.column_name} is a timestamp; say in which datepart the interval is, such as day"
+                )
+        elif not isinstance(type_, T.NumericType) or self.datepart is not None:
+            wanted = "a sequence is of numbers"
+            if self.datepart is not None:
+                wanted = f"datepart {self.datepart} needs a date or timestamp"
+            raise ConfigError(
+                f"{self.column_name} is {type_.simpleString()}, and {wanted}; "
+                "cast it in the table, or leave the check out"
+            )
 
     @override
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
@@ -81,11 +95,11 @@ class SequentialValues(QueryCheck):
 
     @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        placed, step = self._in_stretches(rows)
+        values, successor = self._in_stretches(rows)
         groups = [F.col(g).alias(name) for g, name in zip(self._groups(), self.group_by_columns, strict=True)]
         shown = [*groups, F.col("v").alias(self.column_name), F.col("previous")]
-        inside = placed.filter(_breaks(step)).select(*shown)
-        edges = self._stretches(placed, step).filter("edge").withColumnRenamed("first", "v").select(*shown)
+        inside = values.filter(_breaks(successor)).select(*shown)
+        edges = self._stretches(values, successor).filter("edge").withColumnRenamed("first", "v").select(*shown)
         return inside.unionAll(edges)
 
     @override
@@ -98,86 +112,77 @@ class SequentialValues(QueryCheck):
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        failures, rows = measured["failures"], measured["rows"]
-        if not measured["judged"]:
+        failures, rows, judged = measured["failures"], measured["rows"], measured["judged"]
+        if not judged:
             return Verdict(skipped=f"{self.column_name} is NULL in all {rows} rows, so that no value was compared")
         step = f"{self.interval} {self.datepart or ''}".strip()
-        return Verdict(
-            failures=failures,
-            message=f"{self.column_name} is not the value before it plus {step} in {failures} of {rows} rows"
-            if failures
-            else "",
-            evidence={"rows": rows, "judged_rows": measured["judged"]},
-        )
+        message = f"{self.column_name} is not the previous value plus {step} in {failures} of {rows} rows"
+        return Verdict.counted(failures, message, rows=rows, judged_rows=judged)
 
     def _groups(self) -> list[str]:
         return [f"g{i}" for i in range(len(self.group_by_columns))]
 
+    def _unit(self, type_: DataType) -> str | None:
+        """The unit of `interval` for dates and timestamps; None where the check must be given one."""
+        return self.datepart or ("day" if type_.typeName() == "date" else None)
+
     def _in_stretches(self, rows: DataFrame) -> tuple[DataFrame, Column]:
-        """Each row's value `v`, the value before it in its stretch `b`, and the value that was to follow `previous`."""
+        """Each row's value `v`, its `stretch`, and the `previous` value there; and what has to follow `previous`."""
         from pyspark.sql import Window
 
-        value, step, stretch = self._step(rows)
+        value, successor, stretch = self._sequence()
         groups = [F.col(name).alias(g) for g, name in zip(self._groups(), self.group_by_columns, strict=True)]
-        placed = rows.select(*groups, value.alias("v")).withColumn("b", stretch)
-        inside = Window.partitionBy(*self._groups(), "b").orderBy("v")
-        return placed.withColumn("previous", F.lag("v").over(inside)), step
+        values = rows.select(*groups, value.alias("v")).withColumn("stretch", stretch)
+        inside = Window.partitionBy(*self._groups(), "stretch").orderBy("v")
+        return values.withColumn("previous", F.lag("v").over(inside)), successor
 
-    def _stretches(self, placed: DataFrame, step: Column) -> DataFrame:
+    def _stretches(self, values: DataFrame, successor: Column) -> DataFrame:
+        """Each stretch with its numbers of rows, and whether its first value is not the successor of the previous."""
         from pyspark.sql import Window
 
-        stretches = placed.groupBy(*self._groups(), "b").agg(
+        stretches = values.groupBy(*self._groups(), "stretch").agg(
             F.min("v").alias("first"),
             F.max("v").alias("last"),
-            F.count_if(_breaks(step)).alias("broken"),
+            F.count_if(_breaks(successor)).alias("broken"),
             F.count(F.lit(1)).alias("n"),
             F.count("v").alias("known"),
         )
-        across = Window.partitionBy(*self._groups()).orderBy("b")
+        across = Window.partitionBy(*self._groups()).orderBy("stretch")
         before = stretches.withColumn("previous", F.lag("last").over(across)).withColumn("v", F.col("first"))
-        return before.withColumn("edge", _breaks(step)).drop("v")
+        return before.withColumn("edge", _breaks(successor)).drop("v")
 
-    def _step(self, rows: DataFrame) -> tuple[Column, Column, Column]:
-        """The value, what `previous` says it should be, and its stretch; that rises with the value."""
+    def _sequence(self) -> tuple[Column, Column, Column]:
+        """The value, what has to follow `previous`, and the value's stretch: a greater value has no lower one."""
         from pyspark.sql import types as T
 
-        type_ = rows.select(F.col(self.column_name)).schema[0].dataType
         column, v = F.col(self.column_name), F.col("v")
-        if isinstance(type_, (T.DateType, T.TimestampType, T.TimestampNTZType)):
-            part = self.datepart or ("day" if isinstance(type_, T.DateType) else None)
-            if part is None:
-                raise ConfigError(
-                    f"{self.column_name} is a timestamp; say in which datepart the interval is, such as day"
-                )
-            value = column.cast(T.TimestampNTZType()) if isinstance(type_, T.DateType) else column
-            step = F.expr(f"timestampadd({part.upper()}, {int(self.interval)}, previous)")
-            fine = part in ("microsecond", "millisecond", "second", "minute")
-            return value, step, F.to_date(v) if fine else F.year(v)
-        if not isinstance(type_, T.NumericType) or self.datepart is not None:
-            type_text = f"{self.column_name} is {type_.simpleString()}"
-            wanted = (
-                f"datepart {self.datepart} needs a date or timestamp" if self.datepart else "a sequence is of numbers"
-            )
-            raise ConfigError(f"{type_text}, and {wanted}; cast it in the table, or leave the check out")
+        unit = self._unit(self.column_type) if is_instant(self.column_type) else None
+        if unit is not None:
+            value = column.cast(T.TimestampNTZType()) if isinstance(self.column_type, T.DateType) else column
+            successor = F.expr(f"timestampadd({unit.upper()}, {int(self.interval)}, previous)")
+            fine = unit in ("microsecond", "millisecond", "second", "minute")
+            return value, successor, F.to_date(v) if fine else F.year(v)
         by = F.lit(self.interval if isinstance(self.interval, int) else Decimal(str(self.interval)))
         stretch = F.floor(v.cast("double") / F.lit(float(abs(self.interval) or 1) * _STRETCH))
-        return column, F.try_add(F.col("previous"), by), F.when(F.isnan(v.cast("double")), 2**63 - 1).otherwise(stretch)
+        stretch = F.when(F.isnan(v.cast("double")), 2**63 - 1).otherwise(stretch)
+        return column, F.try_add(F.col("previous"), by), stretch
 
 
 @dataclass(frozen=True, kw_only=True)
 class MutuallyExclusiveRanges(QueryCheck):
-    """Rows whose range is empty, or reaches into the next one (dbt_utils' test of this name).
+    """Rows whose range is empty, or overlaps the next one (dbt_utils' test of this name).
 
-    A range is from its lower bound up to, and without, its upper bound. Rows are put in the order of their lower bound;
-    failures are rows whose bounds are not in order, or whose upper bound does not stand to the next lower bound as
-    `gaps` says. The last row has no next one. NULL as a bound fails, as in dbt_utils: for a range without an end write
-    a bound such as `coalesce(valid_to, date '9999-12-31')`.
+    A range includes its lower bound and excludes its upper bound. Rows are compared in the order of their lower bound;
+    failures are rows whose lower bound is not below the upper one, or whose upper bound is not where `gaps` allows it,
+    compared with the next lower bound. The last row has no next one. NULL as a bound fails, as in dbt_utils: for a
+    range without an end write a bound such as `coalesce(valid_to, date '9999-12-31')`.
 
     Args:
         lower_bound_column: the column, or an SQL expression, with the lower bound.
         upper_bound_column: the column, or an SQL expression, with the upper bound.
-        partition_by: columns whose combinations have ranges of their own, as a list or as SQL; NULL is like any value.
-        gaps: `allowed`, `not_allowed` (each range begins where the one before ends) or `required` (none does).
+        partition_by: columns, as a list or as SQL; only ranges with equal values in them are compared, and NULL equals
+            NULL.
+        gaps: `allowed`, `not_allowed` (each range begins where the previous one ends) or `required` (none does).
         zero_length_range_allowed: whether the upper bound may equal the lower.
 
     Cost:
@@ -196,17 +201,12 @@ class MutuallyExclusiveRanges(QueryCheck):
     """
 
     test: ClassVar[str] = "mutually_exclusive_ranges"
+    named_after: ClassVar[Sequence[str]] = ("lower_bound_column", "upper_bound_column", "partition_by")
     lower_bound_column: str
     upper_bound_column: str
     partition_by: str | tuple[str, ...] | None = None
     gaps: Literal["allowed", "not_allowed", "required"] = "allowed"
     zero_length_range_allowed: bool = False
-
-    @override
-    def label(self) -> str:
-        by = self.partition_by or ()
-        parts = [by] if isinstance(by, str) else by
-        return "__".join([self.lower_bound_column, self.upper_bound_column, *parts])
 
     @override
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
@@ -220,22 +220,21 @@ class MutuallyExclusiveRanges(QueryCheck):
                 f"{self.lower_bound_column} is {bounds[0].dataType.simpleString()} and {self.upper_bound_column} is "
                 f"{bounds[1].dataType.simpleString()}, which cannot be compared; cast one of them"
             )
-        by = self.partition_by or ()
-        parts = [_expression(rows, f"struct({by})").alias("p")] if isinstance(by, str) and by else []
-        parts += (
-            [F.struct(*(_expression(rows, name) for name in by)).alias("p")] if isinstance(by, tuple) and by else []
-        )
-        placed = rows.select(*parts, lower.cast(common).alias("lower_bound"), upper.cast(common).alias("upper_bound"))
+        parts = self._partition(rows)
+        ranges = rows.select(*parts, lower.cast(common).alias("lower_bound"), upper.cast(common).alias("upper_bound"))
         window = Window.partitionBy(*(["p"] if parts else [])).orderBy("lower_bound", "upper_bound")
-        ordered = placed.select(
+        ordered = ranges.select(
             "*",
             F.lead("lower_bound").over(window).alias("next_lower_bound"),
             F.lead(F.lit(True), 1, False).over(window).alias("has_next"),
         )
         upper_bound, next_lower = F.col("upper_bound"), F.col("next_lower_bound")
         sign = "<=" if self.zero_length_range_allowed else "<"
-        apart = {"allowed": upper_bound <= next_lower, "required": upper_bound < next_lower}
-        in_place = apart.get(self.gaps, upper_bound == next_lower)
+        in_place = {
+            "allowed": upper_bound <= next_lower,
+            "not_allowed": upper_bound == next_lower,
+            "required": upper_bound < next_lower,
+        }[self.gaps]
         return ordered.select(
             "*",
             F.coalesce(F.expr(f"NOT lower_bound {sign} upper_bound"), F.lit(True)).alias("disordered"),
@@ -259,39 +258,45 @@ class MutuallyExclusiveRanges(QueryCheck):
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         failures, rows = measured["failures"], measured["rows"]
-        order = "before" if self.zero_length_range_allowed else "after"
-        misplaced_how = {
-            "allowed": "reaches into",
-            "not_allowed": "does not end where it meets",
-            "required": "touches",
+        disordered, misplaced = measured["disordered"], measured["misplaced"]
+        wrong_order = "before" if self.zero_length_range_allowed else "not after"
+        against_gaps = {
+            "allowed": "overlaps the next one",
+            "not_allowed": "does not end where the next one begins",
+            "required": "leaves no gap before the next one",
         }[self.gaps]
-        return Verdict(
-            failures=failures,
-            message=f"in {failures} of {rows} rows the range is not in place: in {measured['disordered']} "
-            f"{self.upper_bound_column} is NULL or not {order} {self.lower_bound_column}, in {measured['misplaced']} "
-            f"the range {misplaced_how} the next one"
-            if failures
-            else "",
-            evidence={name: measured[name] for name in ("rows", "disordered", "misplaced")},
+        message = (
+            f"the range is wrong in {failures} of {rows} rows: in {disordered} {self.upper_bound_column} is NULL or "
+            f"{wrong_order} {self.lower_bound_column}, in {misplaced} it {against_gaps}"
         )
+        return Verdict.counted(failures, message, rows=rows, disordered=disordered, misplaced=misplaced)
+
+    def _partition(self, rows: DataFrame) -> list[Column]:
+        """The values of `partition_by` as one column `p`; none where it is not given."""
+        by = self.partition_by
+        if not by:
+            return []
+        if isinstance(by, str):
+            return [_expression(rows, f"struct({by})").alias("p")]
+        return [F.struct(*(_expression(rows, name) for name in by)).alias("p")]
 
 
-def _breaks(step: Column) -> Column:
-    """Whether `v` has a `previous` and is not what follows it."""
+def _breaks(successor: Column) -> Column:
+    """Whether `v` has a `previous` value and is not its successor."""
     v = F.col("v")
-    return v.isNotNull() & F.col("previous").isNotNull() & ~F.coalesce(v == step, F.lit(False))
+    return v.isNotNull() & F.col("previous").isNotNull() & ~F.coalesce(v == successor, F.lit(False))
 
 
 def _expression(rows: DataFrame, text: str) -> Column:
     """A column by its name, or what an SQL expression gives."""
     if text in rows.columns:
-        return F.col(f"`{text.replace('`', '``')}`")
+        return F.col(quoted(text))
     try:
         _ = rows.select(F.expr(text)).schema
     except Exception as error:  # what Spark's parser and analyser raise
         if text.isidentifier():
             raise ConfigError(f"the table has no column {text!r}{did_you_mean(text, rows.columns)}") from error
         raise ConfigError(
-            f"{text!r} is neither a column nor an expression on the table: {spark_error(error)}"
+            f"{text!r} is neither a column nor an expression of the table: {spark_error(error)}"
         ) from error
     return F.expr(text)

@@ -6,17 +6,16 @@ next to text as text, so that 1 equals '1' and not '01'.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, ClassVar
 
 from recon.checks.base import QueryCheck
 from recon.checks.data.bounds import OfColumn
 from recon.comparison.align import common_type
 from recon.errors import ConfigError
+from recon.spark.columns import type_of
 from recon.spark.lazy import F
-from recon.text import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -34,12 +33,9 @@ class AgainstColumn(OfColumn, QueryCheck):
         field: the other table's column.
     """
 
+    named_after: ClassVar[Sequence[str]] = ("column_name", "field", "to")
     to: str
     field: str
-
-    @override
-    def label(self) -> str:
-        return f"{self.column_name}__{self.field}__{self.to}"
 
 
 def pair(
@@ -48,7 +44,7 @@ def pair(
     """A column of each side in a type that both can be compared in."""
     from pyspark.sql.types import DecimalType, DoubleType, FloatType
 
-    ours, theirs = _type(here, name, "the table"), _type(there, other, reference)
+    ours, theirs = type_of(name, here, "the table"), type_of(other, there, reference)
     common = common_type(ours, theirs) if _has_equality(ours) and _has_equality(theirs) else None
     if common is None:
         raise ConfigError(
@@ -59,15 +55,6 @@ def pair(
     if precision is not None and isinstance(common, (DecimalType, DoubleType, FloatType)):
         return F.round(columns[0], precision), F.round(columns[1], precision)
     return columns
-
-
-def _type(table: DataFrame, name: str, reference: str) -> DataType:
-    from pyspark.errors import AnalysisException, ParseException
-
-    try:
-        return table.select(F.col(name)).schema[0].dataType
-    except (AnalysisException, ParseException) as error:
-        raise ConfigError(f"{reference} has no column {name!r}{did_you_mean(name, table.columns)}") from error
 
 
 def _has_equality(type_: DataType) -> bool:

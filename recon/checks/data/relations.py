@@ -95,14 +95,9 @@ class Relationships(AgainstColumn):
             return Verdict(
                 skipped=f"{self.column_name} has no value in {rows} rows{condition}, so that none was judged"
             )
-        return Verdict(
-            failures=failures or 0,
-            message=f"{values} values of {self.column_name} are not in {self.field} of {self.to}, "
-            f"in {failures} of {rows} rows"
-            if failures
-            else "",
-            evidence={"rows": rows, "judged_rows": judged, "missing_values": values},
-        )
+        where = f"{self.field} of {self.to}"
+        message = f"{values} values of {self.column_name} are not in {where}, in {failures} of {rows} rows"
+        return Verdict.counted(failures or 0, message, rows=rows, judged_rows=judged, missing_values=values)
 
     def _sides(self, rows: DataFrame, tables: Tables) -> tuple[DataFrame, DataFrame, Pair]:
         """The rows that have a value on either side, and the two columns in a common type."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,22 +20,75 @@ from recon.text import did_you_mean
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_ROWS = {"rows": "sum(here) + sum(there)", "rows_here": "sum(here)", "rows_there": "sum(there)"}
 _ONLY_HERE = "coalesce(sum(greatest(here - there, 0)), 0)"
 _ONLY_THERE = "coalesce(sum(greatest(there - here, 0)), 0)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CardinalityEquality(AgainstColumn):
+class CountsSideBySide(QueryCheck):
+    """Counts how often each combination of columns occurs here and in another table; a subclass says which columns.
+
+    `fails` is SQL over the two numbers, `here` and `there`; `order` shows the worst first. `judged` is the number of
+    rows that must not be 0 for the check to be judged.
+
+    Zero rows:
+        a table without rows against one that has some fails; when both have none, the check is skipped.
+    """
+
+    fails: ClassVar[str] = "here <> there"
+    order: ClassVar[str] = "-abs(here - there)"
+    judged: ClassVar[str] = "sum(here) + sum(there)"
+
+    @abstractmethod
+    def other(self) -> str:
+        """The other table, as the argument names it."""
+
+    @abstractmethod
+    def pairs(self, rows: DataFrame, there: DataFrame) -> Mapping[str, Pair]:
+        """The columns of both tables, by the names that samples show."""
+
+    @abstractmethod
+    def differences(self) -> Mapping[str, str]:
+        """SQL over the numbers of all combinations, by the name that the evidence shows."""
+
+    @abstractmethod
+    def difference_text(self, measured: Mapping[str, Any]) -> str:
+        """What differs, as the beginning of the message."""
+
+    @override
+    def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        there = tables.open(self.other())
+        return _side_by_side(rows, there, list(self.pairs(rows, there).values()))
+
+    @override
+    def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
+        names = list(self.pairs(rows, tables.open(self.other())))
+        keys = [F.col(f"k{i}") for i in range(len(names))]
+        failing = self.counted(rows, tables).filter(self.fails).orderBy(F.expr(self.order), *keys)
+        shown = [key.alias(name) for key, name in zip(keys, names, strict=True)]
+        return failing.select(*shown, F.col("here").alias("rows_here"), F.col("there").alias("rows_there"))
+
+    @override
+    def figures(self) -> Mapping[str, str]:
+        return {"rows": self.judged, "rows_here": "sum(here)", "rows_there": "sum(there)", **self.differences()}
+
+    @override
+    def judge(self, measured: Mapping[str, Any]) -> Verdict:
+        here, there = measured["rows_here"], measured["rows_there"]
+        counts = f"{here} rows here, {there} in {self.other()}"
+        message = "; ".join(filter(None, (self.difference_text(measured), counts)))
+        figures = {name: measured[name] for name in self.differences()}
+        return Verdict.counted(measured["failures"], message, rows=here, rows_there=there, **figures)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardinalityEquality(AgainstColumn, CountsSideBySide):
     """Values that a column does not hold as often as a column of another table does (dbt_utils' test of this name).
 
     Failures are counted as dbt_utils does: two for a value that both sides have and in a different number of rows, one
     for a value that one side alone has; the message counts the values. NULL is a value like any other and equals NULL,
     so that NULLs on one side only fail. Columns of different types are compared in a common one, next to text as text.
     `where` is for the checked table alone.
-
-    Zero rows:
-        a table without rows against one that has some fails; when both have none, the check is skipped.
 
     Cost:
         one Spark job that groups both tables together by the column.
@@ -52,37 +106,29 @@ class CardinalityEquality(AgainstColumn):
     test: ClassVar[str] = "cardinality_equality"
 
     @override
-    def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        there = tables.open(self.to)
-        return _side_by_side(rows, there, [pair(rows, self.column_name, there, self.field, self.to)])
+    def other(self) -> str:
+        return self.to
 
     @override
-    def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        return _apart(self.counted(rows, tables), [self.column_name])
+    def pairs(self, rows: DataFrame, there: DataFrame) -> Mapping[str, Pair]:
+        return {self.column_name: pair(rows, self.column_name, there, self.field, self.to)}
 
     @override
     def fail_calc(self) -> str:
         return "count_if(here <> there AND here > 0) + count_if(here <> there AND there > 0)"
 
     @override
-    def figures(self) -> Mapping[str, str]:
-        return {**_ROWS, "values": "count_if(here <> there)"}
+    def differences(self) -> Mapping[str, str]:
+        return {"different_values": "count_if(here <> there)"}
 
     @override
-    def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        values = measured["values"]
-        return Verdict(
-            failures=measured["failures"],
-            message=f"{values} values of {self.column_name} do not occur as often in {self.field} of {self.to}; "
-            f"{_both(measured, self.to)}"
-            if measured["failures"]
-            else "",
-            evidence={**_evidence(measured), "different_values": values},
-        )
+    def difference_text(self, measured: Mapping[str, Any]) -> str:
+        values = measured["different_values"]
+        return f"{values} values of {self.column_name} do not occur as often in {self.field} of {self.to}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualRowcount(QueryCheck):
+class EqualRowcount(CountsSideBySide):
     """Rows by which the number of rows differs from another table's (dbt_utils' test of this name).
 
     Failures are the absolute difference, with `group_by_columns` its sum over the groups. A group that one side lacks
@@ -92,9 +138,6 @@ class EqualRowcount(QueryCheck):
     Args:
         compare_model: the other table: `ref('name')` of a sink or of an entry of `tables`, a path, or a catalog table.
         group_by_columns: columns of both tables; by default the tables are counted whole.
-
-    Zero rows:
-        a table without rows against one that has some fails; when both have none, the check is skipped.
 
     Cost:
         one Spark job that counts both tables together.
@@ -110,46 +153,32 @@ class EqualRowcount(QueryCheck):
     """
 
     test: ClassVar[str] = "equal_rowcount"
+    named_after: ClassVar[Sequence[str]] = ("group_by_columns", "compare_model")
+    reads: ClassVar[Sequence[str]] = ("group_by_columns",)
+    failing_groups: ClassVar[str] = "differ in their number of rows"
     compare_model: str
     group_by_columns: tuple[str, ...] = ()
 
     @override
-    def label(self) -> str:
-        return "__".join([*self.group_by_columns, self.compare_model])
+    def other(self) -> str:
+        return self.compare_model
 
     @override
-    def columns(self) -> Sequence[str]:
-        return self.group_by_columns
-
-    @override
-    def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        there = tables.open(self.compare_model)
-        pairs = [pair(rows, name, there, name, self.compare_model) for name in self.group_by_columns]
-        return _side_by_side(rows, there, pairs)
-
-    @override
-    def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        return _apart(self.counted(rows, tables), self.group_by_columns)
+    def pairs(self, rows: DataFrame, there: DataFrame) -> Mapping[str, Pair]:
+        return {name: pair(rows, name, there, name, self.compare_model) for name in self.group_by_columns}
 
     @override
     def fail_calc(self) -> str:
         return "sum(abs(here - there))"
 
     @override
-    def figures(self) -> Mapping[str, str]:
-        return {**_ROWS, "groups": "count_if(here <> there)"}
+    def differences(self) -> Mapping[str, str]:
+        return {"groups": f"count_if({self.fails})"} if self.group_by_columns else {}
 
     @override
-    def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        message = _both(measured, self.compare_model)
-        if self.group_by_columns:
-            by = ", ".join(self.group_by_columns)
-            message = f"{measured['groups']} groups by ({by}) differ in their number of rows; {message}"
-        return Verdict(
-            failures=measured["failures"],
-            message=message if measured["failures"] else "",
-            evidence=_evidence(measured, *(["groups"] if self.group_by_columns else [])),
-        )
+    def difference_text(self, measured: Mapping[str, Any]) -> str:
+        by = ", ".join(self.group_by_columns)
+        return f"{measured['groups']} groups by ({by}) {self.failing_groups}" if by else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,35 +202,18 @@ class FewerRowsThan(EqualRowcount):
     """
 
     test: ClassVar[str] = "fewer_rows_than"
-
-    @override
-    def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        return _apart(self.counted(rows, tables), self.group_by_columns, "here >= there", "there - here")
+    failing_groups: ClassVar[str] = "have not fewer rows"
+    fails: ClassVar[str] = "here >= there"
+    order: ClassVar[str] = "there - here"
+    judged: ClassVar[str] = "sum(here)"
 
     @override
     def fail_calc(self) -> str:
         return "sum(CASE WHEN here > there THEN here - there WHEN here = there THEN 1 ELSE 0 END)"
 
-    @override
-    def figures(self) -> Mapping[str, str]:
-        return {**_ROWS, "rows": "sum(here)", "groups": "count_if(here >= there)"}
-
-    @override
-    def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        message = _both(measured, self.compare_model)
-        if self.group_by_columns:
-            message = (
-                f"{measured['groups']} groups by ({', '.join(self.group_by_columns)}) have not fewer rows; {message}"
-            )
-        return Verdict(
-            failures=measured["failures"],
-            message=message if measured["failures"] else "",
-            evidence=_evidence(measured, *(["groups"] if self.group_by_columns else [])),
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
-class Equality(QueryCheck):
+class Equality(CountsSideBySide):
     """Rows that are not in another table as often as here, or the other way (dbt_utils' test of this name).
 
     Rows are compared whole, without a key, and as often as they occur: a row that is here twice and there once is a
@@ -215,9 +227,6 @@ class Equality(QueryCheck):
         compare_columns: the columns to compare; by default all, which both tables then must have.
         exclude_columns: columns to leave out, whichever table has them; not together with `compare_columns`.
         precision: digits after the point to which numbers with a fraction are rounded before.
-
-    Zero rows:
-        a table without rows against one that has some fails; when both have none, the check is skipped.
 
     Cost:
         one Spark job that groups both tables together by all compared columns; where rows have a key, `compare` is
@@ -235,6 +244,8 @@ class Equality(QueryCheck):
     """
 
     test: ClassVar[str] = "equality"
+    named_after: ClassVar[Sequence[str]] = ("compare_columns", "compare_model")
+    reads: ClassVar[Sequence[str]] = ("compare_columns",)
     compare_model: str
     compare_columns: tuple[str, ...] = ()
     exclude_columns: tuple[str, ...] = ()
@@ -245,41 +256,27 @@ class Equality(QueryCheck):
             raise ConfigError("both compare_columns and exclude_columns are given; keep one of them")
 
     @override
-    def label(self) -> str:
-        return "__".join([*self.compare_columns, self.compare_model])
+    def other(self) -> str:
+        return self.compare_model
 
     @override
-    def columns(self) -> Sequence[str]:
-        return self.compare_columns
-
-    @override
-    def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        there = tables.open(self.compare_model)
-        pairs = [pair(rows, n, there, n, self.compare_model, self.precision) for n in self._names(rows, there)]
-        return _side_by_side(rows, there, pairs)
-
-    @override
-    def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
-        names = self._names(rows, tables.open(self.compare_model))
-        return _apart(self.counted(rows, tables), [name.strip("`") for name in names])
+    def pairs(self, rows: DataFrame, there: DataFrame) -> Mapping[str, Pair]:
+        names = self._names(rows, there)
+        return {n.strip("`"): pair(rows, n, there, n, self.compare_model, self.precision) for n in names}
 
     @override
     def fail_calc(self) -> str:
         return f"{_ONLY_HERE} + {_ONLY_THERE} + abs({_ONLY_HERE} - {_ONLY_THERE})"
 
     @override
-    def figures(self) -> Mapping[str, str]:
-        return {**_ROWS, "only_here": _ONLY_HERE, "only_there": _ONLY_THERE}
+    def differences(self) -> Mapping[str, str]:
+        return {"only_here": _ONLY_HERE, "only_there": _ONLY_THERE}
 
     @override
-    def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        return Verdict(
-            failures=measured["failures"],
-            message=f"{measured['only_here']} rows have no equal in {self.compare_model}, and "
-            f"{measured['only_there']} of its rows have none here; {_both(measured, self.compare_model)}"
-            if measured["failures"]
-            else "",
-            evidence=_evidence(measured, "only_here", "only_there"),
+    def difference_text(self, measured: Mapping[str, Any]) -> str:
+        return (
+            f"{measured['only_here']} rows have no equal in {self.compare_model}, and {measured['only_there']} of its "
+            "rows have none here"
         )
 
     def _names(self, rows: DataFrame, there: DataFrame) -> Sequence[str]:
@@ -310,15 +307,6 @@ class Equality(QueryCheck):
         return [quoted(name) for name in ours]
 
 
-def _both(measured: Mapping[str, Any], reference: str) -> str:
-    return f"{measured['rows_here']} rows here, {measured['rows_there']} in {reference}"
-
-
-def _evidence(measured: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    figures = {name: measured[name] for name in names}
-    return {"rows": measured["rows_here"], "rows_there": measured["rows_there"], **figures}
-
-
 def _side_by_side(here: DataFrame, there: DataFrame, pairs: Sequence[Pair]) -> DataFrame:
     """Each combination of the columns (k0, k1, …) with its number of rows `here` and `there`.
 
@@ -333,16 +321,3 @@ def _side_by_side(here: DataFrame, there: DataFrame, pairs: Sequence[Pair]) -> D
     )
     counts = [F.coalesce(F.sum(side), F.lit(0)).alias(side) for side in ("here", "there")]
     return both.groupBy(*names).agg(*counts)
-
-
-def _apart(
-    counted: DataFrame,
-    names: Sequence[str],
-    fails: str = "here <> there",
-    order: str = "-abs(here - there)",
-) -> DataFrame:
-    """The combinations that fail, worst first, under the columns' own names."""
-    keys = [f"k{i}" for i in range(len(names))]
-    shown = [F.col(key).alias(name) for key, name in zip(keys, names, strict=True)]
-    failing = counted.filter(fails).orderBy(F.expr(order), *keys)
-    return failing.select(*shown, F.col("here").alias("rows_here"), F.col("there").alias("rows_there"))

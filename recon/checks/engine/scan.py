@@ -25,14 +25,12 @@ from recon.checks.engine.queries import QueryExecutor
 from recon.checks.threshold import settle
 from recon.errors import ConfigError
 from recon.model import CheckResult, Verdict
-from recon.spark.columns import distinct, filtered, quoted
+from recon.spark.columns import distinct, filtered, quoted, type_of
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
-from recon.text import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
 DEFAULT_LIMIT = 5
 STORED_LIMIT = 1000
@@ -191,24 +189,7 @@ def fitted(bound: Bound, table: DataFrame, name: str) -> tuple[DataCheck, Column
 def fitted_check(bound: Bound, table: DataFrame, name: str) -> DataCheck:
     """A bound check fitted to a table's types; raises ConfigError as `fitted` does."""
     check = cast(DataCheck, bound.check)
-    return check.fit({column: _type_of(column, table, name) for column in check.columns()}, table)
-
-
-def _type_of(column: str, table: DataFrame, name: str) -> DataType:
-    from pyspark.errors import AnalysisException, ParseException
-
-    fields = {field.name: field.dataType for field in table.schema}
-    # A plain name is looked up in the schema; only a path or a name in backticks needs Spark.
-    if column in fields and column.isidentifier():
-        return fields[column]
-    try:
-        return table.select(F.col(column)).schema[0].dataType
-    except (AnalysisException, ParseException) as error:
-        if column in fields:
-            raise ConfigError(
-                f"column {column!r} of {name} cannot be named so; write it in backticks: `{column}`"
-            ) from error
-        raise ConfigError(f"{name} has no column {column!r}{did_you_mean(column, table.columns)}") from error
+    return check.fit({column: type_of(column, table, name) for column in check.columns()}, table)
 
 
 def where_of(bound: Bound, table: DataFrame, name: str, accepted: dict[str, Column]) -> Column | None:
