@@ -22,7 +22,7 @@ from recon.audit.collect import Evidence, collect
 from recon.audit.options import Options
 from recon.audit.session import AuditSession
 from recon.audit.store import store
-from recon.checks import registry
+from recon.checks.binding import bind
 from recon.checks.bound import Bound
 from recon.checks.engine import runner
 from recon.checks.engine.context import ScanContext
@@ -103,7 +103,7 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
         ConfigError: recon.yml asks for something that does not exist.
     """
     started, project = utc_now(), as_project(project)
-    candidates = [b for b in registry.bind(project) if options.only is None or b.unique_id in options.only]
+    candidates = [b for b in bind(project) if options.only is None or b.unique_id in options.only]
     bounds = select(candidates, options.select, options.exclude, options.last)
     if options.on_start:
         options.on_start(len(bounds))

@@ -1,4 +1,4 @@
-"""The checks by name, and recon.yml's tests bound to them.
+"""The checks by name, and checks made from the items of recon.yml.
 
 A new check is its class, its test and one line in `REGISTRY`; a check of your own is the same, with the line in the
 entry points `recon.checks` of your package, or a call of `register`. A check's dataclass fields are its arguments:
@@ -7,11 +7,8 @@ their names, types and defaults are read from the class.
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -20,11 +17,10 @@ from typing import Any, cast
 
 from recon.checks import threshold
 from recon.checks.base import Check, QueryCheck
-from recon.checks.bound import Bound
 from recon.checks.data.sql import SqlTest
 from recon.errors import ConfigError, ReconError
-from recon.project import CheckSpec, Pipeline, Project, Sink
-from recon.project.sql_tests import MODEL, Generic, SqlTests
+from recon.project import CheckSpec
+from recon.project.sql_tests import Generic, SqlTests
 from recon.text import did_you_mean
 
 REGISTRY: dict[str, str] = {
@@ -74,11 +70,6 @@ REGISTRY: dict[str, str] = {
     "state_growth": "recon.checks.evidence.state_growth:StateGrowth",
 }
 
-# Bound for every sink whether listed or not, because every other evidence check trusts the ledger.
-FOUNDATION = "ledger_integrity"
-_LONGEST_NAME = 100
-_NOT_A_NAME = re.compile(r"[^0-9a-zA-Z_]+")
-
 _OWN: dict[str, type[Check]] = {}  # made known by `register`
 _ENTRY_POINTS = "recon.checks"
 
@@ -122,15 +113,6 @@ def known(name: str) -> bool:
     return name.removeprefix("dbt_utils.") in REGISTRY or name in _OWN or name in _installed()
 
 
-def scope_of(name: str) -> str:
-    """What one verdict of this check is about: "pipeline", "sink" or "table".
-
-    Raises:
-        ConfigError: there is no such check.
-    """
-    return check_class(name).scope
-
-
 def check_class(name: str, more: Iterable[str] = ()) -> type[Check]:
     """The class of a check; `more` are further names to propose where there is none.
 
@@ -172,9 +154,9 @@ def build_all(spec: CheckSpec, place: str, folder: Path, sql_tests: SqlTests | N
         ConfigError: an unknown check, an argument that is unknown, missing or of a wrong type, or a
             threshold that is not understood, or a fail_calc that the check cannot use; it names the line of recon.yml.
     """
-    prefix = f"{place}{_at(spec)}: "
+    prefix = f"{place}{line_of(spec)}: "
     try:
-        _refuse_thresholds(spec)
+        refuse_thresholds(spec)
         generic = sql_tests.generic if sql_tests is not None and not known(spec.test) else {}
         if sql_tests is not None and spec.test in generic:
             return [_generic(sql_tests, generic[spec.test], spec)]
@@ -199,15 +181,14 @@ def refuse_fail_calc(check: type[Check], test: str, fail_calc: str | None) -> No
         )
 
 
-def _refuse_thresholds(spec: CheckSpec, place: str = "") -> None:
-    try:
-        for expression in (spec.config.warn_if, spec.config.error_if):
-            threshold.parse(expression)
-    except ConfigError as error:
-        raise ConfigError(f"{place}{error}") from error
+def refuse_thresholds(spec: CheckSpec) -> None:
+    """Raises ConfigError when `warn_if` or `error_if` is not understood."""
+    for expression in (spec.config.warn_if, spec.config.error_if):
+        threshold.parse(expression)
 
 
-def _at(spec: CheckSpec) -> str:
+def line_of(spec: CheckSpec) -> str:
+    """Where recon.yml lists a test, for a message: ` (line 12)`; empty for one that has no line."""
     return f" (line {spec.line})" if spec.line is not None else ""
 
 
@@ -268,203 +249,3 @@ def _validator(check: type[Check]) -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(check)
-
-
-@dataclass(frozen=True)
-class _ListedTest:
-    """A test as recon.yml lists it: where it stands, and which pipeline and sink it is about."""
-
-    spec: CheckSpec
-    place: str
-    pipeline: Pipeline
-    sink: Sink | None
-    tags: tuple[str, ...] = ()
-    singular: SqlTest | None = None  # the check, for a SQL file
-
-
-def bind(project: Project) -> list[Bound]:
-    """All enabled tests of a project, in order: a pipeline's own, then per sink its own and its columns', then files.
-
-    A check judged per sink that is listed below the pipeline is bound once for each sink. A check judged per
-    pipeline that is listed below a sink is bound for that sink. `ledger_integrity` is bound for every sink
-    that does not list it, tagged `implicit`. A SQL file belongs to the first sink it refers to.
-
-    Raises:
-        ConfigError: a test cannot be bound; it names the place and the line.
-    """
-    listed = [test for pipeline in project.pipelines for test in _of_pipeline(project, pipeline)]
-    _refuse_built_in_names(project.sql_tests, [test.spec.test for test in listed if not _is_foreign(test.spec)])
-    return _named(project, [*listed, *_singular(project)])
-
-
-def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
-    """The enabled `post_batch` tests of one sink, in order; their names end in `_post_batch`.
-
-    They are data checks on the rows of the micro-batch.
-
-    Raises:
-        ConfigError: there is no such pipeline or sink, a test is not about rows, or it cannot be bound.
-    """
-    pipelines = {p.name: p for p in project.pipelines}
-    if pipeline not in pipelines:
-        raise ConfigError(f"project {project.name} has no pipeline {pipeline!r}{did_you_mean(pipeline, pipelines)}")
-    sinks = {s.name: s for s in pipelines[pipeline].sinks}
-    if sink not in sinks:
-        raise ConfigError(f"pipeline {pipeline} has no sink {sink!r}{did_you_mean(sink, sinks)}")
-    place = f"pipeline {pipeline}, sink {sink}, post_batch"
-    for spec in sinks[sink].post_batch:
-        if known(spec.test) and scope_of(spec.test) != "table":
-            raise ConfigError(
-                f"{place}{_at(spec)}: {spec.test} judges witnesses, not rows; list it below data_tests for the audit"
-            )
-    listed = [_ListedTest(spec, place, pipelines[pipeline], sinks[sink]) for spec in sinks[sink].post_batch]
-    return _named(project, listed, suffix="post_batch")
-
-
-def _of_pipeline(project: Project, pipeline: Pipeline) -> Iterator[_ListedTest]:
-    place = f"pipeline {pipeline.name}"
-    listed: set[str] = set()  # sinks that list the foundation themselves
-    for spec in pipeline.data_tests:
-        if _is_foreign(spec):
-            continue
-        own = not known(spec.test) and spec.test in project.sql_tests.generic
-        scope = scope_of(spec.test) if known(spec.test) else "table" if own else "pipeline"
-        if scope == "table":
-            raise ConfigError(
-                f"{place}{_at(spec)}: {spec.test} reads a table's rows; list it below one of the pipeline's sinks"
-            )
-        if spec.test == FOUNDATION:
-            listed.update(s.name for s in pipeline.sinks)
-        for sink in pipeline.sinks if scope == "sink" else (None,):
-            yield _ListedTest(spec, place, pipeline, sink)
-    for sink in pipeline.sinks:
-        below = f"{place}, sink {sink.name}"
-        if sink.name not in listed and FOUNDATION not in {s.test for s in sink.data_tests}:
-            yield _ListedTest(CheckSpec(test=FOUNDATION), below, pipeline, sink, ("implicit",))
-        for spec in sink.data_tests:
-            yield _ListedTest(spec, below, pipeline, sink)
-        for column in sink.columns:
-            for spec in column.data_tests:
-                whole = spec if spec.column else spec.model_copy(update={"column": column.name})
-                yield _ListedTest(whole, f"{below}, column {column.name}", pipeline, sink)
-
-
-def _refuse_built_in_names(sql_tests: SqlTests, listed: Sequence[str]) -> None:
-    try:
-        own = sql_tests.generic
-    except ConfigError:
-        if sql_tests.singular or not all(map(known, listed)):
-            raise
-        return  # such as the macros of a dbt project beside, which no test of this one uses
-    for test in own.values():
-        if known(test.name):
-            raise ConfigError(
-                f"{test.file}:{test.line}: test {test.name!r} has the name of a check that there is already; rename it"
-            )
-
-
-def _singular(project: Project) -> Iterator[_ListedTest]:
-    """The enabled files of data_tests, each for the first sink that it refers to."""
-    for test in project.sql_tests.singular:
-        rendered = project.sql_tests.render(test)
-        if not rendered.config.enabled:
-            continue
-        sinks = (_sink_of(project, reference, test.file) for reference in rendered.references)
-        first = next((sink for sink in sinks if sink), None)
-        if first is None:
-            known_sinks = did_you_mean("", [s.name for p in project.pipelines for s in p.sinks])
-            raise ConfigError(
-                f"{test.file} refers to {', '.join(rendered.references) or 'nothing'} and to no sink, whose test it "
-                f"would be; write ref('name') of a sink{known_sinks}"
-            )
-        pipeline, sink = first
-        around = sink.defaults.over(pipeline.defaults.over(project.defaults))
-        spec = CheckSpec(test=SqlTest.test, config=rendered.config.over(around))
-        yield _ListedTest(spec, test.file, pipeline, sink, singular=SqlTest(file=test.file, rendered=rendered))
-
-
-def _sink_of(project: Project, reference: str, file: str) -> tuple[Pipeline, Sink] | None:
-    """The sink that a SQL test refers to; None when it is another table."""
-    try:
-        found = project.find_table(".".join(re.findall(r"""['"](.+?)['"]""", reference)))
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from error
-    return found if isinstance(found, tuple) else None
-
-
-def _checks(project: Project, test: _ListedTest) -> list[Check]:
-    """The checks of a listed test; a SQL test gets the references that are the tested rows themselves."""
-    if test.singular is None:
-        checks = build_all(test.spec, test.place, project.project_dir, project.sql_tests)
-    else:
-        _refuse_thresholds(test.spec, f"{test.place}: ")
-        checks = [test.singular]
-    return [_placed(project, check, test) if isinstance(check, SqlTest) else check for check in checks]
-
-
-def _placed(project: Project, check: SqlTest, test: _ListedTest) -> SqlTest:
-    mine = (test.pipeline, test.sink)
-    own = {r for r in check.rendered.references if r != MODEL and _sink_of(project, r, check.file) == mine}
-    return replace(check, own=frozenset(own))
-
-
-def _named(project: Project, listed: Iterable[_ListedTest], suffix: str = "") -> list[Bound]:
-    """The enabled tests as checks, each with a unique name."""
-    bounds: list[Bound] = []
-    taken: Counter[str] = Counter()
-    for test in listed:
-        if _is_foreign(test.spec):
-            continue
-        for check in _checks(project, test):
-            config = check.settled(test.spec.config)
-            if not config.enabled:
-                continue
-            name = _unique_name(test, check, suffix, taken)
-            taken[name] += 1
-            bounds.append(
-                Bound(
-                    check=check,
-                    config=config,
-                    unique_id=f"test.{project.name}.{name}",
-                    name=name,
-                    pipeline=test.pipeline.name,
-                    sink=test.sink.name if test.sink else None,
-                    column=getattr(check, "column_name", None),
-                    tags=(*config.tags, *test.tags),
-                )
-            )
-    return bounds
-
-
-def _is_foreign(spec: CheckSpec) -> bool:
-    """Whether a test is disabled and unknown to recon, such as one of a dbt package; all others must be correct."""
-    return not spec.config.enabled and not known(spec.test)
-
-
-def _unique_name(test: _ListedTest, check: Check, suffix: str, taken: Mapping[str, int]) -> str:
-    """A name as dbt's, `<test>_<relation>_<arguments>`; the pipeline, then a number, keep it unique."""
-    sink, pipeline, alias = test.sink, test.pipeline.name, test.spec.config.alias
-    relation = sink.name if sink else pipeline
-    candidates = [_short(check.test, relation, check.label(), suffix)]
-    if sink:
-        candidates.append(_short(check.test, f"{pipeline}_{relation}", check.label(), suffix))
-    if test.singular:
-        candidates = [stem := Path(test.singular.file).stem, f"{stem}_{relation}"]
-    if alias:
-        candidates = [alias, f"{alias}_{relation}"]
-    for name in candidates:
-        if name not in taken:
-            return name
-    number = 2
-    while f"{candidates[0]}_{number}" in taken:
-        number += 1
-    return f"{candidates[0]}_{number}"
-
-
-def _short(*parts: str) -> str:
-    """The parts as one name; a long one is cut and ends in a hash of the whole, as dbt does."""
-    name = "_".join(_NOT_A_NAME.sub("_", part) for part in parts if part)
-    if len(name) <= _LONGEST_NAME:
-        return name
-    digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
-    return f"{name[: _LONGEST_NAME - 33]}_{digest}"

@@ -92,7 +92,7 @@ def retry(
     session.with_variables(last.args.get("vars") or {})
 
     from recon.audit.retry import options_of
-    from recon.checks.registry import bind
+    from recon.checks.binding import bind
 
     before = options_of(last)
     unique_ids = before.only or ()

@@ -45,7 +45,7 @@ def export_gx(
     """
     session.check_names(pipeline, sink)
 
-    from recon.checks.registry import bind
+    from recon.checks.binding import bind
     from recon.convert.gx import suite_of
 
     project = session.project()

@@ -84,7 +84,7 @@ def _package(name: str, supported: tuple[str, ...] = ()) -> str:
 
 
 def _config(session: Session) -> str:
-    from recon.checks.registry import bind
+    from recon.checks.binding import bind
     from recon.text import plural
 
     project = session.project()

@@ -307,7 +307,7 @@ def chosen_checks(
         exclude: selectors of checks to leave out.
         last_statuses: each check's status in the last run, for `result:` selectors.
     """
-    from recon.checks.registry import bind
+    from recon.checks.binding import bind
     from recon.checks.select import select as choose
     from recon.checks.select import unmatched
 

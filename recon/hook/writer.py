@@ -84,7 +84,7 @@ class ForeachBatch:
         Raises:
             ConfigError: a post-batch check cannot be bound, or does not support its `on_failure`.
         """
-        from recon.checks import registry
+        from recon.checks.binding import bind_post_batch
 
         self.project, self.pipeline, self.sink = project, pipeline, sink
         self._transform, self._failpoint = transform, failpoint
@@ -92,7 +92,7 @@ class ForeachBatch:
         self._location = project.location(sink)
         self._checkpoint = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
         self._broker = Broker(project.kafka)
-        self._checks = RowChecks(registry.bind_post_batch(project, pipeline.name, sink.name) if sink.post_batch else ())
+        self._checks = RowChecks(bind_post_batch(project, pipeline.name, sink.name) if sink.post_batch else ())
         self._fingerprint = checks_fingerprint(sink)
         self._reports_observations = True  # until Spark once does not report one
         self._open_anew()

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recon.checks import registry
+from recon.checks.binding import bind_post_batch
 from recon.errors import ConfigError, SinkError
 from recon.evidence import delta_log
 from recon.ledger import open_ledger, quarantined
@@ -170,7 +170,7 @@ class ReleaseRun:
         return rows.groupBy(ROW_ID).agg(F.bool_or(refused).alias("refused"))
 
     def _refusal_condition(self, rows: DataFrame) -> Column | None:
-        bounds = registry.bind_post_batch(self._project, self._pipeline.name, self._sink.name)
+        bounds = bind_post_batch(self._project, self._pipeline.name, self._sink.name)
         checks = RowChecks(bounds).fitted(rows, f"the quarantined rows of {self._table.target}")
         for bound, reason in checks.broken:
             if bound.config.on_failure != "warn":

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from recon.audit.run import run_audit
 from recon.checks import registry
 from recon.checks.base import Measure, RowCheck, count_if
+from recon.checks.binding import bind_post_batch
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.runner import run_table
 from recon.ledger.failures import FAILURES, stored_failures
@@ -177,7 +178,7 @@ def test_views_are_gone_and_a_micro_batch_is_what_its_tests_see(project: Project
     found: list[CheckResult] = []
 
     def ask(batch: Any, batch_id: int) -> None:
-        bounds = registry.bind_post_batch(project, "p", "orders")
+        bounds = bind_post_batch(project, "p", "orders")
         found.extend(run_table(bounds, batch.where("id < 4"), "batch", utc_now, ScanContext()))
 
     stream = spark.readStream.format("delta").load(project.resolve("orders")).writeStream.foreachBatch(ask)

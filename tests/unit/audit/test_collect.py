@@ -13,7 +13,7 @@ from recon.audit.collect import Evidence, collect
 from recon.audit.options import Options
 from recon.audit.run import audit
 from recon.audit.session import AuditSession
-from recon.checks.registry import bind
+from recon.checks.binding import bind
 from recon.errors import EvidenceError
 from recon.ledger import open_ledger
 from recon.ledger.ledger import Ledger

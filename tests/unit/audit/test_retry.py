@@ -11,8 +11,8 @@ from pathlib import Path
 from recon.audit.options import Options
 from recon.audit.retry import options_of
 from recon.audit.run import STOPPED, audit, run_audit
+from recon.checks.binding import bind
 from recon.checks.bound import Bound
-from recon.checks.registry import bind
 from recon.ledger import open_ledger
 from recon.ledger.failures import FAILURES, append_failures, stored_failures
 from recon.ledger.results import History, append_run

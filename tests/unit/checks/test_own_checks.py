@@ -13,6 +13,7 @@ import pytest
 
 from recon.checks import EachRow, EvidenceCheck, Verdict, register
 from recon.checks import registry as known_checks
+from recon.checks.binding import bind
 from recon.errors import ConfigError
 from recon.project import load
 from tests.support.messages import raises, same_message
@@ -59,7 +60,7 @@ def test_a_check_of_an_installed_package_is_bound_like_a_built_in(tmp_path, monk
     assert "lake_checks" not in sys.modules
     assert known_checks.known("within_credit")
     assert "lake_checks" not in sys.modules  # a package is imported when one of its checks is asked for, not before
-    (bound,) = [b for b in known_checks.bind(project(tmp_path)) if b.kind == "data"]
+    (bound,) = [b for b in bind(project(tmp_path)) if b.kind == "data"]
     assert (bound.name, bound.column, bound.config.severity) == ("within_credit_orders_amount", "amount", "warn")
     assert (bound.check.column_name, bound.check.credit, bound.check.slack) == ("amount", "credit", 5)
 
@@ -79,7 +80,7 @@ def test_its_arguments_are_checked_by_its_fields(tmp_path, monkeypatch, asked, s
     install(tmp_path, monkeypatch, entry_points_of_the_page())
     head = blocks("yaml")[0].partition("              - within_credit")[0]
     with pytest.raises(ConfigError, match=sentence):
-        known_checks.bind(project(tmp_path, f"{head}              - {asked}\n"))
+        bind(project(tmp_path, f"{head}              - {asked}\n"))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_its_arguments_are_checked_by_its_fields(tmp_path, monkeypatch, asked, s
 def test_a_package_that_is_broken_is_named(tmp_path, monkeypatch, target, why):
     install(tmp_path, monkeypatch, f"within_credit = {target}")
     with pytest.raises(ConfigError) as caught:
-        known_checks.bind(project(tmp_path))
+        bind(project(tmp_path))
     assert same_message(str(caught.value))
     assert why in str(caught.value)
 
@@ -120,12 +121,12 @@ def test_register_makes_a_check_known_and_is_a_decorator(tmp_path):
         "    data_tests: [{quiet: {least: 2}}]\n    sinks: [{name: s, target: t}]\n"
     )
     with raises(ConfigError):
-        known_checks.bind(project(tmp_path, text))
+        bind(project(tmp_path, text))
     assert register(Quiet) is Quiet
-    quiet = known_checks.bind(project(tmp_path, text))[0]
+    quiet = bind(project(tmp_path, text))[0]
     assert (quiet.name, quiet.kind, quiet.check) == ("quiet_p", "evidence", Quiet(least=2))
     with raises(ConfigError):
-        known_checks.bind(project(tmp_path, text.replace("least", "most")))
+        bind(project(tmp_path, text.replace("least", "most")))
 
 
 def test_the_pages_check_of_evidence_passes_its_test():

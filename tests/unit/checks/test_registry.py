@@ -8,8 +8,9 @@ from typing import ClassVar
 import pytest
 
 from recon.checks.base import EvidenceCheck
+from recon.checks.binding import bind, bind_post_batch
 from recon.checks.data.rows import AcceptedValues, NotNull
-from recon.checks.registry import REGISTRY, bind, bind_post_batch, build, check_class, known, scope_of
+from recon.checks.registry import REGISTRY, build, check_class, known
 from recon.errors import ConfigError
 from recon.project import CheckConfig, CheckSpec, Column, DeltaSink, LedgerConfig, Pipeline, Project
 from tests.support.messages import raises
@@ -57,7 +58,7 @@ def test_every_line_of_the_registry_leads_to_a_check_of_that_name(name):
     found = check_class(name)
     assert found.test == name
     assert found.kind in ("evidence", "data")
-    assert scope_of(name) in ("pipeline", "sink", "table")
+    assert check_class(name).scope in ("pipeline", "sink", "table")
     assert found.__doc__
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recon.checks.registry import bind
+from recon.checks.binding import bind
 from recon.cli.app import app
 from recon.convert.gx import suite_of
 from recon.project import load

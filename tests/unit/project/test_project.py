@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from recon.checks.registry import bind
+from recon.checks.binding import bind
 from recon.errors import ConfigError
 from recon.project import CheckSpec, Project, find, load, sink_class, sink_kinds
 from tests.support.messages import raises

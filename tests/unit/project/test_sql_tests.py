@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from recon.checks.binding import bind, bind_post_batch
 from recon.checks.bound import Bound
 from recon.checks.data.sql import SqlTest, one_select
-from recon.checks.registry import bind, bind_post_batch
 from recon.checks.select import select
 from recon.errors import ConfigError
 from recon.project import Project, load

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from recon.checks import registry
-from recon.checks.registry import bind_post_batch
+from recon.checks.binding import bind_post_batch
 from recon.errors import ConfigError
 from recon.hook import foreach_batch
 from recon.ledger.quarantined import location, rows_by_batch

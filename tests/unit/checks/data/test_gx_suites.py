@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from recon.checks.binding import bind
 from recon.checks.data.gx import ExpectationSuite
-from recon.checks.registry import bind, build_all
+from recon.checks.registry import build_all
 from recon.errors import ConfigError
 from recon.project import CheckConfig, CheckSpec, load
 from tests.support.messages import raises
