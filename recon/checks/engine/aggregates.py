@@ -12,6 +12,7 @@ from recon.checks.engine.executor import (
     Executor,
     ScannedTable,
     ScheduledCheck,
+    judged,
     measuring_error,
     reason_of,
     verdict_of,
@@ -34,20 +35,19 @@ class AggregateExecutor(Executor):
     """
 
     def __init__(self, table: ScannedTable) -> None:
-        self._table = table
-        self._row_checks: dict[int, ScheduledCheck[RowCheck]] = {}
-        self._counted: dict[int, ScheduledCheck[DataCheck]] = {}
+        super().__init__(table)
+        self._aggregated: dict[int, ScheduledCheck[DataCheck]] = {}  # the row checks, and those only counted
         self._values: dict[int, Values | Exception] = {}
 
     @override
     def admit(self, scheduled: ScheduledCheck[RowCheck]) -> None:
-        _ = aggregates_of(scheduled)
-        self._row_checks[scheduled.at] = scheduled
+        self.count_rows(scheduled)
+        super().admit(scheduled)
 
     def count_rows(self, scheduled: ScheduledCheck[DataCheck]) -> None:
         """Adds to the aggregate the row count of a check of another executor, and the `measures` of a query check."""
         _ = aggregates_of(scheduled)
-        self._counted[scheduled.at] = scheduled
+        self._aggregated[scheduled.at] = scheduled
 
     def values(self, scheduled: ScheduledCheck[DataCheck]) -> Values:
         """The values of a check given to `count_rows`: `rows`, and its measures."""
@@ -60,15 +60,14 @@ class AggregateExecutor(Executor):
     def table_rows(self) -> int | None:
         """The number of rows in the table, if the aggregate has already run for a check without `where`."""
         for at, values in self._values.items():
-            scheduled = self._row_checks.get(at) or self._counted.get(at)
-            if scheduled is not None and scheduled.where is None and not isinstance(values, Exception):
+            if self._aggregated[at].where is None and not isinstance(values, Exception):
                 return int(values["rows"])
         return None
 
     @override
     def measure(self, scheduled: ScheduledCheck[RowCheck]) -> Mapping[int, Verdict]:
         self._run()
-        return {at: self._verdict(row_check) for at, row_check in self._row_checks.items()}
+        return {at: self._verdict(row_check) for at, row_check in self._scheduled.items()}
 
     @override
     def failing(self, scheduled: ScheduledCheck[RowCheck], limit: int) -> DataFrame | None:
@@ -85,7 +84,7 @@ class AggregateExecutor(Executor):
         return rows.limit(limit).select(*(F.col(name).alias(name) for name in shown))
 
     def _run(self) -> None:
-        unmeasured = {at: s for at, s in (self._row_checks | self._counted).items() if at not in self._values}
+        unmeasured = {at: s for at, s in self._aggregated.items() if at not in self._values}
         if unmeasured:
             self._values.update(self._collected(unmeasured))
 
@@ -121,13 +120,11 @@ class AggregateExecutor(Executor):
         values = self._values[scheduled.at]
         if isinstance(values, Exception):
             return Verdict(unproved=reason_of(values))
-        memory = self._table.context.memory
-        if memory is not None and memory.keeps(scheduled.bound):
-            try:
-                values = memory.fold(scheduled.bound, scheduled.check, values)
-            except Exception as error:
-                return Verdict(unproved=reason_of(error))
-        return verdict_of(scheduled, values, self._table.context)
+        context = self._table.context
+        memory = context.memory_of(scheduled.bound)
+        if memory is None:
+            return verdict_of(scheduled, values, context)
+        return judged(lambda: verdict_of(scheduled, memory.fold(scheduled.bound, scheduled.check, values), context))
 
 
 def aggregates_of(scheduled: ScheduledCheck[DataCheck]) -> dict[str, Column]:

@@ -68,3 +68,7 @@ class ScanContext:
     keep_failures: Callable[[Bound, Sequence[Row]], None] | None = None
     memory: Memory | None = None
     fail_fast: bool = False
+
+    def memory_of(self, bound: Bound) -> Memory | None:
+        """The memory, for a check that is measured on new rows only."""
+        return self.memory if self.memory is not None and self.memory.keeps(bound) else None

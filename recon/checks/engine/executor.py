@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from recon.checks.base import DataCheck, KeyCheck, QueryCheck, RowCheck
 from recon.checks.bound import Bound
@@ -43,17 +44,36 @@ class ScannedTable:
         return self.frame if scheduled.where is None else self.frame.filter(scheduled.where)
 
 
-class Executor(Protocol):
-    """Measures one kind of check."""
+class Executor(ABC):
+    """Measures one kind of check of one table."""
+
+    def __init__(self, table: ScannedTable) -> None:
+        self._table = table
+        self._scheduled: dict[int, ScheduledCheck[Any]] = {}
 
     def admit(self, scheduled: ScheduledCheck[Any]) -> None:
         """Takes a check; raises when it cannot be measured."""
+        self._scheduled[scheduled.at] = scheduled
 
+    @abstractmethod
     def measure(self, scheduled: ScheduledCheck[Any]) -> Mapping[int, Verdict]:
-        """Verdicts by place: this check's, and those of all that the same job measured."""
+        """Verdicts by place: this check's, and those of all that the same job measured.
+
+        Raises:
+            Exception: Spark could not measure this check.
+        """
 
     def failing(self, scheduled: ScheduledCheck[Any], limit: int) -> DataFrame | None:
-        """At most `limit` failing rows of a failed check; None where no row alone fails."""
+        """At most `limit` failing rows of a failed check; None where no row alone fails, or the verdict has samples."""
+        return None
+
+
+def judged(judge: Callable[[], Verdict]) -> Verdict:
+    """The verdict that a check's own code gives; unproved where it raises."""
+    try:
+        return judge()
+    except Exception as error:
+        return Verdict(unproved=reason_of(error))
 
 
 def verdict_of(
@@ -63,18 +83,22 @@ def verdict_of(
     check = scheduled.check
     if not values["rows"] and not check.judges_empty:
         return verdict_on_no_rows(scheduled)
-    try:
-        if check.remembers is not None:
-            values = {**values, "history": context.history(scheduled.bound, check.remembers)}
-            verdict = check.judge(values)
-            return replace(verdict, evidence={**verdict.evidence, "asked": scheduled.bound.fingerprint})
-        verdict = check.judge(values)
-    except Exception as error:
-        return Verdict(unproved=reason_of(error))
+    if check.remembers is not None:
+        return judged(lambda: _judged_with_history(scheduled, values, context))
+    verdict = judged(lambda: check.judge(values))
     # There were rows, and none to judge: all NULL, or left out by a condition of the check's own.
     if verdict.skipped is not None and scheduled.bound.config.if_empty != "skip":
         return verdict_on_no_rows(scheduled, verdict.skipped)
     return verdict
+
+
+def _judged_with_history(
+    scheduled: ScheduledCheck[RowCheck | KeyCheck | QueryCheck], values: Mapping[str, Any], context: ScanContext
+) -> Verdict:
+    bound, check = scheduled.bound, scheduled.check
+    assert check.remembers is not None
+    verdict = check.judge({**values, "history": context.history(bound, check.remembers)})
+    return replace(verdict, evidence={**verdict.evidence, "asked": bound.fingerprint})
 
 
 def verdict_on_no_rows(scheduled: ScheduledCheck[DataCheck], reason: str | None = None) -> Verdict:
@@ -89,9 +113,9 @@ def verdict_on_no_rows(scheduled: ScheduledCheck[DataCheck], reason: str | None 
     )
 
 
-def measuring_error(name: str, error: Exception) -> Exception:
+def measuring_error(name: str, error: Exception) -> ReconError:
     """The error to show when Spark, rather than the check, failed."""
-    if isinstance(error, ConfigError):
+    if isinstance(error, ReconError):
         return error
     return ConfigError(f"Spark could not measure {name}: {spark_error(error)}")
 

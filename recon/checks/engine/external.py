@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typing_extensions import override
 
@@ -13,54 +13,32 @@ from recon.checks.engine.executor import (
     Executor,
     ScannedTable,
     ScheduledCheck,
-    measuring_error,
+    judged,
     reason_of,
     verdict_on_no_rows,
 )
-from recon.errors import ReconError
 from recon.model import Verdict
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
-
-class _WithSamples(Executor):
-    """An executor whose verdicts carry their samples."""
-
-    def __init__(self, table: ScannedTable) -> None:
-        self._table = table
-
-    @override
-    def admit(self, scheduled: ScheduledCheck[Any]) -> None:
-        return
-
-    @override
-    def failing(self, scheduled: ScheduledCheck[Any], limit: int) -> DataFrame | None:
-        return None
-
-
-class SchemaExecutor(_WithSamples):
+class SchemaExecutor(Executor):
     """Judges the table's schema; no job runs."""
 
     @override
     def measure(self, scheduled: ScheduledCheck[SchemaCheck]) -> Mapping[int, Verdict]:
-        try:
-            return {scheduled.at: scheduled.check.judge_schema(self._table.frame.schema)}
-        except Exception as error:
-            return {scheduled.at: Verdict(unproved=reason_of(error))}
+        schema = self._table.frame.schema
+        return {scheduled.at: judged(lambda: scheduled.check.judge_schema(schema))}
 
 
-class JointExecutor(_WithSamples):
+class JointExecutor(Executor):
     """Has another library measure all checks of one `group` and `where` together."""
 
     def __init__(self, table: ScannedTable, aggregates: AggregateExecutor) -> None:
         super().__init__(table)
         self._aggregates = aggregates
-        self._scheduled: dict[int, ScheduledCheck[JointCheck]] = {}
 
     @override
     def admit(self, scheduled: ScheduledCheck[JointCheck]) -> None:
-        self._scheduled[scheduled.at] = scheduled
+        super().admit(scheduled)
         if not scheduled.check.judges_empty:
             self._aggregates.count_rows(scheduled)
 
@@ -81,7 +59,7 @@ def _group(scheduled: ScheduledCheck[JointCheck]) -> tuple[Any, ...]:
     return type(scheduled.check), scheduled.check.group(), scheduled.bound.config.where
 
 
-class SingleExecutor(_WithSamples):
+class SingleExecutor(Executor):
     """Lets each check measure itself."""
 
     def __init__(self, table: ScannedTable, limit: Callable[[ScheduledCheck[Any]], int]) -> None:
@@ -91,10 +69,5 @@ class SingleExecutor(_WithSamples):
     @override
     def measure(self, scheduled: ScheduledCheck[WholeCheck]) -> Mapping[int, Verdict]:
         rows, tables = self._table.rows_for(scheduled), self._table.context.tables
-        try:
-            verdict = scheduled.check.judge_tables(rows, tables, self._limit(scheduled))
-        except ReconError as error:
-            return {scheduled.at: Verdict(unproved=reason_of(error))}
-        except Exception as error:
-            return {scheduled.at: Verdict(unproved=str(measuring_error(self._table.name, error)))}
+        verdict = scheduled.check.judge_tables(rows, tables, self._limit(scheduled))
         return {scheduled.at: verdict_on_no_rows(scheduled) if verdict is None else verdict}

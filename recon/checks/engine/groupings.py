@@ -32,16 +32,16 @@ class GroupingExecutor(Executor):
     """Measures key checks: by hashes of all keys in one job, then by a grouping where a hash occurs twice."""
 
     def __init__(self, table: ScannedTable, aggregates: AggregateExecutor) -> None:
-        self._table, self._aggregates = table, aggregates
-        self._scheduled: dict[int, ScheduledKey] = {}
+        super().__init__(table)
+        self._aggregates = aggregates
         self._hashed = HashedKeys(table.frame)
         self._keys: dict[int, DataFrame] = {}  # of the measured checks: each key with its number of rows
 
     @override
     def admit(self, scheduled: ScheduledKey) -> None:
         _ = self._keys_of(scheduled).schema  # Spark refuses a key that it cannot group by
-        self._scheduled[scheduled.at] = scheduled
-        if not self._is_remembered(scheduled):
+        super().admit(scheduled)
+        if self._table.context.memory_of(scheduled.bound) is None:
             self._hashed.admit(scheduled)
 
     @override
@@ -57,14 +57,11 @@ class GroupingExecutor(Executor):
         duplicates = self._keys[scheduled.at].filter(_is_duplicate(check))
         return duplicates.orderBy(F.desc("n"), *key).limit(limit).select(*named, F.col("n").alias("n_records"))
 
-    def _is_remembered(self, scheduled: ScheduledKey) -> bool:
-        memory = self._table.context.memory
-        return memory is not None and memory.keeps(scheduled.bound)
-
     def _from_memory(self, scheduled: ScheduledKey) -> Mapping[int, Verdict] | None:
         """The verdict from what earlier runs measured; None where they measured nothing."""
-        memory, context = self._table.context.memory, self._table.context
-        if memory is None or not memory.keeps(scheduled.bound):
+        context = self._table.context
+        memory = context.memory_of(scheduled.bound)
+        if memory is None:
             return None
         try:
             merged = memory.group(scheduled.bound, scheduled.check, self._table.rows_for(scheduled))
@@ -93,11 +90,11 @@ class GroupingExecutor(Executor):
         except Exception as error:
             return dict.fromkeys(same, Verdict(unproved=str(measuring_error(self._table.name, error))))
         self._keys.update(dict.fromkeys(same, keys))
-        memory = self._table.context.memory
+        context = self._table.context
         for at, one in same.items():
-            if memory is not None and memory.keeps(one.bound):
+            if (memory := context.memory_of(one.bound)) is not None:
                 memory.begin(one.bound, one.check, self._table.rows_for(one), _totals_of(at, row))
-        return {at: verdict_of(one, _totals_of(at, row), self._table.context) for at, one in same.items()}
+        return {at: verdict_of(one, _totals_of(at, row), context) for at, one in same.items()}
 
     def _keys_of(self, scheduled: ScheduledKey) -> DataFrame:
         return count_keys(scheduled.check, self._table.rows_for(scheduled))

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from recon.checks.base import QueryCheck
 from recon.checks.engine.aggregates import AggregateExecutor
-from recon.checks.engine.executor import Executor, ScannedTable, ScheduledCheck, measuring_error, verdict_of
+from recon.checks.engine.executor import Executor, ScannedTable, ScheduledCheck, verdict_of
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.lazy import F
@@ -24,7 +24,8 @@ class QueryExecutor(Executor):
     """Measures query checks: a job for each, and the shared aggregate for the number of rows."""
 
     def __init__(self, table: ScannedTable, aggregates: AggregateExecutor) -> None:
-        self._table, self._aggregates = table, aggregates
+        super().__init__(table)
+        self._aggregates = aggregates
         self._counted: dict[int, DataFrame] = {}
         self._in_aggregate: set[int] = set()
 
@@ -40,14 +41,11 @@ class QueryExecutor(Executor):
 
     @override
     def measure(self, scheduled: ScheduledQuery) -> Mapping[int, Verdict]:
-        try:
-            values: dict[str, Any] = {"rows": None, "failures": 0}
-            if scheduled.at in self._in_aggregate:
-                values |= self._aggregates.values(scheduled)
-            if values["rows"] != 0 or scheduled.check.judges_empty:
-                values |= self._figures(scheduled)
-        except Exception as error:
-            return {scheduled.at: Verdict(unproved=str(measuring_error(self._table.name, error)))}
+        values: dict[str, Any] = {"rows": None, "failures": 0}
+        if scheduled.at in self._in_aggregate:
+            values |= self._aggregates.values(scheduled)
+        if values["rows"] != 0 or scheduled.check.judges_empty:
+            values |= self._figures(scheduled)
         return {scheduled.at: verdict_of(scheduled, values, self._table.context)}
 
     @override

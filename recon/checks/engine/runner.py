@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
-from recon.checks.engine.executor import reason_of
+from recon.checks.engine.executor import judged
 from recon.checks.threshold import settle
 from recon.model import CheckResult, ProbeAnswer, Unavailable, Verdict, Witnesses, known, why_unknown
 from recon.model.offsets import Spans
@@ -44,29 +45,30 @@ def run_evidence(
     """
     for bound in bounds:
         started = clock()
-        try:
-            verdict = _evidence_verdict(cast(EvidenceCheck, bound.check), witnesses_for(bound), answer)
-        except Exception as error:  # a bug in one check must not silence the others
-            verdict = Verdict(unproved=reason_of(error))
+        # A bug in one check must not silence the others.
+        verdict = judged(partial(_evidence_verdict, bound, witnesses_for, answer))
         yield settle(bound, verdict, started, clock())
 
 
 def without_answer(bound: Bound, missing: Unavailable, clock: Clock) -> CheckResult:
     """The result of a check that could not be evaluated at all: error, or skipped when the user chose so."""
-    verdict = Verdict(skipped=missing.reason) if missing.skipped else Verdict(unproved=missing.reason)
     now = clock()
-    return settle(bound, verdict, now, now)
+    return settle(bound, _unavailable(missing), now, now)
+
+
+def _unavailable(missing: Unavailable) -> Verdict:
+    return Verdict(skipped=missing.reason) if missing.skipped else Verdict(unproved=missing.reason)
 
 
 def _evidence_verdict(
-    check: EvidenceCheck, witnesses: Witnesses, answer: Callable[[Questions], Answers | Unavailable]
+    bound: Bound,
+    witnesses_for: Callable[[Bound], Witnesses],
+    answer: Callable[[Questions], Answers | Unavailable],
 ) -> Verdict:
+    check, witnesses = cast(EvidenceCheck, bound.check), witnesses_for(bound)
     for need in check.needs:
-        witness = getattr(witnesses, need)
-        if isinstance(witness, Unavailable):
-            if witness.skipped:
-                return Verdict(skipped=witness.reason)
-            return Verdict(unproved=witness.reason)
+        if isinstance(witness := getattr(witnesses, need), Unavailable):
+            return _unavailable(witness)
     questions = {where: spans for where, spans in check.questions(witnesses).items() if spans}
     if not questions:
         return check.judge(witnesses)

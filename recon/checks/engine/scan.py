@@ -18,7 +18,7 @@ from recon.checks.base import DataCheck, JointCheck, KeyCheck, QueryCheck, RowCh
 from recon.checks.bound import Bound
 from recon.checks.engine.aggregates import AggregateExecutor
 from recon.checks.engine.context import ScanContext
-from recon.checks.engine.executor import Executor, ScannedTable, ScheduledCheck, reason_of
+from recon.checks.engine.executor import Executor, ScannedTable, ScheduledCheck, measuring_error, reason_of
 from recon.checks.engine.external import JointExecutor, SchemaExecutor, SingleExecutor
 from recon.checks.engine.groupings import GroupingExecutor
 from recon.checks.engine.queries import QueryExecutor
@@ -106,7 +106,10 @@ class TableMeasurement:
             return
         executor, scheduled = self._scheduled[at]
         started = self._clock()
-        verdicts = executor.measure(scheduled)
+        try:
+            verdicts = executor.measure(scheduled)
+        except Exception as error:
+            verdicts = {at: Verdict(unproved=str(measuring_error(self._table.name, error)))}
         ended = self._clock()
         for other, verdict in verdicts.items():
             self._verdicts[other] = (verdict, started, ended)
