@@ -5,16 +5,9 @@ holds a sink to the contract of every sink. recon's own tests and other packages
 does.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from recon.lazy import lazy_exports
-
-if TYPE_CHECKING:
-    from recon.testing.checks import evaluate
-    from recon.testing.evidence import Entry, checkpoint, kafka, ledger, planned, witnesses
-    from recon.testing.sinks import MicroBatch, micro_batch, verify_sink
+from recon.testing.checks import evaluate
+from recon.testing.evidence import Entry, checkpoint, kafka, ledger, planned, witnesses
+from recon.testing.sinks import MicroBatch, micro_batch, verify_sink
 
 __all__ = [
     "Entry",
@@ -28,12 +21,3 @@ __all__ = [
     "verify_sink",
     "witnesses",
 ]
-
-_MODULES = {
-    "recon.testing.checks": ("evaluate",),
-    "recon.testing.evidence": ("Entry", "checkpoint", "kafka", "ledger", "planned", "witnesses"),
-    "recon.testing.sinks": ("MicroBatch", "micro_batch", "verify_sink"),
-}
-__getattr__, __dir__ = lazy_exports(
-    __name__, __all__, {name: module for module, names in _MODULES.items() for name in names}
-)

@@ -204,22 +204,4 @@ def witnesses(
     return Witnesses(**{**defaults, **fields})
 
 
-__all__ = [
-    "NOW",
-    "PIPELINE",
-    "SINK",
-    "START",
-    "TOPIC",
-    "TOPIC_ID",
-    "Entry",
-    "Range",
-    "checkpoint",
-    "gone",
-    "head_of",
-    "kafka",
-    "ledger",
-    "planned",
-    "range_table",
-    "span",
-    "witnesses",
-]
+__all__ = ["Entry", "checkpoint", "kafka", "ledger", "planned", "witnesses"]

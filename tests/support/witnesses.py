@@ -1,4 +1,4 @@
-"""Small builders of witnesses for the pure tests of the judge."""
+"""Witnesses for the tests of recon's own evidence checks, beside those of recon.testing.evidence."""
 
 from __future__ import annotations
 
@@ -27,53 +27,7 @@ from recon.model import (
 )
 from recon.model.offsets import Spans
 from recon.testing import evidence
-from recon.testing.evidence import (
-    NOW,
-    PIPELINE,
-    SINK,
-    START,
-    TOPIC,
-    TOPIC_ID,
-    Entry,
-    Range,
-    checkpoint,
-    gone,
-    head_of,
-    kafka,
-    ledger,
-    planned,
-    range_table,
-    span,
-)
-
-__all__ = [
-    "NOW",
-    "PIPELINE",
-    "SINK",
-    "START",
-    "TOPIC",
-    "TOPIC_ID",
-    "Entry",
-    "Range",
-    "checkpoint",
-    "codes",
-    "commit",
-    "delta",
-    "delta_log",
-    "gone",
-    "group",
-    "head_of",
-    "kafka",
-    "ledger",
-    "planned",
-    "probe",
-    "range_table",
-    "regular_ledger",
-    "rows",
-    "span",
-    "told",
-    "witnesses",
-]
+from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, TOPIC_ID, Entry, Range, head_of
 
 
 def regular_ledger(batches: int, partitions: int, size: int = 100, **fields: Any) -> LedgerSlice:

@@ -19,8 +19,9 @@ from recon.ledger import open_ledger
 from recon.ledger.ledger import Ledger
 from recon.model import DeltaWitness, Unavailable
 from recon.project import Project, load
+from recon.testing.evidence import NOW, Entry, checkpoint, kafka
 from tests.support.ledger_entries import entry
-from tests.support.witnesses import NOW, Entry, checkpoint, commit, delta, kafka
+from tests.support.witnesses import commit, delta
 
 RECON_YML = """
 version: 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recon.audit.summary import touched_ranges
 from recon.model import Code, Finding, LedgerSlice, Level
-from tests.support.witnesses import PIPELINE, SINK, Entry, ledger, span
+from recon.testing.evidence import PIPELINE, SINK, Entry, ledger, span
 
 
 def _touched(slice_: LedgerSlice, findings: Sequence[Finding], level: Level) -> npt.NDArray[np.bool_]:

@@ -22,8 +22,9 @@ from recon.project import CheckConfig, CheckSpec, DeltaSink, LedgerConfig, Pipel
 from recon.quarantine.rows import RowChecks, names_rows
 from recon.quarantine.table import open_quarantine
 from recon.storage import Storage
+from recon.testing.evidence import Entry
 from tests.support.messages import raises
-from tests.support.witnesses import Entry, commit
+from tests.support.witnesses import commit
 from tests.unit.cli.test_cli import Ended, project, recon  # noqa: F401 - fixtures
 
 

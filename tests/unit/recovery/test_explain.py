@@ -18,10 +18,10 @@ from recon.model.wire.app_ids import app_id
 from recon.project import Project
 from recon.recovery.explain import Explanation, already_processed, explain
 from recon.recovery.ranges import held, losses
+from recon.testing.evidence import kafka, span
 from tests.support import ledger_entries
 from tests.support.ledger_entries import AT
 from tests.support.messages import raises
-from tests.support.witnesses import kafka, span
 
 
 def entry(batch_id: int, **changes: object) -> LedgerEntry:

@@ -7,8 +7,9 @@ from typing import Any
 
 from recon.checks.evidence.atomicity import Atomicity
 from recon.model import Code, LedgerSlice, Verdict
+from recon.testing.evidence import Entry, checkpoint, ledger, planned, span
 from tests.support.messages import same_message
-from tests.support.witnesses import Entry, checkpoint, codes, ledger, planned, span, witnesses
+from tests.support.witnesses import codes, witnesses
 
 CHECK = Atomicity()
 

@@ -11,24 +11,9 @@ import pytest
 from recon.checks.evidence.checkpoint_commits.check import CheckpointCommits
 from recon.checks.period import Period
 from recon.model import CheckpointBatch, Code, DeltaWitness, LedgerSlice, SinkCommit, SinkLog, Unavailable, Verdict
+from recon.testing.evidence import NOW, SINK, START, Entry, checkpoint, gone, kafka, ledger, planned, span
 from tests.support.messages import same_message
-from tests.support.witnesses import (
-    NOW,
-    SINK,
-    START,
-    Entry,
-    checkpoint,
-    codes,
-    commit,
-    delta,
-    gone,
-    kafka,
-    ledger,
-    planned,
-    span,
-    told,
-    witnesses,
-)
+from tests.support.witnesses import codes, commit, delta, told, witnesses
 
 ENTRIES = [Entry(i, (10 * i, 10 * i + 10)) for i in range(4)]
 LEDGER = ledger(*ENTRIES)

@@ -10,19 +10,9 @@ from hypothesis import strategies as st
 
 from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.model import Code, LedgerSlice, Verdict
+from recon.testing.evidence import TOPIC, Entry, gone, kafka, ledger, span
 from tests.support.messages import same_message
-from tests.support.witnesses import (
-    TOPIC,
-    Entry,
-    codes,
-    gone,
-    kafka,
-    ledger,
-    regular_ledger,
-    span,
-    told,
-    witnesses,
-)
+from tests.support.witnesses import codes, regular_ledger, told, witnesses
 
 
 def judged(slice_: LedgerSlice | None, **fields: object) -> Verdict:

@@ -11,21 +11,9 @@ import pytest
 
 from recon.checks.evidence.delta_history import DeltaHistory
 from recon.model import Code, DeltaCommit, DeltaWitness, LedgerSlice, PreviousAudit, Unavailable, Verdict
+from recon.testing.evidence import NOW, START, Entry, gone, ledger, span
 from tests.support.messages import same_message
-from tests.support.witnesses import (
-    NOW,
-    START,
-    Entry,
-    codes,
-    commit,
-    delta,
-    gone,
-    ledger,
-    regular_ledger,
-    span,
-    told,
-    witnesses,
-)
+from tests.support.witnesses import codes, commit, delta, regular_ledger, told, witnesses
 
 ENTRIES = [Entry(i, (10 * i, 10 * i + 10)) for i in range(4)]
 LEDGER = ledger(*ENTRIES)

@@ -9,8 +9,9 @@ import pytest
 
 from recon.checks.evidence.ledger_integrity import LedgerIntegrity
 from recon.model import Code, LedgerSlice, PreviousAudit, Verdict
+from recon.testing.evidence import NOW, SINK, START, Entry, ledger, range_table
 from tests.support.messages import same_message
-from tests.support.witnesses import NOW, SINK, START, Entry, codes, ledger, range_table, witnesses
+from tests.support.witnesses import codes, witnesses
 
 CHAIN = ledger(Entry(0, (0, 10)), Entry(1, (10, 20)), Entry(2, (20, 30)), Entry(3, (30, 40)))
 

@@ -9,8 +9,9 @@ import pytest
 from recon.checks.evidence.kafka_end_offsets import KafkaEndOffsets
 from recon.checks.period import Period
 from recon.model import Code, KafkaPartition, KafkaWitness, PreviousAudit, Unavailable, Verdict
+from recon.testing.evidence import NOW, TOPIC, Entry, gone, kafka, ledger, span
 from tests.support.messages import same_message
-from tests.support.witnesses import NOW, TOPIC, Entry, codes, gone, kafka, ledger, span, told, witnesses
+from tests.support.witnesses import codes, told, witnesses
 
 READ_TO_100 = ledger(Entry(0, (0, 60)), Entry(1, (60, 100)))
 NO_IDS = ledger(Entry(0, span(0, 100, topic_id=None)))

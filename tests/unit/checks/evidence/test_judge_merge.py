@@ -15,26 +15,9 @@ from recon.model import Code, DeltaCommit, LedgerSlice, SinkCommit, Verdict, Wit
 from recon.model.offsets import Spans
 from recon.project import DeltaMergeSink, DeltaSink, Sink, load
 from recon.project.sinks import JdbcUpsertSink
+from recon.testing.evidence import NOW, SINK, TOPIC, Entry, checkpoint, gone, kafka, ledger, planned, span
 from tests.support.messages import same_message
-from tests.support.witnesses import (
-    NOW,
-    SINK,
-    TOPIC,
-    Entry,
-    checkpoint,
-    codes,
-    commit,
-    delta,
-    gone,
-    group,
-    kafka,
-    ledger,
-    planned,
-    probe,
-    rows,
-    span,
-    witnesses,
-)
+from tests.support.witnesses import codes, commit, delta, group, probe, rows, witnesses
 
 CHECK = SourceRows()
 

@@ -12,23 +12,9 @@ from hypothesis import strategies as st
 from recon.checks.evidence.source_rows.check import SourceRows
 from recon.model import Code, LedgerSlice, RowsWitness, Unavailable, Verdict, Witnesses
 from recon.model.offsets import Spans
+from recon.testing.evidence import NOW, Entry, gone, kafka, ledger, span
 from tests.support.messages import same_message
-from tests.support.witnesses import (
-    NOW,
-    Entry,
-    codes,
-    commit,
-    delta,
-    gone,
-    group,
-    kafka,
-    ledger,
-    probe,
-    rows,
-    span,
-    told,
-    witnesses,
-)
+from tests.support.witnesses import codes, commit, delta, group, probe, rows, told, witnesses
 
 CHECK = SourceRows()
 

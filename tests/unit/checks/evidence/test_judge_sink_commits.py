@@ -7,8 +7,9 @@ from typing import Any
 
 from recon.checks.evidence.sink_commits import SinkCommits
 from recon.model import Code, LedgerSlice, ReconStamp, SinkCommit, SinkLog, Unavailable, Verdict, offsets_text
+from recon.testing.evidence import PIPELINE, SINK, START, Entry, ledger, span
 from tests.support.messages import same_message
-from tests.support.witnesses import PIPELINE, SINK, START, Entry, codes, ledger, span, witnesses
+from tests.support.witnesses import codes, witnesses
 
 ENTRIES = [Entry(i, (10 * i, 10 * i + 10), sink_version=None) for i in range(3)]
 LEDGER = ledger(*ENTRIES)

@@ -10,19 +10,8 @@ from recon.checks.evidence.row_accounting import account
 from recon.checks.evidence.source_rows.check import SourceRows
 from recon.checks.evidence.stateful_operators import Operators, operators_of
 from recon.model import BatchProgress, Code, ProgressWitness, Verdict
-from tests.support.witnesses import (
-    NOW,
-    START,
-    Entry,
-    checkpoint,
-    codes,
-    gone,
-    group,
-    ledger,
-    probe,
-    rows,
-    witnesses,
-)
+from recon.testing.evidence import NOW, START, Entry, checkpoint, gone, ledger
+from tests.support.witnesses import codes, group, probe, rows, witnesses
 
 
 def said(batch_id: int, **fields: Any) -> BatchProgress:

@@ -25,9 +25,10 @@ from recon.ledger.results import append_run
 from recon.model import Code, KafkaWitness, PreviousAudit, Unavailable, Verdict, Witnesses
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
 from recon.project import CheckConfig, CheckSpec
-from tests.support import witnesses as builders
+from recon.testing import evidence as builders
 from tests.support.ledger_entries import project
 from tests.support.messages import same_message
+from tests.support.witnesses import witnesses
 from tests.unit.audit.test_facts_answer import ran
 from tests.unit.ledger.test_results import NOW as AUDITED
 from tests.unit.ledger.test_results import audited_to, left, replace_period, run
@@ -57,7 +58,7 @@ def recorded(batches: Sequence[BatchProgress], **offsets: Any) -> ProgressWitnes
 
 
 def given(batches: Sequence[BatchProgress], **fields: Any) -> Witnesses:
-    return replace(builders.witnesses(), sink=None, **{"progress": recorded(batches), **fields})
+    return replace(witnesses(), sink=None, **{"progress": recorded(batches), **fields})
 
 
 def status(verdict: Verdict) -> str:

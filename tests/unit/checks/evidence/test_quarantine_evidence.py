@@ -18,23 +18,9 @@ from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.checks.evidence.source_rows.check import SourceRows
 from recon.model import Code, DeltaWitness, RowGroup, RowsWitness, Unavailable, Verdict
 from recon.project import DeltaSink
+from recon.testing.evidence import PIPELINE, SINK, START, Entry, gone, ledger, span
 from tests.support.messages import same_message
-from tests.support.witnesses import (
-    PIPELINE,
-    SINK,
-    START,
-    Entry,
-    codes,
-    commit,
-    delta,
-    gone,
-    group,
-    ledger,
-    rows,
-    span,
-    told,
-    witnesses,
-)
+from tests.support.witnesses import codes, commit, delta, group, rows, told, witnesses
 
 CHECK = SourceRows()
 ASIDE = Entry(1, (10, 20), rows_written=7, rows_quarantined=3)

@@ -14,7 +14,7 @@ from recon.checks.evidence.row_accounting import Account, Piece, account
 from recon.checks.evidence.source_rows.missing import within
 from recon.model import LedgerSlice
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
-from tests.support.witnesses import TOPIC, Entry, ledger, span
+from recon.testing.evidence import TOPIC, Entry, ledger, span
 
 KEY = Key(0, TOPIC, 0)
 
