@@ -297,6 +297,6 @@ def _expression(rows: DataFrame, text: str) -> Column:
         if text.isidentifier():
             raise ConfigError(f"the table has no column {text!r}{did_you_mean(text, rows.columns)}") from error
         raise ConfigError(
-            f"{text!r} is neither a column nor an expression of the table: {spark_error(error)}"
+            f"{text!r} is neither a column nor an expression on the table: {spark_error(error)}"
         ) from error
     return F.expr(text)
