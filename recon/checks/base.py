@@ -62,13 +62,13 @@ class Check(ABC):
         """The arguments by their names in recon.yml; a field `columns_` is the argument `columns`."""
         return {f.name.rstrip("_"): f for f in fields(cls) if f.init and not f.metadata.get(_SET_BY_FIT)}
 
-    def values_of(self, arguments: Iterable[str]) -> list[Any]:
-        """The values of these fields in one list, those of a list one by one; None is left out."""
+    def values_of(self, arguments: Iterable[str]) -> tuple[Any, ...]:
+        """The values of these fields, those of a list one by one; None is left out."""
         values: list[Any] = []
         for name in arguments:
             value = getattr(self, name)
             values += value if isinstance(value, (list, tuple)) else () if value is None else (value,)
-        return values
+        return tuple(values)
 
     def label(self) -> str:
         """The part of the check's name that its arguments add, like dbt's; `""` for none."""

@@ -108,19 +108,17 @@ class Anomaly(RowCheck):
         if value is None or math.isnan(value):
             now_is = "NaN" if value is not None else "missing"
             message = f"{what} is {now_is}, and was {_text(median(seen))} in the median of {len(seen)} earlier runs"
-            return Verdict(failures=1, message=message, evidence={**evidence, "runs": len(seen)})
+            return Verdict.counted(1, message, **evidence, runs=len(seen))
         usual = compare(value, seen, self.tolerance)
         unusual = abs(usual.score) > self.deviations and self.direction in ("both", "up" if usual.score > 0 else "down")
-        return Verdict(
-            failures=int(unusual),
-            message=self._message(what, value, usual) if unusual else "",
-            evidence={
-                **evidence,
-                "median": usual.median,
-                "deviation": usual.spread,
-                "score": usual.score if math.isfinite(usual.score) else None,
-                "runs": usual.runs,
-            },
+        return Verdict.counted(
+            int(unusual),
+            self._message(what, value, usual),
+            **evidence,
+            median=usual.median,
+            deviation=usual.spread,
+            score=usual.score if math.isfinite(usual.score) else None,
+            runs=usual.runs,
         )
 
     def _message(self, what: str, value: float, usual: Usual) -> str:
@@ -276,10 +274,10 @@ def _nulls(column: Column, type_: DataType) -> Mapping[str, Measure]:
 
 
 _METRICS: Mapping[str, Figure] = {
-    "row_count": Figure(lambda c, type_: {}, itemgetter("rows")),
-    "null_count": Figure(_nulls),
-    "null_proportion": Figure(_nulls, lambda measured: measured["value"] / measured["rows"]),
-    "approx_distinct": Figure(lambda c, type_: {"value": Measure(c, F.approx_count_distinct)}),
+    "row_count": Figure("number of rows", lambda c, type_: {}, itemgetter("rows")),
+    "null_count": Figure("number of NULLs", _nulls),
+    "null_proportion": Figure("share of NULLs", _nulls, lambda measured: measured["value"] / measured["rows"]),
+    "approx_distinct": Figure("number of values", lambda c, type_: {"value": Measure(c, F.approx_count_distinct)}),
     "min": MIN,
     "max": MAX,
     "sum": SUM,

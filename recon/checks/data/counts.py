@@ -11,7 +11,7 @@ from typing_extensions import override
 from recon.checks.base import Measure, RowCheck, count_if, greatest, least
 from recon.checks.data.bounds import Bounded, OfColumn, comparable, require_order
 from recon.checks.data.figures import as_evidence
-from recon.checks.data.grouped import GroupableColumnCheck
+from recon.checks.data.grouped import GroupableCheck
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.lazy import F
@@ -58,7 +58,7 @@ class RowCount(Bounded, RowCheck):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotNullProportion(GroupableColumnCheck):
+class NotNullProportion(OfColumn, GroupableCheck):
     """Whether the share of rows whose column is not NULL lies in a range (dbt_utils' test of this name).
 
     Fails by 1, or by the number of groups that fail. A group key that is NULL is a group of its own.
@@ -117,7 +117,7 @@ class NotNullProportion(GroupableColumnCheck):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotConstant(GroupableColumnCheck):
+class NotConstant(OfColumn, GroupableCheck):
     """Whether a column holds more than one value (dbt_utils' test of this name).
 
     Fails by 1, or by the number of groups that fail. NULL is no value: a column that holds one value and NULL fails, as
@@ -158,7 +158,7 @@ class NotConstant(GroupableColumnCheck):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtLeastOne(GroupableColumnCheck):
+class AtLeastOne(OfColumn, GroupableCheck):
     """Whether a column holds at least one value (dbt_utils' test of this name).
 
     Fails by 1 when the column is NULL in every row. With `group_by_columns` it fails by the number of groups in

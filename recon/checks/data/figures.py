@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
 
 class Figure(NamedTuple):
-    """A figure of a column: the measures of a column of some type, and the value that they give, None for none.
+    """A figure of a column of some type.
 
-    `value` also gets the number of `rows`.
+    `value` is computed from what the `measures` and the number of `rows` are; None for none. `aggregate` is the figure
+    as Spark computes it, for a comparison within SQL.
     """
 
+    name: str
     measures: Callable[[Column, DataType], Mapping[str, Measure]]
     value: Callable[[Mapping[str, Any]], Any] = itemgetter("value")
+    aggregate: Callable[[Column, DataType], Column] | None = None
 
 
 def widened(column: Column, type_: DataType) -> Column:
@@ -44,12 +47,16 @@ def _mean(measured: Mapping[str, Any]) -> Any:
     return sum_ / count if isinstance(sum_, float) else Decimal(sum_) / count
 
 
-def _extreme(measure: Callable[[Column], Measure]) -> Figure:
+def _extreme(name: str, extreme: Callable[[Column], Measure]) -> Figure:
     def measures(column: Column, type_: DataType) -> Mapping[str, Measure]:
-        extreme = measure(column)
-        return {"value": replace(extreme, aggregate=lambda c: comparable(extreme.aggregate(c), type_))}
+        measure = extreme(column)
+        return {"value": replace(measure, aggregate=lambda c: comparable(measure.aggregate(c), type_))}
 
-    return Figure(measures)
+    return Figure(name, measures, aggregate=lambda c, _: extreme(c).aggregate(c))
+
+
+def _sum_and_count(column: Column, type_: DataType) -> Mapping[str, Measure]:
+    return {"sum": total(widened(column, type_)), "count": count_if(column.isNotNull())}
 
 
 def moments(column: Column) -> Measure:
@@ -85,10 +92,17 @@ def stddev_of(moments: Sequence[Any] | None) -> float | None:
 
 
 # Sum and mean are exact where the column is, and the sum does not overflow.
-SUM = Figure(lambda c, type_: {"value": total(widened(c, type_))})
-MEAN = Figure(lambda c, type_: {"sum": total(widened(c, type_)), "count": count_if(c.isNotNull())}, _mean)
-MIN, MAX = _extreme(least), _extreme(greatest)
-STDDEV = Figure(lambda c, type_: {"moments": moments(c)}, lambda measured: stddev_of(measured["moments"]))
+SUM = Figure(
+    "sum", lambda c, type_: {"value": total(widened(c, type_))}, aggregate=lambda c, type_: F.sum(widened(c, type_))
+)
+MEAN = Figure("mean", _sum_and_count, _mean, lambda c, _: F.avg(c))
+MIN, MAX = _extreme("smallest value", least), _extreme("greatest value", greatest)
+STDDEV = Figure(
+    "standard deviation",
+    lambda c, _: {"moments": moments(c)},
+    lambda measured: stddev_of(measured["moments"]),
+    lambda c, _: F.stddev_samp(c),
+)
 
 
 def as_evidence(value: Any, type_: DataType) -> Any:
@@ -113,5 +127,4 @@ __all__ = [
     "merged_moments",
     "moments",
     "stddev_of",
-    "widened",
 ]

@@ -76,9 +76,9 @@ def moment(micros: Column, type_: DataType) -> Column:
     return F.timestamp_micros(micros)
 
 
-def measured_at() -> Measure:
-    """The clock as a measure; it needs no rows."""
-    return Measure(F.lit(None), lambda _: now())
+def _of_the_clock(column: Column) -> Measure:
+    """A measure that needs no rows."""
+    return Measure(F.lit(None), lambda _: column)
 
 
 def newest(time: Column, type_: DataType) -> Mapping[str, Measure]:
@@ -139,7 +139,7 @@ class Freshness(OfTime, RowCheck):
     def measures(self) -> Mapping[str, Measure]:
         judged = F.lit(True) if self.filter is None else F.expr(self.filter)
         time = self.time() if self.filter is None else F.when(judged, self.time())
-        return {**newest(time, self.time_type), "kept": count_if(judged), "now": measured_at()}
+        return {**newest(time, self.time_type), "kept": count_if(judged), "now": _of_the_clock(now())}
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
@@ -148,7 +148,7 @@ class Freshness(OfTime, RowCheck):
         if not rows:
             return Verdict(skipped=f"0 rows where {self.filter}", evidence=evidence)
         if newest_time is None:
-            return Verdict(failures=1, message=_nothing(self.loaded_at_field, rows, future), evidence=evidence)
+            return Verdict.counted(1, _nothing(self.loaded_at_field, rows, future), **evidence)
         age = max(timedelta(), timedelta(microseconds=measured["now"] - newest_time))
         evidence |= {"max_loaded_at": instant_text(newest_time), "age_seconds": age.total_seconds()}
         failed = self.error_after is not None and age > self.error_after.length
@@ -204,23 +204,20 @@ class Recency(GroupableCheck, OfTime):
     @override
     def measures(self) -> Mapping[str, Measure]:
         oldest = F.expr(f"unix_micros(timestampadd({self.datepart.upper()}, {-self.interval}, current_timestamp()))")
-        return {
-            **newest(self.time(), self.time_type),
-            "threshold": Measure(F.lit(None), lambda _: oldest),
-        }
+        return {**newest(self.time(), self.time_type), "threshold": _of_the_clock(oldest)}
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         rows, newest_time, future = measured["rows"], measured["newest"], measured["in_future"]
         evidence: dict[str, Any] = {"rows": rows, "in_future": future}
         if newest_time is None:
-            return Verdict(failures=1, message=_nothing(self.field, rows, future), evidence=evidence)
+            return Verdict.counted(1, _nothing(self.field, rows, future), **evidence)
         threshold = measured["threshold"]
         unit = DAY if self.ignore_time_component else 1
         old = newest_time // unit < threshold // unit
         evidence |= {"most_recent": instant_text(newest_time), "threshold": instant_text(threshold)}
         message = f"the newest {self.field} is {instant_text(newest_time)}, older than {self._age()}" + _ahead(future)
-        return Verdict(failures=int(old), message=message if old else "", evidence=evidence)
+        return Verdict.counted(int(old), message, **evidence)
 
     @override
     def group_fails(self, measured: Mapping[str, Column]) -> Column:
@@ -254,4 +251,4 @@ def _ahead(future: int) -> str:
     return f" ({future} rows with a time in the future are left out)" if future else ""
 
 
-__all__ = ["Freshness", "OfTime", "Recency", "measured_at", "moment", "newest", "now"]
+__all__ = ["Freshness", "OfTime", "Recency", "moment", "newest", "now"]

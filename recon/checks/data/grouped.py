@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from recon.checks.base import DataCheck, QueryCheck, RowCheck, Tables
-from recon.checks.data.bounds import OfColumn
 from recon.model import Verdict
 from recon.spark.lazy import F
 
@@ -61,11 +60,6 @@ class GroupableCheck(RowCheck):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupableColumnCheck(OfColumn, GroupableCheck):
-    """One column, of the whole table or of each group of rows."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class _ByGroup(QueryCheck):
     """The groups that fail a check."""
 
@@ -113,4 +107,4 @@ class _ByGroup(QueryCheck):
         return {name: F.col(f"m_{name}") for name in (*self.of.measures(), "rows")}
 
 
-__all__ = ["GroupableCheck", "GroupableColumnCheck"]
+__all__ = ["GroupableCheck"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
@@ -53,6 +53,7 @@ class SqlTest(QueryCheck):
         singular: whether it is a file of its own; False for a generic test.
     """
 
+    reads: ClassVar[Sequence[str]] = ("column_name",)
     test: str = "sql_test"  # type: ignore[misc]  # a ClassVar of other checks
     file: str
     rendered: Rendered
@@ -72,11 +73,7 @@ class SqlTest(QueryCheck):
     @override
     def label(self) -> str:
         others = [value for name, value in self.arguments.items() if name != "column_name"]
-        return "_".join(map(_text, [*([self.column_name] if self.column_name else []), *others]))
-
-    @override
-    def columns(self) -> tuple[str, ...]:
-        return (self.column_name,) if self.column_name else ()
+        return "_".join(map(_text, [*self.columns(), *others]))
 
     @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
@@ -91,7 +88,8 @@ class SqlTest(QueryCheck):
                 views.append(f"recon_{uuid.uuid4().hex}")
                 table.createOrReplaceTempView(views[-1])
             # As a subquery nothing but a SELECT is valid. The first line stays the first, for Spark's line numbers.
-            failing = spark.sql(f"SELECT * FROM ({self._named(query, views)}\n)")
+            named = replace(self.rendered, text=query).sql(views)
+            failing = spark.sql(f"SELECT * FROM ({named}\n)")
             failing = failing.toDF(*distinct(failing.columns))
         except ConfigError:
             raise
@@ -106,11 +104,7 @@ class SqlTest(QueryCheck):
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         failures = measured["failures"]
-        message = f"the query returns {failures} failing rows" if failures else ""
-        return Verdict(failures=failures, message=message, evidence={"rows": measured["rows"]})
-
-    def _named(self, query: str, views: list[str]) -> str:
-        return replace(self.rendered, text=query).sql(views)
+        return Verdict.counted(failures, f"the query returns {failures} failing rows", rows=measured["rows"])
 
     def _with_references(self, message: str, views: list[str]) -> str:
         for view, reference in zip(views, self.rendered.references, strict=False):

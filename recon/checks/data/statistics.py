@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -13,7 +12,7 @@ from typing_extensions import override
 from recon.checks.base import Measure, RowCheck
 from recon.checks.data import sketch
 from recon.checks.data.bounds import BoundedColumn, is_numeric, plain, require_order
-from recon.checks.data.figures import MAX, MEAN, MIN, STDDEV, SUM, Figure, as_evidence, widened
+from recon.checks.data.figures import MAX, MEAN, MIN, STDDEV, SUM, Figure, as_evidence
 from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.spark.lazy import F
@@ -25,18 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Statistic(BoundedColumn, RowCheck):
-    """One figure of a column, which must lie in a range; a subclass says which, and what messages call it."""
+    """One figure of a column, which must lie in a range; a subclass says which."""
 
     figure: ClassVar[Figure]
-    figure_name: ClassVar[str]
 
     def measured_figure(self) -> Figure:
         """`figure`, unless it depends on the arguments."""
         return self.figure
-
-    @abstractmethod
-    def in_spark(self, column: Column) -> Column:
-        """The figure as one aggregate, for bounds that are SQL expressions."""
 
     def compared_as(self) -> DataType:
         """The type of the figure; a sum, mean or the like is exact where the column is."""
@@ -54,18 +48,17 @@ class Statistic(BoundedColumn, RowCheck):
         column = F.col(self.column_name)
         measures = dict(self.measured_figure().measures(column, self.column_type))
         if isinstance(low := self.min_value, str):
-            measures["breaks_min"] = Measure(column, lambda c: self._less(self.in_spark(c), F.expr(low)))
+            measures["breaks_min"] = Measure(column, lambda c: self._less(self._in_spark(c), F.expr(low)))
         if isinstance(high := self.max_value, str):
-            measures["breaks_max"] = Measure(column, lambda c: self._less(F.expr(high), self.in_spark(c)))
+            measures["breaks_max"] = Measure(column, lambda c: self._less(F.expr(high), self._in_spark(c)))
         return measures
 
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
-        rows, value = measured["rows"], self.measured_figure().value(measured)
+        rows, figure = measured["rows"], self.measured_figure()
+        value = figure.value(measured)
         if value is None:
-            return Verdict(
-                skipped=f"{self.column_name} has no {self.figure_name}: too few of its {rows} rows have a value"
-            )
+            return Verdict(skipped=f"{self.column_name} has no {figure.name}: too few of its {rows} rows have a value")
         shown = as_evidence(value, self.column_type)
         evidence = {"rows": rows, "value": shown}
         breaks = [self._is_broken(end, value, measured) for end in ("min", "max")]
@@ -73,8 +66,13 @@ class Statistic(BoundedColumn, RowCheck):
             return Verdict(
                 unproved=f"a bound of {self.column_name} is NULL, so that nothing was compared", evidence=evidence
             )
-        message = f"the {self.figure_name} of {self.column_name} is {shown}, not {self.range_text()}"
+        message = f"the {figure.name} of {self.column_name} is {shown}, not {self.range_text()}"
         return Verdict.counted(int(True in breaks), message, **evidence)
+
+    def _in_spark(self, column: Column) -> Column:
+        aggregate = self.measured_figure().aggregate
+        assert aggregate is not None
+        return aggregate(column, self.column_type)
 
     def _less(self, a: Column, b: Column) -> Column:
         return a < b if self.inclusive else a <= b
@@ -110,11 +108,6 @@ class ColumnMean(Statistic):
 
     test: ClassVar[str] = "column_mean"
     figure: ClassVar[Figure] = MEAN
-    figure_name: ClassVar[str] = "mean"
-
-    @override
-    def in_spark(self, column: Column) -> Column:
-        return F.avg(column)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,11 +127,6 @@ class ColumnSum(Statistic):
 
     test: ClassVar[str] = "column_sum"
     figure: ClassVar[Figure] = SUM
-    figure_name: ClassVar[str] = "sum"
-
-    @override
-    def in_spark(self, column: Column) -> Column:
-        return F.sum(widened(column, self.column_type))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,11 +164,6 @@ class ColumnMin(Extreme):
 
     test: ClassVar[str] = "column_min"
     figure: ClassVar[Figure] = MIN
-    figure_name: ClassVar[str] = "smallest value"
-
-    @override
-    def in_spark(self, column: Column) -> Column:
-        return F.min(column)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,11 +183,6 @@ class ColumnMax(Extreme):
 
     test: ClassVar[str] = "column_max"
     figure: ClassVar[Figure] = MAX
-    figure_name: ClassVar[str] = "greatest value"
-
-    @override
-    def in_spark(self, column: Column) -> Column:
-        return F.max(column)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,17 +202,12 @@ class ColumnStddev(Statistic):
 
     test: ClassVar[str] = "column_stddev"
     figure: ClassVar[Figure] = STDDEV
-    figure_name: ClassVar[str] = "standard deviation"
 
     @override
     def compared_as(self) -> DataType:
         from pyspark.sql import types as T
 
         return T.DoubleType()
-
-    @override
-    def in_spark(self, column: Column) -> Column:
-        return F.stddev_samp(column)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +235,6 @@ class ColumnQuantile(Statistic):
 
     test: ClassVar[str] = "column_quantile"
     named_after: ClassVar[Sequence[str]] = ("column_name", "quantile", "min_value", "max_value")
-    figure_name: ClassVar[str] = "quantile"
     quantile: float
     approx: bool = False
 
@@ -279,15 +251,15 @@ class ColumnQuantile(Statistic):
 
     @override
     def measured_figure(self) -> Figure:
+        def in_spark(column: Column, _: DataType | None = None) -> Column:
+            quantile = F.approx_percentile if self.approx else F.percentile
+            return quantile(column, self.quantile).cast("double")
+
         # Where a bound is an SQL expression, Spark compares it, with a quantile of its own.
         if self.approx and not any(isinstance(bound, str) for bound in self.bounds().values()):
             return Figure(
+                "quantile",
                 lambda c, _: {"sketch": sketch.histogram(c)},
                 lambda measured: sketch.quantile(measured["sketch"], self.quantile),
             )
-        return Figure(lambda c, _: {"value": Measure(c, self.in_spark)})
-
-    @override
-    def in_spark(self, column: Column) -> Column:
-        quantile = F.approx_percentile if self.approx else F.percentile
-        return quantile(column, self.quantile).cast("double")
+        return Figure("quantile", lambda c, _: {"value": Measure(c, in_spark)}, aggregate=in_spark)

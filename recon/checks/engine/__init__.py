@@ -1,6 +1,10 @@
 """Measures checks: the only room under `checks` that runs Spark jobs, in as few as possible.
 
-`scan` measures the data checks of one table and `runner` runs all checks; each executor returns verdicts for all
-checks measured by the same Spark job: `aggregates`, `groupings` with `hashed`, `queries`, `external`. `context` is
-what a scan gets besides its table. Knows no check by name.
+`runner` runs all checks, and `scan` measures the data checks of one table: it gives each to the executor of its kind
+and samples those that fail. Each executor returns verdicts for all checks measured by the same Spark job: `aggregates`,
+`groupings` with `hashed`, `queries`, `external`; `executor` is their base class. `context` is what a scan gets besides
+its table.
+
+A new kind of check is a class in `recon.checks.base` and an executor here, listed in `scan`. The engine knows no check
+by name, and tests count its jobs (tests/spark/test_runner_jobs.py).
 """
