@@ -280,7 +280,8 @@ def test_merged_measures_are_those_of_the_whole(spark):
         one_, other, all_ = ({n: row[f"{key}:{n}"] for n in measures} for row in rows)
         merged = {n: m.merge(one_[n], other[n]) for n, m in measures.items()}
         exact = "stddev" not in key and not key.endswith("_d")
-        assert check.value(merged) == (check.value(all_) if exact else pytest.approx(check.value(all_), rel=1e-12))
+        value = check.figure.value
+        assert value(merged) == (value(all_) if exact else pytest.approx(value(all_), rel=1e-12))
         assert {n: m.merge(None, other[n]) for n, m in measures.items()} == other
 
 
