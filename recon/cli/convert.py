@@ -61,8 +61,6 @@ def export_gx(
             f"a suite is for one sink, and there are {', '.join(f'{p}.{s}' for p, s in sinks)}; "
             "choose one with --sink, and --pipeline where the name is not enough"
         )
-    if not sinks:
-        raise ConfigError(f"pipeline '{pipeline}' has no sink '{sink}'")
     of_pipeline, of_sink = sinks[0]
     bounds = [b for b in bind(project) if (b.pipeline, b.sink, b.kind) == (of_pipeline, of_sink, "data")]
     exported = suite_of(bounds, of_sink)
