@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 _LOG = "_delta_log"
 _LOG_RETENTION = "delta.logRetentionDuration"
-_FILE_RETENTION = "delta.deletedFileRetentionDuration"
-_DEFAULT_DAYS = {_LOG_RETENTION: 30.0, _FILE_RETENTION: 7.0}
 _UNITS = "week|day|hour|minute|second|millisecond|microsecond"
 _INTERVAL = re.compile(rf"(-?\d+)\s+({_UNITS})s?", re.IGNORECASE)
 _HEADROOM = 200  # commits read after the last checkpoint before a listing is the cheaper way
@@ -80,8 +78,7 @@ def read(storage: Storage, *, from_version: int | None = None, to_version: int |
         last=versions[-1] if versions else None,
         commits=commits,
         txns=txns,
-        log_retention_days=_days(storage, configuration or {}, _LOG_RETENTION),
-        deleted_file_retention_days=_days(storage, configuration or {}, _FILE_RETENTION),
+        log_retention_days=_log_retention_days(storage, configuration or {}),
     )
 
 
@@ -232,16 +229,14 @@ def _open_table(storage: Storage) -> DeltaTable:
     return DeltaTable(where, storage_options=dict(storage.options) or None)
 
 
-def _days(storage: Storage, configuration: Mapping[str, str], key: str) -> float:
-    """An interval property such as "interval 30 days" in days."""
-    text = configuration.get(key)
-    if text is None:
-        return _DEFAULT_DAYS[key]
+def _log_retention_days(storage: Storage, configuration: Mapping[str, str]) -> float:
+    """The property is an interval such as "interval 30 days", which is Delta's default."""
+    text = configuration.get(_LOG_RETENTION, "interval 30 days")
     words = re.sub(r"^\s*interval\s+", "", text, flags=re.IGNORECASE)
     parts = _INTERVAL.findall(words)
     if not parts or _INTERVAL.sub("", words).strip():
         raise EvidenceError(
-            f"Delta table {storage.uri} has {key} = {text!r}, which is no interval of weeks, days, hours or "
+            f"Delta table {storage.uri} has {_LOG_RETENTION} = {text!r}, which is no interval of weeks, days, hours or "
             "less; set the property to the form 'interval 30 days'"
         )
     span = sum((timedelta(**{f"{unit.lower()}s": int(number)}) for number, unit in parts), timedelta())

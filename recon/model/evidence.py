@@ -234,8 +234,8 @@ class DeltaWitness:
     """A Delta table's log between two versions, both included; versions that the log no longer holds are absent.
 
     `first_retained` is the oldest version whose commit file still exists, `last` the newest.
-    `log_retention_days` and `deleted_file_retention_days` come from the table's properties (Delta's defaults
-    30 and 7 when unset). `txns` is the newest txn version per app id over the whole table.
+    `log_retention_days` comes from the table's properties. `txns` is the newest txn version per app id over the whole
+    table.
     """
 
     location: str
@@ -245,7 +245,6 @@ class DeltaWitness:
     commits: Mapping[int, DeltaCommit]
     txns: Mapping[str, int] = field(default_factory=dict)
     log_retention_days: float = 30.0
-    deleted_file_retention_days: float = 7.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,11 @@
-"""Checks that judge witnesses: pure functions, without I/O, Spark, storage or a clock.
+"""Checks that judge witnesses: pure functions of `Witnesses`, without I/O, Spark, storage or a clock.
 
-One module or room per check, named like the check; and what they share: `coverage` (what the ledger covers),
-`row_accounting` (rows against offsets), `table_history`, `trend`, `findings` (how findings are reported). Everything a
-check knows comes with `Witnesses`. Imports neither the room of the engine nor pyspark.
+One module or package per check, named like the check in recon.yml. A new check is such a module with a class derived
+from `EvidenceCheck` (or `ProgressCheck`), its line in recon.checks.registry and its tests. It adds `Findings`; messages
+may be bettered freely, while codes and the keys of `evidence` are read by reports and by the next audit.
+
+What checks share: `coverage` (what the ledger's ranges cover, and their holes), `row_accounting` (rows against offsets)
+with `stateful_operators`, `own_writes` (entries against the sink's own record), `table_history` (what Delta commits did
+to rows), `progress` and `trend` (Spark's query progress), `findings`. Nothing here may import pyspark, storage or
+recon.checks.engine: import-linter holds that.
 """

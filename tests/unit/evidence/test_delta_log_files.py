@@ -86,7 +86,7 @@ def test_commits_of_a_table_written_by_deltalake(tmp_path: Path) -> None:
     witness = delta_log.read(Storage(str(table)))
 
     assert (witness.exists, witness.first_retained, witness.last) == (True, 0, 4)
-    assert (witness.log_retention_days, witness.deleted_file_retention_days) == (10.0, 1.5)
+    assert witness.log_retention_days == 10.0
     assert witness.txns == {"recon:orders:lake:0": 8}
     assert list(witness.commits) == [0, 1, 2, 3, 4]
     history = {h["version"]: h for h in DeltaTable(str(table)).history()}
@@ -353,7 +353,7 @@ def test_added_files_leave_out_rearranged_ones_and_keep_foreign_paths(tmp_path: 
 def test_retention_intervals(tmp_path: Path, text: str, days: float) -> None:
     properties = {"metaData": {"id": "x", "configuration": {"delta.logRetentionDuration": text}}}
     witness = delta_log.read(hand_made(tmp_path, 0, properties, info()))
-    assert (witness.log_retention_days, witness.deleted_file_retention_days) == (days, 7.0)
+    assert witness.log_retention_days == days
 
 
 @pytest.mark.parametrize("text", ["", "soon", "interval 2 months", "interval 3"])

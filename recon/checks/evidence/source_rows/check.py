@@ -80,16 +80,19 @@ class SourceRows(EvidenceCheck):
 
     @override
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
-        ledger, rows = ledger_of(witnesses), witnesses.rows
-        if ledger is not None and rewrites(witnesses):
-            return rewriting.questions(_account_of(ledger, witnesses))
-        if ledger is None or not isinstance(rows, RowsWitness) or not rows.has_source_columns:
+        ledger = ledger_of(witnesses)
+        if ledger is None:
             return {}
-        sink = SinkRows(witnesses, ledger, _account_of(ledger, witnesses), rows, Findings.of(witnesses))
+        counts = _account_of(ledger, witnesses)
+        if rewrites(witnesses):
+            return rewriting.questions(counts)
+        sink = _rows_of(counts, witnesses, Findings.of(witnesses))
+        if sink is None:
+            return {}
         unexplained = missing_from(sink).unexplained
         if witnesses.isolation_level == "read_uncommitted":
             # Rows of aborted transactions lie anywhere in a partition that has records without a row.
-            return {where: sink.stretches[where].ranges for where in unexplained}
+            return {where: counts.judged[where].ranges for where in unexplained}
         return {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in unexplained.items()}
 
     @override
@@ -98,9 +101,7 @@ class SourceRows(EvidenceCheck):
         if ledger is None:
             return no_entries(witnesses)
         counts = _account_of(ledger, witnesses)
-        if rewrites(witnesses):
-            return _judge_rewriting(ledger, counts, witnesses)
-        return _judge(ledger, counts, witnesses)
+        return _judge_rewriting(counts, witnesses) if rewrites(witnesses) else _judge(counts, witnesses)
 
 
 def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
@@ -108,13 +109,19 @@ def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     return account(ledger, operators_of(witnesses), given)
 
 
-def _judge(ledger: LedgerSlice, counts: Account, witnesses: Witnesses) -> Verdict:
+def _rows_of(counts: Account, witnesses: Witnesses, findings: Findings) -> SinkRows | None:
+    """The sink's rows; None where they were not read, or carry no source offsets."""
+    rows = witnesses.rows
+    if not isinstance(rows, RowsWitness) or not rows.has_source_columns:
+        return None
+    return SinkRows(witnesses, counts.covered.slice, counts, rows, findings)
+
+
+def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     """Counts first, then the rows, and Kafka's answers about offsets without a row."""
     why, findings = reasons(counts, witnesses), Findings.of(witnesses)
-    rows, explained, missing = witnesses.rows, Counter[str](), 0
-    readable = isinstance(rows, RowsWitness) and rows.has_source_columns
-    if isinstance(rows, RowsWitness) and readable:
-        sink = SinkRows(witnesses, ledger, counts, rows, findings)
+    sink, explained, missing = _rows_of(counts, witnesses, findings), Counter[str](), 0
+    if sink is not None:
         without_row = missing_from(sink)
         missing = without_row.offsets
         explained = judge_missing(sink, without_row)
@@ -122,41 +129,43 @@ def _judge(ledger: LedgerSlice, counts: Account, witnesses: Witnesses) -> Verdic
     judge_surplus(counts, witnesses, findings)
 
     batches, proved = len(counts.counted), len(counts.counted) - len(counts.open)
-    message = quiet(ledger) if not batches else f"{plural(batches, 'micro-batch')}: as many rows as offsets"
-    if readable and batches:
+    message = f"{plural(batches, 'micro-batch')}: as many rows as offsets"
+    if not batches:
+        message = quiet(counts.covered.slice)
+    elif sink is not None:
         message = f"{plural(batches, 'micro-batch')}: every offset is in a row" + (
             f" or explained ({plural(missing, 'offset')} without a row)" if missing else ""
         )
     verdict = _verdict(counts, findings, message, missing, explained)
-    if readable or not why:
+    if sink is not None or not why:
         return verdict
-    if isinstance(rows, RowsWitness):
+    if isinstance(witnesses.rows, RowsWitness):
         why = reasons(counts, witnesses, attested(counts, witnesses, findings))
         if not why:
             return findings.verdict(message, **verdict.evidence)
-    return without_rows(verdict, rows, why, f"{proved:,} of {batches:,} micro-batches are proved by counts; ")
+    return without_rows(verdict, witnesses.rows, why, f"{proved:,} of {batches:,} micro-batches are proved by counts; ")
 
 
-def _judge_rewriting(ledger: LedgerSlice, counts: Account, witnesses: Witnesses) -> Verdict:
+def _judge_rewriting(counts: Account, witnesses: Witnesses) -> Verdict:
     """Counts alone tell what was lost; rows only what is doubled, or which program wrote them."""
-    rows, findings = witnesses.rows, Findings.of(witnesses)
+    findings = Findings.of(witnesses)
     of_partitions = rewriting.judge(counts, witnesses, findings, attested(counts, witnesses, findings))
     explained = tell_explained(of_partitions, "record", findings)
     for change in changes(counts, witnesses):
         findings.add(Code.INCONCLUSIVE, f"{change}: counts do not show which micro-batches' rows are gone")
-    readable = isinstance(rows, RowsWitness) and rows.has_source_columns
-    if isinstance(rows, RowsWitness) and readable:
-        judge_present(SinkRows(witnesses, ledger, counts, rows, findings))
+    sink = _rows_of(counts, witnesses, findings)
+    if sink is not None:
+        judge_present(sink)
     else:
         judge_surplus(counts, witnesses, findings)
-    message, missing = quiet(ledger), explained.total()
+    message, missing = quiet(counts.covered.slice), explained.total()
     if counts.counted:
         records = f"the records ({plural(missing, 'offset')} without one)" if missing else "offsets"
         batches = plural(len(counts.counted), "micro-batch")
         message = f"{batches}: rows taken in, left out and quarantined are as many as {records}"
     verdict = _verdict(counts, findings, message, missing, explained)
     twice = read_twice(counts)
-    return verdict if readable or not twice else without_rows(verdict, rows, [twice])
+    return verdict if sink is not None or not twice else without_rows(verdict, witnesses.rows, [twice])
 
 
 def _verdict(counts: Account, findings: Findings, message: str, missing: int, explained: Mapping[str, int]) -> Verdict:

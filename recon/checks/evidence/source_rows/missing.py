@@ -47,7 +47,7 @@ def missing_from(sink: SinkRows) -> Missing:
     released: dict[int, list[Piece]] = {}
     quarantined = by_partition(group for group in sink.rows.quarantined if group.release is None)
     taken = by_partition(group for group in sink.rows.quarantined if group.release is not None)
-    for where, stretches in sink.stretches.items():
+    for where, stretches in sink.counts.judged.items():
         absent = stretches.ranges.minus(sink.present.get(where, Spans()))
         in_quarantine = waiting(stretches, absent, quarantined.get(where, ()), sink.ledger.heads)
         explained.setdefault(where, Counter())["quarantined"] += in_quarantine.size

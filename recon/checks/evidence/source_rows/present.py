@@ -44,7 +44,7 @@ def judge_present(sink: SinkRows) -> None:
 
 def _judge_phantoms(sink: SinkRows) -> None:
     for where, answer in sorted(sink.witnesses.probes.items()):
-        stretches = sink.stretches.get(where)
+        stretches = sink.counts.judged.get(where)
         if stretches is None:
             continue
         present = sink.present.get(where, Spans()).intersect(stretches.ranges).intersect(answer.requested)
@@ -67,7 +67,7 @@ def _judge_phantoms(sink: SinkRows) -> None:
 
 def _judge_duplicates(sink: SinkRows) -> None:
     for where, groups in sorted(sink.groups.items()):
-        stretches = sink.stretches.get(where)
+        stretches = sink.counts.judged.get(where)
         if stretches is None:
             continue
         incarnations = stretches.incarnations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from recon.checks.evidence.findings import Findings, named, offsets
-from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
+from recon.checks.evidence.row_accounting import Account, Piece
 from recon.model import Code, LedgerSlice, RowGroup, RowsWitness, Witnesses
 from recon.model.offsets import Spans
 from recon.text import plural
@@ -26,11 +26,6 @@ class SinkRows:
     counts: Account
     rows: RowsWitness
     findings: Findings
-
-    @property
-    def stretches(self) -> Mapping[TopicPartition, ReadStretches]:
-        """What the entries of the period read of each topic partition."""
-        return self.counts.judged
 
     @cached_property
     def groups(self) -> Mapping[TopicPartition, Sequence[RowGroup]]:
