@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from recon.evidence.kafka_admin import KafkaAdmin, Key, received, remaining
 from recon.evidence.lazy import ck
@@ -95,9 +94,8 @@ def _first_timestamps(
     timestamps: dict[Key, datetime] = {}
     pending = set(positions)
     # One record per partition is wanted: fetch little.
-    consumer: Any = admin.consumer(isolation_level, **{"fetch.message.max.bytes": 65_536, "queued.min.messages": 1})
-    try:
-        consumer.assign([ck.TopicPartition(*key, position) for key, position in positions.items()])
+    little = {"fetch.message.max.bytes": 65_536, "queued.min.messages": 1}
+    with admin.consumer(isolation_level, positions, **little) as consumer:
         while pending and time.monotonic() < deadline:
             for message in received(consumer, 500, min(0.2, remaining(deadline))):
                 key = (message.topic(), message.partition())
@@ -108,6 +106,4 @@ def _first_timestamps(
                 kind, millis = message.timestamp() if message.error() is None else (0, 0)
                 if kind:
                     timestamps[key] = datetime.fromtimestamp(millis / 1000, UTC)
-    finally:
-        consumer.close()
     return timestamps

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +71,9 @@ class KafkaAdmin:
         """One partition's log start and both of its ends (`log_end` is the stable one), or None."""
         return self.offsets([topic_partition], time.monotonic() + timeout_s)[topic_partition]
 
-    def consumer(self, isolation_level: str, **conf: Any) -> ck.Consumer:
-        """A consumer outside any group's bookkeeping: assign it by hand, close it after use."""
+    @contextmanager
+    def consumer(self, isolation_level: str, positions: Mapping[Key, int], **conf: Any) -> Iterator[Any]:
+        """A consumer outside any group's bookkeeping, assigned to these partitions from these offsets on."""
         own = {
             # librdkafka insists on a group.id; none is joined, and nothing is committed to it.
             "group.id": f"recon-{uuid.uuid4().hex}",
@@ -86,9 +87,14 @@ class KafkaAdmin:
             **conf,
         }
         try:
-            return ck.Consumer(self._configured(own))
+            consumer = ck.Consumer(self._configured(own))
         except Exception as error:
             raise self._refused(error) from None
+        try:
+            consumer.assign([ck.TopicPartition(*key, position) for key, position in positions.items()])
+            yield consumer
+        finally:
+            consumer.close()
 
     def _configured(self, more: Mapping[str, Any]) -> dict[str, Any]:
         # librdkafka would write connection errors to stderr; here they are kept for the message of an exception.

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from recon.errors import EvidenceError
 from recon.evidence.kafka_admin import KafkaAdmin
@@ -166,10 +165,9 @@ def _consume(
 ) -> int:
     """Read the owner's records from `start` to the end that this isolation level sees; returns that end."""
     # At the end of the log the broker would delay an empty answer by half a second.
-    consumer: Any = admin.consumer(isolation, **{"fetch.wait.max.ms": 5, "fetch.error.backoff.ms": 20})
+    soon = {"fetch.wait.max.ms": 5, "fetch.error.backoff.ms": 20}
     prefix = owner.prefix
-    try:
-        consumer.assign([ck.TopicPartition(*place, start)])
+    with admin.consumer(isolation, {place: start}, **soon) as consumer:
         quiet_since = time.monotonic()
         while True:
             for message in consumer.consume(10_000, 0.02) or ():
@@ -187,21 +185,17 @@ def _consume(
                 raise EvidenceError(
                     f"marker topic {place[0]} cannot be read: Kafka at {admin.bootstrap_servers} stopped answering"
                 )
-    finally:
-        consumer.close()
 
 
 def _first_since(admin: KafkaAdmin, place: tuple[str, int], since: datetime, end: int) -> int:
     """The offset of the first record that is not older than an instant."""
-    consumer: Any = admin.consumer("read_uncommitted")
-    try:
-        at = ck.TopicPartition(*place, int(since.timestamp() * 1000))
-        offset = consumer.offsets_for_times([at], timeout=_NOTICED_S)[0].offset
-        return int(offset) if offset >= 0 else end
-    except Exception as error:
-        raise EvidenceError(f"marker topic {place[0]} cannot be read: {admin.safe(str(error))}") from None
-    finally:
-        consumer.close()
+    at = ck.TopicPartition(*place, int(since.timestamp() * 1000))
+    with admin.consumer("read_uncommitted", {}) as consumer:
+        try:
+            offset = consumer.offsets_for_times([at], timeout=_NOTICED_S)[0].offset
+        except Exception as error:
+            raise EvidenceError(f"marker topic {place[0]} cannot be read: {admin.safe(str(error))}") from None
+    return int(offset) if offset >= 0 else end
 
 
 def _patience_s(conf: Mapping[str, str]) -> float:

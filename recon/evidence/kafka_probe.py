@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from recon.evidence.kafka_admin import KafkaAdmin, Key, received
 from recon.evidence.lazy import ck
@@ -131,9 +130,7 @@ def _consume(admin: KafkaAdmin, readings: Mapping[Key, _Reading], isolation_leve
     open_keys = set(starts)
     if not open_keys:
         return
-    consumer: Any = admin.consumer(isolation_level)
-    try:
-        consumer.assign([ck.TopicPartition(*key, at) for key, at in starts.items()])
+    with admin.consumer(isolation_level, starts) as consumer:
         while open_keys:
             if (reason := budget.spent()) is not None:
                 for key in open_keys:
@@ -165,8 +162,6 @@ def _consume(admin: KafkaAdmin, readings: Mapping[Key, _Reading], isolation_leve
                 if error is not None or reading.position is None:
                     open_keys.discard(key)
                     consumer.pause([ck.TopicPartition(*key)])
-    finally:
-        consumer.close()
 
 
 def _answer(

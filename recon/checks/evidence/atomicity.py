@@ -50,9 +50,7 @@ class Atomicity(EvidenceCheck):
     """
 
     test: ClassVar[str] = "atomicity"
-    needs: ClassVar[Sequence[str]] = ("ledgers",)
     uses: ClassVar[Sequence[str]] = ("checkpoint",)
-    scope: ClassVar[str] = "pipeline"
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:

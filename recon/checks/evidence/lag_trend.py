@@ -71,9 +71,7 @@ class LagTrend(ProgressCheck):
         return batch.lag is not None
 
     @override
-    def judge_batches(
-        self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses
-    ) -> Verdict:
+    def verdict(self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses) -> Verdict:
         lags = [float(batch.lag or 0) for batch in batches]
         lag_trend = trend(seconds(batches), lags)
         if lag_trend is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,7 +32,6 @@ class LedgerIntegrity(EvidenceCheck):
     """
 
     test: ClassVar[str] = "ledger_integrity"
-    needs: ClassVar[Sequence[str]] = ("ledgers",)
     scope: ClassVar[str] = "sink"
 
     @override

@@ -42,7 +42,6 @@ class OffsetContinuity(EvidenceCheck):
     """
 
     test: ClassVar[str] = "offset_continuity"
-    needs: ClassVar[Sequence[str]] = ("ledgers",)
     uses: ClassVar[Sequence[str]] = ("kafka",)
     scope: ClassVar[str] = "sink"
 

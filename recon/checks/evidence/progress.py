@@ -27,7 +27,6 @@ class ProgressCheck(EvidenceCheck):
     """
 
     needs: ClassVar[Sequence[str]] = ("progress",)
-    scope: ClassVar[str] = "pipeline"
     judged: ClassVar[str]
     fewest: ClassVar[int] = 1
 
@@ -38,9 +37,7 @@ class ProgressCheck(EvidenceCheck):
         """Whether a micro-batch can be judged."""
 
     @abstractmethod
-    def judge_batches(
-        self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses
-    ) -> Verdict:
+    def verdict(self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses) -> Verdict:
         """The verdict; `batches` are those of `progress` that count, oldest first."""
 
     @override
@@ -49,7 +46,7 @@ class ProgressCheck(EvidenceCheck):
         batches = [batch for batch in progress.batches if self.counts(batch)]
         if len(batches) < max(self.fewest, self.min_batches):
             return self.too_few(len(batches), self.judged, progress)
-        return self.judge_batches(batches, progress, witnesses)
+        return self.verdict(batches, progress, witnesses)
 
     def too_few(self, count: int, which: str, progress: ProgressWitness) -> Verdict:
         """Skipped, because the progress has only so many micro-batches of a kind."""

@@ -68,9 +68,7 @@ class StateGrowth(ProgressCheck):
         return super().judge(witnesses)
 
     @override
-    def judge_batches(
-        self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses
-    ) -> Verdict:
+    def verdict(self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses) -> Verdict:
         last = batches[-1]
         evidence: dict[str, Any] = {
             "batches": len(batches),

@@ -54,9 +54,7 @@ class Throughput(ProgressCheck):
         return bool(batch.rows and batch.seconds)
 
     @override
-    def judge_batches(
-        self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses
-    ) -> Verdict:
+    def verdict(self, batches: Sequence[BatchProgress], progress: ProgressWitness, witnesses: Witnesses) -> Verdict:
         rows, seconds = sum(batch.rows for batch in batches), sum(batch.seconds for batch in batches)
         rate = rows / seconds
         share = kept_up(progress.batches)

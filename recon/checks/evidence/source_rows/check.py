@@ -69,7 +69,6 @@ class SourceRows(EvidenceCheck):
     """
 
     test: ClassVar[str] = "source_rows"
-    needs: ClassVar[Sequence[str]] = ("ledgers",)
     uses: ClassVar[Sequence[str]] = ("kafka", "delta", "sink_logs", "quarantine", "checkpoint", "progress")
     scope: ClassVar[str] = "sink"
 
