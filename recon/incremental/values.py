@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -19,22 +19,9 @@ def packed(value: Any) -> Any:
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    if isinstance(value, float):
-        return {"float": repr(value)}
-    if isinstance(value, Decimal):
-        return {"decimal": str(value)}
-    if isinstance(value, datetime):  # before date, which it is too
-        return {"datetime": value.isoformat()}
-    if isinstance(value, date):
-        return {"date": value.isoformat()}
-    if isinstance(value, timedelta):
-        return {"timedelta": [value.days, value.seconds, value.microseconds]}
-    if isinstance(value, (bytes, bytearray)):
-        return {"bytes": value.hex()}
-    if isinstance(value, (list, tuple)):  # Spark's Row is a tuple
-        return {"list": [packed(item) for item in value]}
-    if isinstance(value, Mapping):
-        return {"map": [[packed(key), packed(item)] for key, item in value.items()]}
+    for kind, (types, content_of, _) in _KINDS.items():
+        if isinstance(value, types):
+            return {kind: content_of(value)}
     raise TypeError(f"a value of type {type(value).__name__} cannot be saved")
 
 
@@ -46,24 +33,35 @@ def unpacked(document: Any) -> Any:
     """
     if document is None or isinstance(document, (bool, int, str)):
         return document
-    if not isinstance(document, dict) or len(document) != 1:
-        raise ValueError(f"{document!r} is no saved value")
-    ((kind, content),) = document.items()
-    if kind not in _FROM_CONTENT:
-        raise ValueError(f"{document!r} is no saved value")
     try:
-        return _FROM_CONTENT[kind](content)
-    except (TypeError, ArithmeticError) as error:
+        ((kind, content),) = document.items()
+        _, _, value_of = _KINDS[kind]
+        return value_of(content)
+    except (AttributeError, KeyError, ValueError, TypeError, ArithmeticError) as error:
         raise ValueError(f"{document!r} is no saved value") from error
 
 
-_FROM_CONTENT: Mapping[str, Any] = {
-    "float": float,
-    "decimal": Decimal,
-    "datetime": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "timedelta": lambda parts: timedelta(*parts),
-    "bytes": bytes.fromhex,
-    "list": lambda items: [unpacked(item) for item in items],
-    "map": lambda pairs: {unpacked(key): unpacked(item) for key, item in pairs},
+# Kind → its types, its content in JSON, and the value of a content.
+_KINDS: Mapping[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "float": (float, repr, float),
+    "decimal": (Decimal, str, Decimal),
+    "datetime": (datetime, datetime.isoformat, datetime.fromisoformat),  # before date, which it is too
+    "date": (date, date.isoformat, date.fromisoformat),
+    "timedelta": (
+        timedelta,
+        lambda value: [value.days, value.seconds, value.microseconds],
+        lambda content: timedelta(*content),
+    ),
+    "bytes": ((bytes, bytearray), lambda value: value.hex(), bytes.fromhex),
+    # Spark's Row is a tuple.
+    "list": (
+        (list, tuple),
+        lambda value: [packed(item) for item in value],
+        lambda content: [unpacked(item) for item in content],
+    ),
+    "map": (
+        Mapping,
+        lambda value: [[packed(key), packed(item)] for key, item in value.items()],
+        lambda content: {unpacked(key): unpacked(item) for key, item in content},
+    ),
 }

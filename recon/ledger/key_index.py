@@ -7,6 +7,7 @@ each file; looking for the keys of a micro-batch reads them once and keeps none.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
@@ -64,7 +65,7 @@ class KeyIndex:
             .partitionBy("part")
             .save(self.uri)
         )
-        return {part: self._sizes(self._open()).get(part, 0)}
+        return {part: self._sizes(self._open())[part]}
 
     def contains(self, parts: Parts, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Which of the hashes, sorted and distinct, the parts hold.
@@ -155,19 +156,18 @@ class KeyIndex:
 
         return DeltaTable(self.uri, storage_options=self._options or None)
 
-    def _sizes(self, table: DeltaTable) -> dict[str, int]:
+    def _sizes(self, table: DeltaTable) -> Counter[str]:
         """Rows per part, by the table's own statistics."""
         actions = pa.table(table.get_add_actions(flatten=True))
-        sizes: dict[str, int] = {}
-        pairs = zip(actions["partition.part"].to_pylist(), actions["num_records"].to_pylist(), strict=True)
-        for part, rows in pairs:
-            sizes[part] = sizes.get(part, 0) + (rows or 0)
+        sizes: Counter[str] = Counter()
+        for part, rows in zip(actions["partition.part"].to_pylist(), actions["num_records"].to_pylist(), strict=True):
+            sizes[part] += rows or 0
         return sizes
 
-    def _require(self, parts: Parts, sizes: Parts) -> None:
+    def _require(self, parts: Parts, sizes: Counter[str]) -> None:
         for part, rows in parts.items():
-            if sizes.get(part, 0) != rows:
-                raise self._unusable(f"part {part} has {sizes.get(part, 0)} hashes where {rows} were kept")
+            if sizes[part] != rows:
+                raise self._unusable(f"part {part} has {sizes[part]} hashes where {rows} were kept")
 
     def _unusable(self, why: str) -> LedgerError:
         return LedgerError(
