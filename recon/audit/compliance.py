@@ -114,7 +114,7 @@ def compliance(
 
 def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> list[_Audit]:
     """The audits whose period overlaps this one, oldest first; some run after it, as its last day is audited then."""
-    results = ledger.results.read(Filter(equals=(("pipeline", pipeline),), from_=from_))
+    results = ledger.results.read(Filter.of(pipeline, from_=from_))
     runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in results.to_pylist():
         if row["check"] in RUNNING:

@@ -274,9 +274,9 @@ class _Run:
     def _landed(self, version: int) -> Iterator[tuple[str, int, int]]:
         """The ledger's micro-batches of this sink that are in a version."""
         pipeline, sink = self._scan.pipeline.name, self._scan.sink.name
-        entries = self._ledger.store.read(Filter.of_sink(pipeline, sink), ["epoch", "batch_id", "sink_version"])
-        columns = (arrow.values(entries[name]) for name in ("epoch", "batch_id", "sink_version"))
-        for epoch, batch_id, at in zip(*columns, strict=True):
+        names = ("epoch", "batch_id", "sink_version")
+        entries = self._ledger.store.read(Filter.of(pipeline, sink), names)
+        for epoch, batch_id, at in arrow.tuples(entries, *names):
             if at is not None and at <= version:
                 yield f"{pipeline}/{sink}", epoch, batch_id
 

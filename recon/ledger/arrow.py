@@ -6,7 +6,7 @@ which costs an audit without Spark a quarter of a second.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,12 @@ def empty(schema: pa.Schema) -> pa.Table:
 def rows(table: pa.Table) -> list[dict[str, Any]]:
     """A table of flat columns row by row."""
     names = table.column_names
-    return [dict(zip(names, row, strict=True)) for row in zip(*map(values, table.columns), strict=True)]
+    return [dict(zip(names, row, strict=True)) for row in tuples(table, *names)]
+
+
+def tuples(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Some flat columns of a table row by row."""
+    return zip(*(values(table[name]) for name in names), strict=True)
 
 
 def table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

@@ -78,8 +78,7 @@ def to_table(entries: Sequence[LedgerEntry]) -> pa.Table:
 
 def heads(table: pa.Table) -> list[EntryHead]:
     """The entries' heads, in the table's order."""
-    columns = [arrow.values(table.column(name)) for name in HEAD_COLUMNS]
-    return [_head(dict(zip(HEAD_COLUMNS, row, strict=True))) for row in zip(*columns, strict=True)]
+    return [_head(values) for values in arrow.rows(table.select(HEAD_COLUMNS))]
 
 
 def _head(values: dict[str, Any]) -> EntryHead:

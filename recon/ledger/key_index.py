@@ -160,7 +160,7 @@ class KeyIndex:
         """Rows per part, by the table's own statistics."""
         actions = pa.table(table.get_add_actions(flatten=True))
         sizes: Counter[str] = Counter()
-        for part, rows in zip(actions["partition.part"].to_pylist(), actions["num_records"].to_pylist(), strict=True):
+        for part, rows in arrow.tuples(actions, "partition.part", "num_records"):
             sizes[part] += rows or 0
         return sizes
 

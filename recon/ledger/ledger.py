@@ -144,7 +144,7 @@ class Ledger:
         for day in reversed(self.store.dates()):
             if before is not None and day > before.date():
                 continue
-            part = self.store.read(Filter.of_sink(pipeline, sink, dates=(day,), to=before), names)
+            part = self.store.read(Filter.of(pipeline, sink, dates=(day,), to=before), names)
             parts += [part] if part.num_rows else []
             if enough(parts):
                 break
@@ -165,7 +165,7 @@ class Ledger:
         Every seal is recomputed; entries whose hash does not match are named in `broken`. `operations` is the table's
         own history as far as it is to be judged; all that is kept of it by default.
         """
-        entries = _in_order(self.store.read(Filter.of_sink(pipeline, sink, from_, to)))
+        entries = _in_order(self.store.read(Filter.of(pipeline, sink, from_, to)))
         anchors = self._anchors(pipeline, sink, from_) if from_ is not None else entries.slice(0, 0)
         return columns.to_slice(
             pa.concat_tables([part for part in (anchors, entries) if part.num_rows] or [entries]),
@@ -194,7 +194,7 @@ class Ledger:
         furthest = _furthest(recent)
         times = arrow.values(recent["committed_at"])
         chosen = {times[place] for place in (*furthest.values(), -1)}
-        of_sink = Filter.of_sink(pipeline, sink, to=before)
+        of_sink = Filter.of(pipeline, sink, to=before)
         if max(furthest) > 0:
             whole = _in_order(self.store.read(of_sink, keys))
             times = arrow.values(whole["committed_at"])
@@ -208,7 +208,7 @@ class Ledger:
         """Every offset that the entries of a (pipeline, sink) account for; reads the whole ledger, a day at a time."""
         held: dict[coverage.Key, Spans] = {}
         for day in self.store.dates():
-            entries = self.store.read(Filter.of_sink(pipeline, sink, dates=(day,)), ["offsets"])
+            entries = self.store.read(Filter.of(pipeline, sink, dates=(day,)), ["offsets"])
             of_day = coverage.of(columns.ranges(entries))
             held = {key: held.get(key, Spans()).union(of_day.get(key, Spans())) for key in held.keys() | of_day.keys()}
         return held
@@ -222,14 +222,13 @@ class Ledger:
         limit: int | None = None,
     ) -> list[LedgerEntry]:
         """Entries that match, oldest first; with `limit`, the newest that many."""
-        equals = [(name, value) for name, value in (("pipeline", pipeline), ("sink", sink)) if value]
-        entries = _in_order(self.store.read(Filter(equals=tuple(equals), from_=from_, to=to)))
+        entries = _in_order(self.store.read(Filter.of(pipeline, sink, from_, to)))
         return columns.entries(entries.slice(max(0, entries.num_rows - limit)) if limit else entries)
 
     def chains(self) -> list[tuple[str, str]]:
         """Every (pipeline, sink) that has entries, sorted."""
-        pairs = self.store.read(Filter(), ["pipeline", "sink"])
-        return sorted(set(zip(pairs["pipeline"].to_pylist(), pairs["sink"].to_pylist(), strict=True)))
+        names = ("pipeline", "sink")
+        return sorted(set(arrow.tuples(self.store.read(Filter(), names), *names)))
 
     def verify(self, pipeline: str | None = None, sink: str | None = None) -> list[Finding]:
         """What is wrong with whole chains, from their first entry on; empty when all are intact."""
@@ -253,8 +252,7 @@ class Ledger:
 def _furthest(table: pa.Table) -> dict[int, int]:
     """The place of the highest batch_id of each epoch, the newest of equals."""
     furthest: dict[int, tuple[int, int]] = {}
-    pairs = zip(table["epoch"].to_pylist(), table["batch_id"].to_pylist(), strict=True)
-    for place, (epoch, batch_id) in enumerate(pairs):
+    for place, (epoch, batch_id) in enumerate(arrow.tuples(table, "epoch", "batch_id")):
         if epoch not in furthest or batch_id >= furthest[epoch][0]:
             furthest[epoch] = (batch_id, place)
     return {epoch: place for epoch, (_, place) in furthest.items()}

@@ -259,7 +259,7 @@ def read_progress(
     Raises:
         LedgerError: the table cannot be read.
     """
-    which = Filter(equals=(("pipeline", pipeline),), from_=from_, to=to)
+    which = Filter.of(pipeline, from_=from_, to=to)
     by_batch: dict[tuple[str, int, str], dict[str, Any]] = {}
     for row in arrow.rows(store.read(which, list(_COLUMN_OF.values()))):
         by_batch[row["query_id"], row["batch_id"], row["run_id"]] = row
@@ -288,7 +288,7 @@ def _sampled(
     step = max(1, (len(rows) - 1) // max(1, samples - 1))
     wanted = {**{rows[i][TIME]: i for i in range(0, len(rows), step)}, rows[-1][TIME]: len(rows) - 1}
     moment = timedelta(microseconds=1)
-    which = Filter(equals=(("pipeline", pipeline),), from_=rows[0][TIME], to=rows[-1][TIME] + moment)
+    which = Filter.of(pipeline, from_=rows[0][TIME], to=rows[-1][TIME] + moment)
     offsets: dict[int, SourceOffsets] = {}
     table = store.read(which, [TIME, "sources"])
     times = arrow.values(table.column(TIME))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 
-from recon.ledger import quarantined
+from recon.ledger import arrow, quarantined
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import Ledger
 from recon.ledger.store import Filter
@@ -56,8 +56,8 @@ def unrecorded(stamp: ReconStamp | None, pipeline: str, sink: str, entries: Coll
 
 def recorded(ledger: Ledger, pipeline: str, sink: str) -> set[tuple[int, int]]:
     """The (epoch, batch_id) of every entry of a (pipeline, sink)."""
-    entries = ledger.store.read(Filter.of_sink(pipeline, sink), ["epoch", "batch_id"])
-    return set(zip(entries["epoch"].to_pylist(), entries["batch_id"].to_pylist(), strict=True))
+    key = ("epoch", "batch_id")
+    return set(arrow.tuples(ledger.store.read(Filter.of(pipeline, sink), key), *key))
 
 
 def missing(

@@ -150,7 +150,7 @@ def previous_audit(
         "period_from",
         "period_to",
     ]
-    which = Filter(equals=(("pipeline", pipeline),), from_=not_before)
+    which = Filter.of(pipeline, from_=not_before)
     rows = sorted(arrow.rows(store.read(which, wanted)), key=lambda row: (row["period_to"], row["generated_at"]))
     if not rows:
         return None

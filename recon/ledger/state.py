@@ -36,7 +36,7 @@ def newest(store: Store, pipeline: str, sink: str) -> Document:
         LedgerError: it cannot be read.
     """
     for day in reversed(store.dates()):
-        rows = arrow.rows(store.read(Filter.of_sink(pipeline, sink, dates=(day,)), ["kept_at", "checks"]))
+        rows = arrow.rows(store.read(Filter.of(pipeline, sink, dates=(day,)), ["kept_at", "checks"]))
         if rows:
             row = max(rows, key=lambda row: row["kept_at"])
             try:

@@ -70,16 +70,17 @@ class Filter:
     dates: tuple[date, ...] | None = None
 
     @classmethod
-    def of_sink(
+    def of(
         cls,
-        pipeline: str,
-        sink: str,
+        pipeline: str | None = None,
+        sink: str | None = None,
         from_: datetime | None = None,
         to: datetime | None = None,
         dates: tuple[date, ...] | None = None,
     ) -> Filter:
-        """The rows of a (pipeline, sink)."""
-        return cls((("pipeline", pipeline), ("sink", sink)), from_, to, dates)
+        """The rows of a pipeline and of a sink, where these are named."""
+        named = (("pipeline", pipeline), ("sink", sink))
+        return cls(tuple((column, name) for column, name in named if name is not None), from_, to, dates)
 
     def sql(self, time_column: str) -> str | None:
         """The filter as a SQL predicate, with the partition column first so that files are pruned."""

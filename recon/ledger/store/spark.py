@@ -130,7 +130,7 @@ class SparkStore(Store):
     def length(self, chain: str) -> int:
         """How many entries the chain has, counted: Spark offers no look-up of a txn version."""
         pipeline, sink = parse_chain_id(chain)
-        return int(self.read(Filter.of_sink(pipeline, sink), ["entry_hash"]).num_rows)
+        return int(self.read(Filter.of(pipeline, sink), ["entry_hash"]).num_rows)
 
     @override
     def dates(self) -> list[date]:
