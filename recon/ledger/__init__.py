@@ -1,12 +1,13 @@
 """The ledger: one entry per sink write, hashed and chained, and the tables kept beside it.
 
 `entries` makes an entry; `ledger` appends, reads and verifies (`open_ledger` returns it); `chain` computes the hashes;
-`store` writes the Delta table by deltalake or by Spark; `columns`, `files` and `arrow` turn entries into columns and
-back; `rebuild` restores entries from a sink's own record. The other modules are the tables beside it: `results`,
-`state`, `key_index`, `progress`, `failures`, `quarantined`.
+`columns`, `files` and `arrow` turn entries into columns and back; `coverage` compares offset ranges; `rebuild` restores
+entries from a sink's own record. `results`, `failures`, `progress` and `state` each declare a table beside the ledger
+(`store.LedgerTable`); `store` writes all of them, by deltalake or by Spark. `key_index` is a table of hashes;
+`quarantined` finds a sink's quarantine table.
 
-Entries are only ever added. May import `model`, `project`, `storage` and `evidence`; never `sinks`, `hook` or
-`audit`.
+Entries are only ever added, and columns that are stored keep their names and types. May import `model`, `project`,
+`storage` and `evidence`; never `sinks`, `hook` or `audit`.
 """
 
 from __future__ import annotations
