@@ -74,15 +74,8 @@ def collect(
 ) -> Evidence:
     """Reads the witnesses of a pipeline that its selected evidence checks look at, and the ledger in any case.
 
-    A witness that cannot be read is `Unavailable` with the reason; so is one that no check looks at, unread.
-
-    Args:
-        project: where everything is.
-        pipeline: the pipeline to audit.
-        bounds: its selected checks.
-        options: the period, as far as it is given.
-        session: for a ledger that Spark keeps, and later for rows.
-        now: the audit's clock, UTC.
+    A witness that cannot be read is `Unavailable` with the reason; so is one that no check looks at, unread. `bounds`
+    are the pipeline's selected checks; `now` is the audit's clock, UTC.
     """
     wanted = {"ledgers"}.union(*(_wanted(cast(EvidenceCheck, b.check)) for b in bounds if b.kind == "evidence"))
     reader = _Reader(project, pipeline, options.to, session, now)

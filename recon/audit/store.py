@@ -30,12 +30,7 @@ def store(
 ) -> RunResult:
     """Appends failing rows and results to the ledger's tables; the run with a note of what could not be stored.
 
-    Args:
-        project: its `ledger` says where the tables are.
-        run: the audit's result.
-        bounds: the checks that were selected.
-        failing_rows: rows by the unique_id of the check that failed.
-        spark: the session, for tables that Spark keeps.
+    `bounds` are the checks that were selected, `failing_rows` are by the unique_id of the check that failed.
     """
     storing = {bound.unique_id for bound in bounds if bound.config.store_failures}
     failed = [r.unique_id for r in run.results if r.failures and r.unique_id in storing]

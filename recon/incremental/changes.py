@@ -82,10 +82,7 @@ def commit_identity(commit: DeltaCommit) -> str:
 def covered_version(version: int, log: DeltaWitness, landed: Iterable[tuple[str, int, int]]) -> CoveredVersion:
     """A version of the table with the micro-batches in it.
 
-    Args:
-        version: one whose commit is among the log's.
-        log: the table's log.
-        landed: (writer, epoch, batch id) of every ledger entry whose rows are in that version.
+    `landed` has (writer, epoch, batch id) of every ledger entry whose rows are in that version.
 
     Raises:
         StaleState: the log does not hold the version.
@@ -100,11 +97,7 @@ def covered_version(version: int, log: DeltaWitness, landed: Iterable[tuple[str,
 
 
 def new_batches(covered: CoveredVersion, log: DeltaWitness) -> NewBatches:
-    """The micro-batches that the table gained after the version that a state covers.
-
-    Args:
-        covered: what the state covers.
-        log: the table's log from that version on.
+    """The micro-batches that the table gained after the version that a state covers; `log` begins there.
 
     Raises:
         StaleState: something else changed the table, or the log lacks a version.
@@ -139,12 +132,8 @@ def new_batches(covered: CoveredVersion, log: DeltaWitness) -> NewBatches:
 def require_partitions(file: str, partitions: Iterable[str], types: Mapping[str, str]) -> None:
     """Checks that a file's folders give its partition columns the values that the log gives them.
 
-    Spark takes partition columns from the folders when it reads a file alone.
-
-    Args:
-        file: its path or URI.
-        partitions: the columns for which the log has the file's value.
-        types: Spark's name of each column's type.
+    Spark takes partition columns from the folders when it reads a file alone. `partitions` are the columns for which
+    the log has the file's value, `types` Spark's names of the columns' types.
 
     Raises:
         StaleState: a column has no folder, or folders write its type in another form than the log.

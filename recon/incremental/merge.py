@@ -15,11 +15,6 @@ _EXACT = Context(prec=100)
 def merged(merges: Mapping[str, Merge], saved: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """The values over all rows, from those over the saved rows and those over the new ones.
 
-    Args:
-        merges: how two values of a name become one.
-        saved: values over the rows that earlier audits measured.
-        new: values over the rows since.
-
     >>> merged({"rows": lambda a, b: a + b}, {"rows": 7}, {"rows": 2})
     {'rows': 9}
     """

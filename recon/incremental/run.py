@@ -76,11 +76,7 @@ def results(
     Checks without `incremental`, and those without a saved state that still holds, share the scans of the whole table;
     the others share those of the new micro-batches. Evidence `incremental` names the scan and the reason.
 
-    Args:
-        sink_scan: the sink, the session, and what is saved.
-        bounds: checks of kind "data", all on this sink.
-        clock: the time, in UTC.
-        context: other tables, earlier runs and the like, without a memory.
+    `bounds` are checks of kind "data", all on this sink; `context` has no memory.
     """
     run = _Run(sink_scan, bounds, clock, context)
     try:

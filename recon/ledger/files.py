@@ -50,10 +50,10 @@ def read(
 
     Args:
         path: the file, in a folder `date=YYYY-MM-DD`.
-        schema: of the table, as `schema_of` gives it.
+        schema: of the table, as `schema_of` returns it.
         names: the columns to return.
         filtered_by: the columns that `wanted` needs.
-        wanted: from the flat columns to a mask of rows; None for all.
+        wanted: makes the mask of rows, None for all, from the flat columns.
 
     Raises:
         OSError: the file is missing or torn.

@@ -249,12 +249,7 @@ def read_progress(
 ) -> ProgressWitness:
     """A pipeline's micro-batches whose trigger began in [from_, to); each once, though two listeners recorded it.
 
-    Args:
-        store: the table `PROGRESS` of a ledger.
-        pipeline: its name.
-        from_: begin, UTC; everything that is kept when None.
-        to: end, UTC.
-        samples: how many micro-batches come with their offsets: the first, the last and some evenly between.
+    `samples` of them come with their offsets: the first, the last and some evenly between.
 
     Raises:
         LedgerError: the table cannot be read.

@@ -65,12 +65,8 @@ def missing(
 ) -> list[SinkCommit]:
     """The commits of a sink's own record that have no entry.
 
-    Args:
-        ledger: the ledger.
-        pipeline: the pipeline's name.
-        sink: the sink's name.
-        recent: the newest entries, from which on the record is read; none for the whole record.
-        read_log: reads the sink's record: `BatchSink.log`.
+    The record is read with `read_log`, the sink's `BatchSink.log`, from the newest of the `recent` entries on; without
+    such, all of it.
 
     Raises:
         EvidenceError: the record cannot be read.

@@ -55,15 +55,8 @@ def newest(store: Store, pipeline: str, sink: str) -> Document:
 def keep(store: Store, pipeline: str, sink: str, read: Document, measured: Document, at: datetime) -> set[str]:
     """Appends a sink's state: what other audits stored meanwhile, and what this one measured.
 
+    `read` is the state that the measuring went on from, `measured` the new state of the checks that were measured.
     Returns the names of the checks whose state is now the measured one.
-
-    Args:
-        store: the table of states.
-        pipeline: its pipeline.
-        sink: its name.
-        read: the state that the measuring went on from.
-        measured: the new state of the checks that were measured.
-        at: the time, in UTC.
 
     Raises:
         LedgerError: the table cannot be written.

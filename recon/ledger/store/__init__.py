@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 def open_store(project: Project, table: LedgerTable, spark: SparkSession | None = None) -> Store:
     """One table of the project's ledger; nothing is created until the first append.
 
-    Args:
-        project: its `ledger` says where the ledger is and who writes it.
-        table: what the table holds.
-        spark: the session for `writer: spark`; the active one when None.
+    `spark` is the session for `writer: spark`; the active one when None.
 
     Raises:
         ConfigError: `ledger` names neither a location nor a table.
