@@ -81,3 +81,12 @@ def first_line(error: BaseException, limit: int = 400) -> str:
     """
     lines = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line), type(error).__name__)[:limit]
+
+
+def complaint(error: Exception) -> str:
+    """The first of pydantic's complaints, with the place of the value; any other error's first line."""
+    errors = getattr(error, "errors", None)
+    if not callable(errors) or not (details := errors()):
+        return first_line(error)
+    place = ".".join(str(part) for part in details[0]["loc"] if part != "__root__")  # a word of pydantic 1
+    return f"{place}: {details[0]['msg']}" if place else str(details[0]["msg"])

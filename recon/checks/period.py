@@ -21,6 +21,3 @@ class Period:
 
     def __str__(self) -> str:
         return f"{self.count} {self.period}{'s' if self.count != 1 else ''}"
-
-
-__all__ = ["Period"]

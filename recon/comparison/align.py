@@ -165,7 +165,7 @@ def _excluded(exclude: Sequence[str], ours: _Table, theirs: _Table, pairs: Mappi
 
 def _pair(name: str, other: str, ours: _Table, theirs: _Table) -> Pair:
     for table, column in ((ours, name), (theirs, other)):
-        if not _comparable(table.types[column]):
+        if not has_equality(table.types[column]):
             raise ConfigError(
                 f"column {column!r} of {table.name} is {table.type_name(column)}, which has no equality in Spark; "
                 "exclude it, or turn it into text such as to_json before the comparison"
@@ -179,11 +179,12 @@ def _pair(name: str, other: str, ours: _Table, theirs: _Table) -> Pair:
     return Pair(name=name, other=other, type=common)
 
 
-def _comparable(type_: DataType) -> bool:
+def has_equality(type_: DataType) -> bool:
+    """Whether Spark can compare two values of a type."""
     if isinstance(type_, T.StructType):
-        return all(_comparable(field.dataType) for field in type_.fields)
+        return all(has_equality(field.dataType) for field in type_.fields)
     if isinstance(type_, T.ArrayType):
-        return _comparable(type_.elementType)
+        return has_equality(type_.elementType)
     texts = (T.StringType, T.CharType, T.VarcharType, T.BinaryType)
     times = (T.DateType, T.TimestampType, T.TimestampNTZType, T.DayTimeIntervalType, T.YearMonthIntervalType)
     return isinstance(type_, (T.NumericType, T.BooleanType, T.NullType, *texts, *times))

@@ -75,6 +75,3 @@ class _Tables:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-__all__ = ["evaluate"]

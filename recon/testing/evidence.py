@@ -202,6 +202,3 @@ def witnesses(
         "rows": gone("rows"),
     }
     return Witnesses(**{**defaults, **fields})
-
-
-__all__ = ["Entry", "checkpoint", "kafka", "ledger", "planned", "witnesses"]

@@ -305,6 +305,3 @@ def numbers(history: Sequence[Any]) -> list[float]:
     """The finite numbers among the values of earlier runs."""
     values = [h for h in history if isinstance(h, (int, float, Decimal)) and not isinstance(h, bool)]
     return [float(h) if isinstance(h, Decimal) else h for h in values if math.isfinite(h)]
-
-
-__all__ = ["Anomaly", "MetricAnomaly", "Usual", "VolumeAnomaly", "compare", "numbers"]

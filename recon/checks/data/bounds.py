@@ -246,21 +246,3 @@ def comparable(value: Column, type_: DataType) -> Column:
     if isinstance(type_, T.TimestampNTZType):
         value = F.concat(value.cast("string"), F.lit("Z")).cast("timestamp")
     return F.unix_micros(value) if is_instant(type_) else value
-
-
-__all__ = [
-    "DAY",
-    "Bounded",
-    "BoundedColumn",
-    "OfColumn",
-    "as_column",
-    "comparable",
-    "instant",
-    "instant_text",
-    "is_instant",
-    "is_numeric",
-    "number",
-    "plain",
-    "require_order",
-    "settled",
-]

@@ -114,17 +114,3 @@ def as_evidence(value: Any, type_: DataType) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else str(value)  # JSON has neither
     return value if isinstance(value, (int, float)) else str(value)
-
-
-__all__ = [
-    "MAX",
-    "MEAN",
-    "MIN",
-    "STDDEV",
-    "SUM",
-    "Figure",
-    "as_evidence",
-    "merged_moments",
-    "moments",
-    "stddev_of",
-]

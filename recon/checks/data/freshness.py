@@ -249,6 +249,3 @@ def _nothing(name: str, rows: int, future: int) -> str:
 
 def _ahead(future: int) -> str:
     return f" ({future} rows with a time in the future are left out)" if future else ""
-
-
-__all__ = ["Freshness", "OfTime", "Recency", "moment", "newest", "now"]

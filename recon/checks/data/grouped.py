@@ -105,6 +105,3 @@ class _ByGroup(QueryCheck):
 
     def _measured(self) -> dict[str, Column]:
         return {name: F.col(f"m_{name}") for name in (*self.of.measures(), "rows")}
-
-
-__all__ = ["GroupableCheck"]

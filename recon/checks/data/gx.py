@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from typing_extensions import override
 from recon.checks.base import JointCheck
 from recon.errors import ConfigError
 from recon.model import Verdict
+from recon.spark.errors import spark_error
+from recon.text import complaint, did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -287,8 +290,6 @@ def _domain_object(one: Mapping[str, Any], at: int) -> Any:
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
     from great_expectations.expectations.registry import list_registered_expectation_implementations
 
-    from recon.text import did_you_mean
-
     kind = one["type"]
     try:
         with _quiet():
@@ -297,16 +298,7 @@ def _domain_object(one: Mapping[str, Any], at: int) -> Any:
         near = did_you_mean(kind, list_registered_expectation_implementations(), "")
         raise ConfigError(f"Great Expectations knows no expectation '{kind}'{near}") from None
     except Exception as error:
-        raise ConfigError(f"{kind} cannot be made of its arguments: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    """Why GX, or pydantic within it, refuses an argument."""
-    errors = getattr(error, "errors", None)
-    if callable(errors) and (details := errors()):
-        where = ".".join(str(part) for part in details[0]["loc"] if part != "__root__")
-        return f"{where}: {details[0]['msg']}" if where else str(details[0]["msg"])
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise ConfigError(f"{kind} cannot be made of its arguments: {complaint(error)}") from None
 
 
 def _validated(expectations: Mapping[int, Any], rows: DataFrame) -> dict[int, Mapping[str, Any]]:
@@ -361,10 +353,8 @@ def _raised(result: Mapping[str, Any]) -> str | None:
     each = [info] if "raised_exception" in info else [e for e in info.values() if isinstance(e, Mapping)]
     for one in each:
         if one.get("raised_exception"):
-            lines = [line.strip().removeprefix("Error: ") for line in str(one.get("exception_message")).splitlines()]
-            # What fails on an executor comes as "An error occurred while calling …" with the cause on the next line.
-            causes = [line for line in lines if line and not line.startswith("An error occurred while calling")]
-            return causes[0].lstrip(": ")[:400] if causes else "GX gives no reason"
+            message = re.sub(r"^\s*Error: ", "", str(one.get("exception_message")), flags=re.MULTILINE)
+            return spark_error(ConfigError(message)) if message.strip() else "GX gives no reason"
     return None
 
 

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from recon.checks.base import QueryCheck
 from recon.checks.data.bounds import OfColumn
-from recon.comparison.align import common_type
+from recon.comparison.align import common_type, has_equality
 from recon.errors import ConfigError
 from recon.spark.columns import type_of
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
 Pair = tuple["Column", "Column"]
 
@@ -45,7 +44,7 @@ def pair(
     from pyspark.sql.types import DecimalType, DoubleType, FloatType
 
     ours, theirs = type_of(name, here, "the table"), type_of(other, there, reference)
-    common = common_type(ours, theirs) if _has_equality(ours) and _has_equality(theirs) else None
+    common = common_type(ours, theirs) if has_equality(ours) and has_equality(theirs) else None
     if common is None:
         raise ConfigError(
             f"{name} is {ours.simpleString()} and {other} of {reference} is {theirs.simpleString()}, "
@@ -55,13 +54,3 @@ def pair(
     if precision is not None and isinstance(common, (DecimalType, DoubleType, FloatType)):
         return F.round(columns[0], precision), F.round(columns[1], precision)
     return columns
-
-
-def _has_equality(type_: DataType) -> bool:
-    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
-
-    if isinstance(type_, StructType):
-        return all(_has_equality(field.dataType) for field in type_.fields)
-    if isinstance(type_, ArrayType):
-        return _has_equality(type_.elementType)
-    return not isinstance(type_, (MapType, VariantType))

@@ -173,6 +173,3 @@ def _same(wanted: DataType, field: StructField) -> bool:
 
 def _declared(field: StructField) -> str:
     return str((field.metadata or {}).get(_DECLARED, field.dataType.simpleString()))
-
-
-__all__ = ["ContractColumn", "SchemaContract"]

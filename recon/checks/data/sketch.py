@@ -89,6 +89,3 @@ def _middle(bucket: int) -> float:
     exponent = (abs(bucket) - _SHIFT) * math.log(_GAMMA) + math.log(2 / (_GAMMA + 1))
     value = math.exp(exponent) if exponent < math.log(sys.float_info.max) else sys.float_info.max
     return math.copysign(value, bucket)
-
-
-__all__ = ["ACCURACY", "Buckets", "histogram", "merged", "quantile"]

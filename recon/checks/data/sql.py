@@ -167,6 +167,3 @@ def _after_comment(sql: str, at: int, file: str) -> int:
 
 def _text(value: Any) -> str:
     return "__".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-__all__ = ["SqlTest", "one_select"]

@@ -209,6 +209,3 @@ def where_of(bound: Bound, table: DataFrame, name: str, accepted: dict[str, Colu
 def _as_json(columns: Sequence[str]) -> Column:
     """A row as JSON text, NULLs kept."""
     return F.to_json(F.struct(*(F.col(quoted(c)) for c in columns)), {"ignoreNullFields": "false"})
-
-
-__all__ = ["DEFAULT_LIMIT", "STORED_LIMIT", "TableMeasurement", "fitted", "fitted_check", "where_of"]

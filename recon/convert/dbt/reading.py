@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from recon.convert.dbt.tests import CONFIG_KEYS, taken_apart, translated
 from recon.convert.dbt.writing import dumped, project_text
 from recon.errors import ConfigError, ReconError
 from recon.project import CheckConfig, CheckSpec
+from recon.text import complaint
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,6 @@ class _Reading:
 
     def result(self) -> Imported:
         documents = list(self._documents())
-        project = self._project_file()
         # All names first, so that source('a', 'b') can be resolved in every file.
         kinds = ("models", "seeds", "snapshots")
         nodes = {str(n.get("name")) for _, d in documents for kind in kinds for n in as_maps(d.get(kind))}
@@ -79,25 +80,22 @@ class _Reading:
         if not tables:
             raise ConfigError(f"{self.path} has no tests: no model, source, seed or snapshot lists data_tests or tests")
         self._singular_tests()
-        tests = sum(table.count() for table in tables)
         text = project_text(
-            recon_name(str(project.get("name") or self.path.absolute().stem)),
+            recon_name(str(self.project.get("name") or self.path.absolute().stem)),
             written_from=self.path.absolute().name,
-            defaults=self._defaults(project),
+            defaults=self._defaults(),
             tables=tables,
             others=sorted(self.referred - {table.name for table in tables}),
         )
-        return Imported(text, tests, len(tables), tuple(self.left_out))
+        return Imported(text, sum(table.count() for table in tables), len(tables), tuple(self.left_out))
 
     # -- files --------------------------------------------------------------------------------------------------
 
     def _documents(self) -> Iterator[tuple[Path, Mapping[str, Any]]]:
         if self.path.is_dir():
-            project = self._project_file()
-            keys = ("model-paths", "seed-paths", "snapshot-paths")
-            defaults = (["models"], ["seeds"], ["snapshots"])
-            named = [d for key, default in zip(keys, defaults, strict=True) for d in as_list(project.get(key, default))]
-            folders = [self.path / str(name) for name in named] if project else [self.path]
+            paths = {"model-paths": ["models"], "seed-paths": ["seeds"], "snapshot-paths": ["snapshots"]}
+            named = [name for key, default in paths.items() for name in as_list(self.project.get(key, default))]
+            folders = [self.path / str(name) for name in named] if self.project else [self.path]
             files = sorted(f for folder in folders for f in folder.rglob("*") if f.suffix in (".yml", ".yaml"))
             if not files:
                 raise ConfigError(f"{self.path} holds no .yml file with models or sources; point to a dbt project")
@@ -109,15 +107,16 @@ class _Reading:
             if isinstance(document := read_yaml(file), Mapping):
                 yield file, document
 
-    def _project_file(self) -> Mapping[str, Any]:
+    @cached_property
+    def project(self) -> Mapping[str, Any]:
+        """dbt_project.yml; empty where there is none."""
         file = self.path / "dbt_project.yml"
         return as_map(read_yaml(file) if file.is_file() else None)
 
     def _singular_tests(self) -> None:
         if not self.path.is_dir():
             return
-        folders = as_list(self._project_file().get("test-paths", ["tests"]))
-        for name in folders:
+        for name in as_list(self.project.get("test-paths", ["tests"])):
             files = [f for f in (self.path / str(name)).rglob("*.sql") if "generic" not in f.parts]
             if files:
                 self.left_out.append(f"{len(files)} SQL tests in {name}/: copy them into data_tests/ next to recon.yml")
@@ -239,7 +238,7 @@ class _Reading:
         except ReconError as error:
             return self._comment(table, item, str(error).removeprefix(": "))
         except ValueError as error:  # pydantic's, about config
-            return self._comment(table, item, f"its config is not understood: {_first_complaint(error)}")
+            return self._comment(table, item, f"its config is not understood: {complaint(error)}")
         body = {key: value for key, value in (("arguments", arguments), ("config", config)) if value}
         return {test: body} if body else test
 
@@ -264,10 +263,10 @@ class _Reading:
     def _leave(self, table: str, what: str) -> None:
         self.left_out.append(f"{table}: {' '.join(what.split())}")
 
-    def _defaults(self, project: Mapping[str, Any]) -> dict[str, Any]:
+    def _defaults(self) -> dict[str, Any]:
         """dbt_project.yml's `data_tests`: the config of all tests of the project."""
-        configured = as_map(project.get("data_tests") or project.get("tests"))
-        own = configured.get(str(project.get("name")))
+        configured = as_map(self.project.get("data_tests") or self.project.get("tests"))
+        own = configured.get(str(self.project.get("name")))
         config, left = {}, []
         for key, value in {**configured, **as_map(own)}.items():
             plain = str(key).removeprefix("+")
@@ -280,11 +279,3 @@ class _Reading:
         if left:
             self.left_out.append(f"dbt_project.yml: data_tests of {', '.join(left)}; write them as defaults of sinks")
         return config
-
-
-def _first_complaint(error: Exception) -> str:
-    """The first of pydantic's errors, with the place of the value; any other error's first line."""
-    errors = getattr(error, "errors", None)
-    if callable(errors) and (details := errors()):
-        return f"{'.'.join(str(part) for part in details[0]['loc'])}: {details[0]['msg']}"
-    return str(error).split("\n", 1)[0]
