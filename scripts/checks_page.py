@@ -94,8 +94,7 @@ def read(check: type) -> Docstring:
         elif head in ("Usual:", "Zero rows:", "Cost:"):
             docstring.notes[head[:-1]] = " ".join(body.split())
         elif head == "Example:":
-            lines = textwrap.dedent(body).strip().splitlines()
-            docstring.example = "\n".join(line for line in lines if not line.startswith("```"))
+            docstring.example = textwrap.dedent(body).strip()
         elif block.strip():
             docstring.prose.append(block.strip("\n"))
     docstring.prose = re.split(r"\n\s*\n", "\n".join(docstring.prose)) if docstring.prose else []

@@ -87,11 +87,9 @@ class Bounded(DataCheck):
             return f"at least {low}" if self.inclusive else f"above {low}"
         return f"between {low} and {high}" if self.inclusive else f"strictly between {low} and {high}"
 
-    def is_below(self, value: Any, bound: Any) -> bool:
-        """Whether `value` is too small for a lower `bound`; with either None, it is not."""
-        if value is None or bound is None:
-            return False
-        return bool(value < bound if self.inclusive else value <= bound)
+    def less(self, a: Any, b: Any) -> Any:
+        """Whether a value is too small for its lower bound, or an upper bound for the value; values or columns."""
+        return a < b if self.inclusive else a <= b
 
 
 @dataclass(frozen=True, kw_only=True)

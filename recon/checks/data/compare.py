@@ -49,7 +49,6 @@ class Compare(WholeCheck):
         may differ.
 
     Example:
-        ```yaml
         data_tests:
           - compare:
               arguments:
@@ -58,7 +57,6 @@ class Compare(WholeCheck):
                 mapping: {order_id: id}
                 exclude_columns: [_batch_id]
                 tolerances: {amount: 0.01}
-        ```
     """
 
     test: ClassVar[str] = "compare"

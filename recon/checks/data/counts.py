@@ -53,7 +53,8 @@ class RowCount(Bounded, RowCheck):
     @override
     def judge(self, measured: Mapping[str, Any]) -> Verdict:
         rows = measured["rows"]
-        out = self.is_below(rows, self.min_value) or self.is_below(self.max_value, rows)
+        low, high = self.min_value, self.max_value
+        out = (low is not None and self.less(rows, low)) or (high is not None and self.less(high, rows))
         return Verdict.counted(int(out), f"there are {rows} rows, not {self.range_text()}", rows=rows, value=rows)
 
 

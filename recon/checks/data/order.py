@@ -49,13 +49,11 @@ class SequentialValues(OfColumn, QueryCheck):
         one Spark job that sorts the table by the column, in many tasks.
 
     Example:
-        ```yaml
         columns:
           - name: line
             data_tests:
               - dbt_utils.sequential_values:
                   arguments: {group_by_columns: [order_id]}
-        ```
     """
 
     test: ClassVar[str] = "sequential_values"
@@ -189,7 +187,6 @@ class MutuallyExclusiveRanges(QueryCheck):
         one Spark job that sorts the table within `partition_by`; without it, one task sorts all rows.
 
     Example:
-        ```yaml
         data_tests:
           - dbt_utils.mutually_exclusive_ranges:
               arguments:
@@ -197,7 +194,6 @@ class MutuallyExclusiveRanges(QueryCheck):
                 upper_bound_column: coalesce(valid_to, date '9999-12-31')
                 partition_by: customer_id
                 gaps: not_allowed
-        ```
     """
 
     test: ClassVar[str] = "mutually_exclusive_ranges"

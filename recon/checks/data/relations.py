@@ -42,13 +42,11 @@ class Relationships(AgainstColumn):
         Spark broadcasts it first), and shares the scan of the table's row checks to count what was judged.
 
     Example:
-        ```yaml
         columns:
           - name: customer_id
             data_tests:
               - relationships:
                   arguments: {to: ref('customers'), field: id}
-        ```
     """
 
     test: ClassVar[str] = "relationships"
@@ -116,7 +114,6 @@ class RelationshipsWhere(Relationships):
     Failures are rows. NULL is not judged; zero rows are skipped.
 
     Example:
-        ```yaml
         columns:
           - name: customer_id
             data_tests:
@@ -126,7 +123,6 @@ class RelationshipsWhere(Relationships):
                     field: id
                     from_condition: status <> 'test'
                     to_condition: active
-        ```
     """
 
     test: ClassVar[str] = "relationships_where"

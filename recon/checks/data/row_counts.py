@@ -94,13 +94,11 @@ class CardinalityEquality(AgainstColumn, CountsSideBySide):
         one Spark job that groups both tables together by the column.
 
     Example:
-        ```yaml
         columns:
           - name: order_id
             data_tests:
               - dbt_utils.cardinality_equality:
                   arguments: {to: ref('order_lines'), field: order_id}
-        ```
     """
 
     test: ClassVar[str] = "cardinality_equality"
@@ -143,13 +141,11 @@ class EqualRowcount(CountsSideBySide):
         one Spark job that counts both tables together.
 
     Example:
-        ```yaml
         data_tests:
           - dbt_utils.equal_rowcount:
               arguments:
                 compare_model: ref('orders_raw')
                 group_by_columns: [order_date]
-        ```
     """
 
     test: ClassVar[str] = "equal_rowcount"
@@ -194,11 +190,9 @@ class FewerRowsThan(EqualRowcount):
         a table (or `where`) with no rows is skipped.
 
     Example:
-        ```yaml
         data_tests:
           - dbt_utils.fewer_rows_than:
               arguments: {compare_model: ref('order_lines')}
-        ```
     """
 
     test: ClassVar[str] = "fewer_rows_than"
@@ -233,14 +227,12 @@ class Equality(CountsSideBySide):
         cheaper and shows which column changed.
 
     Example:
-        ```yaml
         data_tests:
           - dbt_utils.equality:
               arguments:
                 compare_model: ref('orders_before')
                 exclude_columns: [_batch_id]
                 precision: 2
-        ```
     """
 
     test: ClassVar[str] = "equality"

@@ -128,13 +128,12 @@ class AcceptedRange(BoundedColumn, EachRow):
     def failing(self) -> Column:
         from pyspark.sql import types as T
 
-        column, outside = F.col(self.column_name), []
+        column = F.col(self.column_name)
+        outside: list[Column] = []
         if self.min_value is not None:
-            low = as_column(self.min_value, self.column_type)
-            outside.append(column < low if self.inclusive else column <= low)
+            outside.append(self.less(column, as_column(self.min_value, self.column_type)))
         if self.max_value is not None:
-            high = as_column(self.max_value, self.column_type)
-            outside.append(column > high if self.inclusive else column >= high)
+            outside.append(self.less(as_column(self.max_value, self.column_type), column))
         if isinstance(self.column_type, (T.FloatType, T.DoubleType)):
             outside.append(F.isnan(column))  # Spark orders NaN above every number
         return reduce(or_, outside)

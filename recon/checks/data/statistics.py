@@ -27,16 +27,17 @@ class Statistic(BoundedColumn, RowCheck):
     """One figure of a column, which must lie in a range; a subclass says which."""
 
     figure: ClassVar[Figure]
+    in_doubles: ClassVar[bool] = False
 
     def measured_figure(self) -> Figure:
         """`figure`, unless it depends on the arguments."""
         return self.figure
 
     def compared_as(self) -> DataType:
-        """The type of the figure; a sum, mean or the like is exact where the column is."""
+        """The type of the figure: exact where the column is, unless the figure is computed `in_doubles`."""
         from pyspark.sql import types as T
 
-        return T.DoubleType() if isinstance(self.column_type, T.FloatType) else self.column_type
+        return T.DoubleType() if self.in_doubles or isinstance(self.column_type, T.FloatType) else self.column_type
 
     @override
     def require(self, type_: DataType) -> None:
@@ -48,9 +49,9 @@ class Statistic(BoundedColumn, RowCheck):
         column = F.col(self.column_name)
         measures = dict(self.measured_figure().measures(column, self.column_type))
         if isinstance(low := self.min_value, str):
-            measures["breaks_min"] = Measure(column, lambda c: self._less(self._in_spark(c), F.expr(low)))
+            measures["breaks_min"] = Measure(column, lambda c: self.less(self._in_spark(c), F.expr(low)))
         if isinstance(high := self.max_value, str):
-            measures["breaks_max"] = Measure(column, lambda c: self._less(F.expr(high), self._in_spark(c)))
+            measures["breaks_max"] = Measure(column, lambda c: self.less(F.expr(high), self._in_spark(c)))
         return measures
 
     @override
@@ -74,9 +75,6 @@ class Statistic(BoundedColumn, RowCheck):
         assert aggregate is not None
         return aggregate(column, self.column_type)
 
-    def _less(self, a: Column, b: Column) -> Column:
-        return a < b if self.inclusive else a <= b
-
     def _is_broken(self, end: str, value: Any, measured: Mapping[str, Any]) -> bool | None:
         """Whether a bound is broken; None where it is NULL."""
         bound = self.min_value if end == "min" else self.max_value
@@ -88,7 +86,7 @@ class Statistic(BoundedColumn, RowCheck):
             breaks = measured[f"breaks_{end}"]
             return None if breaks is None else bool(breaks)
         limit = plain(bound, self.compared_as())
-        return self.is_below(value, limit) if end == "min" else self.is_below(limit, value)
+        return bool(self.less(value, limit) if end == "min" else self.less(limit, value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,12 +200,7 @@ class ColumnStddev(Statistic):
 
     test: ClassVar[str] = "column_stddev"
     figure: ClassVar[Figure] = STDDEV
-
-    @override
-    def compared_as(self) -> DataType:
-        from pyspark.sql import types as T
-
-        return T.DoubleType()
+    in_doubles: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +227,7 @@ class ColumnQuantile(Statistic):
     """
 
     test: ClassVar[str] = "column_quantile"
+    in_doubles: ClassVar[bool] = True
     named_after: ClassVar[Sequence[str]] = ("column_name", "quantile", "min_value", "max_value")
     quantile: float
     approx: bool = False
@@ -242,12 +236,6 @@ class ColumnQuantile(Statistic):
         super().__post_init__()
         if not 0 <= self.quantile <= 1:
             raise ConfigError(f"quantile is {self.quantile}; it must lie between 0 and 1")
-
-    @override
-    def compared_as(self) -> DataType:
-        from pyspark.sql import types as T
-
-        return T.DoubleType()
 
     @override
     def measured_figure(self) -> Figure:
