@@ -328,7 +328,10 @@ class QueryCheck(DataCheck):
 
     `judge` gets `failures` (the value of `fail_calc` over `counted`), the `measures` and `figures`, and `rows`, the
     number of rows in the table; `rows` is None for a check that `judges_empty`, whose table is then not counted.
+    `fail_calc` is SQL over `counted`; the config's `fail_calc` is over the failing rows.
     """
+
+    fail_calc: ClassVar[str] = "count(*)"
 
     @abstractmethod
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
@@ -345,10 +348,6 @@ class QueryCheck(DataCheck):
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
         """The rows that `fail_calc` and `figures` aggregate: the failing ones, unless these need fewer or more."""
         return self.failing_rows(rows, tables)
-
-    def fail_calc(self) -> str:
-        """SQL over `counted` that gives the number of failures; the config's `fail_calc` is over the failing rows."""
-        return "count(*)"
 
     def figures(self) -> Mapping[str, str]:
         """Further SQL aggregates over `counted`, by the name under which `judge` gets them.

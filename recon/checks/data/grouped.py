@@ -64,6 +64,7 @@ class _ByGroup(QueryCheck):
     """The groups that fail a check."""
 
     test: ClassVar[str] = "by_group"
+    fail_calc: ClassVar[str] = "count_if(fails)"
     of: GroupableCheck
 
     @override
@@ -83,10 +84,6 @@ class _ByGroup(QueryCheck):
     def counted(self, rows: DataFrame, tables: Tables) -> DataFrame:
         measured = self._measured()
         return self._groups(rows).select(measured["rows"].alias("n"), self.of.group_fails(measured).alias("fails"))
-
-    @override
-    def fail_calc(self) -> str:
-        return "count_if(fails)"
 
     @override
     def figures(self) -> Mapping[str, str]:

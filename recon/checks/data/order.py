@@ -57,6 +57,7 @@ class SequentialValues(OfColumn, QueryCheck):
     """
 
     test: ClassVar[str] = "sequential_values"
+    fail_calc: ClassVar[str] = "sum(broken + int(edge))"
     named_after: ClassVar[Sequence[str]] = ("column_name", "group_by_columns")
     reads: ClassVar[Sequence[str]] = ("column_name", "group_by_columns")
     interval: int | float = 1
@@ -99,10 +100,6 @@ class SequentialValues(OfColumn, QueryCheck):
         inside = values.filter(_breaks(successor)).select(*shown)
         edges = self._stretches(values, successor).filter("edge").withColumnRenamed("first", "v").select(*shown)
         return inside.unionAll(edges)
-
-    @override
-    def fail_calc(self) -> str:
-        return "sum(broken + int(edge))"
 
     @override
     def figures(self) -> Mapping[str, str]:
@@ -197,6 +194,7 @@ class MutuallyExclusiveRanges(QueryCheck):
     """
 
     test: ClassVar[str] = "mutually_exclusive_ranges"
+    fail_calc: ClassVar[str] = "count_if(disordered OR misplaced)"
     named_after: ClassVar[Sequence[str]] = ("lower_bound_column", "upper_bound_column", "partition_by")
     lower_bound_column: str
     upper_bound_column: str
@@ -242,10 +240,6 @@ class MutuallyExclusiveRanges(QueryCheck):
         failing = self.counted(rows, tables).filter("disordered OR misplaced")
         shown = ["lower_bound", "upper_bound", "next_lower_bound"]
         return failing.select(*(["p.*"] if self.partition_by else []), *shown)
-
-    @override
-    def fail_calc(self) -> str:
-        return "count_if(disordered OR misplaced)"
 
     @override
     def figures(self) -> Mapping[str, str]:

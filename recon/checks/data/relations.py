@@ -50,6 +50,7 @@ class Relationships(AgainstColumn):
     """
 
     test: ClassVar[str] = "relationships"
+    fail_calc: ClassVar[str] = "sum(n)"
     from_condition: str | None = None
     to_condition: str | None = None
 
@@ -76,10 +77,6 @@ class Relationships(AgainstColumn):
             key.alias(_KEY), F.col(self.column_name).alias(self.column_name), *(F.col(name) for name in origin)
         )
         return shown.join(parents.select(field.alias(_FIELD)), F.col(_KEY) == F.col(_FIELD), "left_anti").drop(_KEY)
-
-    @override
-    def fail_calc(self) -> str:
-        return "sum(n)"
 
     @override
     def figures(self) -> Mapping[str, str]:

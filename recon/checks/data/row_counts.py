@@ -102,6 +102,7 @@ class CardinalityEquality(AgainstColumn, CountsSideBySide):
     """
 
     test: ClassVar[str] = "cardinality_equality"
+    fail_calc: ClassVar[str] = "count_if(here <> there AND here > 0) + count_if(here <> there AND there > 0)"
 
     @override
     def other(self) -> str:
@@ -110,10 +111,6 @@ class CardinalityEquality(AgainstColumn, CountsSideBySide):
     @override
     def pairs(self, rows: DataFrame, there: DataFrame) -> Mapping[str, Pair]:
         return {self.column_name: pair(rows, self.column_name, there, self.field, self.to)}
-
-    @override
-    def fail_calc(self) -> str:
-        return "count_if(here <> there AND here > 0) + count_if(here <> there AND there > 0)"
 
     @override
     def differences(self) -> Mapping[str, str]:
@@ -149,6 +146,7 @@ class EqualRowcount(CountsSideBySide):
     """
 
     test: ClassVar[str] = "equal_rowcount"
+    fail_calc: ClassVar[str] = "sum(abs(here - there))"
     named_after: ClassVar[Sequence[str]] = ("group_by_columns", "compare_model")
     reads: ClassVar[Sequence[str]] = ("group_by_columns",)
     failing_groups: ClassVar[str] = "differ in their number of rows"
@@ -162,10 +160,6 @@ class EqualRowcount(CountsSideBySide):
     @override
     def pairs(self, rows: DataFrame, there: DataFrame) -> Mapping[str, Pair]:
         return {name: pair(rows, name, there, name, self.compare_model) for name in self.group_by_columns}
-
-    @override
-    def fail_calc(self) -> str:
-        return "sum(abs(here - there))"
 
     @override
     def differences(self) -> Mapping[str, str]:
@@ -196,14 +190,11 @@ class FewerRowsThan(EqualRowcount):
     """
 
     test: ClassVar[str] = "fewer_rows_than"
+    fail_calc: ClassVar[str] = "sum(CASE WHEN here > there THEN here - there WHEN here = there THEN 1 ELSE 0 END)"
     failing_groups: ClassVar[str] = "have not fewer rows"
     fails: ClassVar[str] = "here >= there"
     order: ClassVar[str] = "there - here"
     judged: ClassVar[str] = "sum(here)"
-
-    @override
-    def fail_calc(self) -> str:
-        return "sum(CASE WHEN here > there THEN here - there WHEN here = there THEN 1 ELSE 0 END)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,6 +227,7 @@ class Equality(CountsSideBySide):
     """
 
     test: ClassVar[str] = "equality"
+    fail_calc: ClassVar[str] = f"{_ONLY_HERE} + {_ONLY_THERE} + abs({_ONLY_HERE} - {_ONLY_THERE})"
     named_after: ClassVar[Sequence[str]] = ("compare_columns", "compare_model")
     reads: ClassVar[Sequence[str]] = ("compare_columns",)
     compare_model: str
@@ -255,10 +247,6 @@ class Equality(CountsSideBySide):
     def pairs(self, rows: DataFrame, there: DataFrame) -> Mapping[str, Pair]:
         names = self._names(rows, there)
         return {n.strip("`"): pair(rows, n, there, n, self.compare_model, self.precision) for n in names}
-
-    @override
-    def fail_calc(self) -> str:
-        return f"{_ONLY_HERE} + {_ONLY_THERE} + abs({_ONLY_HERE} - {_ONLY_THERE})"
 
     @override
     def differences(self) -> Mapping[str, str]:

@@ -60,7 +60,7 @@ class QueryExecutor(Executor):
         check = scheduled.check
         figures = [F.expr(sql).alias(name) for name, sql in check.figures().items()]
         configured = scheduled.bound.config.fail_calc
-        failures = F.expr(configured or check.fail_calc()).alias("failures")
+        failures = F.expr(configured or check.fail_calc).alias("failures")
         if configured is None:
             totals = self._counted[scheduled.at].agg(failures, *figures)
         else:
