@@ -60,6 +60,7 @@ class Compare(WholeCheck):
     """
 
     test: ClassVar[str] = "compare"
+    named_after: ClassVar[Sequence[str]] = ("key", "to")
     to: str
     key: str | tuple[str, ...]
     compare_columns: tuple[str, ...] = ()
@@ -76,10 +77,6 @@ class Compare(WholeCheck):
             raise ConfigError("both compare_columns and exclude_columns are given; keep one of them")
 
     @override
-    def label(self) -> str:
-        return "__".join([*self._key(), self.to])
-
-    @override
     def judge_tables(self, rows: DataFrame, tables: Tables, limit: int) -> Verdict | None:
         from recon.comparison import compare
 
@@ -87,7 +84,7 @@ class Compare(WholeCheck):
         comparison = compare(
             rows,
             there,
-            key=self._key(),
+            key=self.values_of(["key"]),
             columns=self.compare_columns or None,
             exclude=self.exclude_columns,
             mapping=self.mapping,
@@ -117,9 +114,6 @@ class Compare(WholeCheck):
                 "changed_columns": {c.column: c.rows for c in comparison.columns},
             },
         )
-
-    def _key(self) -> Sequence[str]:
-        return (self.key,) if isinstance(self.key, str) else self.key
 
     def _message(self, comparison: Comparison) -> str:
         parts = [
