@@ -59,20 +59,15 @@ def bind_post_batch(project: Project, pipeline: str, sink: str) -> list[Bound]:
     Raises:
         ConfigError: there is no such pipeline or sink, a test is not about rows, or it cannot be bound.
     """
-    pipelines = {p.name: p for p in project.pipelines}
-    if pipeline not in pipelines:
-        raise ConfigError(f"project {project.name} has no pipeline {pipeline!r}{did_you_mean(pipeline, pipelines)}")
-    sinks = {s.name: s for s in pipelines[pipeline].sinks}
-    if sink not in sinks:
-        raise ConfigError(f"pipeline {pipeline} has no sink {sink!r}{did_you_mean(sink, sinks)}")
+    owner, of_sink = project.find_sink(pipeline, sink)
     place = f"pipeline {pipeline}, sink {sink}, post_batch"
-    for spec in sinks[sink].post_batch:
+    for spec in of_sink.post_batch:
         if known(spec.test) and check_class(spec.test).scope != "table":
             raise ConfigError(
                 f"{place}{line_of(spec)}: {spec.test} judges witnesses, not rows; "
                 "list it below data_tests for the audit"
             )
-    listed = [_ListedTest(spec, place, pipelines[pipeline], sinks[sink]) for spec in sinks[sink].post_batch]
+    listed = [_ListedTest(spec, place, owner, of_sink) for spec in of_sink.post_batch]
     return _named(project, listed, suffix="post_batch")
 
 

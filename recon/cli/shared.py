@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_
 import typer
 
 from recon.errors import ConfigError, ReconError
-from recon.text import first_line
+from recon.text import did_you_mean, first_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -124,18 +124,15 @@ class Session:
         Raises:
             ConfigError: it does not; the message names the nearest.
         """
-        from recon.text import did_you_mean
-
-        pipelines = [p for p in self.project().pipelines if pipeline in (None, p.name)]
-        names = [p.name for p in self.project().pipelines]
-        if not pipelines:
-            raise ConfigError(
-                f"there is no pipeline '{pipeline}' in recon.yml{did_you_mean(str(pipeline), names, 'it has:')}"
-            )
-        sinks = list(dict.fromkeys(s.name for p in pipelines for s in p.sinks))
-        if sink is not None and sink not in sinks:
-            where = f"pipeline '{pipeline}'" if pipeline else "recon.yml"
-            raise ConfigError(f"there is no sink '{sink}' in {where}{did_you_mean(sink, sinks, 'it has:')}")
+        project = self.project()
+        if pipeline is not None and sink is not None:
+            project.find_sink(pipeline, sink)
+        elif pipeline is not None:
+            project.find_pipeline(pipeline)
+        elif sink is not None:
+            sinks = dict.fromkeys(s.name for p in project.pipelines for s in p.sinks)
+            if sink not in sinks:
+                raise ConfigError(f"recon.yml has no sink {sink!r}{did_you_mean(sink, sinks, 'it has')}")
 
     def mask(self, text: str) -> str:
         """The text with the project's secrets masked."""

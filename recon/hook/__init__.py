@@ -11,6 +11,5 @@ from __future__ import annotations
 from recon.hook.foreach_batch import foreach_batch
 from recon.hook.routes import RoutedForeachBatch
 from recon.hook.writer import ForeachBatch
-from recon.sinks import find_sink
 
-__all__ = ["ForeachBatch", "RoutedForeachBatch", "find_sink", "foreach_batch"]
+__all__ = ["ForeachBatch", "RoutedForeachBatch", "foreach_batch"]

@@ -11,7 +11,6 @@ from recon.hook.prepare import Transform
 from recon.hook.routes import RoutedForeachBatch
 from recon.hook.writer import ForeachBatch
 from recon.project import CustomSink, Project, Sink, as_project, without_yaml
-from recon.sinks import find_pipeline, find_sink
 from recon.sinks.custom import CustomWriter
 from recon.sinks.failpoints import Failpoint, no_failpoint
 
@@ -81,12 +80,12 @@ def foreach_batch(
             },
         )
     project = as_project(project)
-    routed = find_pipeline(project, pipeline)
+    routed = project.find_pipeline(pipeline)
     if routed.routes is not None and sink is None:
         for each in routed.sinks:
             _require_functions(project, pipeline, each, functions)
         return RoutedForeachBatch(project, routed, routed.routes, transform, failpoint=failpoint)
-    pipe, out = find_sink(project, pipeline, sink)
+    pipe, out = project.find_sink(pipeline, sink)
     if functions and isinstance(out, CustomSink):
         out = out.model_copy(update=functions)
     _require_functions(project, pipeline, out, functions)

@@ -205,6 +205,35 @@ class Project(Strict):
         must_exist = "test_paths" in self.model_fields_set
         return SqlTests(self.project_dir, self.test_paths, TemplateContext(self._variables), must_exist)
 
+    def find_pipeline(self, name: str) -> Pipeline:
+        """A pipeline by name.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        pipelines = {pipeline.name: pipeline for pipeline in self.pipelines}
+        if name not in pipelines:
+            raise ConfigError(f"recon.yml has no pipeline {name!r}{did_you_mean(name, pipelines, 'it has')}")
+        return pipelines[name]
+
+    def find_sink(self, pipeline: str, sink: str | None = None) -> tuple[Pipeline, Sink]:
+        """A pipeline and its sink by name; the only sink when none is named.
+
+        Raises:
+            ConfigError: there is no such pipeline or sink, or the pipeline has several sinks and none was named.
+        """
+        owner = self.find_pipeline(pipeline)
+        sinks = {one.name: one for one in owner.sinks}
+        if sink is None:
+            if len(sinks) > 1:
+                raise ConfigError(
+                    f"pipeline {pipeline} has several sinks and none was named; it has {', '.join(sinks)}"
+                )
+            return owner, owner.sinks[0]
+        if sink not in sinks:
+            raise ConfigError(f"pipeline {pipeline} has no sink {sink!r}{did_you_mean(sink, sinks, 'it has')}")
+        return owner, sinks[sink]
+
     def find_table(self, name: str) -> tuple[Pipeline, Sink] | Table | None:
         """The table of a `ref`: an entry of `tables`, or a sink by its name or `pipeline.sink`; None for no such name.
 

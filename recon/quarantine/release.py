@@ -29,7 +29,7 @@ from recon.quarantine.claims import Claim, Claims
 from recon.quarantine.repair import Repair, repaired
 from recon.quarantine.rows import RowChecks
 from recon.quarantine.table import open_quarantine
-from recon.sinks import Landed, find_sink, open_sink
+from recon.sinks import Landed, open_sink
 from recon.sinks.delta.append import commit_nothing, commit_options
 from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
 from recon.spark.columns import filtered
@@ -103,7 +103,7 @@ def release(
         LedgerError: the rows are in the sink and the entry could not be written; run the release again.
     """
     project = as_project(project)
-    pipe, out = find_sink(project, pipeline, sink)
+    pipe, out = project.find_sink(pipeline, sink)
     if not isinstance(out, DeltaSink):
         raise ConfigError(
             f"pipeline {pipeline}, sink {out.name}: rows can be released into sinks of kind delta, and this one is "

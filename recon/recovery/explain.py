@@ -33,7 +33,7 @@ from recon.model import (
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.ranges import RangeHeld, held, losses, onwards
-from recon.sinks import Landed, find_pipeline, find_sink, open_sink
+from recon.sinks import Landed, open_sink
 from recon.storage import Storage
 
 Next = Literal["first start", "replay", "continue", "past", "not planned"]
@@ -111,7 +111,7 @@ def explain(project: str | Path | Project, pipeline: str, batch_id: int | None =
         LedgerError: the ledger cannot be read.
     """
     project = as_project(project)
-    return _Witnesses(project, find_pipeline(project, pipeline)).explain(batch_id)
+    return _Witnesses(project, project.find_pipeline(pipeline)).explain(batch_id)
 
 
 def already_processed(project: str | Path | Project, pipeline: str, batch_id: int, sink: str | None = None) -> bool:
@@ -133,7 +133,7 @@ def already_processed(project: str | Path | Project, pipeline: str, batch_id: in
         NewEpochError: it begins a new epoch whose ranges overlap or miss what the ledger holds.
     """
     project = as_project(project)
-    pipe, out = find_sink(project, pipeline, sink)
+    pipe, out = project.find_sink(pipeline, sink)
     witnesses = _Witnesses(project, pipe)
     plan = checkpoint.read_batch(witnesses.storage, batch_id)
     if not plan.starts_known:

@@ -11,7 +11,7 @@ from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.rebuild import missing
 from recon.model import RELEASES, LedgerEntry, parse_offsets
 from recon.project import Project, Sink, as_project
-from recon.sinks import find_pipeline, find_sink, open_sink
+from recon.sinks import open_sink
 
 
 def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | None = None) -> str:
@@ -24,7 +24,7 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
         LedgerError: the ledger cannot be read.
     """
     project = as_project(project)
-    pipe = find_sink(project, pipeline, sink)[0] if sink else find_pipeline(project, pipeline)
+    pipe = project.find_sink(pipeline, sink)[0] if sink else project.find_pipeline(pipeline)
     ledger = open_ledger(project)
     offsets: dict[str, str] = {}
     for out in pipe.sinks:

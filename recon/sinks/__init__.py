@@ -12,12 +12,12 @@ from __future__ import annotations
 from pkgutil import resolve_name
 
 from recon.errors import ConfigError
-from recon.project import Pipeline, Project, Sink
+from recon.project import Project, Sink
 from recon.sinks.base import BatchSink, Landed
 from recon.sinks.delta.append import DeltaAppend
 from recon.sinks.failpoints import Failpoint, no_failpoint
 
-__all__ = ["BatchSink", "DeltaAppend", "Failpoint", "Landed", "find_pipeline", "find_sink", "open_sink"]
+__all__ = ["BatchSink", "DeltaAppend", "Failpoint", "Landed", "open_sink"]
 
 
 def open_sink(project: Project, pipeline: str, sink: Sink, failpoint: Failpoint = no_failpoint) -> BatchSink:
@@ -42,28 +42,3 @@ def open_sink(project: Project, pipeline: str, sink: Sink, failpoint: Failpoint 
     writer = writer_class.of(project, pipeline, sink)
     writer.failpoint = failpoint
     return writer
-
-
-def find_pipeline(project: Project, name: str) -> Pipeline:
-    """A pipeline by name; raises ConfigError when there is none."""
-    for pipe in project.pipelines:
-        if pipe.name == name:
-            return pipe
-    known = ", ".join(sorted(pipe.name for pipe in project.pipelines))
-    raise ConfigError(f"recon.yml has no pipeline {name!r}; it has {known}")
-
-
-def find_sink(project: Project, pipeline: str, sink: str | None = None) -> tuple[Pipeline, Sink]:
-    """A pipeline and its sink by name; the only sink when none is named.
-
-    Raises:
-        ConfigError: there is no such pipeline or sink, or the pipeline has several sinks and none was named.
-    """
-    pipe = find_pipeline(project, pipeline)
-    outs = {out.name: out for out in pipe.sinks}
-    if sink is None and len(outs) == 1:
-        return pipe, pipe.sinks[0]
-    if sink not in outs:
-        problem = f"no sink {sink!r}" if sink else "several sinks and none was named"
-        raise ConfigError(f"pipeline {pipeline} has {problem}; it has {', '.join(sorted(outs))}")
-    return pipe, outs[sink]

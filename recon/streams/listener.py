@@ -24,7 +24,6 @@ from recon.evidence import checkpoint as checkpoints
 from recon.ledger.progress import PROGRESS, row_of
 from recon.ledger.store import Store, open_store
 from recon.project import Project, as_project, without_yaml
-from recon.sinks import find_pipeline
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class ProgressListener(StreamingQueryListener):
         else:
             self._project = as_project(project)
         self._any_query = project is None and checkpoint is None
-        pipelines = self._project.pipelines if pipeline is None else [find_pipeline(self._project, pipeline)]
+        pipelines = self._project.pipelines if pipeline is None else [self._project.find_pipeline(pipeline)]
         self._pipelines = {pipe.name: pipe for pipe in pipelines}
         self._every, self._seconds, self._keep_days = max(1, every), seconds, keep_days
         self._waiting: list[Mapping[str, Any]] = []

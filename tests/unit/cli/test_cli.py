@@ -405,12 +405,12 @@ def test_ledger_show_as_json_within_a_period(recon: Callable[..., Ended], ledger
 
 def test_unknown_names(recon: Callable[..., Ended], ledger: Path) -> None:
     assert recon("ledger", "show", "--pipeline", "oders").err == (
-        "Error: there is no pipeline 'oders' in recon.yml; did you mean 'orders'?\n"
+        "Error: recon.yml has no pipeline 'oders'; did you mean 'orders'?\n"
     )
     assert recon("ledger", "verify", "--pipeline", "orders", "--sink", "x").err == (
-        "Error: there is no sink 'x' in pipeline 'orders'; it has: orders\n"
+        "Error: pipeline orders has no sink 'x'; it has orders\n"
     )
-    assert recon("offsets", "--pipeline", "x").err == "Error: there is no pipeline 'x' in recon.yml; it has: orders\n"
+    assert recon("offsets", "--pipeline", "x").err == "Error: recon.yml has no pipeline 'x'; it has orders\n"
 
 
 def test_offsets_stand_alone_on_stdout(recon: Callable[..., Ended], ledger: Path) -> None:
