@@ -146,7 +146,7 @@ def transaction_version(storage: Storage, app_id: str) -> int | None:
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
-        version = _open_table(storage).transaction_version(app_id)
+        version = open_table(storage).transaction_version(app_id)
     except TableNotFoundError:
         return None
     except (DeltaError, OSError, ValueError) as error:
@@ -217,12 +217,13 @@ def properties(storage: Storage) -> Mapping[str, str] | None:
     from deltalake.exceptions import DeltaError
 
     try:
-        return dict(_open_table(storage).metadata().configuration)
+        return dict(open_table(storage).metadata().configuration)
     except (DeltaError, OSError, ValueError):
         return None
 
 
-def _open_table(storage: Storage) -> DeltaTable:
+def open_table(storage: Storage) -> DeltaTable:
+    """The table through deltalake, which raises where it cannot read it."""
     from deltalake import DeltaTable
 
     where = str(storage.local) if storage.local is not None else storage.uri

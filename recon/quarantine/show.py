@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recon.errors import EvidenceError
+from recon.evidence import delta_log
 from recon.lazy import pa
 from recon.ledger import quarantined
 from recon.model.wire.columns import BATCH_ID, EPOCH, QUARANTINED_AT, REASONS, RELEASE, SOURCE_COLUMNS
 from recon.project import Project
 from recon.storage import Storage
 from recon.text import first_line
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,30 +66,29 @@ def summaries(
 
 
 def _summary(pipeline: str, sink: str, storage: Storage, reason: str | None, limit: int) -> Summary:
-    from deltalake import DeltaTable, QueryBuilder
+    from deltalake import QueryBuilder
 
-    where = str(storage.local) if storage.local is not None else storage.uri
     try:
-        table = DeltaTable(where, storage_options=dict(storage.options) or None)
+        table = delta_log.open_table(storage)
         query = QueryBuilder().register("q", table)
 
         def run(sql: str) -> list[dict[str, Any]]:
             return list(pa.table(query.execute(sql)).to_pylist())
 
-        waits = f"count(*) - count({RELEASE})"
+        counts = f"count(*) - count({RELEASE}) AS pending, count({RELEASE}) AS released"
         rows = f"FROM q WHERE {_has(reason)}"
-        (total,) = run(f"SELECT {waits} AS pending, count({RELEASE}) AS released {rows}")
+        (total,) = run(f"SELECT {counts} {rows}")
         reasons = run(
-            f"SELECT reason, {waits} AS pending, count({RELEASE}) AS released FROM "
-            f"(SELECT unnest({REASONS}) AS reason, {RELEASE} {rows}) GROUP BY reason ORDER BY reason"
+            f"SELECT reason, {counts} FROM (SELECT unnest({REASONS}) AS reason, {RELEASE} {rows}) "
+            "GROUP BY reason ORDER BY reason"
         )
         batches = run(
-            f"SELECT {EPOCH} AS epoch, {BATCH_ID} AS batch_id, {waits} AS pending, count({RELEASE}) AS released {rows} "
+            f"SELECT {EPOCH} AS epoch, {BATCH_ID} AS batch_id, {counts} {rows} "
             f"GROUP BY 1, 2 ORDER BY 1 DESC, 2 DESC LIMIT {limit}"
         )
-        samples = run(
-            f"SELECT * {rows} AND {RELEASE} IS NULL ORDER BY {QUARANTINED_AT} DESC, {_order(table)} LIMIT {limit}"
-        )
+        columns = {field.name for field in table.schema().fields}
+        order = ", ".join([EPOCH, BATCH_ID, *(name for name in SOURCE_COLUMNS if name in columns)])
+        samples = run(f"SELECT * {rows} AND {RELEASE} IS NULL ORDER BY {QUARANTINED_AT} DESC, {order} LIMIT {limit}")
     except Exception as error:  # delta-rs and DataFusion raise many kinds
         raise EvidenceError(f"the quarantine table {storage.uri} cannot be read: {first_line(error)}") from error
     return Summary(
@@ -108,11 +105,6 @@ def _summary(pipeline: str, sink: str, storage: Storage, reason: str | None, lim
 
 def _has(reason: str | None) -> str:
     return "true" if reason is None else "array_has({}, '{}')".format(REASONS, reason.replace("'", "''"))
-
-
-def _order(table: DeltaTable) -> str:
-    names = {field.name for field in table.schema().fields}
-    return ", ".join([EPOCH, BATCH_ID, *(name for name in SOURCE_COLUMNS if name in names)])
 
 
 def _readable(value: Any) -> Any:
