@@ -157,6 +157,7 @@ def _session(plan: Plan) -> SparkSession:
     conf = {
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": plan.java_options,
+        "spark.python.daemon.module": "tests.crash.daemon",
         # A task that stands still must not starve another stream.
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",

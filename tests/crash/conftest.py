@@ -26,6 +26,13 @@ def classpath() -> str:
 
 
 @pytest.fixture(scope="package")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of the JVM's classes; all processes of a run share it."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "classes.jsa"
+
+
+@pytest.fixture(scope="package")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where projects, sinks and the children's logs lie; RECON_CRASH_DIR keeps them."""
     kept = os.environ.get("RECON_CRASH_DIR")

@@ -111,7 +111,8 @@ class Crashes:
         folder: project, sinks and logs.
         kafka: a running broker.
         adapters: the sink kinds.
-        classpath: the jars for the child; "" lets it ask Ivy at every start.
+        classpath: the jars for the child.
+        archive: where the JVM's classes of this classpath are kept (JEP 350), for faster starts.
         seed: of every random choice here.
         servers: `postgres`, `mariadb`, where an adapter needs them.
     """
@@ -122,7 +123,8 @@ class Crashes:
         kafka: LocalKafka,
         adapters: Sequence[Adapter],
         *,
-        classpath: str = "",
+        classpath: str,
+        archive: Path,
         topic: str = "events",
         keys: int = 60,
         partitions: int = 3,
@@ -136,7 +138,7 @@ class Crashes:
         self.world = World(folder=folder, kafka=kafka, **servers)
         os.environ.update(self.world.environment)
         self.keys, self.partitions, self.per_trigger = keys, partitions, per_trigger
-        self.classpath, self.archive = classpath, folder / "classes.jsa"
+        self.classpath, self.archive = classpath, archive
         self.random = random.Random(seed)
         self.produced = 0
         self.starts = 0
@@ -205,7 +207,7 @@ class Crashes:
 
     def plan(self, **changes: Any) -> Plan:
         options = _FAST
-        if self.classpath and self.archive.exists():
+        if self.archive.exists():
             options += f" -XX:SharedArchiveFile={self.archive}"
         plan = Plan(
             project=str(self.folder),
@@ -230,8 +232,11 @@ class Crashes:
 
     def warm_up(self) -> None:
         """Drain what is there once, and keep the JVM's classes: later starts take half the time."""
-        archive = f" -XX:ArchiveClassesAtExit={self.archive}" if self.classpath else ""
-        self.drain(java_options=_FAST + archive)
+        # A driver of another test may start while it is written.
+        partial = self.folder / "classes.jsa"
+        self.drain(java_options=f"{_FAST} -XX:ArchiveClassesAtExit={partial}")
+        with contextlib.suppress(FileNotFoundError):
+            partial.replace(self.archive)
 
     def drain(self, **changes: Any) -> None:
         """Start without a point to stop at: the streams read to the end of the topic."""

@@ -39,11 +39,15 @@ class Drained:
 
 
 @pytest.fixture(scope="module")
-def drained(broker: LocalKafka, classpath: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Drained]:
+def drained(
+    broker: LocalKafka, classpath: str, archive: Path, folder: Path, request: pytest.FixtureRequest
+) -> Iterator[Drained]:
     """All kills, and then the rest of the topic."""
     adapters = [ADAPTERS[name] for name in SINKS]
     servers = {name: request.getfixturevalue(name) for adapter in adapters for name in adapter.needs}
-    crashes = Crashes(folder / "killed", broker, adapters, classpath=classpath, topic="killed", seed=SEED, **servers)
+    crashes = Crashes(
+        folder / "killed", broker, adapters, classpath=classpath, archive=archive, topic="killed", seed=SEED, **servers
+    )
     print(f"crash kit: {', '.join(SINKS)}; {ROUNDS} rounds, {RANDOM} random kills, seed {SEED}")
     crashes.produce(2 * crashes.per_trigger)
     crashes.warm_up()

@@ -23,11 +23,13 @@ class Met:
 
 
 @pytest.fixture(scope="module")
-def met(broker: LocalKafka, classpath: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Met]:
+def met(
+    broker: LocalKafka, classpath: str, archive: Path, folder: Path, request: pytest.FixtureRequest
+) -> Iterator[Met]:
     """A driver dies before its write; two are started, as a scheduler that lost sight of the first would."""
     adapters = [ADAPTERS[name] for name in SINKS]
     servers = {name: request.getfixturevalue(name) for adapter in adapters for name in adapter.needs}
-    crashes = Crashes(folder / "two", broker, adapters, classpath=classpath, topic="two", **servers)
+    crashes = Crashes(folder / "two", broker, adapters, classpath=classpath, archive=archive, topic="two", **servers)
     crashes.produce(150)
     crashes.kill_at(dict.fromkeys(SINKS, "before_write"))
     first, second = crashes.starts, crashes.starts + 1
