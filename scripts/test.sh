@@ -26,5 +26,5 @@ part "the demo, whose time is limited" -m "$alone"
 printf '\n== without a JVM, two processes, beside the demo\n'
 wait "$no_jvm" || failed=1
 cat "$log"
-part "on real parts, two processes" -n 2 --dist loadfile -m "($real) and not ($alone)"
+part "on real parts, two processes" -n 2 --dist loadfile --no-loadscope-reorder -m "($real) and not ($alone)"
 exit "$failed"

@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _HERE = Path(__file__).parent
+# Two processes end at about the same time when the files that take minutes come first. xdist gives the first and the
+# third to one process: the drivers of test_two_drivers start faster with what test_killed leaves.
+_LONG = (
+    "crash/test_killed.py",
+    "cases/test_quarantine.py",
+    "crash/test_two_drivers.py",
+    "spark/test_incremental.py",
+    "cluster/test_cluster_audit.py",
+    "kafka/test_kafka_sink.py",
+    "local/test_local_cluster.py",
+    "crash/test_outages.py",
+    "cases/test_delta_merge.py",
+    "cases/test_incremental_stream.py",
+)
 # A folder's tests carry its marker, and a fixture's tests the fixture's.
 _MARKED_FOLDERS = {"spark", "kafka", "browser", "cluster", "demo", "crash"}
 _MARKED_FIXTURES = {
@@ -35,6 +49,8 @@ _MARKED_FIXTURES = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {_HERE / file: place for place, file in enumerate(_LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
     for item in items:
         folder = item.path.relative_to(_HERE).parts[0] if item.path.is_relative_to(_HERE) else ""
         marks = {folder} & _MARKED_FOLDERS
