@@ -15,7 +15,7 @@ from recon.text import did_you_mean
 
 
 class Retry(Strict):
-    """How often a database is tried again when it cannot be reached, or gave way to another transaction.
+    """How often a database is tried again when it cannot be reached, or rolled back because of another transaction.
 
     `attempts` in all, with a pause of `pause` seconds that doubles each time, and not longer than `within` seconds.
     """
@@ -81,8 +81,8 @@ class JdbcUpsertSink(JdbcSink):
     """Inserts new keys into a database table and updates those it has.
 
     `keys`: columns with a unique key. `update`: columns that an update takes over, by default all but the keys.
-    `newer_wins`: a column by which a row replaces only one that is not newer. `order_by`: columns that tell the latest
-    of several rows of one key within a micro-batch, before the source offset does.
+    `newer_wins`: a column by which a row replaces only one that is not newer. `order_by`: columns that rank the
+    rows of one key within a micro-batch after `newer_wins` and before the source offset; the greatest wins.
     """
 
     writer = "recon.sinks.jdbc.writers:JdbcUpsert"

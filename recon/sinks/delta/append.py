@@ -107,7 +107,7 @@ class DeltaAppend(PathSink):
         after = -1 if self._seen is None else self._seen
         commit = delta_log.find_stamped(self.storage, self._app_id(stamp), stamp.batch_id, after=after)
         if commit is None:
-            raise SinkError(self._swallowed(stamp))
+            raise SinkError(self._no_commit(stamp))
         self._require_ours(commit, stamp)
         self._seen = commit.version
         return _landed(commit)
@@ -154,11 +154,11 @@ class DeltaAppend(PathSink):
         if ours is None or (ours.query_id, ours.offsets_text) != (stamp.query_id, stamp.offsets_text):
             raise SinkError(
                 f"{self.target} version {commit.version} carries txn ({self._app_id(stamp)}, {stamp.batch_id}) "
-                f"{_differing(ours, stamp)}: two writers share the app id, and Delta dropped this one's rows; stop one "
-                "of them, then run `recon audit`"
+                f"{_difference(ours, stamp)}: two writers share the app id, and Delta dropped this one's rows; stop "
+                "one of them, then run `recon audit`"
             )
 
-    def _swallowed(self, stamp: ReconStamp) -> str:
+    def _no_commit(self, stamp: ReconStamp) -> str:
         name = stamp.label
         known = delta_log.transaction_version(self.storage, self._app_id(stamp))
         if known is not None and known >= stamp.batch_id:
@@ -202,7 +202,7 @@ def read_newest(spark: SparkSession, storage: Storage) -> DataFrame:
     return (reader if version is None else reader.option("versionAsOf", version)).load(storage.uri)
 
 
-def _differing(theirs: ReconStamp | None, ours: ReconStamp) -> str:
+def _difference(theirs: ReconStamp | None, ours: ReconStamp) -> str:
     if theirs is None or theirs.offsets_text != ours.offsets_text:
         return "with other offsets than this micro-batch"
     return f"of query {theirs.query_id}, and this is query {ours.query_id}"

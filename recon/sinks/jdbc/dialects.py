@@ -174,15 +174,15 @@ class MySQL(Dialect):
     @override
     def upsert(self, upsert: Upsert) -> str:
         """Assignments are done from left to right, so the column that decides comes last."""
-        mine = f"{self.quote(upsert.target.name)}."
+        target = f"{self.quote(upsert.target.name)}."
         order = sorted(upsert.update, key=lambda column: column == upsert.newer_wins)
         sets = []
         for column in order:
             name, value = self.quote(column), f"VALUES({self.quote(column)})"
             if upsert.newer_wins:
                 newer = self.quote(upsert.newer_wins)
-                value = f"IF({mine}{newer} IS NULL OR VALUES({newer}) >= {mine}{newer}, {value}, {mine}{name})"
-            sets.append(f"{mine}{name} = {value}")
+                value = f"IF({target}{newer} IS NULL OR VALUES({newer}) >= {target}{newer}, {value}, {target}{name})"
+            sets.append(f"{target}{name} = {value}")
         return (
             f"INSERT INTO {self.table(upsert.target)} ({self.quoted(upsert.columns)}) {self.reduced(upsert)} "
             f"ON DUPLICATE KEY UPDATE {', '.join(sets)}"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from recon.sinks.jdbc.database import Database, Kind
 
-# As far as it decides what to do next. `conflict`: another transaction was in the way, and ours was rolled back.
+# As far as it decides the next step. `conflict`: rolled back because of another transaction (a deadlock, a lock).
 Cause = Literal[
     "connection", "conflict", "login", "denied", "no_table", "null", "value", "unique", "no_key", "jar", "python",
     "other",

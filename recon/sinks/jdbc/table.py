@@ -96,8 +96,8 @@ class JdbcWriter(BatchSink):
             url = url.replace("jdbc:mariadb:", "jdbc:mysql:", 1) + ("&" if "?" in url else "?") + "permitMysqlScheme"
         if database.kind == "mysql":
             # Values that are too long are errors whatever the server's setting is; instants are in UTC.
-            ours = "sql_mode=CONCAT(@@sql_mode,',STRICT_ALL_TABLES'),time_zone='+00:00'"
-            options["sessionVariables"] = ",".join(filter(None, (options.get("sessionVariables"), ours)))
+            settings = "sql_mode=CONCAT(@@sql_mode,',STRICT_ALL_TABLES'),time_zone='+00:00'"
+            options["sessionVariables"] = ",".join(filter(None, (options.get("sessionVariables"), settings)))
         if writes and database.product == "mysql":
             options.setdefault("rewriteBatchedStatements", "true")
         if writes and database.kind == "postgresql":

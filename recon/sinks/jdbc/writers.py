@@ -38,8 +38,8 @@ class JdbcUpsert(StagedWriter):
         sink = self.sink
         columns = set(stage.columns)
         # An update always sets the columns that name the source record, whatever `update` lists.
-        ours = [c for c in STAMPED_COLUMNS if c in columns]
-        chosen = sink.update if sink.update is not None else [c for c in stage.columns if c not in sink.keys]
+        stamped = [c for c in STAMPED_COLUMNS if c in columns]
+        listed = sink.update if sink.update is not None else [c for c in stage.columns if c not in sink.keys]
         newer_wins = [sink.newer_wins] if sink.newer_wins else []
         latest = [*newer_wins, *sink.order_by, *(c for c in SOURCE_COLUMNS if c in columns)]
         return Upsert(
@@ -47,7 +47,7 @@ class JdbcUpsert(StagedWriter):
             stage=stage.table,
             columns=stage.columns,
             keys=sink.keys,
-            update=tuple(dict.fromkeys((*chosen, *newer_wins, *ours))),
+            update=tuple(dict.fromkeys((*listed, *newer_wins, *stamped))),
             latest=tuple(dict.fromkeys(latest)),
             newer_wins=sink.newer_wins,
         )

@@ -111,18 +111,18 @@ class KafkaWriter(BatchSink):
             return
         unfinished = markers.unfinished
         resumed = unfinished if unfinished is not None and _same_batch(unfinished, stamp) else None
-        foreign = unfinished if resumed is None else None
-        if foreign is not None:
-            self._require_apart(foreign, markers, stamp)
+        other_plan = unfinished if resumed is None else None
+        if other_plan is not None:
+            self._require_no_overlap(other_plan, markers, stamp)
         tasks = task_count(stamp, self.sink.tasks) if resumed is None else resumed.tasks
         position, known = markers.position, {m.task: m for m in markers.of(stamp.epoch, stamp.batch_id)}
         plan = self._markers.begin(self._plan(frame, stamp, tasks, resumed), stamp)
         self.failpoint(failpoints.PLANNED, stamp)
-        if foreign is not None:
+        if other_plan is not None:
             # A task that still writes for it meets our plan from here on, or was fenced, or had committed.
-            self._markers.fence(range(foreign.tasks), stamp)
+            self._markers.fence(range(other_plan.tasks), stamp)
             again = self._markers.read(Markers(position=position, tasks=dict(markers.tasks)), stamp)
-            self._require_apart(foreign, again, stamp)
+            self._require_no_overlap(other_plan, again, stamp)
             # Its markers may have our number, where a checkpoint was thrown away before the ledger had an entry of it.
             position, known = again.position, {}
         job = self._job(
@@ -254,11 +254,11 @@ class KafkaWriter(BatchSink):
                 "sink, or the ledger is older than the topic; stop one of them, then run `recon audit`"
             )
 
-    def _require_apart(self, unfinished: Plan, markers: Markers, stamp: ReconStamp) -> None:
+    def _require_no_overlap(self, unfinished: Plan, markers: Markers, stamp: ReconStamp) -> None:
         """Nothing of another micro-batch that was never completed may be written a second time."""
         written = markers.of(unfinished.epoch, unfinished.batch_id)
         ranges = parse_offsets(stamp.offsets_text)
-        again = [
+        repeated = [
             (topic, partition, low, high)
             for marker in written
             for topic, partition, low, high, _ in marker.sources
@@ -267,9 +267,9 @@ class KafkaWriter(BatchSink):
             and span.start_offset <= high
             and low < span.end_offset
         ]
-        if not again:
+        if not repeated:
             return
-        topic, partition, low, high = again[0]
+        topic, partition, low, high = repeated[0]
         message = (
             f"{stamp.label} would write source records again: {len(written)} of {unfinished.tasks} tasks of "
             f"micro-batch {unfinished.batch_id} (epoch {unfinished.epoch}), which was never completed, are in topic "
@@ -292,12 +292,12 @@ class KafkaWriter(BatchSink):
         if not replayed:
             return
         # Tasks that have no rows now did not compare them with their markers.
-        silent = sorted(set(range(job.tasks)) - {report.task for report in reports if report.rows})
-        if not silent:
+        without_rows = sorted(set(range(job.tasks)) - {report.task for report in reports if report.rows})
+        if not without_rows:
             return
-        self._markers.fence(silent, stamp)
+        self._markers.fence(without_rows, stamp)
         markers = self._markers.read(Markers(position=job.position, tasks=dict(job.known)), stamp)
-        for task in silent:
+        for task in without_rows:
             marker = markers.task(job.epoch, job.batch_id, task)
             if marker is not None:
                 kafka_task.require_same(job, marker, rows=0, ids=0)
