@@ -36,7 +36,6 @@ from recon.sinks.jdbc.errors import RETRIED, cause_of, from_database, reason
 from recon.sinks.jdbc.rows import as_texts, copier
 from recon.sinks.jdbc.table import JdbcWriter, Tries
 from recon.sinks.jdbc.target import Target
-from recon.spark.observation import Counter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -238,11 +237,7 @@ class StagedWriter(JdbcWriter):
         """Raises SinkError for rows that the sink does not accept."""
 
     def _jdbc(self, frame: DataFrame, table: TableName) -> int:
-        """Spark's parallel JDBC append; returns how many rows the tasks wrote."""
-        counter = Counter(frame)
-        options = self.spark_options(table, writes=True)
-        counter.frame.write.format("jdbc").mode("append").options(**options).save()
-        rows = counter.rows()
+        rows = self.append_by_spark(frame, table)
         # Spark reports no count where its optimizer found the plan to be empty, and some servers never do.
         return frame.count() if rows is None else rows
 

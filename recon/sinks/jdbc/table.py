@@ -16,6 +16,7 @@ from recon.sinks.base import BatchSink, Landed, rows_of_batch
 from recon.sinks.jdbc.database import Database
 from recon.sinks.jdbc.dialects import Dialect, TableName, dialect_of
 from recon.sinks.jdbc.errors import RETRIED, cause_of, reason_and_step
+from recon.spark.observation import Counter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,12 +72,19 @@ class JdbcWriter(BatchSink):
         self.engine  # noqa: B018 - raises where SQLAlchemy is not installed
         return dialect_of(self.database.kind)
 
+    def append_by_spark(self, frame: DataFrame, table: TableName) -> int | None:
+        """Spark's parallel JDBC append; the rows that its tasks wrote, None where Spark does not report the number."""
+        counter = Counter(frame)
+        options = self._spark_options(table, writes=True)
+        counter.frame.write.format("jdbc").mode("append").options(**options).save()
+        return counter.rows()
+
     # -- read back ---------------------------------------------------------------------------------
 
     @override
     def table(self, spark: SparkSession) -> DataFrame:
         try:
-            options = self.spark_options(self.target, writes=False)
+            options = self._spark_options(self.target, writes=False)
             return spark.read.format("jdbc").options(**options).load()
         except ReconError:
             raise
@@ -87,7 +95,7 @@ class JdbcWriter(BatchSink):
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:
         return rows_of_batch(self.table(spark), stamp)
 
-    def spark_options(self, table: TableName, *, writes: bool) -> dict[str, str]:
+    def _spark_options(self, table: TableName, *, writes: bool) -> dict[str, str]:
         """Options of Spark's JDBC source for a table."""
         database, options = self.database, dict(self.sink.options)
         url = database.url

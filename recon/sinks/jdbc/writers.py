@@ -18,7 +18,6 @@ from recon.sinks.jdbc.rows import NESTED
 from recon.sinks.jdbc.staged import Stage, StagedWriter
 from recon.sinks.jdbc.table import JdbcWriter
 from recon.sinks.jdbc.target import UpsertTarget
-from recon.spark.observation import Counter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -117,15 +116,12 @@ class JdbcPlainAppend(UnrecordedAppend, JdbcWriter):
         for field in frame.schema.fields:
             if field.dataType.typeName() in NESTED and self.database.kind != "postgresql":
                 raise self._refused(stamp, f"column {field.name} is {field.dataType.simpleString()[:60]}")
-        counter = Counter(frame)
         try:
-            options = self.spark_options(self.target, writes=True)
-            counter.frame.write.format("jdbc").mode("append").options(**options).save()
+            self._written = self.append_by_spark(frame, self.target)
         except ReconError:
             raise
         except Exception as error:
             raise self._refused(stamp, *self.reason_and_step(error)) from None
-        self._written = counter.rows()
 
     def _refused(self, stamp: ReconStamp, why: str, then: str = "write it as text in the transform") -> SinkError:
         return SinkError(
