@@ -2,7 +2,7 @@
 
 In reading order: `offsets` (range algebra), `ledger` (an entry), `integrity` (its hash chain), `evidence` and
 `progress` (what witnesses report), `result` (verdict, finding, run), `compliance`. `wire` is the only place that
-writes and reads formats that cross a process. Imports nothing of recon but `errors` and `lazy`.
+writes and reads formats that cross a process. Imports nothing of recon but `errors`, `text` and `lazy`.
 """
 
 from recon.model.evidence import (

@@ -10,7 +10,7 @@ from recon.model.ledger import EntryHead, LedgerSlice, named
 from recon.model.result import Code, Finding
 from recon.text import plural, some
 
-# What appends, or only keeps house. A change of rows or a table put in its place is nothing a ledger needs.
+# Operations that append, or that leave the rows as they are. A ledger needs no other: no change of rows, no other table.
 _LAWFUL = re.compile(
     r"WRITE|CREATE TABLE( AS SELECT)?|OPTIMIZE|VACUUM (START|END)|(UN)?SET TBLPROPERTIES|UPGRADE PROTOCOL|"
     r"ADD (COLUMNS?|CONSTRAINT|FEATURE)|SET (TABLE|COLUMN).*|CHANGE COLUMN|CLUSTER BY|COMPUTE STATS.*|",

@@ -113,7 +113,7 @@ class Spans:
 
     def intersect(self, other: Spans) -> Spans:
         """Offsets in both sets; a small set with a large one takes the logarithm of the large one's ranges."""
-        found: list[Span] = []
+        common: list[Span] = []
         mine, theirs = self.ranges, other.ranges
         if not mine or not theirs:
             return Spans()
@@ -122,12 +122,12 @@ class Spans:
         while i < len(mine) and j < len(theirs):
             start, end = max(mine[i].start, theirs[j].start), min(mine[i].end, theirs[j].end)
             if start < end:
-                found.append(Span(start, end))
+                common.append(Span(start, end))
             if mine[i].end <= theirs[j].end:
                 i += 1
             else:
                 j += 1
-        return Spans(tuple(found))
+        return Spans(tuple(common))
 
     def minus(self, other: Spans) -> Spans:
         """Offsets of this set that `other` does not hold; `other` may be large, see `intersect`.

@@ -6,11 +6,12 @@ or `skipped`; it never becomes `pass`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from recon.model.offsets import Span
 
@@ -313,10 +314,8 @@ class RunResult:
 
     def counts(self) -> dict[str, int]:
         """Number of results per status; every status is a key."""
-        counts = dict.fromkeys(("pass", "warn", "fail", "error", "skipped"), 0)
-        for result in self.results:
-            counts[result.status] += 1
-        return counts
+        counts = Counter(result.status for result in self.results)
+        return {status: counts[status] for status in get_args(Status)}
 
     @property
     def exit_code(self) -> int:
