@@ -10,7 +10,7 @@ from recon.model.ledger import EntryHead, LedgerSlice, named
 from recon.model.result import Code, Finding
 from recon.text import plural, some
 
-# Operations that append, or that leave the rows as they are. A ledger needs no other: no change of rows, no other table.
+# Operations that append, or that leave the rows as they are: a ledger needs no other.
 _LAWFUL = re.compile(
     r"WRITE|CREATE TABLE( AS SELECT)?|OPTIMIZE|VACUUM (START|END)|(UN)?SET TBLPROPERTIES|UPGRADE PROTOCOL|"
     r"ADD (COLUMNS?|CONSTRAINT|FEATURE)|SET (TABLE|COLUMN).*|CHANGE COLUMN|CLUSTER BY|COMPUTE STATS.*|",
