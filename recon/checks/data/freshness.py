@@ -29,33 +29,34 @@ _SKEW = 60_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class OfTime(DataCheck):
-    """A check on a date or timestamp: a column, or an SQL expression that gives one."""
+    """A check on a date or timestamp: the argument that it `reads` is a column, or an SQL expression that gives one."""
 
     time_type: Any = set_by_fit()
 
-    def time_field(self) -> str:
-        """The column or expression."""
-        raise NotImplementedError
+    @property
+    def _time_field(self) -> str:
+        (field,) = self.values_of(self.reads)
+        return str(field)
 
     @override
     def columns(self) -> Sequence[str]:
-        return (self.time_field(),) if _COLUMN.fullmatch(self.time_field()) else ()
+        return (self._time_field,) if _COLUMN.fullmatch(self._time_field) else ()
 
     @override
     def fit(self, types: Mapping[str, DataType], rows: DataFrame) -> Self:
         from pyspark.sql import types as T
 
-        type_ = types.get(self.time_field())
+        type_ = types.get(self._time_field)
         if type_ is not None and not is_instant(type_):
             raise ConfigError(
-                f"{self.test} needs a date or timestamp, and column {self.time_field()} is {type_.simpleString()}; "
-                f"an expression such as `to_timestamp({self.time_field()})` makes one of it"
+                f"{self.test} needs a date or timestamp, and column {self._time_field} is {type_.simpleString()}; "
+                f"an expression such as `to_timestamp({self._time_field})` makes one of it"
             )
         return replace(self, time_type=T.TimestampType() if type_ is None else type_)
 
     def time(self) -> Column:
         """The date or timestamp of a row."""
-        name = self.time_field()
+        name = self._time_field
         return F.col(name) if _COLUMN.fullmatch(name) else F.expr(name).cast("timestamp")
 
 
@@ -122,6 +123,7 @@ class Freshness(OfTime, RowCheck):
 
     test: ClassVar[str] = "freshness"
     named_after: ClassVar[Sequence[str]] = ("loaded_at_field",)
+    reads: ClassVar[Sequence[str]] = ("loaded_at_field",)
     loaded_at_field: str
     warn_after: Period | None = None
     error_after: Period | None = None
@@ -130,10 +132,6 @@ class Freshness(OfTime, RowCheck):
     def __post_init__(self) -> None:
         if self.warn_after is None and self.error_after is None:
             raise ConfigError("freshness needs warn_after, error_after or both: without a limit nothing can be too old")
-
-    @override
-    def time_field(self) -> str:
-        return self.loaded_at_field
 
     @override
     def measures(self) -> Mapping[str, Measure]:
@@ -188,6 +186,7 @@ class Recency(GroupableCheck, OfTime):
 
     test: ClassVar[str] = "recency"
     named_after: ClassVar[Sequence[str]] = ("field", "interval", "datepart")
+    reads: ClassVar[Sequence[str]] = ("field",)
     datepart: Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
     field: str
     interval: int
@@ -196,10 +195,6 @@ class Recency(GroupableCheck, OfTime):
     def __post_init__(self) -> None:
         if self.interval < 0:
             raise ConfigError(f"interval is {self.interval}; give a number of {self.datepart}s that is not negative")
-
-    @override
-    def time_field(self) -> str:
-        return self.field
 
     @override
     def measures(self) -> Mapping[str, Measure]:
