@@ -136,10 +136,10 @@ def _singular(project: Project) -> Iterator[_ListedTest]:
 def _sink_of(project: Project, reference: str, file: str) -> tuple[Pipeline, Sink] | None:
     """The sink that a SQL test refers to; None when it is another table."""
     try:
-        found = project.find_table(".".join(re.findall(r"""['"](.+?)['"]""", reference)))
+        table = project.find_table(".".join(re.findall(r"""['"](.+?)['"]""", reference)))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    return found if isinstance(found, tuple) else None
+    return table if isinstance(table, tuple) else None
 
 
 def _checks(project: Project, test: _ListedTest) -> list[Check]:

@@ -112,12 +112,12 @@ def _accepted_values(of: Any) -> Expectation:
 def _accepted_range(of: Any) -> Expectation:
     if any(isinstance(bound, str) and not _is_time(bound) for bound in (of.min_value, of.max_value)):
         signs = (">=", "<=") if of.inclusive else (">", "<")
-        held = [
+        conditions = [
             f"{of.column_name} {sign} {_sql(bound)}"
             for sign, bound in zip(signs, (of.min_value, of.max_value), strict=True)
             if bound is not None
         ]
-        return _failing(f"NOT ({' AND '.join(held)})")
+        return _failing(f"NOT ({' AND '.join(conditions)})")
     return "expect_column_values_to_be_between", {"column": of.column_name, **_strict_bounds(of)}
 
 

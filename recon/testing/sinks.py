@@ -120,11 +120,11 @@ def _write(sink: Sink, batch: MicroBatch) -> None:
 
 
 def _require_landed(sink: Sink, batch: MicroBatch, landed: Landed, method: str) -> None:
-    """The counts that a sink returns are right, or None; a sink with keys may take in fewer rows than it was given."""
+    """The count that a sink returns is right, or None; a sink with keys may write fewer rows than the micro-batch has."""
     if sink.rewrites and landed.given is None:
         return
-    given = landed.rows if landed.given is None else landed.given
-    assert given in (None, batch.rows), (
+    rows = landed.rows if landed.given is None else landed.given
+    assert rows in (None, batch.rows), (
         f"`{method}` returned {landed} for {batch.rows} rows; it must return their number, or None where it is unknown"
     )
 

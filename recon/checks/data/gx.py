@@ -87,17 +87,17 @@ class ExpectationSuite(JointCheck):
     def variants(cls, arguments: Mapping[str, Any], folder: Path) -> Iterable[Mapping[str, Any]]:
         if arguments.get("expectation") is not None:
             return (arguments,)
-        given = {name for name in ("suite", "project", "expectations") if arguments.get(name) is not None}
-        if given not in ({"suite"}, {"suite", "project"}, {"expectations"}):
+        sources = {name for name in ("suite", "project", "expectations") if arguments.get(name) is not None}
+        if sources not in ({"suite"}, {"suite", "project"}, {"expectations"}):
             raise ConfigError(
                 "expectation_suite needs one of: suite (a JSON file), suite (a name) with project (a folder), or "
-                f"expectations (a list); found {', '.join(sorted(given)) or 'none of them'}"
+                f"expectations (a list); found {', '.join(sorted(sources)) or 'none of them'}"
             )
         if not isinstance(parameters := arguments.get("parameters") or {}, Mapping):
             raise ConfigError(f"expectation_suite's argument parameters must be a mapping, found {parameters!r}")
         source = "expectations"
         try:
-            if "expectations" in given:
+            if "expectations" in sources:
                 suite: Any = {"expectations": arguments["expectations"]}
             else:
                 file = _file(str(arguments["suite"]), arguments.get("project"), folder)

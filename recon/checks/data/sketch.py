@@ -64,10 +64,10 @@ def quantile(buckets: Buckets | None, q: float) -> float | None:
         return None
     counts = _added(buckets)
     rank = q * (sum(count for _, count in counts) - 1)
-    seen = 0
+    counted = 0
     for bucket, count in counts:
-        seen += count
-        if seen > rank:
+        counted += count
+        if counted > rank:
             return _middle(bucket)
     return _middle(counts[-1][0])
 

@@ -45,17 +45,17 @@ def taken_apart(item: Any) -> tuple[str, dict[str, Any], dict[str, Any], list[st
         raise ConfigError(f"it must be one name, found {', '.join(map(str, item))}")
     body = dict(as_map(body))
     arguments = dict(as_map(body.pop("arguments", None)))
-    given = dict(as_map(body.pop("config", None)))
+    dbt_config = dict(as_map(body.pop("config", None)))
     for key, value in body.items():
         plain = {"name": "alias"}.get(key, key)
         if plain in CONFIG_KEYS or plain in _DBT_CONFIG:
-            given.setdefault(plain, value)
+            dbt_config.setdefault(plain, value)
         else:
             arguments[key] = value
-    config = {key: value for key, value in given.items() if key in CONFIG_KEYS and value is not None}
-    odd = [key for key in given if key not in CONFIG_KEYS]
-    if (kept := given.get("store_failures_as")) is not None:
-        config.setdefault("store_failures", kept != "ephemeral")
+    config = {key: value for key, value in dbt_config.items() if key in CONFIG_KEYS and value is not None}
+    odd = [key for key in dbt_config if key not in CONFIG_KEYS]
+    if (store_as := dbt_config.get("store_failures_as")) is not None:
+        config.setdefault("store_failures", store_as != "ephemeral")
         odd.remove("store_failures_as")
     if str(config.get("severity", "")).lower() in ("warn", "error"):
         config["severity"] = str(config["severity"]).lower()
@@ -77,12 +77,12 @@ def translated(test: str, arguments: Mapping[str, Any], config: dict[str, Any]) 
     if condition := left.pop("row_condition", None):
         where = config.get("where")
         config["where"] = f"({where}) and ({condition})" if where else condition
-    name, made = _expectation(test.removeprefix(_EXPECT), left)
+    name, recon_arguments = _expectation(test.removeprefix(_EXPECT), left)
     # Ignoring the rest would change what the test means.
     odd = [key for key, value in left.items() if value not in (None, False)]
     if odd:
         raise ConfigError(f"its argument {', '.join(odd)} has no counterpart")
-    return name, made
+    return name, recon_arguments
 
 
 def _expectation(kind: str, left: dict[str, Any]) -> tuple[str, dict[str, Any]]:
