@@ -120,7 +120,7 @@ def _write(sink: Sink, batch: MicroBatch) -> None:
 
 
 def _require_landed(sink: Sink, batch: MicroBatch, landed: Landed, method: str) -> None:
-    """The count that a sink returns is right, or None; a sink with keys may write fewer rows than the micro-batch has."""
+    """The count that a sink returns is right or None; a sink with keys may have fewer rows than the micro-batch."""
     if sink.rewrites and landed.given is None:
         return
     rows = landed.rows if landed.given is None else landed.given
