@@ -165,20 +165,14 @@ def _child(node: LocatedValue, part: str | int) -> LocatedValue | None:
     return next((node.items[key] for key in spellings if key in node.items), None)
 
 
-def _walk(node: LocatedValue, path: _Loc) -> Iterator[tuple[str | int, LocatedValue]]:
-    """Each key of a path with the value there, which is None for a key that the file does not have."""
-    for part in path:
-        node = _child(node, part) or LocatedValue(None, node.line)
-        yield part, node
-
-
 _SINGULAR = {"pipelines": "pipeline", "sinks": "sink", "columns": "column", "tables": "table"}
 
 
 def _place(document: Document, path: _Loc) -> str:
     """A path as a message names it: `config of not_null`, `checkpoint of pipeline 'orders'`, `kafka`."""
-    owner, keys, above = "", [], ""
-    for part, node in _walk(document.root, path):
+    owner, keys, node, above = "", [], document.root, ""
+    for part in path:
+        node = _child(node, part) or LocatedValue(None, node.line)
         if isinstance(part, str):
             keys.append(part)
         elif above in _SINGULAR:
@@ -207,8 +201,9 @@ def _annotation(root: type[BaseModel], document: Document, path: _Loc) -> Any:
 
 def _model(root: type[BaseModel], document: Document, path: _Loc) -> type[BaseModel]:
     """The model at the end of a validated path; a sink's depends on its `kind` in the file."""
-    model = root
-    for part, node in _walk(document.root, path):
+    model, node = root, document.root
+    for part in path:
+        node = _child(node, part) or LocatedValue(None, node.line)
         if isinstance(part, str) and part in model.model_fields:
             model = next(_models(model.model_fields[part].annotation), model)
         chosen = getattr(model, "class_for", None)
