@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from recon.ledger import arrow
 from recon.ledger.store import Filter, LedgerTable, Store
-from recon.model import RUNNING, Finding, PreviousAudit, RunResult, plain
+from recon.model import RUNNING, Code, Finding, PreviousAudit, RunResult, plain
 
 _LOG_STARTS = timedelta(days=2)  # how far back an earlier log start is looked for
 
@@ -127,7 +127,7 @@ class History:
 
 def findings_of(row: Mapping[str, Any]) -> list[Finding]:
     """The findings of a stored result."""
-    return [Finding(**item) for item in json.loads(row["findings"] or "[]")]
+    return [Finding(**{**item, "code": Code(item["code"])}) for item in json.loads(row["findings"] or "[]")]
 
 
 def previous_audit(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from recon.ledger import open_ledger
-from recon.ledger.results import append_run, previous_audit
+from recon.ledger.results import append_run, findings_of, previous_audit
 from recon.ledger.store import Store
-from recon.model import CheckResult, PreviousAudit, RunResult, Status
+from recon.model import CheckResult, Code, Finding, Level, PreviousAudit, RunResult, Status
 from recon.model.result import PipelineFacts
 from tests.support.ledger_entries import project
 
@@ -113,3 +114,11 @@ def test_an_audit_of_one_check_or_of_the_past_takes_no_memory_away(tmp_path: Pat
 
 def replace_period(of: RunResult, begin: datetime | None) -> RunResult:
     return replace(of, pipelines=(replace(of.pipelines[0], period_from=begin),))
+
+
+def test_stored_findings_have_their_codes_level() -> None:
+    finding = Finding(code=Code.GAP, message="offsets are missing", topic="orders", partition=3)
+    stored = {"findings": json.dumps([finding.as_dict()])}
+    assert findings_of(stored) == [finding]
+    assert findings_of(stored)[0].level is Level.FAIL
+    assert findings_of({"findings": None}) == []
