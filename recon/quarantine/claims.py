@@ -59,7 +59,7 @@ class Claims:
 
     def recorded(self) -> set[int]:
         """The numbers of releases with a ledger entry."""
-        entries = recorded(self._ledger, self._pipeline, self._sink) if self._ledger.exists() else set()
+        entries = recorded(self._ledger, self._pipeline, self._sink)
         return {number for epoch, number in entries if epoch == RELEASES}
 
     def unfinished(self) -> list[Claim]:
