@@ -81,7 +81,7 @@ def answer(results: Sequence[CheckResult], sinks: Iterable[str]) -> tuple[Answer
     for result in evidence:
         if result.status in ("error", "skipped"):
             return "could not be proved", f"{result.name}: {result.message}"
-    return "complete", "Every offset the stream read is accounted for, up to where it has come"
+    return "complete", "Every offset that the stream has read so far is accounted for"
 
 
 def pipeline_facts(

@@ -96,8 +96,8 @@ def _operations(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
         if not _LAWFUL.fullmatch(operation.strip()) and operation.strip().upper() != "WRITE APPEND":
             yield _finding(
                 Code.TAMPERED,
-                f"version {version} of the ledger's table was made by {operation}, where only appends are lawful: look "
-                "at who ran it, and compare with the version before it",
+                f"version {version} of the ledger's table was made by {operation}, where only appends are allowed: "
+                "look at who ran it, and compare with the version before it",
             )
 
 

@@ -37,7 +37,7 @@ class KafkaEndOffsets(EvidenceCheck):
         LOSS_RETENTION: Kafka's log starts beyond the ledger's end: the records between were deleted unread.
         RECREATED: the topic has another id than the one that was read, or ends below the ledger's end with no id
             known. With it GAP or LOSS_RETENTION for the new topic's offsets below the ledger's end, which the stream
-            steps over in silence.
+            skips without an error.
         CLOSED: a topic or partition is gone, and the previous audit saw the same end as the ledger.
         LOSS: it is gone, and the previous audit saw more than the ledger read.
         TOPIC_ID_UNKNOWN: the ledger or the broker knows no topic id, so a topic re-created and refilled would not be

@@ -225,7 +225,7 @@ def operation_of(commit: Mapping[str, Any]) -> str:
     """The operation of a commit of a ledger table, such as `WRITE`; another write than an append with its mode."""
     operation = str(commit.get("operation") or "UNKNOWN")
     mode = str((commit.get("operationParameters") or {}).get("mode", "")).lower()
-    # An overwrite is a WRITE too, and only an append is lawful in a ledger.
+    # An overwrite is a WRITE too, and only an append is allowed in a ledger.
     return f"{operation} {mode}" if operation == "WRITE" and mode != "append" else operation
 
 

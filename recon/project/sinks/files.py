@@ -49,5 +49,5 @@ class FileSink(Sink):
         return Guarantee(
             label="exactly-once",
             how="a retry replaces the micro-batch's folder; its manifest is written last",
-            needs="readers that honour manifests (recon.read_batches)",
+            needs="readers that read what the manifests name (recon.read_batches)",
         )

@@ -73,7 +73,7 @@ class KafkaSink(Sink):
             return Guarantee(
                 label="at-least-once",
                 how="an idempotent producer with acks=all; a retried micro-batch is written again",
-                needs="consumers that can bear doubles",
+                needs="consumers that tolerate duplicates",
             )
         return Guarantee(
             label="exactly-once",

@@ -50,7 +50,7 @@ class CheckpointCommits(EvidenceCheck):
         GAP: Spark finished a micro-batch that read offsets, and neither ledger nor sink has it: the write was
             swallowed. Also the offsets between the ledger's end and the start of a checkpoint that started a new epoch.
         LOSS_RETENTION: the same, and Kafka has deleted the records meanwhile; or a micro-batch that is not finished
-            wants records that are deleted already.
+            needs records that Kafka has deleted.
         SKIPPED: the sink's txn app id already has this batch_id from other offsets, so Delta drops the write unseen.
         STALLED: planned longer ago than `stalled_after` and not finished.
         OVERLAP: a checkpoint that started a new epoch begins below what the ledger holds.

@@ -5,6 +5,6 @@
 what the ledger counts as quarantined, `rewriting` the sinks whose rows later micro-batches replace. They share `rows`:
 the sink's rows against the ranges that the ledger's entries read.
 
-A new reason why an offset lawfully has no row belongs into `missing`, and its count into `Explained`; whatever cannot
-be decided stays INCONCLUSIVE, never a pass.
+A new reason why an offset may have no row without a loss belongs into `missing`, and its count into `Explained`;
+whatever cannot be decided stays INCONCLUSIVE, never a pass.
 """

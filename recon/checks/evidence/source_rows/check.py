@@ -52,11 +52,11 @@ class SourceRows(EvidenceCheck):
             quarantine, and neither the sink has it nor did the repair drop it.
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
-            are lawful and do not count: entries show it by more rows written than read.
+            are no duplicates: entries show it by more rows written than read.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
         PHANTOM_ROWS: rows of records whose transaction was aborted: the stream reads uncommitted.
         UNSTAMPED: rows that no ledger entry accounts for (warns).
-        EXPLAINED: how many offsets per partition have no row for a lawful reason: transaction markers (control),
+        EXPLAINED: how many offsets per partition have no row for a known reason: transaction markers (control),
             aborted, compacted, filtered, quarantined (a row that waits in the quarantine table carries them).
         INFLIGHT: micro-batches of the last minutes whose progress is not recorded yet.
         INCONCLUSIVE: offsets that could not be read from Kafka, or whose micro-batch does not say what it filtered;

@@ -74,7 +74,7 @@ def _judge_duplicates(sink: SinkRows) -> None:
         for group in groups:
             _judge_group(sink, where, stretches, group)
         in_groups = sum(group.present.size for group in groups)
-        if in_groups <= sink.present[where].size or _lawfully_again(sink, stretches):
+        if in_groups <= sink.present[where].size or _may_repeat(sink, stretches):
             continue
         depths = list(_depths(groups))
         twice = Spans.of(span for span, depth in depths if depth > incarnations)
@@ -88,7 +88,7 @@ def _judge_duplicates(sink: SinkRows) -> None:
         )
 
 
-def _lawfully_again(sink: SinkRows, stretches: ReadStretches) -> bool:
+def _may_repeat(sink: SinkRows, stretches: ReadStretches) -> bool:
     """Whether a record may be in the rows of several micro-batches: a join gives it again with each partner."""
     entries = {piece.entry for piece in stretches.pieces(stretches.ranges)}
     return any(sink.counts.operators.makes_rows(sink.ledger.heads[entry]) for entry in entries)
@@ -127,7 +127,7 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
 
 
 def _recurring(counts: Account, keys: Iterable[Key]) -> Spans:
-    """Offsets that more than one incarnation of a topic has: two rows with one offset are lawful there."""
+    """Offsets that more than one incarnation of a topic has: two rows with one offset are no duplicates there."""
     recurring = Spans()
     for key in keys:
         before = Spans()

@@ -64,7 +64,7 @@ def rewrites(witnesses: Witnesses) -> bool:
 
 
 def is_compacted(topic: str, witnesses: Witnesses) -> bool:
-    """Whether Kafka compacts the topic, so that records may be missing lawfully."""
+    """Whether Kafka compacts the topic, so that a missing record may be no loss."""
     described = witnesses.topic(topic)
     return described is not None and "compact" in described.cleanup_policy
 
