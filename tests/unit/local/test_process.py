@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,9 +40,10 @@ time.sleep(600)
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
-        assert command_line(pid) == "sleep 600"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        try:
+            assert until(lambda: command_line(pid) == "sleep 600")  # before its exec, it has Python's own
+        finally:
+            process.kill()
     # Orphans are reaped by whoever adopted them; a zombie has no command line.
     assert until(lambda: command_line(pid) is None)
 
