@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recon.ledger import arrow
 from recon.ledger.store import Filter, LedgerTable, Store
 from recon.model import RunResult, plain
-
-if TYPE_CHECKING:
-    pass
 
 # One row per failing row of a check; `failing_row` is JSON.
 FAILURES = LedgerTable(

@@ -11,16 +11,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recon._version import __version__
 from recon.errors import EvidenceError
 from recon.ledger import arrow
 from recon.ledger.store import Filter, LedgerTable, Store
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
-
-if TYPE_CHECKING:
-    pass
 
 TIME = "started_at"  # of the trigger
 _NO_WATERMARK = datetime(1970, 1, 1, tzinfo=UTC)  # Spark's value before the first event time

@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recon._version import __version__
 from recon.errors import LedgerError
 from recon.ledger import arrow
 from recon.ledger.store import Filter, LedgerTable, Store
-
-if TYPE_CHECKING:
-    pass
 
 Document = Mapping[str, Any]
 
