@@ -461,9 +461,9 @@ def test_the_server_restarts_within_the_transaction(
         for batch, (point, fault) in enumerate(
             [
                 ("transaction_open", "kill"),
-                ("before_commit", "restart"),
+                ("before_commit", "stop"),
                 ("staged", "kill"),
-                ("stage_created", "restart"),
+                ("stage_created", "stop"),
             ]
         ):
             sink, seen = desk.sink("jdbc_append"), []
