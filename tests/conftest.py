@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from tests.support.mariadb import LocalMariaDB
     from tests.support.postgres import LocalPostgres
 
-# Every JVM of the tests runs for minutes at most: the optimising compiler would take more CPU than it saves.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Every JVM of the tests runs for minutes at most: the optimising compiler would take more CPU than it saves. Without it
+# the JVM keeps 48 MB for compiled code, which Spark's generated classes fill: it would discard and compile without end.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
 
 _HERE = Path(__file__).parent
 # Two processes end at about the same time when the files that take minutes come first. xdist gives the first and the
@@ -120,9 +121,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from tests.support.drivers import JDBC_DRIVERS
 
     warehouse = tmp_path_factory.mktemp("warehouse")
-    session = spark_session(
-        "recon-tests", extra_packages=JDBC_DRIVERS, conf={"spark.sql.warehouse.dir": str(warehouse)}
-    )
+    conf = {
+        "spark.sql.warehouse.dir": str(warehouse),
+        # As Spark's own tests: otherwise the optimizer filters and projects a small frame itself, without a job.
+        "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
+    }
+    session = spark_session("recon-tests", extra_packages=JDBC_DRIVERS, conf=conf)
     yield session
     session.stop()
 

@@ -14,6 +14,7 @@ from recon.model import ReconStamp, SinkLog, parse_offsets
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.sinks.failpoints import Failpoint, no_failpoint
+from recon.spark.frames import local_frame
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def rows_of_batch(rows: DataFrame, stamp: ReconStamp) -> DataFrame:
 def rows_in_ranges(rows: DataFrame, ranges: Iterable[OffsetSpan]) -> DataFrame:
     """The rows whose source columns lie in these ranges."""
     spans = [(s.topic, s.partition, s.start_offset, s.end_offset) for s in ranges if s.span.size]
-    known = rows.sparkSession.createDataFrame(spans, "t string, p int, a long, b long")
+    known = local_frame(rows.sparkSession, spans, "t string, p int, a long, b long")
     topic, partition, offset = (F.col(name) for name in SOURCE_COLUMNS)
     inside = (topic == F.col("t")) & (partition == F.col("p")) & (offset >= F.col("a")) & (offset < F.col("b"))
     return rows.join(F.broadcast(known), inside, "left_semi")

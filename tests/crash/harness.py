@@ -32,7 +32,7 @@ from tests.support.processes import recon
 
 ROOT = Path(__file__).parents[2]
 # Starting fast is what makes many rounds cheap; none of this changes what a crash leaves.
-_FAST = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+_FAST = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xlog:disable"
 
 
 def resolve(packages: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ import pytest
 from recon.checks.registry import build, check_class
 from recon.errors import ConfigError
 from recon.project import CheckSpec
+from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, one, run
 
 UTC = dt.UTC
@@ -28,7 +29,7 @@ def table(spark, tmp_path_factory):
         (None, 4, None, math.nan, 0.3, Decimal("0.40"), None, None, None),
     ]
     schema = "g string, n int, big bigint, d double, f float, m decimal(38,2), s string, day date, at timestamp"
-    frame = spark.createDataFrame(rows, schema).selectExpr(
+    frame = local_frame(spark, rows, schema).selectExpr(
         "*",
         "cast(NULL AS int) AS none",
         "7 AS seven",

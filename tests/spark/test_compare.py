@@ -12,6 +12,7 @@ import pytest
 
 from recon import ConfigError, EvidenceError, compare
 from recon.cli import main
+from recon.spark.frames import local_frame
 from tests.support.data_checks import counted_jobs
 
 # --- against a reference ------------------------------------------------------------------------------------
@@ -123,8 +124,8 @@ def _expected(left: list[tuple], right: list[tuple], tolerance: float | None) ->
 def test_it_agrees_with_the_definition(spark, seed, tolerance):
     left, right = _tables(seed)
     found = compare(
-        spark.createDataFrame(left, SCHEMA),
-        spark.createDataFrame(right, SCHEMA),
+        local_frame(spark, left, SCHEMA),
+        local_frame(spark, right, SCHEMA),
         key=KEY,
         tolerances=None if tolerance is None else {"d": tolerance},
         samples=100_000,
@@ -144,7 +145,7 @@ def test_it_agrees_with_the_definition(spark, seed, tolerance):
 def test_the_same_rows_in_another_order_are_equal(spark):
     rows, _ = _tables(3)
     turned = [tuple(-v if v == 0 and isinstance(v, float) else v for v in row) for row in reversed(rows)]
-    found = compare(spark.createDataFrame(rows, SCHEMA), spark.createDataFrame(turned, SCHEMA), key=KEY)
+    found = compare(local_frame(spark, rows, SCHEMA), local_frame(spark, turned, SCHEMA), key=KEY)
     assert (found.equal, found.matched, found.samples, found.columns) == (True, len(rows), (), ())
 
 
@@ -204,7 +205,7 @@ def test_many_rows_of_one_key_are_no_cross_product(spark):
 
 
 def test_no_rows(spark):
-    left = spark.createDataFrame([(1, 2)], "id int, a int")
+    left = local_frame(spark, [(1, 2)], "id int, a int")
     empty = compare(left.where("id > 5"), left.where("id > 5"), key=["id"])
     assert (empty.equal, empty.left_rows, empty.right_rows) == (True, 0, 0)
     gone = compare(left, left.where("id > 5"), key=["id"])
@@ -240,7 +241,7 @@ def test_values_that_a_careless_hash_takes_for_equal(spark):
         (9, "a", "a", [1, None], [2], (1, None), b"a"),
         (10, None, None, None, None, None, None),
     ]
-    found = compare(spark.createDataFrame(left, schema), spark.createDataFrame(right, schema), key=["id"])
+    found = compare(local_frame(spark, left, schema), local_frame(spark, right, schema), key=["id"])
     assert (found.matched, found.changed) == (1, 9)
     by_column = {c.column: sorted(s.key["id"] for s in c.samples) for c in found.columns}
     assert by_column == {"a": [1, 2, 3], "b": [1, 2, 3], "x": [4, 5, 8], "y": [4], "s": [6, 10], "z": [7]}
@@ -280,11 +281,9 @@ def test_tolerances_of_every_kind(spark):
     from datetime import date
 
     low, high = -(2**63), 2**63 - 1
-    left = spark.createDataFrame(
-        [(1, 10, Decimal("1.00"), 100.0, date(2026, 11, 1)), (2, low, None, 1.0, None)], schema
-    )
-    right = spark.createDataFrame(
-        [(1, 12, Decimal("1.01"), 100.5, date(2026, 11, 2)), (2, high, Decimal(0), math.inf, None)], schema
+    left = local_frame(spark, [(1, 10, Decimal("1.00"), 100.0, date(2026, 11, 1)), (2, low, None, 1.0, None)], schema)
+    right = local_frame(
+        spark, [(1, 12, Decimal("1.01"), 100.5, date(2026, 11, 2)), (2, high, Decimal(0), math.inf, None)], schema
     )
     left = left.selectExpr("*", f"{at} AS at", f"{zoned} AS zoned")
     right = right.selectExpr(
@@ -318,10 +317,8 @@ def test_tolerances_of_every_kind(spark):
 
 
 def test_odd_names_mapping_and_where(spark):
-    left = spark.createDataFrame(
-        [(1, "a", 1, 0), (2, "b", 2, 0)], "`order.id` int, `a b` string, `back``tick` int, x int"
-    )
-    right = spark.createDataFrame([("b", 1, 2, 0), ("b", 2, 3, 0)], "`c` string, `key` int, `back``tick` int, y int")
+    left = local_frame(spark, [(1, "a", 1, 0), (2, "b", 2, 0)], "`order.id` int, `a b` string, `back``tick` int, x int")
+    right = local_frame(spark, [("b", 1, 2, 0), ("b", 2, 3, 0)], "`c` string, `key` int, `back``tick` int, y int")
     found = compare(
         left,
         right,

@@ -21,6 +21,7 @@ from recon.sinks import Landed
 from recon.sinks.delta import statements
 from recon.sinks.delta.merge import DeltaMerge
 from recon.sinks.delta.reduce import MergeRows
+from recon.spark.frames import local_frame
 
 CONF = "spark.databricks.delta."
 SETTINGS = [CONF + name for name in ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata")]
@@ -62,7 +63,7 @@ class Merging:
             made.append((*row[:5], "topic", partition, offset, batch_id))
         if shuffled:
             made.reverse()
-        return self.spark.createDataFrame(made, SCHEMA)
+        return local_frame(self.spark, made, SCHEMA)
 
     def stamp(self, batch_id: int, epoch: int = 0) -> ReconStamp:
         spans = [OffsetSpan("topic", None, p, 0, end, 0) for p, end in self.offsets.items()]

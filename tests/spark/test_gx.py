@@ -15,6 +15,7 @@ from recon.checks.registry import build_all
 from recon.convert.gx import suite_of
 from recon.model import CheckResult
 from recon.project import CheckConfig, CheckSpec
+from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, run
 
 pytest.importorskip("great_expectations")
@@ -39,7 +40,7 @@ def suite(*expectations, config: dict | None = None, folder: Path = Path(), **ar
 @pytest.fixture(scope="module")
 def table(spark):
     rows = [(n, None if n % 10 == 0 else n * 1.5, ["new", "paid", "odd"][n % 3], f"m{n}") for n in range(60)]
-    frame = spark.createDataFrame([*rows, (5, 7.5, "new", "bad")], "id int, amount double, status string, mail string")
+    frame = local_frame(spark, [*rows, (5, 7.5, "new", "bad")], "id int, amount double, status string, mail string")
     # One partition, so that GX's many small jobs stay cheap.
     return frame.coalesce(1)
 

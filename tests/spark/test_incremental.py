@@ -31,6 +31,7 @@ from recon.model import CheckResult, LedgerEntry, ReconStamp, Verdict, dump_stam
 from recon.model.offsets import OffsetSpan
 from recon.project import CheckConfig, DeltaSink, LedgerConfig, Pipeline, Project
 from recon.sinks.delta.append import DeltaAppend, app_id
+from recon.spark.frames import local_frame
 from recon.storage import Storage
 from tests.support.data_checks import bound, counted_jobs, local_table
 
@@ -519,7 +520,7 @@ def test_the_sketch_is_the_same_for_every_split(spark):
         1.7e308,
         *(-1.001) ** np.arange(0, 9000, 3),
     ]
-    rows = spark.createDataFrame([(float(v),) for v in numbers] + [(None,)], "v double").repartition(7)
+    rows = local_frame(spark, [(float(v),) for v in numbers] + [(None,)], "v double").repartition(7)
     measure = histogram(F.col("v"))
     parts = [rows, rows.filter("v > 1"), rows.filter("NOT v > 1 OR v IS NULL")]
     whole, one, other = (merged(p.agg(measure.over(None)).collect()[0][0], []) for p in parts)

@@ -20,6 +20,7 @@ from recon.model import ReconStamp
 from recon.project import load
 from recon.sinks import BatchSink, open_sink
 from recon.sinks.jdbc.writers import JdbcPlainAppend, JdbcUpsert
+from recon.spark.frames import local_frame
 from tests.support.mariadb import LocalMariaDB
 from tests.support.postgres import LocalPostgres
 
@@ -86,7 +87,7 @@ pipelines:
         """Rows of (id, status, amount, at) with growing offsets."""
         whole = [(*row, "orders", 0, first + n, batch) for n, row in enumerate(rows)]
         data = [(i, s, Decimal(a) if a is not None else None, t, *rest) for i, s, a, t, *rest in whole]
-        frame = self.spark.createDataFrame(data, f"{SCHEMA.replace('at timestamp', 'at string')}, {OURS}")
+        frame = local_frame(self.spark, data, f"{SCHEMA.replace('at timestamp', 'at string')}, {OURS}")
         return frame.withColumn("at", F.col("at").cast("timestamp"))
 
     def stamp(self, batch: int, first: int = 0, end: int = 10, epoch: int = 0) -> ReconStamp:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, one, run
 
 
 @pytest.fixture(scope="module")
 def lines(spark):
     rows = [(1, 1), (1, 2), (1, 2), (1, 2), (2, 1), (2, 1), (3, None), (3, None), (None, 4), (None, 5)]
-    return spark.createDataFrame(rows, "order_id int, line int")
+    return local_frame(spark, rows, "order_id int, line int")
 
 
 def test_unique_counts_values_and_surplus_rows(lines):
@@ -26,7 +27,7 @@ def test_unique_counts_values_and_surplus_rows(lines):
 
 
 def test_unique_does_not_judge_null(spark):
-    table = spark.createDataFrame([(1,), (None,), (None,)], "id int")
+    table = local_frame(spark, [(1,), (None,), (None,)], "id int")
     assert one(table, "unique", column_name="id").status == "pass"
     blank = one(table, "unique", {"where": "id IS NULL"}, column_name="id")
     assert (blank.status, blank.message) == (
@@ -72,13 +73,13 @@ def test_no_rows_are_skipped(lines):
     ],
 )
 def test_equality(spark, type_, values, duplicates):
-    table = spark.createDataFrame([(v,) for v in values], f"v {type_}")
+    table = local_frame(spark, [(v,) for v in values], f"v {type_}")
     assert one(table, "unique", column_name="v").failures == duplicates
 
 
 def test_columns_may_have_any_name(spark):
     names = ["k1", "k0", "n", "at", "row", "which", "hash", "n_records"]
-    table = spark.createDataFrame([(1, 2, 3, 4, 5, 6, 7, 8)] * 2, ", ".join(f"`{name}` int" for name in names))
+    table = local_frame(spark, [(1, 2, 3, 4, 5, 6, 7, 8)] * 2, ", ".join(f"`{name}` int" for name in names))
     row = dict(zip(names, range(1, 9), strict=True))
     keys = [bound("unique", column_name=name) for name in names[:-1]]
     whole = bound("unique_combination_of_columns", {"where": "which = 6"}, combination_of_columns=names)
@@ -88,5 +89,5 @@ def test_columns_may_have_any_name(spark):
 
 
 def test_a_nested_column_is_a_key(spark):
-    table = spark.createDataFrame([((1,),), ((1,),)], "o struct<id: int>")
+    table = local_frame(spark, [((1,),), ((1,),)], "o struct<id: int>")
     assert one(table, "unique", column_name="o.id").samples == ({"o.id": 1, "n_records": 2},)

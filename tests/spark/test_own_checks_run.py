@@ -11,6 +11,7 @@ import pytest
 from recon.audit.run import run_audit
 from recon.checks import registry as known_checks
 from recon.project import load
+from recon.spark.frames import local_frame
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own_checks.md").read_text()
 
@@ -37,7 +38,7 @@ def test_the_audit_runs_a_check_of_an_installed_package(spark, lake, monkeypatch
     monkeypatch.syspath_prepend(str(lake))
     (lake / "recon.yml").write_text(blocks("yaml")[0])
     rows = [(1, 10, 20), (2, 30, 20), (3, 26, 20), (4, None, 20), (5, 25, 20)]
-    spark.createDataFrame(rows, "id int, amount int, credit int").write.format("delta").save(str(lake / "lake/orders"))
+    local_frame(spark, rows, "id int, amount int, credit int").write.format("delta").save(str(lake / "lake/orders"))
 
     outcome = run_audit(load(lake), select=["test_name:within_credit"], spark=spark, keep=False)
     (result,) = outcome.results

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from recon import foreach_batch, open_ledger
 from recon.project import load
 from recon.project.sinks import kinds
+from recon.spark.frames import local_frame
 from recon.testing import micro_batch, verify_sink
 from tests.support.own_sinks import blocks, install
 
@@ -43,7 +44,7 @@ def test_the_hook_writes_it_and_restores_an_entry_from_its_record(spark: SparkSe
     for batch_id in (0, 1):
         plan(tmp_path / "checkpoints/orders", batch_id)
         rows = [(f"v{n}", "orders", 0, 2 * batch_id + n) for n in (0, 1)]
-        foreach_batch(tmp_path, pipeline="orders")(spark.createDataFrame(rows, columns), batch_id)
+        foreach_batch(tmp_path, pipeline="orders")(local_frame(spark, rows, columns), batch_id)
     files = sorted(file.name for file in (tmp_path / "lake/orders").iterdir())
     assert files == ["0-0.ndjson", "0-1.ndjson"]
     entries = open_ledger(load(tmp_path)).last("orders", "orders", 10)
@@ -52,7 +53,7 @@ def test_the_hook_writes_it_and_restores_an_entry_from_its_record(spark: SparkSe
         (1, "committed", 2, "json_lines"),
     ]
     # A replay: the ledger knows it, the sink finds it, and it is not written again.
-    foreach_batch(tmp_path, pipeline="orders")(spark.createDataFrame(rows, columns), 1)
+    foreach_batch(tmp_path, pipeline="orders")(local_frame(spark, rows, columns), 1)
     assert open_ledger(load(tmp_path)).last("orders", "orders", 1)[0].status == "already_committed"
 
 

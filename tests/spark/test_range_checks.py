@@ -10,6 +10,7 @@ import pytest
 from recon.checks.registry import build
 from recon.errors import ConfigError
 from recon.project import CheckSpec
+from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, run
 
 UTC = dt.UTC
@@ -28,7 +29,7 @@ def table(spark, tmp_path_factory):
         (2**62, -1.0, 5.0, Decimal("-4.40"), "ord-123456", dt.date(2025, 1, 1), dt.datetime(2025, 1, 1, tzinfo=UTC)),
     ]
     schema = "n bigint, d double, f float, m decimal(10,2), s string, day date, at timestamp"
-    spark.createDataFrame(rows, schema).selectExpr(
+    local_frame(spark, rows, schema).selectExpr(
         "*", "cast(at AS timestamp_ntz) AS ntz", "map('a', n) AS attributes", "named_struct('n', n) AS inside"
     ).coalesce(1).write.parquet(path)
     return spark.read.parquet(path)

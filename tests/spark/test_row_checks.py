@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from recon.spark.frames import local_frame
 from tests.support.data_checks import one
 
 
@@ -20,7 +21,7 @@ def orders(spark):
         (5, "new ", 2.0, {"city": "Bern"}),
         (6, None, 3.0, {"city": "Basel"}),
     ]
-    return spark.createDataFrame(rows, "id int, status string, amount double, address struct<city: string>")
+    return local_frame(spark, rows, "id int, status string, amount double, address struct<city: string>")
 
 
 def test_not_null(orders):
@@ -87,7 +88,7 @@ def test_a_value_of_another_type_does_not_hide_failures(orders):
     ],
 )
 def test_types(spark, type_, good, bad, values):
-    table = spark.createDataFrame([(good,), (bad,), (None,)], f"v {type_}")
+    table = local_frame(spark, [(good,), (bad,), (None,)], f"v {type_}")
     assert one(table, "accepted_values", column_name="v", values=values).failures == 1
 
 

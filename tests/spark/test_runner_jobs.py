@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from recon.checks.base import RowCheck
+from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, run
 
 
@@ -139,14 +140,14 @@ def test_keys_whose_equal_values_have_other_bytes_are_grouped_at_once(spark):
 
 
 def test_keys_with_null_are_told_apart_by_which_column_is_null(spark):
-    table = spark.createDataFrame([(1, None), (None, 1), (None, None)], "a int, b int")
+    table = local_frame(spark, [(1, None), (None, 1), (None, None)], "a int, b int")
     with counted_jobs(spark) as jobs:
         (result,) = run(table, bound("unique_combination_of_columns", combination_of_columns=["a", "b"]))
     assert (result.status, result.evidence["null_keys"], len(jobs)) == ("pass", 3, 1)
 
 
 def test_null_is_judged_per_check_in_a_shared_grouping(spark):
-    table = spark.createDataFrame([(1,), (None,), (None,)], "id int")
+    table = local_frame(spark, [(1,), (None,), (None,)], "id int")
     results = run(
         table,
         bound("unique", column_name="id"),
@@ -257,7 +258,7 @@ def test_a_bug_in_a_check_is_its_own_error(orders):
 
 
 def test_columns_that_need_backticks(spark):
-    table = spark.createDataFrame([(None, 1), (2, 1)], "`order id` int, `a.b` int")
+    table = local_frame(spark, [(None, 1), (2, 1)], "`order id` int, `a.b` int")
     results = run(
         table,
         bound("not_null", column_name="`order id`"),

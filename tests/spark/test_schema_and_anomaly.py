@@ -11,6 +11,7 @@ from recon.checks.engine.runner import run_table
 from recon.checks.registry import build
 from recon.errors import ConfigError
 from recon.project import CheckSpec
+from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, one, run
 
 
@@ -27,7 +28,7 @@ def table(spark):
     # As a catalog table or Delta has a varchar column.
     code = StructField("code", StringType(), True, {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"})
     schema = StructType([*DataType.fromDDL(before).fields, code, *DataType.fromDDL(after).fields])
-    return spark.createDataFrame([], schema)
+    return local_frame(spark, [], schema)
 
 
 ALL = [

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from recon.errors import EvidenceError
 from recon.evidence.sink_rows import read
 from recon.model.offsets import Spans
+from recon.spark.frames import local_frame
 from tests.support.data_checks import counted_jobs
 
 SCHEMA = "_batch_id bigint, _source_topic string, _source_partition int, _source_offset bigint, payload string"
@@ -54,7 +55,7 @@ def test_every_offset_is_told_exactly(spark, stretches):
     ]
     if not rows:
         return
-    table = spark.createDataFrame([(*r, "x") for r in rows], SCHEMA).repartition(3)
+    table = local_frame(spark, [(*r, "x") for r in rows], SCHEMA).repartition(3)
     witness = read(spark, table)
     assert told(witness) == expected(rows)
     assert (witness.rows, witness.unstamped_rows, witness.has_source_columns) == (len(rows), 0, True)
@@ -131,7 +132,7 @@ def test_rows_nobody_stamped_are_counted_whatever_is_asked(spark):
         (1, "orders", 0, None, "x"),  # stamped, and no offset: in `rows`, in no group
         (1, "orders", None, 8, "x"),
     ]
-    table = spark.createDataFrame(rows, SCHEMA)
+    table = local_frame(spark, rows, SCHEMA)
     witness = read(spark, table, location="lake/orders")
     assert (witness.location, witness.rows, witness.unstamped_rows) == ("lake/orders", 6, 2)
     assert told(witness) == expected([(0, "orders", 0, 5), (1, "orders", 0, 6)])
@@ -140,12 +141,12 @@ def test_rows_nobody_stamped_are_counted_whatever_is_asked(spark):
 
 
 def test_an_empty_table(spark):
-    witness = read(spark, spark.createDataFrame([], SCHEMA))
+    witness = read(spark, local_frame(spark, [], SCHEMA))
     assert (witness.rows, witness.unstamped_rows, witness.has_source_columns, list(witness.groups)) == (0, 0, True, [])
 
 
 def test_a_table_without_source_columns_tells_only_its_counts(spark):
-    batches = read(spark, spark.createDataFrame([(1,), (1,), (None,)], "_batch_id bigint"))
+    batches = read(spark, local_frame(spark, [(1,), (1,), (None,)], "_batch_id bigint"))
     assert (batches.rows, batches.unstamped_rows, batches.has_source_columns) == (3, 1, False)
     assert list(batches.groups) == []
     foreign = read(spark, spark.range(4), first_batch=3)

@@ -12,6 +12,7 @@ from recon.checks.engine.runner import run_table
 from recon.checks.registry import build
 from recon.model import CheckResult
 from recon.project import CheckConfig, CheckSpec
+from recon.spark.frames import local_frame
 
 
 def bound(test: str, config: dict | None = None, **arguments) -> Bound:
@@ -30,15 +31,8 @@ def one(table, test: str, config: dict | None = None, **arguments) -> CheckResul
 
 
 def local_table(spark, rows: Sequence[tuple], ddl: str):
-    """A small table that every job reads without starting Python workers, as a list given to Spark would."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromDDL(ddl)
-    columns = zip(*rows, strict=True) if rows else [[] for _ in schema]
-    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, to_arrow_schema(schema), strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, names=schema.names), schema).coalesce(1)
+    """A small table in one partition."""
+    return local_frame(spark, rows, ddl).coalesce(1)
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class SparkStore(Store):
                 self._create()
             if chain and self.length(chain) != after:
                 raise ChainMoved(chain)
-            frame = spark.createDataFrame(rows.to_pylist(), from_arrow_schema(self.schema))
+            frame = spark.createDataFrame(rows, from_arrow_schema(self.schema))
             writer = frame.coalesce(1).write.format("delta").mode("append")
             if chain:
                 writer = writer.option("txnAppId", chain).option("txnVersion", after + rows.num_rows)
