@@ -16,18 +16,15 @@ from typing import TypeVar, cast
 
 from recon.audit import summary
 from recon.audit.options import Options
-from recon.audit.session import AuditSession
+from recon.audit.sources import Sources
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import Answers, Questions
 from recon.errors import ConfigError, EvidenceError, LedgerError
-from recon.evidence import checkpoint, delta_log
 from recon.lazy import np
-from recon.ledger import Ledger, open_ledger, quarantined
-from recon.ledger.progress import PROGRESS, read_progress
+from recon.ledger import Ledger
 from recon.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.ledger.results import previous_audit
-from recon.ledger.store import open_store
 from recon.model import (
     DeltaWitness,
     KafkaWitness,
@@ -40,9 +37,7 @@ from recon.model import (
     Witnesses,
     known,
 )
-from recon.project import Pipeline, Project, Sink
-from recon.sinks import open_sink
-from recon.storage import Storage
+from recon.project import Pipeline, Sink
 from recon.text import first_line
 
 # A period begins where the last audit ended that proved everything, within these bounds.
@@ -64,21 +59,15 @@ Slices = Mapping[str, LedgerSlice]
 T = TypeVar("T")
 
 
-def collect(
-    project: Project,
-    pipeline: Pipeline,
-    bounds: Sequence[Bound],
-    options: Options,
-    session: AuditSession,
-    now: datetime,
-) -> Evidence:
+def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: datetime) -> Evidence:
     """Reads the witnesses of a pipeline that its selected evidence checks look at, and the ledger in any case.
 
     A witness that cannot be read is `Unavailable` with the reason; so is one that no check looks at, unread. `bounds`
     are the pipeline's selected checks; `now` is the audit's clock, UTC.
     """
     wanted = {"ledgers"}.union(*(_wanted(cast(EvidenceCheck, b.check)) for b in bounds if b.kind == "evidence"))
-    reader = _Reader(project, pipeline, options.to, session, now)
+    pipeline = sources.pipeline
+    reader = _Reader(sources, options.to, now)
 
     broken: dict[str, Exception] = {}
 
@@ -92,13 +81,13 @@ def collect(
             return Unavailable(witness, f"{type(error).__name__}: {first_line(error)}")
 
     # 1. The end of the last audit, which the period continues from.
-    ledger = _attempt("ledgers", lambda: open_ledger(project, session.for_ledger()))
+    ledger = _attempt("ledgers", sources.ledger)
     previous = known(_attempt("previous", lambda: reader.previous(_required(ledger))))
     begin = _period_from(options, pipeline, previous, now)
 
     # 2. The checkpoint before the ledger: Spark marks a micro-batch as committed after its entry is written. Read the
     #    other way round, a micro-batch that ends in between would look like a commit without an entry.
-    checkpoints = read("checkpoint", lambda: checkpoint.read(reader.storage(pipeline.checkpoint)))
+    checkpoints = read("checkpoint", sources.checkpoint)
 
     # 3. The ledger.
     slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin))
@@ -181,11 +170,9 @@ class Evidence:
 
     def answer(self, questions: Questions) -> Answers | Unavailable:
         """What Kafka's own records say about some offsets; nothing where Kafka could not be read before."""
-        from recon.evidence import kafka_probe
-
         if isinstance(self.witnesses.kafka, Unavailable):
             return self.witnesses.kafka
-        return _attempt("kafka", lambda: kafka_probe.probe(self._reader.project.kafka, questions))
+        return _attempt("kafka", lambda: self._reader.sources.probe(questions))
 
     def unavailable(self) -> Iterator[Unavailable]:
         """The witnesses that a selected check looks at and that could not be read."""
@@ -242,32 +229,31 @@ def _period_from(
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads one witness at a time. Everything may raise; `until` is the end of the period, None for now."""
+    """Decides what is read of each witness. Everything may raise; `until` is the end of the period, None for now."""
 
-    project: Project
-    pipeline: Pipeline
+    sources: Sources
     until: datetime | None
-    session: AuditSession
     now: datetime
 
-    def storage(self, location: str) -> Storage:
-        return Storage(self.project.resolve(location), self.project.storage_options)
+    @property
+    def _sinks(self) -> Sequence[Sink]:
+        return self.sources.pipeline.sinks
 
     def previous(self, ledger: Ledger) -> PreviousAudit | None:
-        return previous_audit(ledger.results, self.pipeline.name, self.now - _AT_MOST, summary.PROOF)
+        return previous_audit(ledger.results, self.sources.pipeline.name, self.now - _AT_MOST, summary.PROOF)
 
     def slices(self, ledger: Ledger, previous: PreviousAudit | None, begin: datetime | None) -> Slices:
         if not ledger.exists():
             raise LedgerError(f"there is no ledger at {ledger.location}; has the hook ever written?")
         operations = ledger.store.operations(after=previous.ledger_version if previous else None)
+        name = self.sources.pipeline.name
         return {
-            sink.name: ledger.slice(self.pipeline.name, sink.name, begin, self.until, operations=operations)
-            for sink in self.pipeline.sinks
+            sink.name: ledger.slice(name, sink.name, begin, self.until, operations=operations) for sink in self._sinks
         }
 
     def delta(self, slices: Slices) -> Mapping[str, DeltaWitness]:
         """The logs of the sinks that are Delta tables."""
-        return {s.name: self._delta_log(s, slices.get(s.name)) for s in self.pipeline.sinks if s.is_delta}
+        return {s.name: self._delta_log(s, slices.get(s.name)) for s in self._sinks if s.is_delta}
 
     def _delta_log(self, sink: Sink, of_sink: LedgerSlice | None) -> DeltaWitness:
         first = None
@@ -277,18 +263,18 @@ class _Reader:
             anchors = [i for i in range(of_sink.anchors) if not of_sink.heads[i].is_release]
             recent = of_sink.heads[anchors[-1] if anchors else 0 :]
             first = min((head.sink_version for head in recent if head.sink_version is not None), default=None)
-        return delta_log.read(self.storage(sink.target), from_version=first)
+        return self.sources.delta_log(sink, first)
 
     def sink_logs(self, slices: Slices, begin: datetime | None) -> Mapping[str, SinkLog]:
         """What sinks that are no Delta tables have recorded in the period, and in the day before it."""
-        return {s.name: self._sink_log(s, slices.get(s.name), begin) for s in self.pipeline.sinks if not s.is_delta}
+        return {s.name: self._sink_log(s, slices.get(s.name), begin) for s in self._sinks if not s.is_delta}
 
     def _sink_log(self, sink: Sink, of_sink: LedgerSlice | None, begin: datetime | None) -> SinkLog:
         heads = [] if of_sink is None else of_sink.heads[of_sink.anchors :]
         # Such an entry carries the time of the restart, and may stand for a write of long ago.
         restored = any(head.status in ("already_committed", "rebuilt") for head in heads)
         since = None if restored or begin is None else begin - CLOCKS_APART
-        return replace(open_sink(self.project, self.pipeline.name, sink).log(since=since), since=since)
+        return replace(self.sources.sink_log(sink, since), since=since)
 
     def outruns(self, slices: Slices, delta: Mapping[str, DeltaWitness], sink_logs: Mapping[str, SinkLog]) -> bool:
         """Whether a sink's record has a commit of the period for which these slices have no entry."""
@@ -297,63 +283,35 @@ class _Reader:
             commits = [(c.stamp, c.timestamp) for c in delta[sink].commits.values()] if sink in delta else []
             commits += [(c.stamp, c.at) for c in sink_logs[sink].commits] if sink in sink_logs else []
             of_period = (stamp for stamp, at in commits if self.until is None or at < self.until)
-            if any(unrecorded(stamp, self.pipeline.name, sink, entries) for stamp in of_period):
+            if any(unrecorded(stamp, self.sources.pipeline.name, sink, entries) for stamp in of_period):
                 return True
         return False
 
     def quarantine(self, slices: Slices) -> Mapping[str, DeltaWitness]:
-        sinks = [sink for sink in self.pipeline.sinks if any(h.rows_quarantined for h in slices[sink.name].heads)]
-        tables = {sink.name: quarantined.location(self.project, self.pipeline.name, sink) for sink in sinks}
-        return {sink: delta_log.read(self.storage(table)) for sink, table in tables.items() if table is not None}
+        sinks = [sink for sink in self._sinks if any(h.rows_quarantined for h in slices[sink.name].heads)]
+        logs = {sink.name: self.sources.quarantine_log(sink) for sink in sinks}
+        return {sink: log for sink, log in logs.items() if log is not None}
 
     def kafka(self, slices: Slices) -> KafkaWitness:
-        from recon.evidence import kafka
-
         positions = _positions(slices.values())
-        return kafka.read(
-            self.project.kafka,
-            sorted({*self.pipeline.source.topics, *(topic for topic, _ in positions)}),
-            isolation_level=self.pipeline.source.isolation_level,
-            positions=positions,
-        )
+        topics = {*self.sources.pipeline.source.topics, *(topic for topic, _ in positions)}
+        return self.sources.kafka(sorted(topics), positions)
 
     def progress(self, begin: datetime | None, samples: int) -> ProgressWitness:
         """What a listener recorded in the period, or in its last week."""
         since = (self.until or self.now) - _PROGRESS_AT_MOST
-        store = open_store(self.project, PROGRESS, self.session.for_ledger())
-        return read_progress(
-            store, self.pipeline.name, max(since, begin) if begin else since, self.until, samples=samples
-        )
+        return self.sources.progress(max(since, begin) if begin else since, self.until, samples)
 
     def rows(self, sink_name: str, of_sink: LedgerSlice | None) -> RowsWitness | Unavailable:
         """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""
-        from recon.evidence import sink_rows
-        from recon.quarantine import groups as quarantine_groups
-
-        spark = self.session.for_rows()
-        if isinstance(spark, Unavailable):
-            return spark
-        sink = next(s for s in self.pipeline.sinks if s.name == sink_name)
+        sink = next(s for s in self._sinks if s.name == sink_name)
         first = None
         if of_sink is not None and not of_sink.complete:
             heads = [head for head in of_sink.heads if not head.is_release]
             # Batch ids of two epochs do not compare: where a new one began, all rows are read.
             if len({head.epoch for head in heads}) == 1:
                 first = min(head.batch_id for head in heads)
-
-        def read() -> RowsWitness:
-            location = self.project.location(sink)
-            if sink.is_delta:
-                rows = sink_rows.read(spark, location, first_batch=first)
-            else:
-                table = open_sink(self.project, self.pipeline.name, sink).table(spark)
-                rows = sink_rows.read(spark, table, location=location, first_batch=first)
-            place = quarantined.location(self.project, self.pipeline.name, sink)
-            if place is None or not quarantined.exists(self.storage(place)):
-                return rows
-            return replace(rows, quarantined=quarantine_groups.read(spark, place, first_batch=first))
-
-        return _attempt("rows", read)
+        return _attempt("rows", lambda: self.sources.rows(sink, first))
 
 
 def _positions(slices: Iterable[LedgerSlice]) -> dict[tuple[str, int], int]:

@@ -21,6 +21,7 @@ from recon.audit import summary
 from recon.audit.collect import Evidence, collect
 from recon.audit.options import Options
 from recon.audit.session import AuditSession
+from recon.audit.sources import Sources
 from recon.audit.store import store
 from recon.checks.binding import bind
 from recon.checks.bound import Bound
@@ -160,8 +161,8 @@ class _Run:
         """A pipeline's evidence, collected when first needed."""
         if name not in self._evidence:
             bounds = [bound for bound in self.bounds if bound.pipeline == name]
-            pipeline = self._pipelines[name]
-            self._evidence[name] = collect(self.project, pipeline, bounds, self.options, self.session, self.now)
+            sources = Sources(self.project, self._pipelines[name], self.session)
+            self._evidence[name] = collect(sources, bounds, self.options, self.now)
         return self._evidence[name]
 
     def results(self) -> Iterator[CheckResult]:

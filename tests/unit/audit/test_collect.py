@@ -13,6 +13,7 @@ from recon.audit.collect import Evidence, collect
 from recon.audit.options import Options
 from recon.audit.run import audit
 from recon.audit.session import AuditSession
+from recon.audit.sources import Sources
 from recon.checks.binding import bind
 from recon.errors import EvidenceError
 from recon.ledger import open_ledger
@@ -66,7 +67,7 @@ class Readers:
         bounds = [bound for bound in bind(self.project) if bound.check.test in checks]
         session = AuditSession(self.project, True, None)
         (pipeline,) = self.project.pipelines
-        return collect(self.project, pipeline, bounds, Options(**options), session, NOW)
+        return collect(Sources(self.project, pipeline, session), bounds, Options(**options), NOW)
 
 
 @pytest.fixture

@@ -1,0 +1,96 @@
+"""Reads one witness of a pipeline at a time, from where recon.yml says it is; `collect` decides when and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from recon.audit.session import AuditSession
+from recon.checks.engine.runner import Answers, Questions
+from recon.evidence import checkpoint, delta_log
+from recon.ledger import Ledger, open_ledger, quarantined
+from recon.ledger.progress import PROGRESS, read_progress
+from recon.ledger.store import open_store
+from recon.model import (
+    CheckpointWitness,
+    DeltaWitness,
+    KafkaWitness,
+    ProgressWitness,
+    RowsWitness,
+    SinkLog,
+    Unavailable,
+)
+from recon.project import Pipeline, Project, Sink
+from recon.sinks import open_sink
+from recon.storage import Storage
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the witnesses of one pipeline are. Every method may raise."""
+
+    project: Project
+    pipeline: Pipeline
+    session: AuditSession
+
+    def ledger(self) -> Ledger:
+        """The ledger, opened anew."""
+        return open_ledger(self.project, self.session.for_ledger())
+
+    def checkpoint(self) -> CheckpointWitness:
+        """The query's checkpoint."""
+        return checkpoint.read(self._storage(self.pipeline.checkpoint))
+
+    def delta_log(self, sink: Sink, from_version: int | None) -> DeltaWitness:
+        """The log of a sink that is a Delta table."""
+        return delta_log.read(self._storage(sink.target), from_version=from_version)
+
+    def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
+        """The record that a sink which is no Delta table keeps of recon's writes."""
+        return open_sink(self.project, self.pipeline.name, sink).log(since=since)
+
+    def quarantine_log(self, sink: Sink) -> DeltaWitness | None:
+        """The log of a sink's quarantine table; None where it has none."""
+        table = quarantined.location(self.project, self.pipeline.name, sink)
+        return None if table is None else delta_log.read(self._storage(table))
+
+    def kafka(self, topics: Sequence[str], positions: Mapping[tuple[str, int], int]) -> KafkaWitness:
+        """The topics as Kafka describes them; `positions` is how far the stream has come."""
+        from recon.evidence import kafka
+
+        isolation = self.pipeline.source.isolation_level
+        return kafka.read(self.project.kafka, topics, isolation_level=isolation, positions=positions)
+
+    def probe(self, questions: Questions) -> Answers:
+        """What Kafka's own records say about some offsets."""
+        from recon.evidence import kafka_probe
+
+        return kafka_probe.probe(self.project.kafka, questions)
+
+    def progress(self, since: datetime, until: datetime | None, samples: int) -> ProgressWitness:
+        """What a listener recorded of each micro-batch; of `samples` micro-batches with their offsets."""
+        store = open_store(self.project, PROGRESS, self.session.for_ledger())
+        return read_progress(store, self.pipeline.name, since, until, samples=samples)
+
+    def rows(self, sink: Sink, first_batch: int | None) -> RowsWitness | Unavailable:
+        """The rows of a sink as groups, of the micro-batches from `first_batch` on; a Spark job."""
+        from recon.evidence import sink_rows
+        from recon.quarantine import groups as quarantine_groups
+
+        spark = self.session.for_rows()
+        if isinstance(spark, Unavailable):
+            return spark
+        location = self.project.location(sink)
+        if sink.is_delta:
+            rows = sink_rows.read(spark, location, first_batch=first_batch)
+        else:
+            table = open_sink(self.project, self.pipeline.name, sink).table(spark)
+            rows = sink_rows.read(spark, table, location=location, first_batch=first_batch)
+        place = quarantined.location(self.project, self.pipeline.name, sink)
+        if place is None or not quarantined.exists(self._storage(place)):
+            return rows
+        return replace(rows, quarantined=quarantine_groups.read(spark, place, first_batch=first_batch))
+
+    def _storage(self, location: str) -> Storage:
+        return Storage(self.project.resolve(location), self.project.storage_options)
