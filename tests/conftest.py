@@ -121,12 +121,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from tests.support.drivers import JDBC_DRIVERS
 
     warehouse = tmp_path_factory.mktemp("warehouse")
-    conf = {
-        "spark.sql.warehouse.dir": str(warehouse),
-        # As Spark's own tests: otherwise the optimizer filters and projects a small frame itself, without a job.
-        "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation",
-    }
-    session = spark_session("recon-tests", extra_packages=JDBC_DRIVERS, conf=conf)
+    session = spark_session(
+        "recon-tests", extra_packages=JDBC_DRIVERS, conf={"spark.sql.warehouse.dir": str(warehouse)}
+    )
     yield session
     session.stop()
 

@@ -20,6 +20,7 @@ from recon.audit.sources import Sources
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import Answers, Questions
+from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.lazy import np
 from recon.ledger import Ledger
@@ -67,7 +68,8 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     """
     wanted = {"ledgers"}.union(*(_wanted(cast(EvidenceCheck, b.check)) for b in bounds if b.kind == "evidence"))
     pipeline = sources.pipeline
-    reader = _Reader(sources, options.to, now)
+    until = options.until(now)
+    reader = _Reader(sources, until, now)
 
     broken: dict[str, Exception] = {}
 
@@ -83,7 +85,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     # 1. The end of the last audit, which the period continues from.
     ledger = _attempt("ledgers", sources.ledger)
     previous = known(_attempt("previous", lambda: reader.previous(_required(ledger))))
-    begin = _period_from(options, pipeline, previous, now)
+    begin = _period_from(options, pipeline, previous, until or now)
 
     # 2. The checkpoint before the ledger: Spark marks a micro-batch as committed after its entry is written. Read the
     #    other way round, a micro-batch that ends in between would look like a commit without an entry.
@@ -119,7 +121,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         now=now,
         isolation_level=pipeline.source.isolation_level,
         period_from=begin,
-        period_to=options.to or now,
+        period_to=until or now,
         ledgers=slices,
         checkpoint=checkpoints,
         kafka=kafka,
@@ -165,7 +167,7 @@ class Evidence:
 
     def _rows_of(self, sink: str) -> RowsWitness | Unavailable:
         if sink not in self._rows:
-            self._rows[sink] = self._reader.rows(sink, (known(self.witnesses.ledgers) or {}).get(sink))
+            self._rows[sink] = self._reader.rows(sink, replace(self.witnesses, sink=sink))
         return self._rows[sink]
 
     def answer(self, questions: Questions) -> Answers | Unavailable:
@@ -213,17 +215,14 @@ def _required(witness: T | Unavailable) -> T:
     return witness
 
 
-def _period_from(
-    options: Options, pipeline: Pipeline, previous: PreviousAudit | None, now: datetime
-) -> datetime | None:
-    """Begin of the period; None for the whole ledger."""
+def _period_from(options: Options, pipeline: Pipeline, previous: PreviousAudit | None, to: datetime) -> datetime | None:
+    """Begin of the period that ends at `to`; None for the whole ledger."""
     if options.from_ is not None:
         return options.from_
     if pipeline.name in options.begins:
         return options.begins[pipeline.name]
     if previous is None:
         return None
-    to = options.to or now
     return max(min((previous.audited_to or to - _AT_MOST) - _EDGE, to - _AT_LEAST), to - _AT_MOST)
 
 
@@ -302,16 +301,19 @@ class _Reader:
         since = (self.until or self.now) - _PROGRESS_AT_MOST
         return self.sources.progress(max(since, begin) if begin else since, self.until, samples)
 
-    def rows(self, sink_name: str, of_sink: LedgerSlice | None) -> RowsWitness | Unavailable:
+    def rows(self, sink_name: str, witnesses: Witnesses) -> RowsWitness | Unavailable:
         """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""
         sink = next(s for s in self._sinks if s.name == sink_name)
+        of_sink, log = witnesses.of_sink(witnesses.ledgers), witnesses.of_sink(witnesses.delta)
         first = None
         if of_sink is not None and not of_sink.complete:
             heads = [head for head in of_sink.heads if not head.is_release]
             # Batch ids of two epochs do not compare: where a new one began, all rows are read.
             if len({head.epoch for head in heads}) == 1:
                 first = min(head.batch_id for head in heads)
-        return _attempt("rows", lambda: self.sources.rows(sink, first))
+        strangers = others(log, of_sink) if log is not None and of_sink is not None else ()
+        versions = [commit.version for commit in strangers if commit.rows_added != 0]
+        return _attempt("rows", lambda: self.sources.rows(sink, first, versions))
 
 
 def _positions(slices: Iterable[LedgerSlice]) -> dict[tuple[str, int], int]:

@@ -46,6 +46,10 @@ class Options:
     on_start: Callable[[int], None] | None = None
     on_check: Callable[[str], None] | None = None
 
+    def until(self, now: datetime) -> datetime | None:
+        """The end of the period where it lies before the audit itself; None for now, which nothing later is part of."""
+        return self.to if self.to is not None and self.to <= now else None
+
     @property
     def failing(self) -> tuple[str, ...]:
         """The statuses that fail the run."""

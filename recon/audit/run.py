@@ -123,7 +123,7 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
         recon_version=__version__,
         generated_at=finished,
         period_from=summary.earliest(of.witnesses.period_from for of in evidence.values()),
-        period_to=options.to or started,
+        period_to=options.until(started) or started,
         elapsed_time=(finished - started).total_seconds(),
         results=tuple(results),
         pipelines=tuple(

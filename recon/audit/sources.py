@@ -73,8 +73,11 @@ class Sources:
         store = open_store(self.project, PROGRESS, self.session.for_ledger())
         return read_progress(store, self.pipeline.name, since, until, samples=samples)
 
-    def rows(self, sink: Sink, first_batch: int | None) -> RowsWitness | Unavailable:
-        """The rows of a sink as groups, of the micro-batches from `first_batch` on; a Spark job."""
+    def rows(self, sink: Sink, first_batch: int | None, others: Sequence[int]) -> RowsWitness | Unavailable:
+        """The rows of a sink as groups, of the micro-batches from `first_batch` on; Spark jobs.
+
+        `others` are versions of a Delta table in which other programs added rows.
+        """
         from recon.evidence import sink_rows
         from recon.quarantine import groups as quarantine_groups
 
@@ -84,6 +87,9 @@ class Sources:
         location = self.project.location(sink)
         if sink.is_delta:
             rows = sink_rows.read(spark, location, first_batch=first_batch)
+            added = [file for version in others for file in delta_log.added_files(self._storage(sink.target), version)]
+            names = {file.rpartition("/")[2] for file in added}
+            rows = replace(rows, repeated=sink_rows.repeated(spark, location, names) if names else ())
         else:
             table = open_sink(self.project, self.pipeline.name, sink).table(spark)
             rows = sink_rows.read(spark, table, location=location, first_batch=first_batch)

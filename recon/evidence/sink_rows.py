@@ -6,7 +6,7 @@ offsets reach the driver as some 250 numbers, and every hole stays exact.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -71,6 +71,40 @@ def read(
         raise
     except Exception as error:
         raise EvidenceError(f"the rows of {name} cannot be read: {spark_error(error)}") from error
+
+
+def repeated(spark: SparkSession, location: str, names: Collection[str]) -> Sequence[RowGroup]:
+    """Offsets of the rows in some data files that have more rows than one in the whole table.
+
+    One Spark job that joins the rows of these files with the table by (topic, partition, offset).
+
+    Args:
+        spark: the session that reads.
+        location: the path or URI of a Delta table.
+        names: the names of its data files, without folder; all files where one of them is no longer part of the table.
+
+    Returns:
+        A group per topic partition with such offsets, its `batch_id` 0; none where rows have no source columns.
+
+    Raises:
+        EvidenceError: the table is missing or cannot be read.
+    """
+    try:
+        table = _open(spark, location, None)
+        if not set(table.columns).issuperset(SOURCE_COLUMNS):
+            return ()
+        name = F.element_at(F.split("_metadata.file_path", "/"), -1)
+        rows = table.filter(name.isin(*names))
+        if rows.select(name).distinct().count() < len(set(names)):
+            rows = table  # OPTIMIZE, or a rewrite, moved these rows to other files
+        columns = [F.col(column) for column in SOURCE_COLUMNS]
+        wanted = rows.select(*columns).distinct()
+        several = table.join(wanted, list(SOURCE_COLUMNS)).groupBy(*SOURCE_COLUMNS).count().filter("count > 1")
+        return read(spark, several.withColumn(BATCH_ID, F.lit(0)), location=location).groups
+    except EvidenceError:
+        raise
+    except Exception as error:
+        raise EvidenceError(f"the rows of {location} cannot be read: {spark_error(error)}") from error
 
 
 def _open(spark: SparkSession, table: str | DataFrame, version: int | None) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -205,6 +205,7 @@ def to_slice(
     anchors: int,
     complete: bool,
     operations: Sequence[tuple[int, str]],
+    later: Collection[tuple[str, int]] = (),
 ) -> LedgerSlice:
     """An Arrow table in chain order as the slice that judges read, every seal recomputed."""
     of_heads = heads(table)
@@ -222,5 +223,6 @@ def to_slice(
         broken=broken,
         operations=operations,
         complete=complete,
+        later=later,
         offsets_texts=of_texts,
     )

@@ -167,6 +167,8 @@ class Ledger:
         """
         entries = _in_order(self.store.read(Filter.of(pipeline, sink, from_, to)))
         anchors = self._anchors(pipeline, sink, from_) if from_ is not None else entries.slice(0, 0)
+        numbers = ("query_id", "batch_id")
+        behind = self.store.read(Filter.of(pipeline, sink, from_=to), numbers) if to is not None else None
         return columns.to_slice(
             pa.concat_tables([part for part in (anchors, entries) if part.num_rows] or [entries]),
             pipeline=pipeline,
@@ -174,6 +176,7 @@ class Ledger:
             anchors=anchors.num_rows,
             complete=from_ is None or anchors.num_rows == 0,
             operations=self.store.operations() if operations is None else operations,
+            later=frozenset(arrow.tuples(behind, *numbers)) if behind is not None else (),
         )
 
     def _anchors(self, pipeline: str, sink: str, before: datetime) -> pa.Table:

@@ -270,7 +270,8 @@ class RowsWitness:
 
     `unstamped_rows` counts rows with no `_batch_id`; `groups` is empty when the table has no source columns
     (`has_source_columns` False), and then row-level questions cannot be answered. `quarantined` are groups of the
-    sink's quarantine table, of rows not released yet and of released rows.
+    sink's quarantine table, of rows not released yet and of released rows. `repeated` has, per topic partition, the
+    offsets that rows of others' commits carry and that have several rows in the whole table; its `batch_id` is 0.
     """
 
     location: str
@@ -280,6 +281,7 @@ class RowsWitness:
     has_source_columns: bool
     groups: Sequence[RowGroup]
     quarantined: Sequence[RowGroup] = ()
+    repeated: Sequence[RowGroup] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
+from recon.model.evidence import ReconStamp
 from recon.model.ledger import EntryHead, LedgerSlice, named
 from recon.model.result import Code, Finding
 from recon.text import plural, some
@@ -89,6 +91,32 @@ def _links(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
             )
         followed.setdefault(head.prev_hash, i)
         seen.add(head.entry_hash)
+
+
+def verify_stamps(ledger: LedgerSlice, stamps: Sequence[ReconStamp]) -> list[Finding]:
+    """Commits of the sink that follow an entry which a whole chain does not hold; `stamps` are the oldest first.
+
+    Each commit carries the hash of the entry that was the chain's newest when it was written, where nobody can change
+    it without changing the table. A chain that was restored from the sink lawfully has other hashes.
+    """
+    if not ledger.complete:
+        return []
+    hashes = {head.entry_hash for head in ledger.heads}
+    restored = {(head.epoch, head.batch_id) for head in ledger.heads if head.status == "rebuilt"}
+    return [
+        Finding(
+            code=Code.TAMPERED,
+            message=f"the commit of {named(stamp)} in the sink follows the ledger entry {stamp.prev_hash[:12]}…, which "
+            "the ledger does not hold: entries were removed, the chain was rewritten, or an older copy was put in its "
+            "place; restore the ledger from a copy, or run `recon ledger rebuild`",
+            pipeline=ledger.pipeline,
+            sink=ledger.sink,
+            batch_id=stamp.batch_id,
+            epoch=stamp.epoch,
+        )
+        for before, stamp in pairwise(stamps)
+        if stamp.prev_hash and stamp.prev_hash not in hashes and (before.epoch, before.batch_id) not in restored
+    ]
 
 
 def _operations(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:

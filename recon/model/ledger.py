@@ -6,7 +6,7 @@ ranges), what was written (rows, sink_version), and the hashes of the chain (pre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -134,7 +134,7 @@ class LedgerSlice:
 
     Anchors, `heads[:anchors]`, are entries before the period: the first audited micro-batch is compared with them, and
     they are not judged themselves. `broken` are the indexes of heads whose stored entry_hash does not match their
-    content.
+    content. `later` are the (query_id, batch_id) of entries that were committed after the period.
     """
 
     pipeline: str
@@ -145,5 +145,6 @@ class LedgerSlice:
     broken: Sequence[int] = ()
     operations: Sequence[tuple[int, str]] = ()  # (version, operation) of the ledger table's own history
     complete: bool = True  # False: the slice starts somewhere in the chain, not at its first entry
+    later: Collection[tuple[str, int]] = ()
     offsets_texts: Sequence[str] = ()  # canonical text of each head's ranges (recon.model.wire.stamp)
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # computed once

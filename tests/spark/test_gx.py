@@ -38,11 +38,13 @@ def suite(*expectations, config: dict | None = None, folder: Path = Path(), **ar
 
 
 @pytest.fixture(scope="module")
-def table(spark):
+def table(spark, tmp_path_factory):
     rows = [(n, None if n % 10 == 0 else n * 1.5, ["new", "paid", "odd"][n % 3], f"m{n}") for n in range(60)]
     frame = local_frame(spark, [*rows, (5, 7.5, "new", "bad")], "id int, amount double, status string, mail string")
-    # One partition, so that GX's many small jobs stay cheap.
-    return frame.coalesce(1)
+    # In a file, since the optimizer would filter a local frame without a job; in one, so that GX's jobs stay cheap.
+    path = str(tmp_path_factory.mktemp("gx") / "table")
+    frame.coalesce(1).write.parquet(path)
+    return spark.read.parquet(path)
 
 
 def told(results: list[CheckResult]) -> list[tuple[str, int | None]]:

@@ -15,16 +15,16 @@ from recon.checks.evidence.coverage import widths
 from recon.checks.evidence.delta_changes import judge_changes
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, quiet
 from recon.checks.evidence.own_writes import (
-    entry_may_follow,
     own_commits,
     report_orphan,
     report_unrecorded,
     same_offsets,
+    unrecorded,
 )
+from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import alive, judged_since
 from recon.lazy import np
 from recon.model import (
-    RELEASES,
     Code,
     DeltaCommit,
     DeltaWitness,
@@ -35,6 +35,7 @@ from recon.model import (
     Witnesses,
     why_unknown,
 )
+from recon.model.integrity import verify_stamps
 from recon.text import plural, some
 
 _NAMED = 20  # unusual micro-batches named one by one
@@ -57,6 +58,7 @@ class DeltaHistory(EvidenceCheck):
     Codes:
         LEDGER_ORPHAN: an entry whose commit is not there, or carries another stamp, other ranges or other row counts.
         DUPLICATE: two commits carry one (epoch, batch_id).
+        TAMPERED: where the whole chain is audited, a commit follows an entry that the ledger does not hold.
         LEDGER_MISSING: a stamped commit without an entry (warns); the next start of the query or `recon ledger
             rebuild` restores it.
         MUTATED: RESTORE below an audited commit, DELETE, UPDATE, MERGE, TRUNCATE or an overwrite after it. With it GAP:
@@ -92,12 +94,14 @@ class DeltaHistory(EvidenceCheck):
             return Verdict(unproved=why_unknown(witnesses.delta, not_read))
         findings = Findings.of(witnesses)
         if ledger is None:
-            _judge_commits(witnesses, delta, None, findings)
+            _judge_commits(witnesses, delta, findings)
             return no_entries(witnesses, findings)
         _judge_entries(ledger, delta, findings)
         _report_version_gaps(delta, findings)
-        _judge_commits(witnesses, delta, ledger, findings)
-        judge_changes(ledger, delta, findings)
+        _judge_commits(witnesses, delta, findings)
+        own = own_commits(delta, ledger.pipeline, ledger.sink)
+        findings.items.extend(verify_stamps(ledger, [stamp for _, stamp in own]))
+        judge_changes(reading_of(witnesses) or ledger, delta, findings)
         _report_retention(witnesses, delta, findings)
         self._report_unusual(ledger, findings)
         judged = len(ledger.heads) - ledger.anchors
@@ -228,33 +232,20 @@ def _other_growth(merge: DeltaCommit) -> str:
 # -- commits without an entry, commits too many, commits that are gone ---------------------------------------------
 
 
-def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, ledger: LedgerSlice | None, findings: Findings) -> None:
-    """Stamped commits of this sink that no entry records, and those that one entry has twice."""
-    heads: Sequence[EntryHead] = ledger.heads if ledger is not None else ()
-    entered = {(head.epoch, head.batch_id) for head in heads}
+def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings) -> None:
+    """Stamped commits of this sink that no entry records, and micro-batches that were committed twice."""
+    for missing in unrecorded(witnesses):
+        report_unrecorded(f"version {missing.version}", missing.stamp, findings)
+    ledger = witnesses.of_sink(witnesses.ledgers)
     since = judged_since(ledger) if ledger is not None else -1
-    last = max((head.sink_version for head in heads if head.sink_version is not None), default=-1)
-    # Of the releases before the period only the newest is in the slice; the others are the business of earlier audits.
-    anchors = heads[: ledger.anchors] if ledger is not None else ()
-    released = max((head.batch_id for head in anchors if head.is_release), default=-1)
-    begin = witnesses.period_from
     still = alive(delta)
     commits: dict[tuple[int, int], list[tuple[DeltaCommit, ReconStamp]]] = {}
     for commit, stamp in own_commits(delta, witnesses.pipeline, witnesses.sink):
         commits.setdefault((stamp.epoch, stamp.batch_id), []).append((commit, stamp))
-    for (epoch, batch_id), mine in commits.items():
+    for mine in commits.values():
         newest, stamp = mine[-1]
-        if newest.version <= since:
-            continue
-        earlier = epoch == RELEASES and batch_id < released and begin is not None and newest.timestamp < begin
-        # The entry comes a moment after the commit.
-        may_follow = newest.timestamp > witnesses.now or (
-            newest.version > last and entry_may_follow(newest.timestamp, witnesses)
-        )
-        if not (earlier or (epoch, batch_id) in entered or may_follow):
-            report_unrecorded(f"version {newest.version}", stamp, findings)
         twice = [c.version for c, _ in mine if c.data_change and c.rows_taken != 0 and c.version in still]
-        if len(twice) > 1:
+        if newest.version > since and len(twice) > 1:
             findings.add(
                 Code.DUPLICATE,
                 f"{named(stamp)} was committed {len(twice)} times, as versions {some(twice)}: its rows are doubled; "

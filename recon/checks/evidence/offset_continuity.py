@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Coverage, Hole, Key, TopicIncarnation, coverage, missed, widths
-from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets, quiet
+from recon.checks.evidence.findings import Findings, named, no_entries, offsets, quiet
+from recon.checks.evidence.reading import reading_of
 from recon.model import Code, EntryHead, Verdict, Witnesses
 from recon.model.offsets import Span
 from recon.text import plural
@@ -22,7 +23,8 @@ class OffsetContinuity(EvidenceCheck):
     """Every micro-batch starts where the one before it ended, in every topic partition.
 
     Proves that the micro-batches in the ledger form one unbroken reading of Kafka: no offset left out, none read
-    twice. It needs the ledger alone; where Kafka can be read, a gap is distinguished from a loss.
+    twice. It needs the ledger alone. Micro-batches that the sink has and the ledger not yet are taken from the sink's
+    own record; where Kafka can be read, a gap is distinguished from a loss.
     A period without micro-batches has nothing that could deviate and passes with a message that says so (what
     waits in Kafka is `kafka_end_offsets`' question). A ledger without any entry proves nothing: status error.
 
@@ -42,12 +44,12 @@ class OffsetContinuity(EvidenceCheck):
     """
 
     test: ClassVar[str] = "offset_continuity"
-    uses: ClassVar[Sequence[str]] = ("kafka",)
+    uses: ClassVar[Sequence[str]] = ("kafka", "delta", "sink_logs")
     scope: ClassVar[str] = "sink"
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        ledger = ledger_of(witnesses)
+        ledger = reading_of(witnesses)
         if ledger is None:
             return no_entries(witnesses)
         covered = coverage(ledger)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from recon.checks.evidence.findings import Findings
+from recon.checks.evidence.table_history import judged_since
 from recon.model import (
+    RELEASES,
     Code,
     DeltaCommit,
     DeltaWitness,
     EntryHead,
     LedgerSlice,
     ReconStamp,
+    SinkCommit,
+    SinkLog,
     Witnesses,
     offsets_text,
     same_ranges,
@@ -25,6 +30,50 @@ def own_commits(log: DeltaWitness, pipeline: str, sink: str | None) -> list[tupl
     """The commits that recon made for a sink, by version."""
     commits = [commit for _, commit in sorted(log.commits.items())]
     return [(c, c.stamp) for c in commits if c.stamp is not None and c.stamp.is_of(pipeline, sink)]
+
+
+def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:
+    """The writes of the judged sink, in its own record, that no entry records: the newest of each micro-batch.
+
+    Left out are those that earlier audits looked at, and those so late that their entry may follow.
+    """
+    log, record = witnesses.of_sink(witnesses.delta), witnesses.of_sink(witnesses.sink_logs)
+    ledger = witnesses.of_sink(witnesses.ledgers)
+    entered = {(head.epoch, head.batch_id) for head in ledger.heads} if ledger is not None else set()
+    found: Iterator[SinkCommit] = iter(())
+    if log is not None:
+        found = _unrecorded_in_log(witnesses, log, ledger)
+    elif record is not None:
+        found = _unrecorded_in_record(witnesses, record)
+    return [commit for commit in found if (commit.stamp.epoch, commit.stamp.batch_id) not in entered]
+
+
+def _unrecorded_in_log(witnesses: Witnesses, log: DeltaWitness, ledger: LedgerSlice | None) -> Iterator[SinkCommit]:
+    heads: Sequence[EntryHead] = ledger.heads if ledger is not None else ()
+    since = judged_since(ledger) if ledger is not None else -1
+    last = max((head.sink_version for head in heads if head.sink_version is not None), default=-1)
+    # Of the releases before the period only the newest is in the slice; the others are the business of earlier audits.
+    anchors = heads[: ledger.anchors] if ledger is not None else ()
+    released = max((head.batch_id for head in anchors if head.is_release), default=-1)
+    begin = witnesses.period_from
+    own = own_commits(log, witnesses.pipeline, witnesses.sink)
+    newest = {(stamp.epoch, stamp.batch_id): (commit, stamp) for commit, stamp in own}
+    for commit, stamp in newest.values():
+        at = commit.timestamp
+        earlier = stamp.epoch == RELEASES and stamp.batch_id < released and begin is not None and at < begin
+        # The entry comes a moment after the commit.
+        may_follow = at > witnesses.now or (commit.version > last and entry_may_follow(at, witnesses))
+        if commit.version > since and not earlier and not may_follow:
+            yield SinkCommit(version=commit.version, stamp=stamp, rows=commit.rows_taken, at=at)
+
+
+def _unrecorded_in_record(witnesses: Witnesses, record: SinkLog) -> Iterator[SinkCommit]:
+    begin = witnesses.period_from
+    own = [commit for commit in record.commits if commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
+    for commit in {(commit.stamp.epoch, commit.stamp.batch_id): commit for commit in own}.values():
+        before = begin is not None and commit.at < begin
+        if not before and not entry_may_follow(commit.at, witnesses):
+            yield commit
 
 
 def same_offsets(ledger: LedgerSlice, entry: int, stamp: ReconStamp) -> bool:

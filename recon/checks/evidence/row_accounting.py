@@ -164,17 +164,19 @@ def account(
     ledger: LedgerSlice,
     operators: Operators | None = None,
     given: Mapping[tuple[int, int], int] | None = None,
+    in_files: Mapping[int, int] | None = None,
 ) -> Account:
     """Counts the entries of a slice.
 
     `given` are the rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform,
-    made fewer of them.
+    made fewer of them. `in_files` are the rows in the files of a commit, per version: an entry may have counted rows
+    that a retried stage wrote twice.
     """
     given = given or {}
     operators = operators or Operators()
     covered = coverage(ledger)
     width = widths(ledger)
-    heads = _completed(covered)
+    heads = _completed(covered, in_files or {})
     returned = [_returned(head, given) for head in heads]
     transforms = any(
         head.rows_read not in (None, returned[i]) and not _trimmed(head, width[i])
@@ -188,9 +190,14 @@ def account(
     return Account(covered, counted, transforms, operators, width, given)
 
 
-def _completed(covered: Coverage) -> Sequence[EntryHead]:
+def _completed(covered: Coverage, in_files: Mapping[int, int]) -> Sequence[EntryHead]:
     """The entries; counts that a restored one does not know, the replay of its micro-batch may."""
-    heads = list(covered.slice.heads)
+    heads = [
+        head
+        if head.sink_version is None or in_files.get(head.sink_version, head.rows_written) == head.rows_written
+        else replace(head, rows_written=in_files[head.sink_version])
+        for head in covered.slice.heads
+    ]
     for again, first in covered.replays.items():
         head, replay = heads[first], heads[again]
         if head.rows_quarantined is None:

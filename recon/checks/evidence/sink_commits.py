@@ -13,10 +13,10 @@ from recon.checks.evidence.coverage import widths
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, quiet
 from recon.checks.evidence.own_writes import (
     doubled,
-    entry_may_follow,
     report_orphan,
     report_unrecorded,
     same_offsets,
+    unrecorded,
 )
 from recon.model import Code, EntryHead, LedgerSlice, ReconStamp, SinkCommit, SinkLog, Verdict, Witnesses, why_unknown
 from recon.text import plural
@@ -55,9 +55,9 @@ class SinkCommits(EvidenceCheck):
             )
             return Verdict(unproved=why_unknown(witnesses.sink_logs, is_delta))
         ledger, findings = ledger_of(witnesses), Findings.of(witnesses)
-        heads = [] if ledger is None else ledger.heads
         mine = [commit for commit in log.commits if commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
-        _report_missing(witnesses, mine, heads, findings)
+        for commit in unrecorded(witnesses):
+            report_unrecorded("the sink", commit.stamp, findings)
         _report_twice(witnesses, mine, findings)
         if ledger is None:
             return no_entries(witnesses, findings)
@@ -99,17 +99,6 @@ def _judge_entries(ledger: LedgerSlice, log: SinkLog, commits: Sequence[SinkComm
             report_orphan(head, "write", reason, findings)
     batches = plural(len(empty), "micro-batch")
     findings.add_for_all(Code.EMPTY, empty, f"{batches} without offsets, rows and record")
-
-
-def _report_missing(
-    witnesses: Witnesses, commits: Sequence[SinkCommit], heads: Sequence[EntryHead], findings: Findings
-) -> None:
-    entered = {(head.epoch, head.batch_id) for head in heads}
-    for commit in commits:
-        before = witnesses.period_from is not None and commit.at < witnesses.period_from
-        recorded = (commit.stamp.epoch, commit.stamp.batch_id) in entered
-        if not (recorded or before or entry_may_follow(commit.at, witnesses)):
-            report_unrecorded("the sink", commit.stamp, findings)
 
 
 def _report_twice(witnesses: Witnesses, commits: Sequence[SinkCommit], findings: Findings) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from recon.model import DeltaCommit, DeltaWitness, LedgerSlice
+from recon.model.wire.stamp import reads_any_of
 
 # Predicates that say "every row", as Spark and delta-rs write them.
 _EVERY_ROW = {"", "[]", '["true"]', '["(true)"]', "true"}
@@ -52,9 +53,34 @@ def restored_version(commit: DeltaCommit) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
+def others(delta: DeltaWitness, ledger: LedgerSlice) -> Iterator[DeltaCommit]:
+    """The commits after the ledger's first that changed data, still count, and are not of this pipeline's sink.
+
+    Another program made them, or another pipeline of recon's. Those of a pipeline that reads other topics are left
+    out as long as they only append: they have no offset in common with ours.
+    """
+    first = min((head.sink_version for head in ledger.heads if head.sink_version is not None), default=delta.last or 0)
+    topics = {name for _, name, _ in ledger.ranges.topics}
+    still = alive(delta)
+    for version, commit in sorted(delta.commits.items()):
+        if version <= first or version not in still or not commit.data_change or is_restore(commit):
+            continue
+        stamp = commit.stamp
+        if stamp is not None and stamp.is_of(ledger.pipeline, ledger.sink):
+            continue
+        apart = stamp is not None and not reads_any_of(stamp.offsets_text, topics)
+        if not apart or commit.files_removed:
+            yield commit
+
+
 def changes_rows(commit: DeltaCommit) -> bool:
-    """Whether a commit that is not ours removed or changed rows: DELETE, UPDATE, MERGE, overwrite and the like."""
-    if commit.stamp is not None or not commit.data_change or is_restore(commit) or not commit.files_removed:
+    """Whether a commit that is no write of recon's changed rows: DELETE, UPDATE, MERGE, overwrite and the like."""
+    return commit.stamp is None and removes_rows(commit)
+
+
+def removes_rows(commit: DeltaCommit) -> bool:
+    """Whether a commit took rows out of the table, or put others in their place."""
+    if not commit.data_change or is_restore(commit) or not commit.files_removed:
         return False
     if commit.is_merge:
         counts = [commit.metric(name) for name in ("numTargetRowsDeleted", "numTargetRowsUpdated")]

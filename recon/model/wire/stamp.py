@@ -8,7 +8,7 @@ partition).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import groupby
 
 from recon.errors import EvidenceError
@@ -82,6 +82,15 @@ def parse_stamp(user_metadata: str | None) -> ReconStamp | None:
         return ReconStamp(**fields, offsets_text=offsets[:-1])
     except (ValueError, TypeError, KeyError) as error:
         raise EvidenceError(f"userMetadata starts like recon's stamp and is torn: {user_metadata[:120]!r}") from error
+
+
+def reads_any_of(text: str, topics: Collection[str]) -> bool:
+    """Whether ranges in canonical text are of one of these topics; without parsing them.
+
+    >>> reads_any_of('[[0,"orders",null,[0],[0],[9]]]', ["orders"])
+    True
+    """
+    return any(f",{json.dumps(topic, ensure_ascii=False)}," in text for topic in topics)
 
 
 def same_ranges(one: str, other: str) -> bool:

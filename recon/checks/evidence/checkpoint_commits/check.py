@@ -127,11 +127,11 @@ class _Evaluation:
                 self._judge_recorded(batch, entry)
                 continue
             commit = self.writes.commit_of(batch)
-            if commit is not None and not self._too_late(commit.timestamp):
+            if commit is not None and not self._too_late(batch, commit.timestamp):
                 new.append((batch, commit))
             elif self._too_old(batch):
                 older.append(batch)
-            elif commit is None and not self._too_late(batch.planned_at):
+            elif commit is None and not self._too_late(batch, batch.planned_at):
                 new.append((batch, None))
         new_epoch = self._judge_new_epoch(new)
         for batch, commit in new:
@@ -159,7 +159,7 @@ class _Evaluation:
         since = self.writes.known_since
         return batch.planned_at is not None and since is not None and batch.planned_at < since
 
-    def _too_late(self, at: datetime | None) -> bool:
+    def _too_late(self, batch: CheckpointBatch, at: datetime | None) -> bool:
         """After this audit's slice of the ledger: the next audit's business."""
         if at is None:
             return False
@@ -167,7 +167,7 @@ class _Evaluation:
             return True
         if self.witnesses.period_to >= self.witnesses.now:
             return False
-        return at >= self.witnesses.period_to or self.writes.last_start is None or at > self.writes.last_start
+        return at >= self.witnesses.period_to or self.writes.entered_later(batch)
 
     def _judge_recorded(self, batch: CheckpointBatch, entry: int) -> None:
         head = self.writes.heads[entry]

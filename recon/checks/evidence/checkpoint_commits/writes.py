@@ -153,10 +153,9 @@ class Writes:
                 entries.setdefault(self.heads[entry].batch_id, []).append(entry)
         return entries
 
-    @cached_property
-    def last_start(self) -> datetime | None:
-        """When the last micro-batch of the ledger's slice was started."""
-        return max((head.started_at for head in self.heads if not head.is_release), default=None)
+    def entered_later(self, batch: CheckpointBatch) -> bool:
+        """Whether the entry of a plan stands behind the audited period."""
+        return self.ledger is not None and (self.checkpoint.query_id, batch.batch_id) in self.ledger.later
 
     @cached_property
     def tried_again(self) -> set[int]:

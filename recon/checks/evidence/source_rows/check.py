@@ -10,12 +10,21 @@ from typing import ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.findings import Findings, ledger_of, no_entries, quiet
+from recon.checks.evidence.findings import Findings, no_entries, quiet
+from recon.checks.evidence.own_writes import own_commits
+from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.row_accounting import Account, account
 from recon.checks.evidence.source_rows import rewriting
 from recon.checks.evidence.source_rows.missing import judge_missing, missing_from
 from recon.checks.evidence.source_rows.present import judge_present, judge_surplus
-from recon.checks.evidence.source_rows.reasons import attested, changes, read_twice, reasons, without_rows
+from recon.checks.evidence.source_rows.reasons import (
+    added_by_others,
+    attested,
+    changes,
+    read_twice,
+    reasons,
+    without_rows,
+)
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, tell_explained
 from recon.checks.evidence.stateful_operators import operators_of
 from recon.model import Code, LedgerSlice, RowsWitness, Verdict, Witnesses
@@ -74,12 +83,12 @@ class SourceRows(EvidenceCheck):
 
     @override
     def wants_rows(self, witnesses: Witnesses) -> bool:
-        ledger = ledger_of(witnesses)
+        ledger = reading_of(witnesses)
         return ledger is not None and bool(reasons(_account_of(ledger, witnesses), witnesses))
 
     @override
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
-        ledger = ledger_of(witnesses)
+        ledger = reading_of(witnesses)
         if ledger is None:
             return {}
         counts = _account_of(ledger, witnesses)
@@ -96,7 +105,7 @@ class SourceRows(EvidenceCheck):
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
-        ledger = ledger_of(witnesses)
+        ledger = reading_of(witnesses)
         if ledger is None:
             return no_entries(witnesses)
         counts = _account_of(ledger, witnesses)
@@ -104,8 +113,12 @@ class SourceRows(EvidenceCheck):
 
 
 def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
-    given = rewriting.given_to(witnesses) if rewrites(witnesses) else None
-    return account(ledger, operators_of(witnesses), given)
+    if rewrites(witnesses):
+        return account(ledger, operators_of(witnesses), rewriting.given_to(witnesses))
+    log = witnesses.of_sink(witnesses.delta)
+    own = own_commits(log, ledger.pipeline, ledger.sink) if log is not None else ()
+    in_files = {c.version: c.rows_added for c, _ in own if c.rows_added is not None and not c.is_merge}
+    return account(ledger, operators_of(witnesses), in_files=in_files)
 
 
 def _rows_of(counts: Account, witnesses: Witnesses, findings: Findings) -> SinkRows | None:
@@ -163,8 +176,8 @@ def _judge_rewriting(counts: Account, witnesses: Witnesses) -> Verdict:
         batches = plural(len(counts.counted), "micro-batch")
         message = f"{batches}: rows taken in, left out and quarantined are as many as {records}"
     verdict = _verdict(counts, findings, message, missing, explained)
-    twice = read_twice(counts)
-    return verdict if sink is not None or not twice else without_rows(verdict, witnesses.rows, [twice])
+    doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
+    return verdict if sink is not None or not doubling else without_rows(verdict, witnesses.rows, doubling)
 
 
 def _verdict(counts: Account, findings: Findings, message: str, missing: int, explained: Mapping[str, int]) -> Verdict:

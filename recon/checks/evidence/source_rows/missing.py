@@ -17,6 +17,7 @@ from recon.checks.evidence.source_rows.rows import (
     is_compacted,
     tell_explained,
 )
+from recon.checks.evidence.table_history import others, removes_rows
 from recon.model import Code, ProbeAnswer
 from recon.model.offsets import GrowingSpans, Spans
 
@@ -89,6 +90,8 @@ def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
             unread.setdefault(piece.entry, []).append(piece)
     _judge_records(sink, unread, explained)
     judge_unreleased(sink, missing.released, explained)
+    if missing.removed:
+        _report_other_pipelines(sink)
     or_quarantine = any(sink.counts.counted[piece.entry].quarantined for piece in missing.removed)
     sink.report(
         Code.GAP,
@@ -97,6 +100,19 @@ def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
         + (" or from its quarantine" if or_quarantine else ""),
     )
     return tell_explained(explained, "row", sink.findings)
+
+
+def _report_other_pipelines(sink: SinkRows) -> None:
+    """Commits of other pipelines of recon's that took rows out of the table; delta_history reports everybody else's."""
+    log = sink.witnesses.of_sink(sink.witnesses.delta)
+    for commit in others(log, sink.ledger) if log is not None else ():
+        if commit.stamp is not None and removes_rows(commit):
+            sink.findings.add(
+                Code.MUTATED,
+                f"version {commit.version} ({commit.operation}) of pipeline {commit.stamp.pipeline}, sink "
+                f"{commit.stamp.sink} changed rows of {sink.rows.location}, and rows of this pipeline are missing: "
+                "give each pipeline a table of its own, or keys that cannot meet",
+            )
 
 
 def _without_a_record(

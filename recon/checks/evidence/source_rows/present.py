@@ -10,9 +10,10 @@ from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.own_writes import doubled, own_commits
 from recon.checks.evidence.row_accounting import Account, ReadStretches
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites
-from recon.model import Code, RowGroup, Witnesses, parse_offsets
+from recon.checks.evidence.table_history import others
+from recon.model import Code, DeltaCommit, RowGroup, Witnesses, parse_offsets
 from recon.model.offsets import Span, Spans
-from recon.text import plural
+from recon.text import plural, some
 
 
 def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
@@ -36,6 +37,7 @@ def judge_present(sink: SinkRows) -> None:
     """Adds findings for rows that should not be there."""
     _judge_phantoms(sink)
     _judge_duplicates(sink)
+    _judge_repeated(sink)
     _judge_unstamped(sink)
 
 
@@ -86,6 +88,53 @@ def _judge_duplicates(sink: SinkRows) -> None:
             stretches.pieces(twice.intersect(stretches.ranges)),
             "are in the rows of more than one micro-batch: remove those of the later one",
         )
+
+
+def _judge_repeated(sink: SinkRows) -> None:
+    """Rows that others added of records which the sink has already; of other periods' records as well."""
+    log = sink.witnesses.of_sink(sink.witnesses.delta)
+    if log is None or not sink.rows.repeated:
+        return
+    by = some(_made_by(commit) for commit in others(log, sink.ledger) if commit.rows_added != 0)
+    explodes = any(counted.explodes for counted in sink.counts.counted.values())
+    for group in sink.rows.repeated:
+        key = Key(0, group.topic, group.partition)
+        for span in group.present:
+            what = f"{key}: {offsets(*span)} have more rows than one, and another program added rows ({by})"
+            if explodes:
+                said = f"{what}; whether they are doubled is not known, since the transform makes several of one record"
+                sink.findings.add(Code.INCONCLUSIVE, said, key=key, span=span)
+            else:
+                sink.findings.add(doubled(sink.witnesses)[0], f"{what}: remove its rows", key=key, span=span)
+    _judge_other_pipelines(sink, list(others(log, sink.ledger)))
+
+
+def _judge_other_pipelines(sink: SinkRows, commits: Iterable[DeltaCommit]) -> None:
+    """Offsets with several rows that another pipeline of recon's read as well."""
+    repeated = {(group.topic, group.partition): group.present for group in sink.rows.repeated}
+    read: dict[tuple[str, str], dict[TopicPartition, list[Span]]] = {}
+    for commit in commits:
+        if commit.stamp is not None:
+            of_pipeline = read.setdefault((commit.stamp.pipeline, commit.stamp.sink), {})
+            for s in parse_offsets(commit.stamp.offsets_text):
+                of_pipeline.setdefault((s.topic, s.partition), []).append(s.span)
+    for (pipeline, name), ranges in sorted(read.items()):
+        for where, spans in sorted(ranges.items()):
+            for span in Spans.of(s for s in spans if s.size > 0).intersect(repeated.get(where, Spans())):
+                key = Key(0, *where)
+                sink.findings.add(
+                    Code.OVERLAP,
+                    f"{key}: {offsets(*span)} were read by pipeline {pipeline}, sink {name} as well, which writes into "
+                    f"{sink.rows.location} too: let one pipeline write this topic",
+                    key=key,
+                    span=span,
+                )
+
+
+def _made_by(commit: DeltaCommit) -> str:
+    """A commit and who made it, in a list."""
+    stamp = commit.stamp
+    return f"version {commit.version}, {commit.operation if stamp is None else f'pipeline {stamp.pipeline}'}"
 
 
 def _may_repeat(sink: SinkRows, stretches: ReadStretches) -> bool:

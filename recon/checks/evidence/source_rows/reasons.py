@@ -8,7 +8,7 @@ from dataclasses import replace
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import quarantine
-from recon.checks.evidence.table_history import alive, changes_rows, is_restore
+from recon.checks.evidence.table_history import alive, is_restore, others, removes_rows
 from recon.model import Code, RowsWitness, Unavailable, Verdict, Witnesses
 from recon.text import plural, some
 
@@ -22,8 +22,7 @@ def reasons(counts: Account, witnesses: Witnesses, attested: frozenset[int] = fr
         known = sum(deficit for entry in unproved if (deficit := counts.counted[entry].deficit))
         of = f"{plural(known, 'offset')} without a counted row" if known else "rows that counts cannot tell"
         why.append(f"{plural(len(unproved), 'micro-batch')} ({some(named(heads[e]) for e in unproved)}) with {of}")
-    if twice := read_twice(counts):
-        why.append(twice)
+    why += [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
     return [*why, *changes(counts, witnesses)]
 
 
@@ -35,24 +34,28 @@ def read_twice(counts: Account) -> str:
 
 def changes(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     """What may have removed rows since they were counted, from the sink or from its quarantine."""
-    yield from _changed_by_others(counts, witnesses)
+    yield from _changed(counts, witnesses)
     yield from quarantine.doubts(counts, witnesses)
 
 
-def _changed_by_others(counts: Account, witnesses: Witnesses) -> Iterator[str]:
-    """Which commits of others changed rows of the sink."""
-    log, heads = witnesses.of_sink(witnesses.delta), counts.covered.slice.heads
+def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
+    """Which commits of others, and which RESTORE, changed rows of the sink."""
+    log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
     if log is None:
         return
     still = alive(log)
-    first = min((head.sink_version for head in heads if head.sink_version is not None), default=log.last or 0)
-    changing = [
-        commit.version
-        for commit in log.commits.values()
-        if commit.version in still and commit.version > first and (changes_rows(commit) or is_restore(commit))
-    ]
+    first = min((head.sink_version for head in ledger.heads if head.sink_version is not None), default=log.last or 0)
+    changing = {commit.version for commit in others(log, ledger) if removes_rows(commit)}
+    changing |= {v for v, commit in log.commits.items() if v > first and v in still and is_restore(commit)}
     if changing:
-        yield f"version {some(changing)} of the sink changed rows"
+        yield f"version {some(sorted(changing))} of the sink changed rows"
+
+
+def added_by_others(counts: Account, witnesses: Witnesses) -> str:
+    """Which commits of others added rows, perhaps of records that the sink has already; "" for none."""
+    log = witnesses.of_sink(witnesses.delta)
+    adding = [c.version for c in others(log, counts.covered.slice) if c.rows_added != 0] if log is not None else []
+    return f"another program added rows in version {some(adding)} of the sink" if adding else ""
 
 
 def attested(counts: Account, witnesses: Witnesses, findings: Findings) -> frozenset[int]:

@@ -1,0 +1,47 @@
+"""recon ledger verify: the chains of the ledger, and the commits of Delta sinks that follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recon.errors import EvidenceError
+from recon.ledger import Ledger
+from recon.model import Code, Finding
+from recon.model.integrity import verify_stamps
+from recon.project import Project
+from recon.sinks import open_sink
+
+
+def verify(project: Project, ledger: Ledger, pipeline: str | None = None, sink: str | None = None) -> list[Finding]:
+    """What is wrong with whole chains; empty when all are intact and hold every entry that a commit names.
+
+    Args:
+        project: names the sinks whose commits are compared.
+        ledger: the project's ledger.
+        pipeline: only this pipeline's chains.
+        sink: only chains of sinks of this name.
+    """
+    return [*ledger.verify(pipeline, sink), *_stamps(project, ledger, pipeline, sink)]
+
+
+def _stamps(project: Project, ledger: Ledger, pipeline: str | None, sink: str | None) -> Iterator[Finding]:
+    chains = set(ledger.chains())
+    for of_pipeline in project.pipelines:
+        for of_sink in of_pipeline.sinks:
+            names = (of_pipeline.name, of_sink.name)
+            if not of_sink.is_delta or names not in chains:
+                continue
+            if pipeline not in (None, names[0]) or sink not in (None, names[1]):
+                continue
+            try:
+                commits = open_sink(project, of_pipeline.name, of_sink).log().commits
+            except EvidenceError as error:
+                chain = f"the chain of pipeline {names[0]}, sink {names[1]}"
+                yield Finding(
+                    code=Code.INCONCLUSIVE,
+                    message=f"{chain} was not compared with its commits: {error}",
+                    pipeline=names[0],
+                    sink=names[1],
+                )
+                continue
+            yield from verify_stamps(ledger.slice(*names), [c.stamp for c in commits if c.stamp.is_of(*names)])

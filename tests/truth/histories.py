@@ -1,0 +1,124 @@
+"""Random histories of a world with one, two and three faults, and the truth about each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.truth.judge import Judgement, audit
+from tests.truth.stories import ran
+from tests.truth.world import TOPIC, Query, World
+
+Act = Callable[[World, random.Random], None]
+
+
+def _ordinary(world: World, rng: random.Random) -> None:
+    world.produce(rng.randint(0, 6), transaction=rng.choice((None, None, "committed", "aborted")))
+    world.micro_batch(most=rng.choice((None, None, 4)))
+
+
+def _new_epoch(world: World, _: random.Random) -> None:
+    world.new_checkpoint(dict(world.query.positions))
+
+
+def _skips(world: World, rng: random.Random) -> None:
+    world.produce(5)
+    world.micro_batch(skip=rng.randint(1, 4))
+
+
+def _swallows(world: World, _: random.Random) -> None:
+    world.produce(5)
+    world.micro_batch(swallow=True)
+    ran(1, world)
+
+
+def _has_no_entry(world: World, rng: random.Random) -> None:
+    world.produce(5)
+    world.micro_batch(entry=False, lose=rng.choice(((), (1,), (0, 3))))
+
+
+def _inflates(world: World, rng: random.Random) -> None:
+    world.produce(5)
+    lost = rng.sample(range(5), rng.randint(1, 2))
+    world.micro_batch(lose=lost, inflated=len(lost))
+
+
+def _deletes(world: World, rng: random.Random) -> None:
+    if world.rows:
+        gone = rng.choice(world.rows)
+        world.delete(rng.choice((lambda row: row is gone, lambda row: row.version == gone.version)))
+
+
+def _restores(world: World, rng: random.Random) -> None:
+    if world.commits:
+        world.restore(rng.randint(0, max(world.commits)))
+
+
+def _appends_again(world: World, rng: random.Random) -> None:
+    if world.rows:
+        again = rng.choice(world.rows)
+        world.append_again(lambda row: row.version == again.version)
+
+
+def _other_pipeline(world: World, rng: random.Random) -> None:
+    mine, at = world.query, rng.randint(0, 5)
+    world.query = Query(pipeline="orders_2", query_id="q-90", positions={(TOPIC, p): at for p in range(2)})
+    world.micro_batch()
+    world.query = mine
+
+
+def _starts_over(world: World, rng: random.Random) -> None:
+    world.new_checkpoint({(TOPIC, p): rng.randint(0, 3) for p in range(2)})
+    ran(1, world)
+
+
+def _foreign_checkpoint(world: World, _: random.Random) -> None:
+    mine = world.query
+    world.query = replace(mine, query_id="q-80", epoch=mine.epoch + 50, positions={}, planned=[])
+    world.micro_batch(entry=False)
+    world.query = mine
+
+
+def _commits_twice(world: World, rng: random.Random) -> None:
+    own = [commit for commit in world.commits.values() if commit.stamp is not None and commit.rows_added]
+    if own:
+        again = rng.choice(own)
+        rows = [row for row in world.rows if row.version == again.version]
+        world.tick()
+        version = world.commit("WRITE", added=len(rows), stamp=again.stamp, txn=again.txn)
+        world.rows += [replace(row, version=version) for row in rows]
+
+
+FAULTS: dict[str, Act] = {
+    fault.__name__.strip("_"): fault
+    for fault in (
+        _skips,
+        _swallows,
+        _has_no_entry,
+        _inflates,
+        _deletes,
+        _restores,
+        _appends_again,
+        _other_pipeline,
+        _starts_over,
+        _foreign_checkpoint,
+        _commits_twice,
+    )
+}
+
+
+def history(seed: int) -> tuple[list[str], World, Judgement]:
+    """What happened, the world after it, and what an audit of the whole ledger says."""
+    rng, world = random.Random(seed), World()
+    faults = rng.sample(sorted(FAULTS), seed % 4)
+    acts: list[tuple[str, Act]] = [("runs", _ordinary)] * rng.randint(2, 5)
+    acts += [("new epoch", _new_epoch)] * (rng.random() < 0.2)
+    rest = [(name, FAULTS[name]) for name in faults] + [("runs", _ordinary)] * 2
+    rng.shuffle(rest)
+    told = []
+    for name, act in [*acts, *rest]:
+        act(world, rng)
+        told.append(name)
+    world.tick(hours=2)
+    return told, world, audit(world)

@@ -1,0 +1,229 @@
+"""recon's real judge in a `World`: the same reading order, checks and answer as `recon audit`, read from memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+from typing_extensions import override
+
+from recon.audit import summary
+from recon.audit.collect import collect
+from recon.audit.options import Options
+from recon.audit.session import AuditSession
+from recon.audit.sources import Sources
+from recon.checks.binding import bind
+from recon.checks.engine import runner
+from recon.checks.engine.runner import Answers, Questions
+from recon.checks.select import select
+from recon.ledger.ledger import Ledger
+from recon.ledger.results import append_run
+from recon.model import (
+    Answer,
+    CheckpointWitness,
+    CheckResult,
+    DeltaWitness,
+    KafkaPartition,
+    KafkaTopic,
+    KafkaWitness,
+    Level,
+    PipelineFacts,
+    ProbeAnswer,
+    RowGroup,
+    RowsWitness,
+    RunResult,
+)
+from recon.model.offsets import Spans
+from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
+from tests.truth.world import PIPELINE, SINK, TOPIC, World
+
+_OF_PIPELINE = ("offset_continuity", "kafka_end_offsets", "checkpoint_commits")
+_OF_SINK = ("ledger_integrity", "delta_history", "source_rows")
+
+
+@cache
+def project(isolation_level: str, topics: tuple[str, ...] = (TOPIC,)) -> Project:
+    """A project with every check that "complete" rests on."""
+    sink = DeltaSink(name=SINK, target="orders", data_tests=tuple(CheckSpec(test=name) for name in _OF_SINK))
+    pipeline = Pipeline(
+        name=PIPELINE,
+        checkpoint="cp",
+        source=Source(topics=topics, isolation_level=isolation_level),
+        data_tests=tuple(CheckSpec(test=name) for name in _OF_PIPELINE),
+        sinks=(sink,),
+    )
+    return Project(name="truth", ledger=LedgerConfig(location="_recon"), pipelines=(pipeline,), project_dir=Path())
+
+
+class WorldSources(Sources):
+    """The witnesses of a world as it is now."""
+
+    def __init__(self, world: World) -> None:
+        of = project(world.declared, world.query.topics)
+        super().__init__(of, of.pipelines[0], AuditSession(of, no_spark=True, spark=None))
+        object.__setattr__(self, "world", world)
+
+    world: World
+
+    @override
+    def ledger(self) -> Ledger:
+        return self.world.ledger
+
+    @override
+    def checkpoint(self) -> CheckpointWitness:
+        query = self.world.query
+        return CheckpointWitness(location="cp", query_id=query.query_id, batches=tuple(query.planned))
+
+    @override
+    def delta_log(self, sink: Sink, from_version: int | None) -> DeltaWitness:
+        commits = self.world.commits
+        txns: dict[str, int] = {}
+        for commit in commits.values():
+            txns.update(commit.txn)
+        return DeltaWitness(
+            location="lake/orders",
+            exists=bool(commits),
+            first_retained=min(commits, default=None),
+            last=max(commits, default=None),
+            commits={v: c for v, c in commits.items() if from_version is None or v >= from_version},
+            txns=txns,
+        )
+
+    @override
+    def kafka(self, topics: Sequence[str], positions: Mapping[tuple[str, int], int]) -> KafkaWitness:
+        described = {}
+        for name in topics:
+            topic = self.world.topics.get(name)
+            if topic is None:
+                described[name] = KafkaTopic(topic=name, exists=False)
+                continue
+            committed = self.world.declared == "read_committed"
+            partitions = {}
+            for p, log in enumerate(topic.logs):
+                stable = log.end if log.stable is None else log.stable
+                partitions[p] = KafkaPartition(
+                    partition=p,
+                    log_start=log.start,
+                    log_end=stable if committed else log.end,
+                    high_watermark=log.end,
+                    last_stable=stable,
+                    leader_epoch=log.leader_epoch,
+                )
+            described[name] = KafkaTopic(
+                topic=name,
+                exists=True,
+                topic_id=topic.topic_id,
+                cleanup_policy="compact" if topic.compacts else "delete",
+                partitions=partitions,
+            )
+        return KafkaWitness(
+            bootstrap_servers="memory", isolation_level=self.world.declared, read_at=self.world.now, topics=described
+        )
+
+    @override
+    def probe(self, questions: Questions) -> Answers:
+        return {where: self._answer(where, asked) for where, asked in questions.items()}
+
+    def _answer(self, where: tuple[str, int], asked: Spans) -> ProbeAnswer:
+        topic, partition = where
+        log = self.world.topics[topic].logs[partition]
+        held = [
+            (offset, log.kinds[offset])
+            for start, end in asked
+            for offset in range(max(start, log.start), min(end, log.end))
+            if offset not in log.compacted
+        ]
+        stable = log.end if log.stable is None else log.stable
+        return ProbeAnswer(
+            topic=topic,
+            partition=partition,
+            requested=asked,
+            uncommitted=Spans.of_offsets(o for o, kind in held if kind != "marker"),
+            committed=Spans.of_offsets(o for o, kind in held if kind == "record" and o < stable),
+            log_start=log.start,
+            last_stable=stable,
+            truncated=f"the log ends at {log.end}" if asked.ranges[-1].end > log.end else None,
+        )
+
+    @override
+    def rows(self, sink: Sink, first_batch: int | None, others: Sequence[int]) -> RowsWitness:
+        groups: dict[tuple[int, str, int], list[int]] = {}
+        unstamped = 0
+        for row in self.world.rows:
+            if row.batch_id is None:
+                unstamped += 1
+            elif first_batch is None or row.batch_id >= first_batch:
+                topic, _, partition, offset = row.place
+                groups.setdefault((row.batch_id, topic, partition), []).append(offset)
+        return RowsWitness(
+            location="lake/orders",
+            version=None,
+            rows=unstamped + sum(map(len, groups.values())),
+            unstamped_rows=unstamped,
+            has_source_columns=True,
+            groups=[
+                RowGroup(batch_id=b, topic=t, partition=p, rows=len(offsets), present=Spans.of_offsets(offsets))
+                for (b, t, p), offsets in sorted(groups.items())
+            ],
+            repeated=self._repeated(others),
+        )
+
+    def _repeated(self, others: Sequence[int]) -> list[RowGroup]:
+        live = Counter(row.place for row in self.world.rows)
+        added = {row.place for row in self.world.rows if row.version in others and live[row.place] > 1}
+        return [
+            RowGroup(
+                batch_id=0,
+                topic=t,
+                partition=p,
+                rows=1,
+                present=Spans.of_offsets(o for t_, _, p_, o in added if (t_, p_) == (t, p)),
+            )
+            for t, p in sorted({(t, p) for t, _, p, _ in added})
+        ]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What an audit said: the answer, why, and every check's result."""
+
+    answer: Answer
+    because: str
+    results: tuple[CheckResult, ...]
+    facts: PipelineFacts
+
+    @property
+    def codes(self) -> set[str]:
+        """The codes that are more than an explanation."""
+        return {str(f.code) for r in self.results for f in r.findings if f.level is not Level.INFO}
+
+
+def audit(
+    world: World, *, from_: datetime | None = None, to: datetime | None = None, only: Sequence[str] = ()
+) -> Judgement:
+    """`recon audit` at the world's present, which its results table remembers."""
+    world.tick()
+    sources = WorldSources(world)
+    options = Options(select=tuple(only), from_=from_, to=to)
+    bounds = [b for b in select(bind(sources.project), options.select, (), None) if b.kind == "evidence"]
+    evidence = collect(sources, bounds, options, world.now)
+    results = tuple(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: world.now))
+    facts = summary.pipeline_facts(sources.project, sources.pipeline, evidence.witnesses, results)
+    run = RunResult(
+        invocation_id=str(uuid.uuid4()),
+        project="truth",
+        recon_version="0",
+        generated_at=world.now,
+        period_from=evidence.witnesses.period_from,
+        period_to=evidence.witnesses.period_to,
+        elapsed_time=0.0,
+        results=results,
+        pipelines=(facts,),
+    )
+    append_run(world.ledger.results, run)
+    return Judgement(facts.answer, facts.because, results, facts)

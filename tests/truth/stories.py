@@ -1,0 +1,592 @@
+"""Cases 41 to 90 of the fault catalogue that a `World` can tell, each as a short story that ends with an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from tests.truth.judge import Judgement, audit
+from tests.truth.memory import MemoryStore, memory_ledger
+from tests.truth.world import PIPELINE, SINK, TOPIC, Log, Query, Topic, World
+
+Story = Callable[[], tuple[World, Judgement]]
+STORIES: dict[str, ToldCase] = {}
+
+
+@dataclass(frozen=True)
+class ToldCase:
+    """A story, and the codes that its last audit should report."""
+
+    case: int
+    story: Story
+    codes: frozenset[str]
+
+
+def told(case: int, *codes: str) -> Callable[[Story], Story]:
+    """Registers a story of a case, which should report these codes."""
+
+    def register(story: Story) -> Story:
+        STORIES[f"{case}-{story.__name__}"] = ToldCase(case, story, frozenset(codes))
+        return story
+
+    return register
+
+
+def ran(batches: int, world: World | None = None, count: int = 5) -> World:
+    """A world whose stream wrote some micro-batches."""
+    world = world or World()
+    for _ in range(batches):
+        world.produce(count)
+        world.micro_batch()
+    return world
+
+
+def next_day(world: World) -> None:
+    """The next day's micro-batches."""
+    world.tick(days=1)
+    ran(3, world)
+
+
+# -- what was proved is remembered as a time ------------------------------------------------------------------------
+
+
+@told(41, "GAP")
+def first_micro_batch_swallowed() -> tuple[World, Judgement]:
+    world = World()
+    world.produce()
+    world.micro_batch(swallow=True)
+    ran(3, world)
+    return world, audit(world)
+
+
+@told(42, "UNWITNESSED")
+def hook_added_to_a_running_stream() -> tuple[World, Judgement]:
+    world = World()
+    for lose in ((), (3,)):
+        world.produce()
+        world.micro_batch(hook=False, lose=lose)
+    ran(3, world)
+    return world, audit(world)
+
+
+@told(47, "OVERLAP", "DUPLICATE")
+def third_epoch_reads_what_the_second_read() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(world)
+    for _ in range(2):
+        world.tick(days=1)
+        world.new_checkpoint({(TOPIC, p): 10 for p in range(2)})
+        ran(2, world)
+        judgement = audit(world)
+    return world, judgement
+
+
+@told(53, "GAP")
+def bounded_audit_of_a_day_whose_micro_batches_were_all_swallowed() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(world)
+    world.tick(days=1)
+    begin = world.now
+    for _ in range(3):
+        world.produce()
+        world.micro_batch(swallow=True)
+    world.tick(hours=1)
+    end = world.now
+    world.tick(days=1)
+    return world, audit(world, from_=begin, to=end)
+
+
+@told(53, "GAP")
+def bounded_audit_whose_last_micro_batch_was_swallowed() -> tuple[World, Judgement]:
+    world = ran(3)
+    begin = world.now
+    ran(2, world)
+    world.produce()
+    world.micro_batch(swallow=True)
+    world.tick(hours=1)
+    end = world.now
+    world.tick(days=1)
+    return world, audit(world, from_=begin, to=end)
+
+
+@told(54, "GAP")
+def gap_that_nobody_repaired_audited_on_later_days() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.produce()
+    world.micro_batch(skip=4)
+    audit(world)
+    for _ in range(4):
+        next_day(world)
+        judgement = audit(world)
+    return world, judgement
+
+
+@told(54, "GAP")
+def swallowed_micro_batch_audited_on_later_days() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.produce()
+    world.micro_batch(swallow=True)
+    ran(1, world)
+    audit(world)
+    for _ in range(4):
+        next_day(world)
+        judgement = audit(world)
+    return world, judgement
+
+
+@told(55, "GAP")
+def audit_to_a_future_time_and_then_a_loss() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(world, to=world.now + timedelta(days=10))
+    world.tick(days=1)
+    world.produce()
+    world.micro_batch(lose=(2,))
+    world.delete(lambda row: row.place[3] == 6)
+    ran(2, world)
+    world.tick(days=2)
+    return world, audit(world)
+
+
+@told(56, "GAP")
+def first_audit_selects_one_check() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.produce()
+    world.micro_batch(skip=3)
+    world.tick(days=3)
+    audit(world, only=("ledger_integrity",))
+    next_day(world)
+    return world, audit(world)
+
+
+@told(69, "GAP")
+def drivers_clock_a_year_ahead_and_then_right() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(world)
+    world.skew = timedelta(days=365)
+    next_day(world)
+    world.produce()
+    world.micro_batch(lose=(1,), inflated=1)
+    world.skew = timedelta()
+    next_day(world)
+    return world, audit(world)
+
+
+@told(69, "GAP")
+def drivers_clock_behind() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.tick(days=3)
+    audit(world)
+    world.skew = -timedelta(days=2, hours=12)
+    world.produce()
+    world.micro_batch(skip=4)
+    world.tick(days=1)
+    return world, audit(world)
+
+
+@told(70, "STALLED")
+def partition_drops_out_of_the_plans() -> tuple[World, Judgement]:
+    world = ran(3)
+    for _ in range(3):
+        world.tick(hours=2)
+        world.produce()
+        world.micro_batch(drop=(1,))
+    return world, audit(world)
+
+
+# -- commits without an entry, and other commits of the table ---------------------------------------------------------
+
+
+def _second_pipeline(world: World) -> Query:
+    """Another recon pipeline that reads the same topic into the same table."""
+    return Query(pipeline="orders_2", query_id="q-9", positions={})
+
+
+def _written_by(world: World, other: Query, batches: int) -> None:
+    mine, world.query = world.query, other
+    ran(batches, world, count=0)
+    world.query = mine
+
+
+@told(43, "OVERLAP", "DUPLICATE")
+def two_pipelines_append_one_topic_into_one_table() -> tuple[World, Judgement]:
+    world = ran(3)
+    _written_by(world, _second_pipeline(world), 1)
+    return world, audit(world)
+
+
+@told(44, "MUTATED")
+def another_pipelines_merge_removes_our_rows() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.tick()
+    stamp = next(iter(world.commits.values())).stamp
+    assert stamp is not None
+    version = world.commit(
+        "MERGE",
+        added=8,
+        removed=10,
+        stamp=replace(stamp, pipeline="orders_2"),
+        txn={"recon:orders_2:lake:0": 0},
+        operation_metrics={
+            "numTargetRowsInserted": "0",
+            "numTargetRowsUpdated": "8",
+            "numTargetRowsDeleted": "2",
+            "numSourceRows": "10",
+        },
+    )
+    world.rows = [row for row in world.rows if row.place[3] != 7 or row.version >= version]
+    return world, audit(world)
+
+
+@told(48, "MUTATED", "GAP")
+def table_dropped_and_made_anew_between_audits() -> tuple[World, Judgement]:
+    world = ran(5)
+    audit(world)
+    world.tick(days=1)
+    world.drop_table()
+    ran(8, world)
+    return world, audit(world)
+
+
+@told(49, "DUPLICATE")
+def insert_into_the_table_from_itself() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.append_again(lambda row: row.batch_id == 1)
+    return world, audit(world)
+
+
+@told(50, "MUTATED", "GAP")
+def commit_without_entry_then_restore_over_it() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.micro_batch(entry=False)
+    world.restore(1)
+    ran(1, world)
+    return world, audit(world)
+
+
+@told(50, "GAP")
+def commit_without_entry_with_fewer_rows_than_offsets() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.micro_batch(entry=False, lose=(0, 1))
+    world.tick(hours=1)
+    return world, audit(world)
+
+
+@told(50, "DUPLICATE")
+def commit_without_entry_of_a_foreign_checkpoint() -> tuple[World, Judgement]:
+    world = ran(3)
+    mine = world.query
+    world.query = replace(mine, query_id="q-8", epoch=1, positions={}, planned=[])
+    world.micro_batch(entry=False)
+    world.query = mine
+    world.tick(hours=1)
+    return world, audit(world)
+
+
+@told(51, "TAMPERED")
+def ledger_put_back_from_an_older_copy() -> tuple[World, Judgement]:
+    world = ran(3)
+    store = world.ledger.store
+    assert isinstance(store, MemoryStore)
+    copy = len(store.parts)
+    ran(2, world)
+    store.parts, store.lengths = store.parts[:copy], dict.fromkeys(store.lengths, copy)
+    store.history = store.history[:copy]
+    world.ledger._ends.clear()
+    world.tick(hours=2)
+    return world, audit(world)
+
+
+@told(61, "DUPLICATE")
+def two_commits_of_one_micro_batch_and_one_entry() -> tuple[World, Judgement]:
+    world = ran(3)
+    last = world.commits[max(world.commits)]
+    world.tick()
+    version = world.commit("WRITE", added=10, stamp=last.stamp, txn=last.txn)
+    world.rows += [replace(row, version=version) for row in world.rows if row.version == last.version]
+    return world, audit(world)
+
+
+@told(67, "TAMPERED")
+def chain_rewritten_whole_before_the_first_audit() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.micro_batch(skip=3)
+    ran(1, world)
+    written = world.ledger.entries(PIPELINE, SINK)
+    world.ledger = memory_ledger()
+    for entry in written:
+        healed = tuple(s._replace(start_offset=max(s.start_offset - 3, 10)) for s in entry.offsets)
+        offsets = healed if entry.batch_id == 2 else entry.offsets
+        world.ledger.append(replace(entry, offsets=offsets))
+    return world, audit(world)
+
+
+@told(79, "LEDGER_MISSING")
+def entry_missing_and_commit_there() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.micro_batch(entry=False)
+    ran(1, world)
+    world.tick(hours=1)
+    return world, audit(world)
+
+
+@told(81)
+def stream_running_commit_there_entry_not_yet() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.produce()
+    world.micro_batch(entry=False, finish=False)
+    return world, audit(world)
+
+
+@told(84, "MUTATED", "GAP")
+def data_file_removed_from_the_store() -> tuple[World, Judgement]:
+    world = ran(4)
+    world.delete(lambda row: row.batch_id == 1, logged=False)
+    return world, audit(world)
+
+
+@told(85, "MUTATED", "GAP")
+def delete_then_vacuum_and_log_cleanup() -> tuple[World, Judgement]:
+    world = ran(4)
+    world.delete(lambda row: row.batch_id == 1)
+    ran(2, world)
+    world.clean_log()
+    return world, audit(world)
+
+
+@told(86, "GAP")
+def two_pipelines_fan_in_from_two_topics() -> tuple[World, Judgement]:
+    world = World()
+    world.topics["clicks"] = Topic("clicks", "id-c", [Log()])
+    ran(3, world)
+    other = Query(pipeline="orders_2", query_id="q-9", topics=("clicks",))
+    world.produce(topic="clicks")
+    _written_by(world, other, 1)
+    world.delete(lambda row: row.place == (TOPIC, "id-1", 0, 7))
+    return world, audit(world)
+
+
+@told(87, "MUTATED", "GAP")
+def tables_folder_removed_and_the_query_restarted() -> tuple[World, Judgement]:
+    world = ran(4)
+    audit(world)
+    world.rows, world.commits = [], {}
+    ran(2, world)
+    return world, audit(world)
+
+
+@told(89, "TAMPERED", "GAP")
+def entry_edited_so_that_it_covers_a_gap() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.micro_batch(skip=3)
+    ran(1, world)
+    store = world.ledger.store
+    assert isinstance(store, MemoryStore)
+    rows = store.parts[2].to_pylist()
+    for span in rows[0]["offsets"]:
+        span["start_offset"] -= 3
+    store.parts[2] = type(store.parts[2]).from_pylist(rows, schema=store.schema)
+    return world, audit(world)
+
+
+# -- counts netted over a micro-batch ----------------------------------------------------------------------------------
+
+
+@told(45, "PHANTOM_ROWS")
+def declared_read_committed_and_read_uncommitted() -> tuple[World, Judgement]:
+    world = World()
+    world.query.isolation = "read_uncommitted"
+    ran(2, world)
+    world.produce(3, transaction="aborted")
+    world.micro_batch()
+    return world, audit(world)
+
+
+@told(46, "INCONCLUSIVE")
+def lost_records_compacted_since() -> tuple[World, Judgement]:
+    world = World()
+    world.topics[TOPIC].compacts = True
+    ran(2, world)
+    world.produce()
+    world.micro_batch(lose=(2, 3))
+    for offset in (2, 3):
+        world.topics[TOPIC].logs[0].compacted.add(10 + offset)
+    return world, audit(world)
+
+
+@told(52, "PHANTOM_ROWS")
+def transaction_open_at_the_first_audit_aborted_before_the_second() -> tuple[World, Judgement]:
+    world = World(declared="read_uncommitted")
+    ran(2, world)
+    before = world.topics[TOPIC].logs[0].end
+    world.produce(4)
+    for log in world.topics[TOPIC].logs:
+        log.stable = before
+    world.micro_batch()
+    audit(world)
+    world.tick(days=1)
+    for p, log in enumerate(world.topics[TOPIC].logs):
+        log.stable = None
+        for offset in range(before, log.end):
+            log.kinds[offset] = "aborted"
+            place = (TOPIC, "id-1", p, offset)
+            world.expected.discard(place)
+            world.wrong.add(place)
+        log.kinds.append("marker")
+    ran(2, world)
+    return world, audit(world)
+
+
+@told(58, "GAP")
+def output_rows_count_rows_twice_and_files_hold_fewer() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.micro_batch(lose=(1, 2), inflated=2)
+    return world, audit(world)
+
+
+@told(59, "GAP", "DUPLICATE")
+def loss_and_duplicate_in_one_partition() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.micro_batch(lose=(1,), double=(2,))
+    return world, audit(world)
+
+
+@told(59, "GAP", "DUPLICATE")
+def loss_and_duplicate_across_two_partitions() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.micro_batch(lose=(1,), double=(13,))
+    return world, audit(world)
+
+
+@told(60, "GAP")
+def sink_loses_rows_after_the_transform() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce()
+    world.micro_batch(lose=(1, 5))
+    return world, audit(world)
+
+
+@told(62, "RECREATED")
+def topic_id_unknown_and_the_topic_made_anew() -> tuple[World, Judgement]:
+    world = World()
+    world.topics[TOPIC].topic_id = None  # type: ignore[assignment]
+    ran(3, world)
+    world.recreate(refill=30)
+    return world, _next_then_audit(world)
+
+
+def _next_then_audit(world: World) -> Judgement:
+    for p in range(2):
+        for offset in range(world.query.positions[TOPIC, p]):
+            world.expected.add((TOPIC, world.topics[TOPIC].topic_id, p, offset))
+    world.micro_batch()
+    return audit(world)
+
+
+@told(63, "INCONCLUSIVE")
+def unclean_election_refilled_past_the_position() -> tuple[World, Judgement]:
+    world = ran(3)
+    for p, log in enumerate(world.topics[TOPIC].logs):
+        log.kinds, log.leader_epoch = log.kinds[:10], 5
+        # The records that take the lost offsets again are others, which the stream never read.
+        world.expected |= {(TOPIC, "id-1 after the election", p, offset) for offset in range(10, 15)}
+    world.produce(10)
+    world.micro_batch()
+    return world, audit(world)
+
+
+@told(83, "GAP")
+def filter_and_one_row_removed() -> tuple[World, Judgement]:
+    world = World()
+    world.query.filters = lambda offset: offset % 3 == 0
+    ran(3, world, count=9)
+    world.delete(lambda row: row.place == (TOPIC, "id-1", 0, 10))
+    return world, audit(world)
+
+
+# -- false alarms -----------------------------------------------------------------------------------------------------
+
+
+@told(72, "REPAIRED")
+def gap_repaired_as_advised() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.produce()
+    world.micro_batch(skip=4)
+    audit(world)
+    ends = dict(world.query.positions)
+    world.new_checkpoint({where: end - 5 for where, end in ends.items()})
+    world.micro_batch(most=4)
+    world.query.positions = ends
+    ran(1, world)
+    return world, audit(world)
+
+
+@told(73)
+def audit_after_one_to_a_future_time() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(world, to=world.now + timedelta(days=5))
+    next_day(world)
+    return world, audit(world)
+
+
+@told(73)
+def two_epochs_and_a_later_begin() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(world)
+    world.tick(days=1)
+    world.new_checkpoint(dict(world.query.positions))
+    begin = world.now
+    ran(3, world)
+    return world, audit(world, from_=begin)
+
+
+@told(75)
+def retention_after_two_epochs() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.new_checkpoint(dict(world.query.positions))
+    ran(3, world)
+    world.expire(20)
+    return world, audit(world)
+
+
+@told(77)
+def two_sources_on_one_topic() -> tuple[World, Judgement]:
+    world = ran(3)
+    return world, audit(world)
+
+
+@told(78, "OVERLAP", "DUPLICATE")
+def first_epoch_began_above_zero_and_the_next_below() -> tuple[World, Judgement]:
+    world = World()
+    world.produce(20)
+    world.query.positions = {(TOPIC, p): 10 for p in range(2)}
+    world.micro_batch()
+    world.new_checkpoint()
+    world.micro_batch()
+    return world, audit(world)
+
+
+@told(80)
+def skipped_range_that_holds_only_markers() -> tuple[World, Judgement]:
+    world = ran(3)
+    for log in world.topics[TOPIC].logs:
+        log.kinds += ["marker"] * 2
+    world.produce()
+    world.micro_batch(skip=2)
+    return world, audit(world)
+
+
+@told(82)
+def begin_far_back_while_the_log_is_whole() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.tick(days=60)
+    ran(2, world)
+    return world, audit(world, from_=world.now - timedelta(days=61))

@@ -1,0 +1,366 @@
+"""A small world that knows what happened to every record: Kafka, one query, its Delta table, its ledger.
+
+Everything is a plain value in memory, but the ledger, which is recon's own on a table in memory. A fault is an act
+like any other: `World.truth` always tells which records the stream read past that no live row holds, and which have
+more than one. What recon gets to see of it is in `judge`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from recon.ledger.ledger import Ledger
+from recon.model import CheckpointBatch, DeltaCommit, LedgerEntry, ReconStamp, offsets_text
+from recon.model.offsets import OffsetSpan
+from tests.truth.memory import memory_ledger
+
+PIPELINE, SINK, TOPIC = "orders", "lake", "orders"
+START = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+Place = tuple[str, str, int, int]  # topic, topic id, partition, offset
+
+
+@dataclass
+class Log:
+    """One partition: what is at every offset since 0 (`record`, `aborted` or `marker`), and what Kafka still holds."""
+
+    kinds: list[str] = field(default_factory=list)
+    start: int = 0
+    compacted: set[int] = field(default_factory=set)
+    stable: int | None = None  # the last stable offset while a transaction is open
+    leader_epoch: int = 0
+
+    @property
+    def end(self) -> int:
+        """The high watermark."""
+        return len(self.kinds)
+
+
+@dataclass
+class Topic:
+    """One incarnation of a topic."""
+
+    name: str
+    topic_id: str
+    logs: list[Log]
+    compacts: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One live row of the table; `place` is the record it was made of."""
+
+    version: int
+    pipeline: str | None
+    epoch: int
+    batch_id: int | None
+    place: Place
+
+
+@dataclass
+class Query:
+    """A streaming query: where it is, and its checkpoint."""
+
+    pipeline: str = PIPELINE
+    query_id: str = "q-1"
+    epoch: int = 0
+    isolation: str = "read_committed"
+    topics: tuple[str, ...] = (TOPIC,)
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    planned: list[CheckpointBatch] = field(default_factory=list)
+    filters: Callable[[int], bool] = lambda offset: False
+
+
+@dataclass
+class Truth:
+    """What really happened to the records that the stream read past: `lost` have no live row, `doubled` several."""
+
+    lost: set[Place]
+    doubled: set[Place]
+    phantom: set[Place]
+
+    @property
+    def whole(self) -> bool:
+        """Whether "complete" would be true."""
+        return not (self.lost or self.doubled or self.phantom)
+
+
+class World:
+    """One pipeline `orders`, which reads topic `orders` into the Delta table `lake`, and its audits."""
+
+    def __init__(self, partitions: int = 2, *, declared: str = "read_committed") -> None:
+        self.now = START
+        self.skew = timedelta()  # of the driver's clock
+        self.declared = declared
+        self.topics = {TOPIC: Topic(TOPIC, "id-1", [Log() for _ in range(partitions)])}
+        self.incarnations = 1
+        self.query = Query(isolation=declared)
+        self.ledger: Ledger = memory_ledger()
+        self.commits: dict[int, DeltaCommit] = {}
+        self.first_retained = 0
+        self.rows: list[Row] = []
+        self.expected: set[Place] = set()  # records that the stream read past and should have written
+        self.wrong: set[Place] = set()  # records of aborted transactions that it wrote
+        self.origin: dict[tuple[str, int], int] = {}
+
+    # -- Kafka ---------------------------------------------------------------------------------------------------
+
+    def produce(self, count: int = 10, *, transaction: str | None = None, topic: str = TOPIC) -> None:
+        """Appends records to every partition; a transaction's end (`committed`, `aborted`) adds a marker."""
+        for log in self.topics[topic].logs:
+            log.kinds += ["aborted" if transaction == "aborted" else "record"] * count
+            log.kinds += ["marker"] if transaction in ("committed", "aborted") else []
+
+    def recreate(self, topic: str = TOPIC, refill: int = 0) -> None:
+        """Deletes the topic and makes it anew."""
+        self.incarnations += 1
+        old = self.topics[topic]
+        self.topics[topic] = Topic(topic, f"id-{self.incarnations}", [Log() for _ in old.logs], old.compacts)
+        self.produce(refill, topic=topic)
+
+    def expire(self, upto: int) -> None:
+        """Retention moves the log start of every partition."""
+        for topic in self.topics.values():
+            for log in topic.logs:
+                log.start = max(log.start, min(upto, log.end))
+
+    # -- the stream -------------------------------------------------------------------------------------------------
+
+    def micro_batch(
+        self,
+        *,
+        lose: Collection[int] = (),
+        double: Collection[int] = (),
+        swallow: bool = False,
+        entry: bool = True,
+        finish: bool = True,
+        hook: bool = True,
+        most: int | None = None,
+        drop: Collection[int] = (),
+        skip: int = 0,
+        inflated: int = 0,
+    ) -> None:
+        """Reads what is there, and writes it.
+
+        Args:
+            lose: places among the rows that the write leaves out, though the transform returned them.
+            double: places of rows that it writes twice.
+            swallow: an error in the user's function is swallowed: nothing is written, Spark goes on.
+            entry: the ledger entry is written.
+            finish: Spark writes commits/N.
+            hook: recon's hook writes; otherwise a plain append without stamp and entry.
+            most: offsets per partition.
+            drop: partitions that the plan leaves out.
+            skip: offsets that each partition's read starts beyond its position (`failOnDataLoss=false`).
+            inflated: rows by which the commit's numOutputRows exceed those in the files.
+        """
+        self.tick()
+        query = self.query
+        spans = []
+        for name in query.topics:
+            topic = self.topics[name]
+            for p, log in enumerate(topic.logs):
+                at = query.positions.get((name, p), 0)
+                self.origin.setdefault((name, p), at)
+                stable = log.end if log.stable is None or query.isolation == "read_uncommitted" else log.stable
+                end = at if p in drop else max(at, stable if most is None else min(stable, at + most))
+                spans.append(OffsetSpan(name, topic.topic_id, p, min(at + skip, end), end))
+                for offset in range(at, min(at + skip, end)):
+                    self._read(topic, p, offset)  # passed by, and never written
+                query.positions[name, p] = end
+        self._plan(spans, finish)
+        read: list[Place] = []
+        for span in spans:
+            topic = self.topics[span.topic]
+            read += [
+                (span.topic, topic.topic_id, span.partition, offset)
+                for offset in range(span.start_offset, span.end_offset)
+                if self._read(topic, span.partition, offset)
+            ]
+        if swallow:
+            return
+        kept = [place for place in read if not query.filters(place[3])]
+        written = [place for i, place in enumerate(kept) if i not in lose]
+        written += [place for i, place in enumerate(kept) if i in double]
+        self._write(spans, len(read), written, entry=entry, hook=hook, inflated=inflated)
+
+    def _read(self, topic: Topic, partition: int, offset: int) -> bool:
+        """Whether the stream gets a record there; what it should write is expected from now on."""
+        log, place = topic.logs[partition], (topic.name, topic.topic_id, partition, offset)
+        if offset < log.start or offset in log.compacted:
+            if log.kinds[offset] == "record" and offset not in log.compacted:
+                self.expected.add(place)
+            return False
+        kind = log.kinds[offset]
+        if kind == "record" and not self.query.filters(offset):
+            self.expected.add(place)
+        if kind == "aborted" and self.query.isolation == "read_uncommitted":
+            self.wrong.add(place)
+            return True
+        return kind == "record"
+
+    def _plan(self, spans: Sequence[OffsetSpan], finish: bool) -> None:
+        query = self.query
+        query.planned.append(
+            CheckpointBatch(
+                batch_id=query.planned[-1].batch_id + 1 if query.planned else 0,
+                planned_at=self.now,
+                committed=finish,
+                ranges=tuple(replace_topic_id(span, None) for span in spans),
+            )
+        )
+
+    def _write(
+        self,
+        spans: Sequence[OffsetSpan],
+        read: int,
+        written: Sequence[Place],
+        *,
+        entry: bool = True,
+        hook: bool = True,
+        inflated: int = 0,
+    ) -> None:
+        query, batch_id = self.query, self.query.planned[-1].batch_id
+        stamp = ReconStamp(
+            pipeline=query.pipeline,
+            sink=SINK,
+            epoch=query.epoch,
+            batch_id=batch_id,
+            query_id=query.query_id,
+            run_id=None,
+            prev_hash=self.ledger.head_hash(query.pipeline, SINK),
+            offsets_text=offsets_text(spans),
+        )
+        version = self.commit(
+            "WRITE",
+            added=len(written),
+            stamp=stamp if hook else None,
+            txn={f"recon:{query.pipeline}:{SINK}:{query.epoch}": batch_id} if hook else {},
+            operation_metrics={"numOutputRows": str(len(written) + inflated)},
+        )
+        self.rows += [Row(version, query.pipeline, query.epoch, batch_id if hook else None, place) for place in written]
+        if hook and entry:
+            self.enter(stamp, spans, read=read, written=len(written) + inflated, version=version)
+
+    def enter(
+        self, stamp: ReconStamp, spans: Iterable[OffsetSpan], *, read: int, written: int, version: int, **more: Any
+    ) -> LedgerEntry:
+        """Appends the entry that the hook writes."""
+        made: dict[str, Any] = {
+            "pipeline": stamp.pipeline,
+            "sink": SINK,
+            "sink_kind": "delta",
+            "target": "lake/orders",
+            "guarantee": "exactly-once",
+            "query_id": stamp.query_id,
+            "run_id": None,
+            "epoch": stamp.epoch,
+            "batch_id": stamp.batch_id,
+            "attempt": 1,
+            "status": "committed",
+            "rows_read": read,
+            "rows_written": written,
+            "rows_quarantined": 0,
+            "rows_filtered": max(read - written, 0),
+            "sink_version": version,
+            "started_at": self.now + self.skew,
+            "committed_at": self.now + self.skew + timedelta(seconds=2),
+            "spark_version": "4.0.0",
+            "recon_version": "0",
+            "checks_fingerprint": None,
+            "prev_hash": "",
+            "entry_hash": "",
+            "offsets": tuple(spans),
+        }
+        return self.ledger.append(LedgerEntry(**{**made, **more}))
+
+    def new_checkpoint(self, positions: dict[tuple[str, int], int] | None = None, *, epoch: bool = True) -> None:
+        """The checkpoint is removed and the query restarted, from the beginning or from these positions."""
+        query = self.query
+        number = int(query.query_id.split("-")[1]) + 1
+        starts = {(t, p): log.start for t in query.topics for p, log in enumerate(self.topics[t].logs)}
+        self.query = replace(
+            query,
+            query_id=f"q-{number}",
+            epoch=query.epoch + epoch,
+            positions={**starts, **(positions or {})},
+            planned=[],
+        )
+
+    # -- the table --------------------------------------------------------------------------------------------------
+
+    def commit(self, operation: str, *, added: int = 0, removed: int = 0, **fields: Any) -> int:
+        """A commit of the table; returns its version."""
+        version = max(self.commits, default=-1) + 1
+        made: dict[str, Any] = {
+            "version": version,
+            "timestamp": self.now + timedelta(seconds=1),
+            "operation": operation,
+            "operation_parameters": {"mode": "Append"} if operation == "WRITE" else {},
+            "stamp": None,
+            "files_added": int(added > 0),
+            "files_removed": int(removed > 0),
+            "rows_added": added,
+            "rows_removed": removed,
+            "data_change": bool(added or removed),
+        }
+        self.commits[version] = DeltaCommit(**{**made, **fields})
+        return version
+
+    def delete(self, gone: Callable[[Row], bool], *, logged: bool = True) -> None:
+        """Rows vanish from the table: by a DELETE, or, not `logged`, because a data file is removed from the store."""
+        kept = [row for row in self.rows if not gone(row)]
+        if logged:
+            self.tick()
+            self.commit("DELETE", removed=len(self.rows) - len(kept))
+        self.rows = kept
+
+    def append_again(self, again: Callable[[Row], bool]) -> None:
+        """Somebody's INSERT INTO t SELECT * FROM t WHERE …, without a stamp."""
+        self.tick()
+        rows = [row for row in self.rows if again(row)]
+        version = self.commit("WRITE", added=len(rows))
+        self.rows += [replace(row, version=version) for row in rows]
+
+    def restore(self, version: int) -> None:
+        """RESTORE TABLE … TO VERSION AS OF; recon's own rows come and go with their commits."""
+        self.tick()
+        gone = [row for row in self.rows if row.version > version]
+        self.commit("RESTORE", removed=len(gone), operation_parameters={"version": str(version)})
+        self.rows = [row for row in self.rows if row.version <= version]
+
+    def drop_table(self) -> None:
+        """DROP TABLE and CREATE TABLE: versions begin at 0 again."""
+        self.tick()
+        self.rows, self.commits, self.first_retained = [], {}, 0
+        self.commit("CREATE TABLE", data_change=False)
+
+    def clean_log(self) -> None:
+        """The log's files but the newest are cleaned up behind a checkpoint."""
+        self.first_retained = max(self.commits)
+        self.commits = {self.first_retained: self.commits[self.first_retained]}
+
+    # -- time, and the truth ----------------------------------------------------------------------------------------
+
+    def tick(self, **delta: float) -> None:
+        """Time goes on, by ten seconds or as told."""
+        self.now += timedelta(**(delta or {"seconds": 10}))
+
+    @property
+    def truth(self) -> Truth:
+        """What happened to the records that the stream read past."""
+        live = Counter(row.place for row in self.rows)
+        return Truth(
+            lost={place for place in self.expected if not live[place]},
+            doubled={place for place, count in live.items() if count > 1},
+            phantom={place for place in self.wrong if live[place]},
+        )
+
+
+def replace_topic_id(span: OffsetSpan, topic_id: str | None) -> OffsetSpan:
+    """The range as a checkpoint has it, which knows no topic ids."""
+    return span._replace(topic_id=topic_id)
