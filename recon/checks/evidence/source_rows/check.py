@@ -37,9 +37,10 @@ class SourceRows(EvidenceCheck):
     """Every offset the stream read is in one row of the sink, or its absence is explained.
 
     The check compares counts first. A micro-batch whose rows (written, filtered, quarantined) are as many as its
-    offsets is proved by the ledger alone. Only where they are not, or where offsets were read twice or rows were
-    removed later, the check reads the rows of the sink, and reads from Kafka the offsets that no row carries: a
-    read_uncommitted and a read_committed reader distinguish aborted records and transaction markers from lost records.
+    offsets is proved by the ledger alone. Only where they are not, where offsets were read twice, or where others
+    added, changed or removed rows, the check reads the rows of the sink, and reads from Kafka the offsets that no row
+    carries: a read_uncommitted and a read_committed reader distinguish aborted records and transaction markers from
+    lost records.
     A period without a deficit needs neither Spark nor Kafka.
 
     A query that keeps state writes other rows than it reads. How many rows deduplication dropped is known from Spark's
@@ -61,7 +62,10 @@ class SourceRows(EvidenceCheck):
             quarantine, and neither the sink has it nor did the repair drop it.
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
-            are no duplicates: entries show it by more rows written than read.
+            are no duplicates: entries show it by more rows written than read. Where another program added rows, the
+            whole table is searched for rows that they double.
+        OVERLAP: offsets of such rows, where another pipeline of recon's that writes this table read them.
+        MUTATED: rows are missing, and a commit of another pipeline of recon's changed rows of this table.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
         PHANTOM_ROWS: rows of records whose transaction was aborted: the stream reads uncommitted.
         UNSTAMPED: rows that no ledger entry accounts for (warns).
