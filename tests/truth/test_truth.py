@@ -26,7 +26,6 @@ UNMET = {
     "69-drivers_clock_behind": "a period is a time, not a position in the chain",
     "70-partition_drops_out_of_the_plans": "no check looks at partitions that are no longer planned",
     "72-gap_repaired_as_advised": "a repair is an overlap",
-    "80-skipped_range_that_holds_only_markers": "a skipped range is not looked up in Kafka",
     "84-data_file_removed_from_the_store": "data files are not looked for",
     "85-delete_then_vacuum_and_log_cleanup": "the rows of the table are not compared with the ledger's",
     "87-tables_folder_removed_and_the_query_restarted": "found, as LEDGER_ORPHAN: the table's id is not compared",

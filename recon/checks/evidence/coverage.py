@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
-from recon.model import Code, KafkaWitness, LedgerSlice, Unavailable, known, why_unknown
+from recon.model import Code, KafkaWitness, LedgerSlice, Unavailable, Witnesses, known, why_unknown
 from recon.model.offsets import GrowingSpans, Span, Spans
 
 if TYPE_CHECKING:
@@ -359,6 +359,12 @@ def partition_of(kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | No
     if topic_id is not None and topic.topic_id is not None and topic_id != topic.topic_id:
         return None, "the topic was re-created since, so Kafka holds them no longer"
     return topic.partitions[key.partition].log_start, ""
+
+
+def is_compacted(topic: str, witnesses: Witnesses) -> bool:
+    """Whether Kafka compacts the topic, so that a missing record may be no loss."""
+    described = witnesses.topic(topic)
+    return described is not None and "compact" in described.cleanup_policy
 
 
 def missed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -10,12 +10,15 @@ from typing import ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Coverage, Hole, Key, TopicIncarnation, coverage, missed, widths
+from recon.checks.evidence.coverage import Coverage, Hole, Key, TopicIncarnation, coverage, is_compacted, missed, widths
 from recon.checks.evidence.findings import Findings, named, no_entries, offsets, quiet
 from recon.checks.evidence.reading import reading_of
-from recon.model import Code, EntryHead, Verdict, Witnesses
-from recon.model.offsets import Span
+from recon.model import Code, EntryHead, Verdict, Witnesses, known
+from recon.model.offsets import Span, Spans
 from recon.text import plural
+
+TopicPartition = tuple[str, int]
+_ASKED = 10_000  # offsets: Kafka is asked about shorter holes, which may hold nothing but transaction markers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,7 @@ class OffsetContinuity(EvidenceCheck):
 
     Codes:
         GAP: offsets between two micro-batches that none of them read; Kafka still holds them, or could not be read.
+            A short range in which Kafka has no record for the stream, but transaction markers alone, is none.
         LOSS_RETENTION: the same, but below Kafka's log start by now; also the offsets below the first one read of a
             partition that appeared while the query ran.
         OVERLAP: offsets that two micro-batches read. Whether rows are doubled is `source_rows`' question.
@@ -46,6 +50,17 @@ class OffsetContinuity(EvidenceCheck):
     test: ClassVar[str] = "offset_continuity"
     uses: ClassVar[Sequence[str]] = ("kafka", "delta", "sink_logs")
     scope: ClassVar[str] = "sink"
+
+    @override
+    def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+        ledger = reading_of(witnesses)
+        asked: dict[TopicPartition, list[Span]] = {}
+        for key, incarnation, hole in _judged_holes(coverage(ledger)) if ledger is not None else ():
+            if hole.end - hole.start <= _ASKED and not is_compacted(key.topic, witnesses):
+                unread = missed(witnesses.kafka, key, incarnation.topic_id, (hole.start, hole.end))
+                held = [span for code, span, _ in unread if code is Code.GAP and known(witnesses.kafka) is not None]
+                asked.setdefault((key.topic, key.partition), []).extend(held)
+        return {where: Spans.of(spans) for where, spans in asked.items()}
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
@@ -102,8 +117,7 @@ def _judge_incarnation(
     walked = incarnation.walked
     for hole in walked.holes:
         if covered.judged(hole.at.first):
-            unread = missed(witnesses.kafka, key, incarnation.topic_id, (hole.start, hole.end))
-            _report_missed(key, unread, heads[hole.at.first], _reason(covered, hole), findings)
+            _judge_hole(covered, key, incarnation, hole, witnesses, findings)
     for stretch, twice in walked.overlaps:
         for span in twice if covered.judged(stretch.first) else ():
             head = heads[covered.entry_at(stretch, span.start)]
@@ -127,6 +141,42 @@ def _judge_incarnation(
                 head=head,
                 key=key,
             )
+
+
+def _judge_hole(
+    covered: Coverage, key: Key, incarnation: TopicIncarnation, hole: Hole, witnesses: Witnesses, findings: Findings
+) -> None:
+    head = covered.slice.heads[hole.at.first]
+    missing = missed(witnesses.kafka, key, incarnation.topic_id, (hole.start, hole.end))
+    unread = [one for one in missing if one[0] is not Code.GAP or not _without_records(key, one[1], witnesses)]
+    _report_missed(key, unread, head, _reason(covered, hole), findings)
+    if not unread:
+        findings.add(
+            Code.EXPLAINED,
+            f"{key}: {offsets(hole.start, hole.end)} were read by no micro-batch, and hold no record for it",
+            head=head,
+            key=key,
+            span=(hole.start, hole.end),
+        )
+
+
+def _judged_holes(covered: Coverage) -> Iterator[tuple[Key, TopicIncarnation, Hole]]:
+    """The holes at which reading went on in the period."""
+    for key, incarnations in covered.incarnations.items():
+        for incarnation in incarnations:
+            for hole in incarnation.walked.holes if len(incarnation.stretches) > 1 else ():
+                if covered.judged(hole.at.first):
+                    yield key, incarnation, hole
+
+
+def _without_records(key: Key, span: Span, witnesses: Witnesses) -> bool:
+    """Whether Kafka, asked about a range, has no record in it for the stream: transaction markers, or aborted ones."""
+    answer = witnesses.probes.get((key.topic, key.partition))
+    wanted = Spans((span,))
+    if answer is None or answer.truncated is not None or wanted.minus(answer.requested):
+        return False
+    committed_only = witnesses.isolation_level == "read_committed"
+    return not wanted.intersect(answer.committed if committed_only else answer.uncommitted)
 
 
 def _may_start_anywhere(covered: Coverage) -> set[Key]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from recon.checks.evidence.coverage import is_compacted
 from recon.checks.evidence.row_accounting import Piece
 from recon.checks.evidence.source_rows.quarantine import judge_unreleased, waiting
 from recon.checks.evidence.source_rows.reasons import awaited
@@ -14,7 +15,6 @@ from recon.checks.evidence.source_rows.rows import (
     SinkRows,
     TopicPartition,
     by_partition,
-    is_compacted,
     tell_explained,
 )
 from recon.checks.evidence.table_history import others, removes_rows

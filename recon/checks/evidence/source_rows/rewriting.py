@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from recon.checks.evidence.coverage import Key
+from recon.checks.evidence.coverage import Key, is_compacted
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
-from recon.checks.evidence.source_rows.rows import TopicPartition, is_compacted
+from recon.checks.evidence.source_rows.rows import TopicPartition
 from recon.model import Code, EntryHead, Witnesses
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural

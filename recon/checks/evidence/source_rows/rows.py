@@ -63,12 +63,6 @@ def rewrites(witnesses: Witnesses) -> bool:
     return witnesses.sink in witnesses.rewriting
 
 
-def is_compacted(topic: str, witnesses: Witnesses) -> bool:
-    """Whether Kafka compacts the topic, so that a missing record may be no loss."""
-    described = witnesses.topic(topic)
-    return described is not None and "compact" in described.cleanup_policy
-
-
 def tell_explained(explained: Explained, without: str, findings: Findings) -> Counter[str]:
     """One EXPLAINED finding per topic partition, and the sum of all; `without` names what its offsets lack."""
     total: Counter[str] = Counter()

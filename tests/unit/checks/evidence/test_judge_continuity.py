@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from recon.checks.evidence.offset_continuity import OffsetContinuity
 from recon.model import Code, LedgerSlice, Verdict
+from recon.model.offsets import Spans
 from recon.testing.evidence import TOPIC, Entry, gone, kafka, ledger, span
 from tests.support.messages import same_message
-from tests.support.witnesses import codes, regular_ledger, told, witnesses
+from tests.support.witnesses import codes, probe, regular_ledger, told, witnesses
 
 
 def judged(slice_: LedgerSlice | None, **fields: object) -> Verdict:
@@ -41,6 +42,21 @@ def test_a_gap_that_kafka_still_holds() -> None:
     assert same_message(verdict.message)
     assert verdict.findings[0].batch_id == 1
     assert verdict.findings[0].topic == TOPIC
+
+
+def test_a_range_of_transaction_markers_alone_is_no_gap() -> None:
+    slice_, broker = ledger(Entry(0, (0, 10)), Entry(1, (12, 30))), kafka(0, 30)
+    assert OffsetContinuity().questions(witnesses(slice_, kafka=broker)) == {(TOPIC, 0): Spans.of([(10, 12)])}
+    assert told(judged(slice_, kafka=broker, probes=probe([(10, 12)])), info=True) == [("EXPLAINED", 0, 10, 12)]
+    # A record in it, or an answer that does not cover it, leaves the gap.
+    one, short = probe([(10, 12)], [(11, 12)], [(11, 12)]), probe([(10, 12)], truncated="the log ends at 11")
+    for probes in (one, short, probe([(10, 11)])):
+        assert told(judged(slice_, kafka=broker, probes=probes)) == [("GAP", 0, 10, 12)]
+    aborted = probe([(10, 12)], [(10, 11)])
+    assert told(judged(slice_, kafka=broker, probes=aborted)) == []
+    assert told(judged(slice_, kafka=broker, probes=aborted, isolation_level="read_uncommitted"))
+    compacting = witnesses(slice_, kafka=kafka(0, 30, policy="compact"))
+    assert OffsetContinuity().questions(compacting) == {}
 
 
 def test_a_gap_below_the_log_start_is_a_loss_and_above_it_a_gap() -> None:

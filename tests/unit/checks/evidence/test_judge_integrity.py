@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from recon.checks.evidence.ledger_integrity import LedgerIntegrity
-from recon.model import Code, LedgerSlice, PreviousAudit, Verdict
+from recon.model import Code, LedgerSlice, PreviousAudit, ReconStamp, Verdict
+from recon.model.integrity import verify_stamps
 from recon.testing.evidence import NOW, SINK, START, Entry, ledger, range_table
 from tests.support.messages import same_message
-from tests.support.witnesses import codes, witnesses
+from tests.support.witnesses import codes, commit, witnesses
 
 CHAIN = ledger(Entry(0, (0, 10)), Entry(1, (10, 20)), Entry(2, (20, 30)), Entry(3, (30, 40)))
 
@@ -121,3 +122,37 @@ def test_a_quiet_period_and_an_empty_ledger() -> None:
     assert quiet.unproved is None
     assert same_message(quiet.message)
     assert judged(None).unproved is not None
+
+
+# -- the stamps of the sink's commits ----------------------------------------------------------------------------------
+
+
+def stamps(*prev_hashes: str) -> list[ReconStamp]:
+    """The stamps of micro-batches 0, 1, … and the entries that they followed."""
+    made = [commit(n, Entry(n, (10 * n, 10 * n + 10))).stamp for n in range(len(prev_hashes))]
+    return [
+        replace(stamp, prev_hash=hash_) for stamp, hash_ in zip(made, prev_hashes, strict=True) if stamp is not None
+    ]
+
+
+def test_commits_follow_entries_that_the_chain_holds() -> None:
+    assert verify_stamps(CHAIN, stamps("", "hash-0", "hash-1", "hash-2")) == []
+    # Two drivers: one of them took an older entry for the newest.
+    assert verify_stamps(CHAIN, stamps("", "hash-0", "hash-0", "hash-2")) == []
+
+
+def test_a_commit_that_follows_an_entry_which_is_gone() -> None:
+    short = without(CHAIN, 2, 3)
+    assert [f.batch_id for f in verify_stamps(short, stamps("", "hash-0", "hash-1", "hash-2"))] == [3]
+    other = replace(CHAIN, heads=[replace(h, entry_hash=f"new-{i}") for i, h in enumerate(CHAIN.heads)])
+    found = verify_stamps(other, stamps("", "hash-0", "hash-1", "hash-2"))
+    assert [(f.code, f.batch_id) for f in found] == [(Code.TAMPERED, 1), (Code.TAMPERED, 2), (Code.TAMPERED, 3)]
+    assert same_message(found[0].message)
+    # Of a chain that is known in part nothing can be said.
+    assert verify_stamps(replace(short, complete=False), stamps("", "hash-0", "hash-1", "hash-2")) == []
+
+
+def test_entries_that_were_restored_have_other_hashes() -> None:
+    restored = replace(CHAIN.heads[2], entry_hash="new", status="rebuilt")
+    chain = replace(CHAIN, heads=[*CHAIN.heads[:2], restored, CHAIN.heads[3]])
+    assert verify_stamps(chain, stamps("", "hash-0", "hash-1", "hash-2")) == []
