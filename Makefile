@@ -34,7 +34,7 @@ test: lint ## Lint, then every test on real parts
 	scripts/test.sh $(PYTEST_ARGS)
 
 messages: ## Take over changed messages into tests/golden/messages.json; read the diff
-	@$(SETUP) python
+	@$(SETUP) python $(if $(PYTEST_ARGS),java browser databases jars)
 	$(BIN)/python -m scripts.messages $(PYTEST_ARGS)
 
 soak: ## The crash tests for longer: more kills, and at random moments

@@ -60,6 +60,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(mark)
 
 
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    from tests.support.messages import not_run
+
+    not_run(item.nodeid for item in items)
+
+
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """One real broker for the whole run; `kafka.log_file` has its log. Do not stop it: start your own."""

@@ -1,7 +1,8 @@
 """Messages as they were last agreed: tests assert codes and evidence, and the wording stands in one golden file.
 
 `tests/golden/messages.json` holds the messages of each test in the order in which it compares them. A test only
-compares; `make messages` runs the tests without a JVM and then takes over what they saw, for the diff to be read.
+compares; `make messages` runs tests and then takes over what they saw, for the diff to be read. What differs from run
+to run (folders, ports, made-up names) stands there as `<tmp>`, `<port>`, `<hex>`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,27 +22,29 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "messages.json"
 SEEN = os.environ.get("RECON_MESSAGES_SEEN")
 
 _NORMALISED = (
+    # A test's own folder: pytest numbers it by how many of that name came before in this process.
+    (re.compile(r"[^\s'\",;:(`]*/pytest-of-[^/\s]+/pytest-\d+/(popen-\w+/)?[^/\s'\",;:)`]+"), "<tmp>"),
     (re.compile(r"(/private)?/tmp/[^\s'\",;:)]*?/(?=[\w.]+[\s'\",;:)/]|$)"), "<tmp>/"),
     (re.compile(r"/tmp/[^\s'\",;:)]+"), "<tmp>"),
     (re.compile(r"(localhost|127\.0\.0\.1):\d+"), r"\1:<port>"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
     (re.compile(r"\b0x[0-9a-f]+\b"), "<address>"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "<hex>"),
+    # Topics and tables of one test: `topic` of tests/conftest.py.
+    (re.compile(r"(?<=[a-z])([-_])[0-9a-f]{8}\b"), r"\1<hex>"),
 )
 _compared: Counter[str] = Counter()
 
 
 def same_message(text: str) -> bool:
     """Compare a message with the golden one of this test; True, or an AssertionError that shows both."""
-    path, _, name = os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0].partition("::")
-    test = f"{Path(path).name}::{name}"
+    test = _key(os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0])
     for pattern, stands_for in _NORMALISED:
         text = pattern.sub(stands_for, text)
     at = _compared[test]
     _compared[test] += 1
     if SEEN:
-        with Path(SEEN).open("a", encoding="utf-8") as out:
-            out.write(json.dumps([test, at, text]) + "\n")
+        _write_seen(test, at, text)
         return True
     golden = json.loads(GOLDEN.read_text(encoding="utf-8")).get(test, [])
     assert at < len(golden), f"{GOLDEN.name} has no message {at} of {test}; run `make messages`, and read its diff"
@@ -57,19 +60,43 @@ def raises(error: type[BaseException]) -> Iterator[pytest.ExceptionInfo[BaseExce
     same_message(str(caught.value))
 
 
+def not_run(nodeids: Iterable[str]) -> None:
+    """Tell `make messages` of tests that are there and were not selected: they keep their messages."""
+    if SEEN:
+        for nodeid in nodeids:
+            _write_seen(_key(nodeid), 0, None)
+
+
 def take_over(seen: Path, *, every_test: bool) -> None:
     """Put what the tests saw into the golden file.
 
     Args:
         seen: what the run wrote.
-        every_test: every test ran, so that messages of no test go; otherwise tests that did not run keep theirs.
+        every_test: every test ran or was `not_run`, so that messages of no test go; otherwise tests that did not run
+            keep theirs.
     """
-    golden = {} if every_test else json.loads(GOLDEN.read_text(encoding="utf-8"))
+    golden: dict[str, list[str]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
     messages: dict[str, list[str]] = {}
+    kept: set[str] = set()
     for line in seen.read_text(encoding="utf-8").splitlines():
         test, at, text = json.loads(line)
-        messages.setdefault(test, [])[at:] = [text]
-    GOLDEN.parent.mkdir(exist_ok=True)
+        if text is None:
+            kept.add(test)
+        else:
+            messages.setdefault(test, [])[at:] = [text]
+    if every_test:
+        golden = {test: texts for test, texts in golden.items() if test in kept}
     GOLDEN.write_text(
         json.dumps({**golden, **messages}, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
     )
+
+
+def _key(nodeid: str) -> str:
+    """A test's name in the golden file: from its folder on, since two folders have a file of the same name."""
+    return nodeid.removeprefix("tests/")
+
+
+def _write_seen(test: str, at: int, text: str | None) -> None:
+    assert SEEN
+    with Path(SEEN).open("a", encoding="utf-8") as out:
+        out.write(json.dumps([test, at, text]) + "\n")
