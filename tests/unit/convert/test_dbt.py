@@ -222,16 +222,9 @@ data_tests:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("models: [{name: a}]", "has no tests"),
-        ("models: [", "is not valid YAML"),
-        ("- 1", "has no tests"),
-    ],
-)
-def test_nothing_to_import(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+@pytest.mark.parametrize("text", ["models: [{name: a}]", "models: [", "- 1"])
+def test_nothing_to_import(tmp_path: Path, text: str) -> None:
+    with raises(ConfigError):
         imported(tmp_path, text)
     with raises(ConfigError):
         read(tmp_path / "none")

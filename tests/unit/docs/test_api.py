@@ -6,9 +6,8 @@ import inspect
 import re
 from pathlib import Path
 
-import pytest
-
 import recon
+from tests.support.messages import raises
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -32,7 +31,7 @@ def test_the_page_documents_the_arguments_of_the_audit() -> None:
 
 
 def test_a_name_that_is_not_there() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'foreach_bach'"):
+    with raises(AttributeError):
         recon.foreach_bach  # noqa: B018
 
 

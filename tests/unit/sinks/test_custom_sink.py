@@ -16,7 +16,7 @@ from recon.model.offsets import OffsetSpan
 from recon.project import CustomSink, load
 from recon.sinks import Landed
 from recon.sinks.custom import CustomWriter
-from tests.support.messages import raises, same_message
+from tests.support.messages import raises
 
 SPANS = (OffsetSpan("t", None, 0, 5, 9),)
 STAMP = ReconStamp(
@@ -86,7 +86,7 @@ def test_what_confirm_may_say(said: Any, landed: Landed | None) -> None:
     sink = writer(write=print, confirm=lambda batch: said)
     assert sink.landed(STAMP, None) == landed
     if landed is None:
-        with pytest.raises(SinkError, match=r"`confirm` does not find micro-batch 3 \(epoch 1\), though"):
+        with raises(SinkError):
             sink.confirm(STAMP)
     else:
         assert sink.confirm(STAMP) == landed
@@ -108,26 +108,25 @@ def test_rows_are_read_by_a_function_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    "keys",
     [
-        ("", "kind custom needs a function to write with"),
-        ("write: no_such.module:f", r"write: no_such.module:f cannot be imported \(ModuleNotFoundError: No module"),
-        ("write: mine:nosuch", r"write: mine:nosuch cannot be imported \(AttributeError"),
-        ("write: mine:number", "write: mine:number is int, not a function"),
-        ("write: broken:f", r"write: broken:f cannot be imported \(ZeroDivisionError"),
-        ("write: mine:put, confirm: mine:nosuch", "confirm: mine:nosuch cannot be imported"),
+        "",
+        "write: no_such.module:f",
+        "write: mine:nosuch",
+        "write: mine:number",
+        "write: broken:f",
+        "write: mine:put, confirm: mine:nosuch",
     ],
 )
-def test_refused_before_any_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str, told: str) -> None:
+def test_refused_before_any_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
     (tmp_path / "recon.yml").write_text(YML.replace("WHAT", keys))
     (tmp_path / "mine.py").write_text("number = 7\ndef put(frame, batch): pass\n")
     (tmp_path / "broken.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("mine", "broken"):
         sys.modules.pop(name, None)
-    with pytest.raises(ConfigError, match=told) as caught:
+    with raises(ConfigError):
         foreach_batch(tmp_path, pipeline="p")
-    assert same_message(str(caught.value))
 
 
 def test_functions_from_python_and_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

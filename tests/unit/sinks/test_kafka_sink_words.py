@@ -21,7 +21,7 @@ from recon.sinks.kafka import task as kafka_task
 from recon.sinks.kafka.partitioner import partition_values, spark_hash
 from recon.sinks.kafka.reading import spark_options
 from recon.sinks.kafka.task import Job
-from tests.support.messages import raises
+from tests.support.messages import raises, same_message
 
 OWNER = Owner("p", "s", "out")
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -55,19 +55,22 @@ def test_the_label_is_the_strongest_that_the_keys_allow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    "keys",
     [
-        ({"mode": "transactional", "stamp_source_offsets": False}, "cannot be exactly-once"),
-        ({"marker_topic": "out"}, "a topic of their own"),
-        ({"kafka": {"acks": 1}}, "lost or doubled"),
-        ({"kafka": {"enable.idempotence": False}}, "lost or doubled"),
-        ({"kafka": {"transactional.id": "mine"}}, "set by recon"),
-        ({"tasks": 0}, "greater than or equal to 1"),
+        {"mode": "transactional", "stamp_source_offsets": False},
+        {"marker_topic": "out"},
+        {"kafka": {"acks": 1}},
+        {"kafka": {"enable.idempotence": False}},
+        {"kafka": {"transactional.id": "mine"}},
+        {"tasks": 0},
     ],
+    ids=str,
 )
-def test_what_would_break_the_promise_is_refused(keys: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_what_would_break_the_promise_is_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as caught:
         sink(**keys)
+    (error,) = caught.value.errors()
+    assert same_message(error["msg"])
 
 
 def test_a_producer_waits_for_all_replicas_whatever_the_project_says() -> None:
@@ -214,14 +217,8 @@ def test_the_marker_of_a_task_is_small() -> None:
     assert json.loads(value)["sources"][0][0] == "a-topic-with-a-name"
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (b"y" * 40, r"\(source record orders-0@7\): Local: Message timed out"),
-        (b"y" * 4000, r"a record \(source record orders-0@7\) is larger than topic out"),
-    ],
-)
-def test_a_record_that_does_not_arrive_is_named(value: bytes, said: str) -> None:
+@pytest.mark.parametrize("value", [b"y" * 40, b"y" * 4000], ids=["timed out", "too large"])
+def test_a_record_that_does_not_arrive_is_named(value: bytes) -> None:
     import pyarrow as pa
 
     conf = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": "500", "message.max.bytes": "1500"}
@@ -230,5 +227,5 @@ def test_a_record_that_does_not_arrive_is_named(value: bytes, said: str) -> None
         {"value": what, "_topic": "orders", "_partition": 0, "_offset": offset}
         for offset, what in [(6, b"z"), (7, value), (8, b"z")]
     ]
-    with pytest.raises(SinkError, match=said):
+    with raises(SinkError):
         list(kafka_task.run(alone, [pa.RecordBatch.from_pylist(rows)]))
