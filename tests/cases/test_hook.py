@@ -23,6 +23,7 @@ from recon.recovery.starting_offsets import starting_offsets
 from recon.sinks.failpoints import BEFORE_LEDGER
 from tests.cases.lake import Lake, failing, findings, ranges, statuses
 from tests.support.failpoints import dies_at
+from tests.support.messages import raises
 
 MakeLake = Callable[..., Lake]
 
@@ -297,7 +298,7 @@ def test_two_sinks_of_one_pipeline_have_their_own_chains(make_lake: MakeLake) ->
     entries = open_ledger(both).entries()
     assert [(e.sink, e.batch_id) for e in entries] == [("s", 0), ("copy", 0), ("s", 1)]
     assert [e.prev_hash for e in entries] == ["", "", entries[0].entry_hash]
-    with pytest.raises(ConfigError, match="end at different offsets"):
+    with raises(ConfigError):
         starting_offsets(both, "p")
     run = run_audit(both, spark=lake.spark)
     assert ranges(findings(run, "GAP")) == {(0, 10, 20)} and {f.sink for f in findings(run, "GAP")} == {"copy"}
@@ -340,11 +341,11 @@ def test_two_topics_and_two_sources_in_one_query(make_lake: MakeLake) -> None:
 
 def test_names_that_do_not_exist(make_lake: MakeLake) -> None:
     lake = make_lake()
-    with pytest.raises(ConfigError, match="no pipeline 'q'; it has p"):
+    with raises(ConfigError):
         foreach_batch(lake.project, pipeline="q")
-    with pytest.raises(ConfigError, match="no sink 'x'"):
+    with raises(ConfigError):
         foreach_batch(lake.project, pipeline="p", sink="x")
-    with pytest.raises(ConfigError, match="needs a project"):
+    with raises(ConfigError):
         foreach_batch(pipeline="p")
-    with pytest.raises(ConfigError, match="on_new_epoch"):
+    with raises(ConfigError):
         foreach_batch(pipeline="p", checkpoint="c", target="t", ledger="l", on_new_epoch="stpo")

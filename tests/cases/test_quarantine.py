@@ -30,6 +30,7 @@ from recon.storage import Storage
 from tests.cases.lake import Lake, failing, findings, statuses
 from tests.cases.test_hook import message_of
 from tests.support.failpoints import dies_at
+from tests.support.messages import raises
 
 MakeLake = Callable[..., Lake]
 COLUMNS = "CAST(key AS STRING) AS k", "CAST(CAST(value AS STRING) AS INT) AS n"
@@ -240,10 +241,10 @@ def test_a_check_that_cannot_be_put(make_lake: MakeLake, caplog: pytest.LogCaptu
     assert offsets(lake) == [0, 1] and lake.entries()[0].rows_quarantined == 0
 
     lake.sink = {"post_batch": (spec("unique", column_name="k"),)}
-    with pytest.raises(ConfigError, match="cannot quarantine rows: unique judges the micro-batch"):
+    with raises(ConfigError):
         hook(lake)
     lake.sink = {"post_batch": (HAS_KEY,), "quarantine": QuarantineConfig(target="table")}
-    with pytest.raises(ConfigError, match="is the table of sink s"):
+    with raises(ConfigError):
         hook(lake)
 
 
@@ -273,23 +274,18 @@ def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake) ->
     lake.run(hook(lake))
     with pytest.raises(RuntimeError, match="died"):
         release(lake.project, "p", repair=lambda f: f.withColumn("k", f["n"].cast("string")), **interrupted)
-    with pytest.raises(ConfigError, match="its repair was a function"):
+    with raises(ConfigError):
         release(lake.project, "p", spark=lake.spark)
-    with pytest.raises(SinkError, match="now fail the checks"):
+    with raises(SinkError):
         release(lake.project, "p", repair=lambda f: f, spark=lake.spark)
     done = release(lake.project, "p", repair=lambda f: f.withColumn("k", f["n"].cast("string")), spark=lake.spark)
     assert (done.finished, done.number) == ((), 4) and {r["k"] for r in lake.rows()} == set("axyz5")
     assert statuses(lake.audit())["source_rows"] == "pass"
 
-    for repair, why in (
-        ({"nope": "1"}, "no column 'nope'"),
-        ({"_batch_id": "1"}, "cannot be set"),
-        ({"k": "nope + 1"}, "cannot be applied"),
-        (lambda f: f.drop("_recon_id"), "without _recon_id"),
-    ):
-        with pytest.raises(ConfigError, match=why):
+    for repair in ({"nope": "1"}, {"_batch_id": "1"}, {"k": "nope + 1"}, lambda f: f.drop("_recon_id")):
+        with raises(ConfigError):
             release(lake.project, "p", repair=repair, spark=lake.spark)
-    with pytest.raises(ConfigError, match="is no condition"):
+    with raises(ConfigError):
         release(lake.project, "p", where="nope = 1", spark=lake.spark)
     assert json.loads((place(lake) / "_delta_log" / f"{0:020d}.json").read_text().splitlines()[0])
 
@@ -325,7 +321,7 @@ def test_a_release_that_the_sink_refuses_waits_again(make_lake: MakeLake) -> Non
     lake.run(hook(lake))
     lake.sql("ALTER TABLE {table} ADD CONSTRAINT few CHECK (n < 3)")
 
-    with pytest.raises(SinkError, match=r"release 0 .* did not take the rows.* wait in quarantine again"):
+    with raises(SinkError):
         release(lake.project, "p", repair={"k": "'x'"}, spark=lake.spark)
     assert [row["_recon_release"] for row in quarantined(lake)] == [None, None] and offsets(lake) == [0]
     done = release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark)
@@ -334,7 +330,7 @@ def test_a_release_that_the_sink_refuses_waits_again(make_lake: MakeLake) -> Non
     # B finds a release of A unfinished and closes it, C takes its rows; then A goes on
     def closed(point: str, _: ReconStamp) -> None:
         if point == BEFORE_WRITE:
-            with pytest.raises(SinkError, match=r"release 2 .* now fail the checks"):
+            with raises(SinkError):
                 release(lake.project, "p", repair=lambda rows: rows, spark=lake.spark)
             done = release(lake.project, "p", repair={"k": "'z'", "n": "0"}, spark=lake.spark)
             assert (done.finished, done.number, done.rows) == ((), 3, 1)
@@ -342,7 +338,7 @@ def test_a_release_that_the_sink_refuses_waits_again(make_lake: MakeLake) -> Non
     def repaired(rows: DataFrame) -> DataFrame:
         return rows.withColumns({"k": F.lit("y"), "n": F.lit(1)})
 
-    with pytest.raises(SinkError, match=r"release 2 .* nothing was written"):
+    with raises(SinkError):
         release(lake.project, "p", repair=repaired, spark=lake.spark, failpoint=closed)
     assert {r["_source_offset"]: r["k"] for r in lake.rows()} == {0: "a", 1: "x", 2: "z"}
 

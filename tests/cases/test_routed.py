@@ -25,6 +25,7 @@ from recon.sinks.failpoints import BEFORE_LEDGER, FILES_WRITTEN
 from tests.cases.lake import failing, findings, statuses
 from tests.support.failpoints import dies_at
 from tests.support.kafka import LocalKafka
+from tests.support.messages import same_message
 
 EVERY = ["offset_continuity", "checkpoint_commits", "source_rows", "kafka_end_offsets"]
 
@@ -257,7 +258,7 @@ def test_a_failed_route_that_is_passed_over_is_partial_and_a_restored_one_is_jud
 
 
 def test_routes_that_lead_nowhere() -> None:
-    with pytest.raises(ValidationError, match=r"name sink 'lake_e', which it does not have; did you mean 'lake_eu'"):
+    with pytest.raises(ValidationError) as caught:
         Project.model_validate(
             {
                 "name": "x",
@@ -272,6 +273,8 @@ def test_routes_that_lead_nowhere() -> None:
                 ],
             }
         )
+    error = caught.value.errors()[0]
+    assert error["loc"] == ("pipelines", 0) and same_message(error["msg"])
 
 
 class Killed(Exception):

@@ -15,6 +15,7 @@ from recon.evidence import kafka as evidence
 from recon.evidence import kafka_probe
 from recon.evidence.kafka_admin import KafkaAdmin
 from recon.model.offsets import Spans
+from tests.support.messages import raises
 
 if TYPE_CHECKING:
     from tests.support.kafka import LocalKafka
@@ -279,10 +280,10 @@ def test_a_broker_that_is_down_is_named_in_time_and_in_silence(capfd: pytest.Cap
 
 
 def test_settings_that_librdkafka_does_not_know_are_named_without_secrets() -> None:
-    with pytest.raises(ConfigError, match=r"no\.such\.setting"):
+    with raises(ConfigError):
         KafkaAdmin({"bootstrap.servers": "localhost:1", "no.such.setting": "1"})
     with pytest.raises(ConfigError) as caught:
         KafkaAdmin({"bootstrap.servers": "localhost:1", "security.protocol": "ssl", "ssl.key.pem": "hunter2-secret"})
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+    with raises(ConfigError):
         KafkaAdmin({})

@@ -13,6 +13,7 @@ from recon.errors import ConfigError
 from recon.project import CheckSpec
 from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, one, run
+from tests.support.messages import raises
 
 UTC = dt.UTC
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -247,22 +248,23 @@ def test_what_cannot_be_asked_is_an_error_and_the_others_still_share_one_job(spa
 
 
 @pytest.mark.parametrize(
-    ("test", "arguments", "said"),
+    ("test", "arguments"),
     [
-        ("row_count", {}, "needs min_value, max_value or both"),
-        ("row_count", {"min_value": "many"}, "argument 'min_value' cannot be 'many'"),
-        ("not_null_proportion", {"column_name": "n", "at_least": 2}, "both must lie between 0 and 1"),
-        ("not_null_proportion", {"column_name": "n", "at_least": 0.5, "at_most": 0.4}, "at_least not above at_most"),
-        ("column_quantile", {"column_name": "n", "quantile": 50, "min_value": 1}, "quantile is 50.0; it must lie"),
-        ("column_quantile", {"column_name": "n", "quantile": 0.5}, "needs min_value, max_value or both"),
-        ("recency", {"datepart": "fortnight", "field": "n", "interval": 1}, "argument 'datepart'"),
-        ("recency", {"datepart": "day", "field": "n", "interval": -1}, "interval is -1"),
-        ("freshness", {"loaded_at_field": "at"}, "needs warn_after, error_after or both"),
-        ("freshness", {"loaded_at_field": "at", "warn_after": {"count": 1, "period": "week"}}, "warn_after"),
+        ("row_count", {}),
+        ("row_count", {"min_value": "many"}),
+        ("not_null_proportion", {"column_name": "n", "at_least": 2}),
+        ("not_null_proportion", {"column_name": "n", "at_least": 0.5, "at_most": 0.4}),
+        ("column_quantile", {"column_name": "n", "quantile": 50, "min_value": 1}),
+        ("column_quantile", {"column_name": "n", "quantile": 0.5}),
+        ("recency", {"datepart": "fortnight", "field": "n", "interval": 1}),
+        ("recency", {"datepart": "day", "field": "n", "interval": -1}),
+        ("freshness", {"loaded_at_field": "at"}),
+        ("freshness", {"loaded_at_field": "at", "warn_after": {"count": 1, "period": "week"}}),
     ],
+    ids=str,
 )
-def test_arguments_that_make_no_sense(test, arguments, said):
-    with pytest.raises(ConfigError, match=said):
+def test_arguments_that_make_no_sense(test, arguments):
+    with raises(ConfigError):
         build(CheckSpec(test=test, arguments=arguments), "here")
 
 

@@ -14,6 +14,7 @@ from recon import ConfigError, EvidenceError, compare
 from recon.cli import main
 from recon.spark.frames import local_frame
 from tests.support.data_checks import counted_jobs
+from tests.support.messages import raises
 
 # --- against a reference ------------------------------------------------------------------------------------
 
@@ -330,10 +331,10 @@ def test_odd_names_mapping_and_where(spark):
     )
     (row,) = found.samples
     assert (row.key, row.left, row.right) == ({"order.id": 2}, {"back`tick": 2}, {"back`tick": 3})
-    with pytest.raises(ConfigError, match="where 'nope > 1' is no condition on src"):
+    with raises(ConfigError):
         compare(left, right, key=["order.id"], mapping={"order.id": "key"}, where="nope > 1", left_name="src")
-    for tolerances, says in (({"x": "5 seconds"}, "needs a number"), ({"a b": 1}, "only numbers"), ({"q": 1}, "'q'")):
-        with pytest.raises(ConfigError, match=says):
+    for tolerances in ({"x": "5 seconds"}, {"a b": 1}, {"q": 1}):
+        with raises(ConfigError):
             compare(
                 left, right, key=["order.id"], mapping={"order.id": "key", "a b": "c", "x": "y"}, tolerances=tolerances
             )
@@ -343,7 +344,7 @@ def test_rows_that_cannot_be_read(spark, tmp_path):
     spark.range(10).coalesce(1).write.parquet(f"{tmp_path}/t")
     table = spark.read.parquet(f"{tmp_path}/t")
     next((tmp_path / "t").glob("part-*")).unlink()
-    with pytest.raises(EvidenceError, match="the rows of left and right cannot be compared"):
+    with raises(EvidenceError):
         compare(table, spark.range(10), key=["id"])
 
 
@@ -364,7 +365,7 @@ def test_a_table_that_moves_is_not_called_equal(spark, tmp_path):
         return value
 
     table = spark.read.parquet(path)
-    with pytest.raises(EvidenceError, match="one of them is being written to"):
+    with raises(EvidenceError):
         compare(
             table.select("id", moving(F.col("id")).alias("v")), table.select("id", F.col("id").alias("v")), key=["id"]
         )

@@ -22,6 +22,7 @@ from recon.sinks.delta import statements
 from recon.sinks.delta.merge import DeltaMerge
 from recon.sinks.delta.reduce import MergeRows
 from recon.spark.frames import local_frame
+from tests.support.messages import raises
 
 CONF = "spark.databricks.delta."
 SETTINGS = [CONF + name for name in ("write.txnAppId", "write.txnVersion", "commitInfo.userMetadata")]
@@ -149,7 +150,7 @@ def test_a_skipped_merge_and_one_that_changes_nothing(merging: Any, spark: Any) 
     again = table.frame(0, [row("a", 9, at=9)])
     table.restart()
     table.writer.write(again, table.stamp(0))  # Delta knows the txn and says nothing
-    with pytest.raises(SinkError, match=r"micro-batch 0 .epoch 0. was SKIPPED: .* already holds txn version 0"):
+    with raises(SinkError):
         table.writer.confirm(table.stamp(0))
     assert table.rows() == [("a", 5)] and table.versions() == 2
     assert unset(spark)
@@ -199,10 +200,10 @@ def test_what_cannot_be_merged_is_refused_in_a_sentence(merging: Any, spark: Any
         table.batch(0, row("a", 1), row(None, 2), row(None, 3, partition=4), row("c", 1))
     assert "key column k is NULL in 2 of 4 rows (such as topic-0 offset 1, topic-4 offset 0)" in str(caught.value)
     assert not table.path.exists()
-    with pytest.raises(SinkError, match=r"has no column k .keys., day .partition_by.; its columns are v, at"):
+    with raises(SinkError):
         table.restart(partition_by=["day"])
         table.writer.write(table.frame(0, [row("a", 1)]).drop("k", "day"), stamp)
-    with pytest.raises(SinkError, match=r"delete_when cannot be evaluated on its rows: .*nosuch"):
+    with raises(SinkError):
         table.restart(partition_by=[], delete_when="nosuch = 1")
         table.batch(0, row("a", 1))
     assert not table.path.exists()
@@ -219,14 +220,14 @@ def test_what_cannot_be_merged_is_refused_in_a_sentence(merging: Any, spark: Any
     with pytest.raises(Exception, match=r"DIVIDE_BY_ZERO"):
         table.batch(1, row("a", 2))
     assert unset(spark)
-    with pytest.raises(SinkError, match=r"cannot be merged .*nosuch"):
+    with raises(SinkError):
         table.restart(update_when="s.nosuch > 1")
         table.batch(1, row("a", 2))
     assert unset(spark)
 
     table.restart(update_when=None)
     wide = table.frame(1, [row("a", 2)]).selectExpr("*", "'n' AS note")
-    with pytest.raises(SinkError, match=r"the table .* has no column note; set evolve_schema: true"):
+    with raises(SinkError):
         table.writer.write(wide, table.stamp(1))
     assert table.rows() == [("a", 1)]
     table.restart(evolve_schema=True)
@@ -262,7 +263,7 @@ def test_a_merge_leaves_partitions_alone_that_its_rows_cannot_be_in(
     table.restart(prune_by=[])
     with pytest.raises(Exception, match=r"d1|d5|FILE_NOT_EXIST|does not exist"):
         table.batch(3, row("k2", 0, day="d2"))
-    with pytest.raises(SinkError, match="prune_by column day is a timestamp"):
+    with raises(SinkError):
         table.restart(prune_by=[{"column": "day", "immutable": True}], keys=["k"])
         table.writer.write(
             table.frame(3, [row("k2", 0)]).selectExpr("*", "now() AS t").withColumn("day", _now()), table.stamp(3)

@@ -21,6 +21,7 @@ from recon.model.wire.manifests import DataFile, Manifest, dump_manifest, manife
 from recon.sinks.files.append import FileAppend
 from recon.sinks.files.replace import FileReplace, merge
 from recon.storage import Storage
+from tests.support.messages import raises
 
 
 class Stop(Exception):
@@ -144,30 +145,31 @@ def test_epochs_schemas_and_other_writers(spark: SparkSession, lake: Path) -> No
     assert sink.confirm(stamp(1, 8, 8, epoch=1)).rows == 0
     # The same number with other offsets, and another pipeline, are refused before a file is touched.
     before = {file: file.stat().st_mtime_ns for file in (lake / "files").rglob("*.parquet")}
-    with pytest.raises(SinkError, match="already holds a micro-batch of this number with other offsets, of query q"):
+    with raises(SinkError):
         FileReplace(target, "parquet").write(frame(spark, 0, 0, 9), stamp(0, 0, 9, query_id="other"))
-    with pytest.raises(SinkError, match="of pipeline p, sink s: two sinks write one target; give pipeline p2"):
+    with raises(SinkError):
         FileReplace(target, "parquet").write(frame(spark, 0, 0, 5), stamp(0, 0, 5, pipeline="p2"))
     assert {file: file.stat().st_mtime_ns for file in (lake / "files").rglob("*.parquet")} == before
     # The broker that was not asked the first time changes nothing.
     known = offsets_text([OffsetSpan("t", "id-1", 0, 0, 5)])
     assert sink.landed(stamp(0, 0, 5, offsets_text=known), None) is not None
     # A file that is gone: told by confirm, and the replay writes the micro-batch again.
-    victim = next((lake / "files" / "_recon_epoch=0" / "_batch_id=0").glob("*.parquet"))
+    victim = min((lake / "files" / "_recon_epoch=0" / "_batch_id=0").glob("*.parquet"))
     victim.unlink()
-    with pytest.raises(SinkError, match=rf"has no file {victim.name}, which its manifest names"):
+    with raises(SinkError) as told:
         sink.confirm(stamp(0, 0, 5))
+    assert victim.name in str(told.value)
     assert sink.landed(stamp(0, 0, 5), None) is None
     sink.write(frame(spark, 0, 0, 5), stamp(0, 0, 5))
     assert sink.confirm(stamp(0, 0, 5)).rows == 5 and read_batches(spark, target).count() == 8
     # A column that changes its type cannot be read together, and its own micro-batches can.
     sink.write(frame(spark, 2, 8, 9).withColumn("n", col("n").cast("string")), stamp(2, 8, 9, epoch=1))
-    with pytest.raises(EvidenceError, match=r"column n of .* is bigint in some micro-batches and string in others"):
+    with raises(EvidenceError):
         read_batches(spark, target)
     assert read_batches(spark, target, batches=[2]).count() == 1
-    with pytest.raises(SinkError, match="has a column _recon_epoch"):
+    with raises(SinkError):
         sink.write(frame(spark, 3, 9, 9).selectExpr("*", "1 AS _recon_epoch"), stamp(3, 9, 9, epoch=1))
-    with pytest.raises(EvidenceError, match="has no folder _recon_manifests"):
+    with raises(EvidenceError):
         read_batches(spark, str(lake / "nowhere"))
 
 
@@ -180,7 +182,7 @@ def test_append_doubles_and_says_so(spark: SparkSession, lake: Path) -> None:
     assert sink.table(spark).count() == 10 and sink.rows_of(spark, sink.confirm(mark), mark).count() == 10
     log = sink.log()
     assert (log.recorded, log.commits) == (False, ())
-    with pytest.raises(EvidenceError, match=r"the json files of .* cannot be read"):
+    with raises(EvidenceError):
         FileAppend(str(lake / "nothing"), "json").table(spark)
 
 
@@ -232,6 +234,6 @@ def test_a_year_of_manifests_is_not_read(lake: Path, monkeypatch: pytest.MonkeyP
 def test_a_torn_manifest_is_told(lake: Path) -> None:
     target = Storage(str(lake / "files"))
     target.write(manifest_path(0, 0), json.dumps({"recon_manifest": 2}).encode())
-    with pytest.raises(EvidenceError, match=r"0/0/0\.json is no manifest of recon"):
+    with raises(EvidenceError):
         manifests.read(target)
     assert manifests.log(Storage(str(lake / "else"))).exists is False

@@ -22,6 +22,7 @@ from recon.sinks import BatchSink, open_sink
 from recon.sinks.jdbc.writers import JdbcPlainAppend, JdbcUpsert
 from recon.spark.frames import local_frame
 from tests.support.mariadb import LocalMariaDB
+from tests.support.messages import raises
 from tests.support.postgres import LocalPostgres
 
 SCHEMA = "id long, status string, amount decimal(10,2), at timestamp"
@@ -180,9 +181,10 @@ def test_fresh_update_and_replay(desk: Desk) -> None:
     # Another table, or another micro-batch, under the same key is a fault and no replay.
     moved = desk.sink(target="elsewhere")
     assert moved.log().commits == ()
-    with pytest.raises(SinkError, match=f"has it for table {desk.table} and not for elsewhere"):
+    with raises(SinkError) as told:
         moved.write(second, desk.stamp(1, 10, 12))
-    with pytest.raises(SinkError, match="with other offsets than this micro-batch"):
+    assert f" {desk.table} " in str(told.value)
+    with raises(SinkError):
         again.write(second, desk.stamp(1, 50, 60))
 
 
@@ -365,7 +367,7 @@ def test_append_with_and_without_a_guard(desk: Desk) -> None:
     assert plain.confirm(desk.stamp(1)).rows == 4 and not plain.log().recorded
     plain.write(batch, desk.stamp(1))
     assert desk.rows("count(*)") == [(12,)] and len(desk.entries()) == 1
-    with pytest.raises(SinkError, match="beside what its tasks may have committed"):
+    with raises(SinkError):
         plain.write(batch.withColumn("nothing", F.lit(1)), desk.stamp(2))
 
 

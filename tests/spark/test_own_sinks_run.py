@@ -16,6 +16,7 @@ from recon.project import load
 from recon.project.sinks import kinds
 from recon.spark.frames import local_frame
 from recon.testing import micro_batch, verify_sink
+from tests.support.messages import raises
 from tests.support.own_sinks import blocks, install
 
 
@@ -64,16 +65,9 @@ def test_the_pages_own_test_passes(spark: SparkSession, tmp_path: Path) -> None:
     about["test_json_lines"](spark, tmp_path / "target")
 
 
-@pytest.mark.parametrize(
-    ("broken", "sentence"),
-    [
-        (("landed", "confirm"), "`landed` does not find"),
-        (("log",), "`log` does not list micro-batch 0"),
-        (("table",), "`table` has 4 rows of micro-batch 0, of which 2 rows were written"),
-    ],
-)
+@pytest.mark.parametrize("broken", [("landed", "confirm"), ("log",), ("table",)], ids=" and ".join)
 def test_a_broken_sink_is_named(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: tuple[str, ...], sentence: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: tuple[str, ...]
 ) -> None:
     import lake_sinks  # type: ignore[import-not-found]
 
@@ -90,5 +84,5 @@ def test_a_broken_sink_is_named(
         monkeypatch.setattr(lake_sinks.JsonLinesWriter, name, methods[name])
     sink = lake_sinks.JsonLinesSink(name="orders", kind="json_lines", target=str(tmp_path / "target"))
     first, second = (micro_batch(spark, [(1,), (2,)], "id int", batch_id=n) for n in (0, 1))
-    with pytest.raises(AssertionError, match=sentence):
+    with raises(AssertionError):
         verify_sink(sink, first, second)

@@ -12,6 +12,7 @@ from recon.errors import ConfigError
 from recon.project import CheckSpec
 from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, run
+from tests.support.messages import raises
 
 UTC = dt.UTC
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -137,21 +138,22 @@ def test_a_value_that_breaks_an_expression_costs_its_check_alone(spark, table):
 
 
 @pytest.mark.parametrize(
-    ("test", "arguments", "said"),
+    ("test", "arguments"),
     [
-        ("accepted_range", {}, "needs min_value, max_value or both"),
-        ("accepted_range", {"min_value": True}, "min_value is True, which is no number"),
-        ("accepted_range", {"max_value": [1]}, r"max_value is \[1\], which is no number"),
-        ("accepted_range", {"max_value": float("inf")}, "max_value is inf, which bounds nothing"),
-        ("accepted_range", {"min_value": 2, "max_value": 1}, "no value can be between 2 and 1"),
-        ("accepted_range", {"min_value": 2, "max_value": 2, "inclusive": False}, "no value can be strictly between"),
-        ("accepted_range", {"min_value": NOON, "max_value": dt.date(2026, 1, 1)}, "no value can be between"),
-        ("expression_is_true", {"expression": " "}, "expression is empty"),
-        ("matches_regex", {"regex": "a", "match": "some"}, "argument 'match' cannot be 'some'"),
+        ("accepted_range", {}),
+        ("accepted_range", {"min_value": True}),
+        ("accepted_range", {"max_value": [1]}),
+        ("accepted_range", {"max_value": float("inf")}),
+        ("accepted_range", {"min_value": 2, "max_value": 1}),
+        ("accepted_range", {"min_value": 2, "max_value": 2, "inclusive": False}),
+        ("accepted_range", {"min_value": NOON, "max_value": dt.date(2026, 1, 1)}),
+        ("expression_is_true", {"expression": " "}),
+        ("matches_regex", {"regex": "a", "match": "some"}),
     ],
+    ids=str,
 )
-def test_arguments_that_make_no_sense(test, arguments, said):
-    with pytest.raises(ConfigError, match=said):
+def test_arguments_that_make_no_sense(test, arguments):
+    with raises(ConfigError):
         build(CheckSpec(test=test, column="n", arguments=arguments), "here")
 
 

@@ -11,6 +11,7 @@ from recon.checks.engine.runner import run_table
 from recon.errors import ConfigError
 from recon.sinks.catalog import ProjectTables
 from tests.support.data_checks import bound, counted_jobs, local_table
+from tests.support.messages import raises
 
 
 class Others:
@@ -274,7 +275,7 @@ def test_equality_by_columns_types_precision_and_null(spark):
     )
     odd = one(here, there, "equality", compare_model="wide", exclude_columns=["mor"])
     assert odd.message == "neither the table nor wide has the column 'mor' to exclude; did you mean 'more'?"
-    with pytest.raises(ConfigError, match="both compare_columns and exclude_columns"):
+    with raises(ConfigError):
         bound("equality", compare_model="wide", exclude_columns=["more"], compare_columns=["id"])
 
 
@@ -342,9 +343,9 @@ def test_compare_fails_for_a_column_that_one_side_lacks_and_for_types_if_asked(o
     assert lacks.message.startswith("column _batch_id is bigint here and missing there; ")
     assert left_out.status == "pass"
     assert (types.failures, types.message.split(";")[0]) == (1, "column id is int here and bigint there")
-    with pytest.raises(ConfigError, match="both compare_columns and exclude_columns"):
+    with raises(ConfigError):
         bound("compare", to="s", key="id", compare_columns=["a"], exclude_columns=["b"])
-    with pytest.raises(ConfigError, match="key is empty"):
+    with raises(ConfigError):
         bound("compare", to="s", key=[])
 
 

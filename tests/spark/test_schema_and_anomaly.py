@@ -13,6 +13,7 @@ from recon.errors import ConfigError
 from recon.project import CheckSpec
 from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, one, run
+from tests.support.messages import raises
 
 
 @pytest.fixture(scope="module")
@@ -108,19 +109,20 @@ def test_a_type_that_is_none(spark, table):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        ({}, "needs the argument 'columns'"),
-        ({"columns": []}, "columns is empty"),
-        ({"columns": [{"name": "a"}, {"name": "a"}]}, "columns lists 'a' twice"),
-        ({"columns": [{"data_type": "int"}]}, r"argument 'columns.0.name'"),
-        ({"columns": [{"name": "a", "type": "int"}]}, r"argument 'columns.0.type'"),
-        ({"columns": [{"name": "a"}], "mode": "shut"}, "argument 'mode'"),
-        ({"columns_": [{"name": "a"}]}, "no argument 'columns_'; did you mean 'columns'"),
+        {},
+        {"columns": []},
+        {"columns": [{"name": "a"}, {"name": "a"}]},
+        {"columns": [{"data_type": "int"}]},
+        {"columns": [{"name": "a", "type": "int"}]},
+        {"columns": [{"name": "a"}], "mode": "shut"},
+        {"columns_": [{"name": "a"}]},
     ],
+    ids=str,
 )
-def test_contracts_that_make_no_sense(arguments, said):
-    with pytest.raises(ConfigError, match=said):
+def test_contracts_that_make_no_sense(arguments):
+    with raises(ConfigError):
         build(CheckSpec(test="schema_contract", arguments=arguments), "here")
 
 

@@ -18,6 +18,10 @@ from tests.support import messages
         ("delta.`/private/tmp/pytest-of-me/pytest-7/test_a0/t`", "delta.`<tmp>/t`"),
         ("copy them to /tmp/tmpx1y2", "copy them to <tmp>"),
         ("127.0.0.1:40123 has orders-0a1b2c3d, not t_deadbeef", "127.0.0.1:<port> has orders-<hex>, not t_<hex>"),
+        (
+            "no: [NO_X.IN_Y] No x in `y`. SQLSTATE: 1; line 1 pos 0; correct it",
+            "no: [NO_X.IN_Y] <words>; line 1 pos 0; correct it",
+        ),
         # Facts that tests are about.
         ("orders-0 offsets [12345678, 20260101) of 2026-01-01", "orders-0 offsets [12345678, 20260101) of 2026-01-01"),
     ],
