@@ -20,6 +20,7 @@ from recon.audit.sources import Sources
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import Answers, Questions
+from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.lazy import np
@@ -100,9 +101,9 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin))
 
     # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
-    #    step 3. What has no entry now either is a finding.
+    #    step 3, or they are those of an earlier period. What has no entry now either is a finding.
     if reader.outruns(known(slices) or {}, known(delta) or {}, known(sink_logs) or {}):
-        slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin))
+        slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, whole=True))
 
     # 6. The logs of the quarantine tables of sinks whose entries count quarantined rows.
     quarantine = read("quarantine", lambda: reader.quarantine(_required(slices)))
@@ -241,14 +242,20 @@ class _Reader:
     def previous(self, ledger: Ledger) -> PreviousAudit | None:
         return previous_audit(ledger.results, self.sources.pipeline.name, self.now - _AT_MOST, summary.PROOF)
 
-    def slices(self, ledger: Ledger, previous: PreviousAudit | None, begin: datetime | None) -> Slices:
+    def slices(
+        self, ledger: Ledger, previous: PreviousAudit | None, begin: datetime | None, *, whole: bool = False
+    ) -> Slices:
+        """The period's entries of each sink; with `whole`, the numbers of all its entries besides."""
         if not ledger.exists():
             raise LedgerError(f"there is no ledger at {ledger.location}; has the hook ever written?")
         operations = ledger.store.operations(after=previous.ledger_version if previous else None)
         name = self.sources.pipeline.name
-        return {
+        slices = {
             sink.name: ledger.slice(name, sink.name, begin, self.until, operations=operations) for sink in self._sinks
         }
+        if not whole:
+            return slices
+        return {sink: replace(of_sink, recorded=ledger.numbers(name, sink)) for sink, of_sink in slices.items()}
 
     def delta(self, slices: Slices) -> Mapping[str, DeltaWitness]:
         """The logs of the sinks that are Delta tables."""
@@ -304,7 +311,7 @@ class _Reader:
     def rows(self, sink_name: str, witnesses: Witnesses) -> RowsWitness | Unavailable:
         """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""
         sink = next(s for s in self._sinks if s.name == sink_name)
-        of_sink, log = witnesses.of_sink(witnesses.ledgers), witnesses.of_sink(witnesses.delta)
+        of_sink, log = reading_of(witnesses), witnesses.of_sink(witnesses.delta)
         first = None
         if of_sink is not None and not of_sink.complete:
             heads = [head for head in of_sink.heads if not head.is_release]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -24,6 +24,8 @@ from recon.model import (
 from recon.project import Pipeline, Project, Sink
 from recon.sinks import open_sink
 from recon.storage import Storage
+
+_NAMED_FILES = 1000
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,8 @@ class Sources:
         location = self.project.location(sink)
         if sink.is_delta:
             rows = sink_rows.read(spark, location, first_batch=first_batch)
-            added = [file for version in others for file in delta_log.added_files(self._storage(sink.target), version)]
-            names = {file.rpartition("/")[2] for file in added}
-            rows = replace(rows, repeated=sink_rows.repeated(spark, location, names) if names else ())
+            if others:
+                rows = replace(rows, repeated=sink_rows.repeated(spark, location, self._files(sink, others)))
         else:
             table = open_sink(self.project, self.pipeline.name, sink).table(spark)
             rows = sink_rows.read(spark, table, location=location, first_batch=first_batch)
@@ -97,6 +98,15 @@ class Sources:
         if place is None or not quarantined.exists(self._storage(place)):
             return rows
         return replace(rows, quarantined=quarantine_groups.read(spark, place, first_batch=first_batch))
+
+    def _files(self, sink: Sink, versions: Sequence[int]) -> Collection[str] | None:
+        """The names of the data files that versions of a Delta table added; None where these are too many to name."""
+        names: set[str] = set()
+        for version in versions:
+            if len(names) > _NAMED_FILES:
+                return None
+            names |= {file.rpartition("/")[2] for file in delta_log.added_files(self._storage(sink.target), version)}
+        return names
 
     def _storage(self, location: str) -> Storage:
         return Storage(self.project.resolve(location), self.project.storage_options)

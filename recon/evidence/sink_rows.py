@@ -73,7 +73,7 @@ def read(
         raise EvidenceError(f"the rows of {name} cannot be read: {spark_error(error)}") from error
 
 
-def repeated(spark: SparkSession, location: str, names: Collection[str]) -> Sequence[RowGroup]:
+def repeated(spark: SparkSession, location: str, names: Collection[str] | None) -> Sequence[RowGroup]:
     """Offsets of the rows in some data files that have more rows than one in the whole table.
 
     One Spark job that joins the rows of these files with the table by (topic, partition, offset).
@@ -81,7 +81,7 @@ def repeated(spark: SparkSession, location: str, names: Collection[str]) -> Sequ
     Args:
         spark: the session that reads.
         location: the path or URI of a Delta table.
-        names: the names of its data files, without folder; all files where one of them is no longer part of the table.
+        names: the names of its data files, without folder; None for all, as where one is no longer part of the table.
 
     Returns:
         A group per topic partition with such offsets, its `batch_id` 0; none where rows have no source columns.
@@ -93,10 +93,12 @@ def repeated(spark: SparkSession, location: str, names: Collection[str]) -> Sequ
         table = _open(spark, location, None)
         if not set(table.columns).issuperset(SOURCE_COLUMNS):
             return ()
-        name = F.element_at(F.split("_metadata.file_path", "/"), -1)
-        rows = table.filter(name.isin(*names))
-        if rows.select(name).distinct().count() < len(set(names)):
-            rows = table  # OPTIMIZE, or a rewrite, moved these rows to other files
+        rows = table
+        if names is not None:
+            name = F.element_at(F.split("_metadata.file_path", "/"), -1)
+            of_files = table.filter(name.isin(*names))
+            # OPTIMIZE, or a rewrite, may have moved these rows to other files.
+            rows = of_files if of_files.select(name).distinct().count() == len(set(names)) else table
         columns = [F.col(column) for column in SOURCE_COLUMNS]
         wanted = rows.select(*columns).distinct()
         several = table.join(wanted, list(SOURCE_COLUMNS)).groupBy(*SOURCE_COLUMNS).count().filter("count > 1")

@@ -216,6 +216,11 @@ class Ledger:
             held = {key: held.get(key, Spans()).union(of_day.get(key, Spans())) for key in held.keys() | of_day.keys()}
         return held
 
+    def numbers(self, pipeline: str, sink: str) -> frozenset[tuple[int, int, int | None]]:
+        """(epoch, batch_id, sink_version) of every entry of a (pipeline, sink)."""
+        names = ("epoch", "batch_id", "sink_version")
+        return frozenset(arrow.tuples(self.store.read(Filter.of(pipeline, sink), names), *names))
+
     def entries(
         self,
         pipeline: str | None = None,

@@ -83,11 +83,7 @@ def _foreign_checkpoint(world: World, _: random.Random) -> None:
 def _commits_twice(world: World, rng: random.Random) -> None:
     own = [commit for commit in world.commits.values() if commit.stamp is not None and commit.rows_added]
     if own:
-        again = rng.choice(own)
-        rows = [row for row in world.rows if row.version == again.version]
-        world.tick()
-        version = world.commit("WRITE", added=len(rows), stamp=again.stamp, txn=again.txn)
-        world.rows += [replace(row, version=version) for row in rows]
+        world.commit_again(rng.choice(own).version)
 
 
 FAULTS: dict[str, Act] = {

@@ -215,12 +215,10 @@ def two_pipelines_append_one_topic_into_one_table() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(44, "MUTATED")
-def another_pipelines_merge_removes_our_rows() -> tuple[World, Judgement]:
-    world = ran(3)
+def _merge_of_another_pipeline(world: World, gone: int) -> None:
+    """Another recon pipeline's MERGE takes the rows of an offset out of the table."""
     world.tick()
-    stamp = next(iter(world.commits.values())).stamp
-    assert stamp is not None
+    stamp = next(commit.stamp for commit in world.commits.values() if commit.stamp is not None)
     version = world.commit(
         "MERGE",
         added=8,
@@ -234,7 +232,61 @@ def another_pipelines_merge_removes_our_rows() -> tuple[World, Judgement]:
             "numSourceRows": "10",
         },
     )
-    world.rows = [row for row in world.rows if row.place[3] != 7 or row.version >= version]
+    world.rows = [row for row in world.rows if row.place[3] != gone or row.version >= version]
+
+
+@told(44, "MUTATED")
+def another_pipelines_merge_removes_our_rows() -> tuple[World, Judgement]:
+    world = ran(3)
+    _merge_of_another_pipeline(world, 7)
+    return world, audit(world)
+
+
+@told(44, "INCONCLUSIVE")
+def another_pipelines_merge_removes_rows_of_an_earlier_period() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.tick(days=1)
+    audit(world)
+    _merge_of_another_pipeline(world, 2)
+    ran(1, world)
+    return world, audit(world)
+
+
+@told(43, "OVERLAP", "DUPLICATE")
+def another_pipeline_wrote_the_offsets_before_ours() -> tuple[World, Judgement]:
+    world = World()
+    world.produce()
+    _written_by(world, _second_pipeline(world), 1)
+    ran(3, world)
+    return world, audit(world)
+
+
+@told(24, "DUPLICATE")
+def micro_batch_of_an_earlier_period_is_committed_again() -> tuple[World, Judgement]:
+    world = ran(4)
+    world.tick(days=1)
+    audit(world)
+    world.commit_again(1)
+    return world, audit(world)
+
+
+@told(24, "DUPLICATE")
+def micro_batch_of_an_earlier_epoch_is_committed_again() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.new_checkpoint(dict(world.query.positions))
+    ran(2, world)
+    world.tick(days=1)
+    audit(world)
+    world.commit_again(1)
+    next_day(world)
+    return world, audit(world)
+
+
+@told(24, "DUPLICATE")
+def empty_micro_batch_is_committed_again_with_rows() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.micro_batch()
+    world.commit_again(1, batch_id=3)
     return world, audit(world)
 
 
@@ -546,6 +598,63 @@ def two_epochs_and_a_later_begin() -> tuple[World, Judgement]:
     begin = world.now
     ran(3, world)
     return world, audit(world, from_=begin)
+
+
+@told(73)
+def two_epochs_and_a_begin_behind_the_last_audited_entry() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.new_checkpoint(dict(world.query.positions))
+    ran(1, world)
+    audit(world)
+    ran(1, world)
+    world.tick(hours=1)
+    begin = world.now
+    ran(1, world)
+    return world, audit(world, from_=begin)
+
+
+@told(73)
+def end_in_the_past_with_commits_behind_it() -> tuple[World, Judgement]:
+    world = ran(3)
+    end = world.now
+    world.tick(hours=1)
+    ran(2, world)
+    return world, audit(world, to=end + timedelta(minutes=1))
+
+
+@told(73)
+def end_in_the_past_and_retention_since() -> tuple[World, Judgement]:
+    world = ran(3)
+    end = world.now
+    world.tick(hours=1)
+    ran(1, world)
+    world.expire(18)
+    return world, audit(world, to=end + timedelta(minutes=1))
+
+
+@told(74)
+def aborted_records_at_the_start_of_a_range_audited_after_retention() -> tuple[World, Judgement]:
+    world = World()
+    world.produce(3, transaction="aborted")
+    world.micro_batch()
+    ran(2, world)
+    audit(world)
+    world.expire(4)
+    return world, audit(world)
+
+
+@told(81, "LEDGER_MISSING", "UNSTAMPED")
+def new_epoch_in_progress_and_a_stranger_since_the_last_audit() -> tuple[World, Judgement]:
+    world = ran(4)
+    world.tick(days=1)
+    ran(2, world)
+    audit(world)
+    world.new_checkpoint(dict(world.query.positions))
+    world.tick()
+    world.commit("WRITE", added=3)
+    world.produce(4)
+    world.micro_batch(entry=False, finish=False)
+    return world, audit(world)
 
 
 @told(75)

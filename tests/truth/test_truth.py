@@ -26,6 +26,7 @@ UNMET = {
     "69-drivers_clock_behind": "a period is a time, not a position in the chain",
     "70-partition_drops_out_of_the_plans": "no check looks at partitions that are no longer planned",
     "72-gap_repaired_as_advised": "a repair is an overlap",
+    "74-aborted_records_at_the_start_of_a_range_audited_after_retention": "what the hook counted is not looked at",
     "84-data_file_removed_from_the_store": "data files are not looked for",
     "85-delete_then_vacuum_and_log_cleanup": "the rows of the table are not compared with the ledger's",
     "87-tables_folder_removed_and_the_query_restarted": "found, as LEDGER_ORPHAN: the table's id is not compared",
@@ -45,7 +46,7 @@ def test_a_case_of_the_catalogue(name: str) -> None:
     truth = world.truth
     assert truth.whole or judgement.answer != "complete", (judgement.because, truth)
     assert told.codes <= judgement.codes, judgement.codes
-    if truth.whole and not told.codes:
+    if truth.whole and not told.codes & {"TAMPERED", "REPAIRED", "STALLED"}:
         assert judgement.answer == "complete", judgement.because
 
 

@@ -311,6 +311,16 @@ class World:
         self.commits[version] = DeltaCommit(**{**made, **fields})
         return version
 
+    def commit_again(self, version: int, **changes: Any) -> None:
+        """A commit of recon's own is made once more, as without a txn; `changes` are of its stamp."""
+        self.tick()
+        again = self.commits[version]
+        assert again.stamp is not None
+        rows = [row for row in self.rows if row.version == version]
+        stamp = replace(again.stamp, **changes)
+        made = self.commit("WRITE", added=len(rows), stamp=stamp, txn=again.txn)
+        self.rows += [replace(row, version=made, batch_id=stamp.batch_id) for row in rows]
+
     def delete(self, gone: Callable[[Row], bool], *, logged: bool = True) -> None:
         """Rows vanish from the table: by a DELETE, or, not `logged`, because a data file is removed from the store."""
         kept = [row for row in self.rows if not gone(row)]

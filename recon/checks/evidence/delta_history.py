@@ -99,8 +99,9 @@ class DeltaHistory(EvidenceCheck):
         _judge_entries(ledger, delta, findings)
         _report_version_gaps(delta, findings)
         _judge_commits(witnesses, delta, findings)
-        own = own_commits(delta, ledger.pipeline, ledger.sink)
-        findings.items.extend(verify_stamps(ledger, [stamp for _, stamp in own]))
+        if witnesses.period_to >= witnesses.now:  # otherwise later commits follow entries behind the period
+            own = own_commits(delta, ledger.pipeline, ledger.sink)
+            findings.items.extend(verify_stamps(ledger, [stamp for _, stamp in own]))
         judge_changes(reading_of(witnesses) or ledger, delta, findings)
         _report_retention(witnesses, delta, findings)
         self._report_unusual(ledger, findings)
@@ -238,20 +239,34 @@ def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings
         report_unrecorded(f"version {missing.version}", missing.stamp, findings)
     ledger = witnesses.of_sink(witnesses.ledgers)
     since = judged_since(ledger) if ledger is not None else -1
+    claimed = _claimed(ledger) if ledger is not None else {}
     still = alive(delta)
     commits: dict[tuple[int, int], list[tuple[DeltaCommit, ReconStamp]]] = {}
     for commit, stamp in own_commits(delta, witnesses.pipeline, witnesses.sink):
         commits.setdefault((stamp.epoch, stamp.batch_id), []).append((commit, stamp))
-    for mine in commits.values():
+    for number, mine in commits.items():
         newest, stamp = mine[-1]
-        twice = [c.version for c, _ in mine if c.data_change and c.rows_taken != 0 and c.version in still]
-        if newest.version > since and len(twice) > 1:
+        versions = {c.version for c, _ in mine if c.data_change and c.rows_taken != 0 and c.version in still}
+        # A version that entries claim counts, though its log is no longer read, or it has no rows.
+        if versions:
+            versions |= claimed.get(number, set())
+        if newest.version > since and len(versions) > 1:
             findings.add(
                 Code.DUPLICATE,
-                f"{named(stamp)} was committed {len(twice)} times, as versions {some(twice)}: its rows are doubled; "
-                "remove those of one version",
+                f"{named(stamp)} was committed {len(versions)} times, as versions {some(sorted(versions))}: its rows "
+                "are doubled; remove those of one version",
                 head=stamp,
             )
+
+
+def _claimed(ledger: LedgerSlice) -> Mapping[tuple[int, int], set[int]]:
+    """The versions that entries claim, by (epoch, batch_id)."""
+    claimed: dict[tuple[int, int], set[int]] = {}
+    heads = ((head.epoch, head.batch_id, head.sink_version) for head in ledger.heads)
+    for epoch, batch_id, version in (*heads, *ledger.recorded):
+        if version is not None:
+            claimed.setdefault((epoch, batch_id), set()).add(version)
+    return claimed
 
 
 def _report_version_gaps(delta: DeltaWitness, findings: Findings) -> None:

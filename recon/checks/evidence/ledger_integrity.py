@@ -71,8 +71,10 @@ def _judge_previous(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
     if not last:
         return
     heads = ledger.heads if ledger is not None else ()
-    reaches = ledger is None or ledger.complete or heads[0].committed_at <= previous.generated_at
-    if not reaches or (heads and heads[0].prev_hash == last) or any(head.entry_hash == last for head in heads):
+    # Anchors before the newest are the ends of earlier epochs: entries between them are not in the slice.
+    first = heads[max(ledger.anchors - 1, 0)] if ledger is not None and heads else None
+    reaches = ledger is None or ledger.complete or first is None or first.committed_at <= previous.generated_at
+    if not reaches or (first and first.prev_hash == last) or any(head.entry_hash == last for head in heads):
         return
     findings.add(
         Code.TAMPERED,

@@ -39,7 +39,10 @@ def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:
     """
     log, record = witnesses.of_sink(witnesses.delta), witnesses.of_sink(witnesses.sink_logs)
     ledger = witnesses.of_sink(witnesses.ledgers)
-    entered = {(head.epoch, head.batch_id) for head in ledger.heads} if ledger is not None else set()
+    entered: set[tuple[int, int]] = set()
+    if ledger is not None:
+        entered = {(head.epoch, head.batch_id) for head in ledger.heads}
+        entered |= {(epoch, batch_id) for epoch, batch_id, _ in ledger.recorded}
     found: Iterator[SinkCommit] = iter(())
     if log is not None:
         found = _unrecorded_in_log(witnesses, log, ledger)

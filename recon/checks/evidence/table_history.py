@@ -54,12 +54,13 @@ def restored_version(commit: DeltaCommit) -> int | None:
 
 
 def others(delta: DeltaWitness, ledger: LedgerSlice) -> Iterator[DeltaCommit]:
-    """The commits after the ledger's first that changed data, still count, and are not of this pipeline's sink.
+    """The commits of the period that changed data, still count, and are not of this pipeline's sink.
 
     Another program made them, or another pipeline of recon's. Those of a pipeline that reads other topics are left
-    out as long as they only append: they have no offset in common with ours.
+    out as long as they only append: they have no offset in common with ours. A ledger that is known from its first
+    entry on may follow rows of others, and double them.
     """
-    first = min((head.sink_version for head in ledger.heads if head.sink_version is not None), default=delta.last or 0)
+    first = -1 if ledger.complete else first_version(delta, ledger)
     topics = {name for _, name, _ in ledger.ranges.topics}
     still = alive(delta)
     for version, commit in sorted(delta.commits.items()):
@@ -71,6 +72,11 @@ def others(delta: DeltaWitness, ledger: LedgerSlice) -> Iterator[DeltaCommit]:
         apart = stamp is not None and not reads_any_of(stamp.offsets_text, topics)
         if not apart or commit.files_removed:
             yield commit
+
+
+def first_version(delta: DeltaWitness, ledger: LedgerSlice) -> int:
+    """The lowest version that entries claim."""
+    return min((h.sink_version for h in ledger.heads if h.sink_version is not None), default=delta.last or 0)
 
 
 def changes_rows(commit: DeltaCommit) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from recon.model import DeltaCommit, DeltaWitness
+from recon.model import RELEASES, DeltaCommit, DeltaWitness
 from recon.model.wire.app_ids import parse_app_id
 
 
@@ -15,7 +15,7 @@ class Transactions(NamedTuple):
     Args:
         taken: all (app id, version) of the commits that were read.
         newest: the newest version of each app id.
-        last_apps: the app ids of the newest commit that recon made for the sink.
+        last_apps: the app ids of the newest commit that recon made for the sink, releases from quarantine left out.
         fixed_apps: app ids of the sink's commits that recon did not make, because the sink was given `txn_app_id`.
     """
 
@@ -31,7 +31,8 @@ class Transactions(NamedTuple):
         newest = dict(log.txns)
         for app, version in taken:
             newest[app] = max(version, newest.get(app, -1))
-        last_apps = list(max(commits, key=lambda commit: commit.version).txn) if commits else []
+        of_batches = [c for c in commits if c.stamp is None or c.stamp.epoch != RELEASES]
+        last_apps = list(max(of_batches, key=lambda commit: commit.version).txn) if of_batches else []
         apps = dict.fromkeys(app for commit in commits for app in commit.txn)
         return cls(taken, newest, last_apps, [app for app in apps if not _is_made_by_recon(app, pipeline, sink)])
 

@@ -17,7 +17,7 @@ from recon.checks.evidence.source_rows.rows import (
     by_partition,
     tell_explained,
 )
-from recon.checks.evidence.table_history import others, removes_rows
+from recon.checks.evidence.table_history import first_version, others, removes_rows
 from recon.model import Code, ProbeAnswer
 from recon.model.offsets import GrowingSpans, Spans
 
@@ -90,8 +90,7 @@ def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
             unread.setdefault(piece.entry, []).append(piece)
     _judge_records(sink, unread, explained)
     judge_unreleased(sink, missing.released, explained)
-    if missing.removed:
-        _report_other_pipelines(sink)
+    _report_other_pipelines(sink, missing)
     or_quarantine = any(sink.counts.counted[piece.entry].quarantined for piece in missing.removed)
     sink.report(
         Code.GAP,
@@ -102,17 +101,25 @@ def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
     return tell_explained(explained, "row", sink.findings)
 
 
-def _report_other_pipelines(sink: SinkRows) -> None:
+def _report_other_pipelines(sink: SinkRows, missing: Missing) -> None:
     """Commits of other pipelines of recon's that took rows out of the table; delta_history reports everybody else's."""
-    log = sink.witnesses.of_sink(sink.witnesses.delta)
-    for commit in others(log, sink.ledger) if log is not None else ():
-        if commit.stamp is not None and removes_rows(commit):
-            sink.findings.add(
-                Code.MUTATED,
-                f"version {commit.version} ({commit.operation}) of pipeline {commit.stamp.pipeline}, sink "
-                f"{commit.stamp.sink} changed rows of {sink.rows.location}, and rows of this pipeline are missing: "
-                "give each pipeline a table of its own, or keys that cannot meet",
-            )
+    log, ledger = sink.witnesses.of_sink(sink.witnesses.delta), sink.ledger
+    if log is None:
+        return
+    first = first_version(log, ledger)
+    for commit in others(log, ledger):
+        if commit.stamp is None or commit.version <= first or not removes_rows(commit):
+            continue
+        what = (
+            f"version {commit.version} ({commit.operation}) of pipeline {commit.stamp.pipeline}, sink "
+            f"{commit.stamp.sink} changed rows of {sink.rows.location}, and "
+        )
+        if missing.removed:
+            apart = "rows of this pipeline are missing: give each pipeline a table of its own, or keys that cannot meet"
+            sink.findings.add(Code.MUTATED, what + apart)
+        elif not ledger.complete:
+            unread = "rows of micro-batches before the period were not read: audit from the ledger's begin with --from"
+            sink.findings.add(Code.INCONCLUSIVE, what + unread)
 
 
 def _without_a_record(

@@ -8,7 +8,8 @@ from dataclasses import replace
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import quarantine
-from recon.checks.evidence.table_history import alive, is_restore, others, removes_rows
+from recon.checks.evidence.source_rows.rows import rewrites
+from recon.checks.evidence.table_history import alive, changes_rows, first_version, is_restore, others, removes_rows
 from recon.model import Code, RowsWitness, Unavailable, Verdict, Witnesses
 from recon.text import plural, some
 
@@ -43,9 +44,10 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
     if log is None:
         return
-    still = alive(log)
-    first = min((head.sink_version for head in ledger.heads if head.sink_version is not None), default=log.last or 0)
-    changing = {commit.version for commit in others(log, ledger) if removes_rows(commit)}
+    still, first = alive(log), first_version(log, ledger)
+    # Where micro-batches replace rows anyway, another pipeline may do so with rows of its own.
+    removes = changes_rows if rewrites(witnesses) else removes_rows
+    changing = {commit.version for commit in others(log, ledger) if commit.version > first and removes(commit)}
     changing |= {v for v, commit in log.commits.items() if v > first and v in still and is_restore(commit)}
     if changing:
         yield f"version {some(sorted(changing))} of the sink changed rows"
