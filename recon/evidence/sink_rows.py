@@ -76,7 +76,8 @@ def read(
 def repeated(spark: SparkSession, location: str, names: Collection[str] | None) -> Sequence[RowGroup]:
     """Offsets of the rows in some data files that have more rows than one in the whole table.
 
-    One Spark job that joins the rows of these files with the table by (topic, partition, offset).
+    A Spark job joins the rows of these files with the table by (topic, partition, offset); another
+    looks whether the files are still part of it.
 
     Args:
         spark: the session that reads.

@@ -112,9 +112,9 @@ def history(seed: int) -> tuple[list[str], World, Judgement]:
     acts += [("new epoch", _new_epoch)] * (rng.random() < 0.2)
     rest = [(name, FAULTS[name]) for name in faults] + [("runs", _ordinary)] * 2
     rng.shuffle(rest)
-    told = []
+    names = []
     for name, act in [*acts, *rest]:
         act(world, rng)
-        told.append(name)
+        names.append(name)
     world.tick(hours=2)
-    return told, world, audit(world)
+    return names, world, audit(world)

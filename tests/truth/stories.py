@@ -11,11 +11,11 @@ from tests.truth.memory import MemoryStore, memory_ledger
 from tests.truth.world import PIPELINE, SINK, TOPIC, Log, Query, Topic, World
 
 Story = Callable[[], tuple[World, Judgement]]
-STORIES: dict[str, ToldCase] = {}
+STORIES: dict[str, CatalogueCase] = {}
 
 
 @dataclass(frozen=True)
-class ToldCase:
+class CatalogueCase:
     """A story, and the codes that its last audit should report."""
 
     case: int
@@ -23,11 +23,11 @@ class ToldCase:
     codes: frozenset[str]
 
 
-def told(case: int, *codes: str) -> Callable[[Story], Story]:
+def of_case(case: int, *codes: str) -> Callable[[Story], Story]:
     """Registers a story of a case, which should report these codes."""
 
     def register(story: Story) -> Story:
-        STORIES[f"{case}-{story.__name__}"] = ToldCase(case, story, frozenset(codes))
+        STORIES[f"{case}-{story.__name__}"] = CatalogueCase(case, story, frozenset(codes))
         return story
 
     return register
@@ -51,7 +51,7 @@ def next_day(world: World) -> None:
 # -- what was proved is remembered as a time ------------------------------------------------------------------------
 
 
-@told(41, "GAP")
+@of_case(41, "GAP")
 def first_micro_batch_swallowed() -> tuple[World, Judgement]:
     world = World()
     world.produce()
@@ -60,7 +60,7 @@ def first_micro_batch_swallowed() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(42, "UNWITNESSED")
+@of_case(42, "UNWITNESSED")
 def hook_added_to_a_running_stream() -> tuple[World, Judgement]:
     world = World()
     for lose in ((), (3,)):
@@ -70,7 +70,7 @@ def hook_added_to_a_running_stream() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(47, "OVERLAP", "DUPLICATE")
+@of_case(47, "OVERLAP", "DUPLICATE")
 def third_epoch_reads_what_the_second_read() -> tuple[World, Judgement]:
     world = ran(3)
     audit(world)
@@ -82,7 +82,7 @@ def third_epoch_reads_what_the_second_read() -> tuple[World, Judgement]:
     return world, judgement
 
 
-@told(53, "GAP")
+@of_case(53, "GAP")
 def bounded_audit_of_a_day_whose_micro_batches_were_all_swallowed() -> tuple[World, Judgement]:
     world = ran(3)
     audit(world)
@@ -97,7 +97,7 @@ def bounded_audit_of_a_day_whose_micro_batches_were_all_swallowed() -> tuple[Wor
     return world, audit(world, from_=begin, to=end)
 
 
-@told(53, "GAP")
+@of_case(53, "GAP")
 def bounded_audit_whose_last_micro_batch_was_swallowed() -> tuple[World, Judgement]:
     world = ran(3)
     begin = world.now
@@ -110,7 +110,7 @@ def bounded_audit_whose_last_micro_batch_was_swallowed() -> tuple[World, Judgeme
     return world, audit(world, from_=begin, to=end)
 
 
-@told(54, "GAP")
+@of_case(54, "GAP")
 def gap_that_nobody_repaired_audited_on_later_days() -> tuple[World, Judgement]:
     world = ran(3)
     world.produce()
@@ -122,7 +122,7 @@ def gap_that_nobody_repaired_audited_on_later_days() -> tuple[World, Judgement]:
     return world, judgement
 
 
-@told(54, "GAP")
+@of_case(54, "GAP")
 def swallowed_micro_batch_audited_on_later_days() -> tuple[World, Judgement]:
     world = ran(3)
     world.produce()
@@ -135,7 +135,7 @@ def swallowed_micro_batch_audited_on_later_days() -> tuple[World, Judgement]:
     return world, judgement
 
 
-@told(55, "GAP")
+@of_case(55, "GAP")
 def audit_to_a_future_time_and_then_a_loss() -> tuple[World, Judgement]:
     world = ran(3)
     audit(world, to=world.now + timedelta(days=10))
@@ -148,7 +148,7 @@ def audit_to_a_future_time_and_then_a_loss() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(56, "GAP")
+@of_case(56, "GAP")
 def first_audit_selects_one_check() -> tuple[World, Judgement]:
     world = ran(3)
     world.produce()
@@ -159,7 +159,7 @@ def first_audit_selects_one_check() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(69, "GAP")
+@of_case(69, "GAP")
 def drivers_clock_a_year_ahead_and_then_right() -> tuple[World, Judgement]:
     world = ran(3)
     audit(world)
@@ -172,7 +172,7 @@ def drivers_clock_a_year_ahead_and_then_right() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(69, "GAP")
+@of_case(69, "GAP")
 def drivers_clock_behind() -> tuple[World, Judgement]:
     world = ran(3)
     world.tick(days=3)
@@ -184,7 +184,7 @@ def drivers_clock_behind() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(70, "STALLED")
+@of_case(70, "STALLED")
 def partition_drops_out_of_the_plans() -> tuple[World, Judgement]:
     world = ran(3)
     for _ in range(3):
@@ -208,7 +208,7 @@ def _written_by(world: World, other: Query, batches: int) -> None:
     world.query = mine
 
 
-@told(43, "OVERLAP", "DUPLICATE")
+@of_case(43, "OVERLAP", "DUPLICATE")
 def two_pipelines_append_one_topic_into_one_table() -> tuple[World, Judgement]:
     world = ran(3)
     _written_by(world, _second_pipeline(world), 1)
@@ -235,14 +235,14 @@ def _merge_of_another_pipeline(world: World, gone: int) -> None:
     world.rows = [row for row in world.rows if row.place[3] != gone or row.version >= version]
 
 
-@told(44, "MUTATED")
+@of_case(44, "MUTATED")
 def another_pipelines_merge_removes_our_rows() -> tuple[World, Judgement]:
     world = ran(3)
     _merge_of_another_pipeline(world, 7)
     return world, audit(world)
 
 
-@told(44, "INCONCLUSIVE")
+@of_case(44, "INCONCLUSIVE")
 def another_pipelines_merge_removes_rows_of_an_earlier_period() -> tuple[World, Judgement]:
     world = ran(3)
     world.tick(days=1)
@@ -252,7 +252,7 @@ def another_pipelines_merge_removes_rows_of_an_earlier_period() -> tuple[World, 
     return world, audit(world)
 
 
-@told(43, "OVERLAP", "DUPLICATE")
+@of_case(43, "OVERLAP", "DUPLICATE")
 def another_pipeline_wrote_the_offsets_before_ours() -> tuple[World, Judgement]:
     world = World()
     world.produce()
@@ -261,7 +261,7 @@ def another_pipeline_wrote_the_offsets_before_ours() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(24, "DUPLICATE")
+@of_case(24, "DUPLICATE")
 def micro_batch_of_an_earlier_period_is_committed_again() -> tuple[World, Judgement]:
     world = ran(4)
     world.tick(days=1)
@@ -270,7 +270,7 @@ def micro_batch_of_an_earlier_period_is_committed_again() -> tuple[World, Judgem
     return world, audit(world)
 
 
-@told(24, "DUPLICATE")
+@of_case(24, "DUPLICATE")
 def micro_batch_of_an_earlier_epoch_is_committed_again() -> tuple[World, Judgement]:
     world = ran(2)
     world.new_checkpoint(dict(world.query.positions))
@@ -282,7 +282,7 @@ def micro_batch_of_an_earlier_epoch_is_committed_again() -> tuple[World, Judgeme
     return world, audit(world)
 
 
-@told(24, "DUPLICATE")
+@of_case(24, "DUPLICATE")
 def empty_micro_batch_is_committed_again_with_rows() -> tuple[World, Judgement]:
     world = ran(3)
     world.micro_batch()
@@ -290,7 +290,7 @@ def empty_micro_batch_is_committed_again_with_rows() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(48, "MUTATED", "GAP")
+@of_case(48, "MUTATED", "GAP")
 def table_dropped_and_made_anew_between_audits() -> tuple[World, Judgement]:
     world = ran(5)
     audit(world)
@@ -300,14 +300,14 @@ def table_dropped_and_made_anew_between_audits() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(49, "DUPLICATE")
+@of_case(49, "DUPLICATE")
 def insert_into_the_table_from_itself() -> tuple[World, Judgement]:
     world = ran(3)
     world.append_again(lambda row: row.batch_id == 1)
     return world, audit(world)
 
 
-@told(50, "MUTATED", "GAP")
+@of_case(50, "MUTATED", "GAP")
 def commit_without_entry_then_restore_over_it() -> tuple[World, Judgement]:
     world = ran(2)
     world.produce()
@@ -317,7 +317,7 @@ def commit_without_entry_then_restore_over_it() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(50, "GAP")
+@of_case(50, "GAP")
 def commit_without_entry_with_fewer_rows_than_offsets() -> tuple[World, Judgement]:
     world = ran(2)
     world.produce()
@@ -326,7 +326,7 @@ def commit_without_entry_with_fewer_rows_than_offsets() -> tuple[World, Judgemen
     return world, audit(world)
 
 
-@told(50, "DUPLICATE")
+@of_case(50, "DUPLICATE")
 def commit_without_entry_of_a_foreign_checkpoint() -> tuple[World, Judgement]:
     world = ran(3)
     mine = world.query
@@ -337,7 +337,7 @@ def commit_without_entry_of_a_foreign_checkpoint() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(51, "TAMPERED")
+@of_case(51, "TAMPERED")
 def ledger_put_back_from_an_older_copy() -> tuple[World, Judgement]:
     world = ran(3)
     store = world.ledger.store
@@ -351,7 +351,7 @@ def ledger_put_back_from_an_older_copy() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(61, "DUPLICATE")
+@of_case(61, "DUPLICATE")
 def two_commits_of_one_micro_batch_and_one_entry() -> tuple[World, Judgement]:
     world = ran(3)
     last = world.commits[max(world.commits)]
@@ -361,7 +361,7 @@ def two_commits_of_one_micro_batch_and_one_entry() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(67, "TAMPERED")
+@of_case(67, "TAMPERED")
 def chain_rewritten_whole_before_the_first_audit() -> tuple[World, Judgement]:
     world = ran(2)
     world.produce()
@@ -376,7 +376,7 @@ def chain_rewritten_whole_before_the_first_audit() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(79, "LEDGER_MISSING")
+@of_case(79, "LEDGER_MISSING")
 def entry_missing_and_commit_there() -> tuple[World, Judgement]:
     world = ran(2)
     world.produce()
@@ -386,7 +386,7 @@ def entry_missing_and_commit_there() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(81)
+@of_case(81)
 def stream_running_commit_there_entry_not_yet() -> tuple[World, Judgement]:
     world = ran(3)
     world.produce()
@@ -394,14 +394,14 @@ def stream_running_commit_there_entry_not_yet() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(84, "MUTATED", "GAP")
+@of_case(84, "MUTATED", "GAP")
 def data_file_removed_from_the_store() -> tuple[World, Judgement]:
     world = ran(4)
     world.delete(lambda row: row.batch_id == 1, logged=False)
     return world, audit(world)
 
 
-@told(85, "MUTATED", "GAP")
+@of_case(85, "MUTATED", "GAP")
 def delete_then_vacuum_and_log_cleanup() -> tuple[World, Judgement]:
     world = ran(4)
     world.delete(lambda row: row.batch_id == 1)
@@ -410,7 +410,7 @@ def delete_then_vacuum_and_log_cleanup() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(86, "GAP")
+@of_case(86, "GAP")
 def two_pipelines_fan_in_from_two_topics() -> tuple[World, Judgement]:
     world = World()
     world.topics["clicks"] = Topic("clicks", "id-c", [Log()])
@@ -422,7 +422,7 @@ def two_pipelines_fan_in_from_two_topics() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(87, "MUTATED", "GAP")
+@of_case(87, "MUTATED", "GAP")
 def tables_folder_removed_and_the_query_restarted() -> tuple[World, Judgement]:
     world = ran(4)
     audit(world)
@@ -431,7 +431,7 @@ def tables_folder_removed_and_the_query_restarted() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(89, "TAMPERED", "GAP")
+@of_case(89, "TAMPERED", "GAP")
 def entry_edited_so_that_it_covers_a_gap() -> tuple[World, Judgement]:
     world = ran(2)
     world.produce()
@@ -449,7 +449,7 @@ def entry_edited_so_that_it_covers_a_gap() -> tuple[World, Judgement]:
 # -- counts netted over a micro-batch ----------------------------------------------------------------------------------
 
 
-@told(45, "PHANTOM_ROWS")
+@of_case(45, "PHANTOM_ROWS")
 def declared_read_committed_and_read_uncommitted() -> tuple[World, Judgement]:
     world = World()
     world.query.isolation = "read_uncommitted"
@@ -459,7 +459,7 @@ def declared_read_committed_and_read_uncommitted() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(46, "INCONCLUSIVE")
+@of_case(46, "INCONCLUSIVE")
 def lost_records_compacted_since() -> tuple[World, Judgement]:
     world = World()
     world.topics[TOPIC].compacts = True
@@ -471,7 +471,7 @@ def lost_records_compacted_since() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(52, "PHANTOM_ROWS")
+@of_case(52, "PHANTOM_ROWS")
 def transaction_open_at_the_first_audit_aborted_before_the_second() -> tuple[World, Judgement]:
     world = World(declared="read_uncommitted")
     ran(2, world)
@@ -494,7 +494,7 @@ def transaction_open_at_the_first_audit_aborted_before_the_second() -> tuple[Wor
     return world, audit(world)
 
 
-@told(58, "GAP")
+@of_case(58, "GAP")
 def output_rows_count_rows_twice_and_files_hold_fewer() -> tuple[World, Judgement]:
     world = ran(2)
     world.produce()
@@ -502,7 +502,7 @@ def output_rows_count_rows_twice_and_files_hold_fewer() -> tuple[World, Judgemen
     return world, audit(world)
 
 
-@told(59, "GAP", "DUPLICATE")
+@of_case(59, "GAP", "DUPLICATE")
 def loss_and_duplicate_in_one_partition() -> tuple[World, Judgement]:
     world = ran(2)
     world.produce()
@@ -510,7 +510,7 @@ def loss_and_duplicate_in_one_partition() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(59, "GAP", "DUPLICATE")
+@of_case(59, "GAP", "DUPLICATE")
 def loss_and_duplicate_across_two_partitions() -> tuple[World, Judgement]:
     world = ran(2)
     world.produce()
@@ -518,7 +518,7 @@ def loss_and_duplicate_across_two_partitions() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(60, "GAP")
+@of_case(60, "GAP")
 def sink_loses_rows_after_the_transform() -> tuple[World, Judgement]:
     world = ran(2)
     world.produce()
@@ -526,7 +526,7 @@ def sink_loses_rows_after_the_transform() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(62, "RECREATED")
+@of_case(62, "RECREATED")
 def topic_id_unknown_and_the_topic_made_anew() -> tuple[World, Judgement]:
     world = World()
     world.topics[TOPIC].topic_id = None  # type: ignore[assignment]
@@ -543,7 +543,7 @@ def _next_then_audit(world: World) -> Judgement:
     return audit(world)
 
 
-@told(63, "INCONCLUSIVE")
+@of_case(63, "INCONCLUSIVE")
 def unclean_election_refilled_past_the_position() -> tuple[World, Judgement]:
     world = ran(3)
     for p, log in enumerate(world.topics[TOPIC].logs):
@@ -555,7 +555,7 @@ def unclean_election_refilled_past_the_position() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(83, "GAP")
+@of_case(83, "GAP")
 def filter_and_one_row_removed() -> tuple[World, Judgement]:
     world = World()
     world.query.filters = lambda offset: offset % 3 == 0
@@ -567,7 +567,7 @@ def filter_and_one_row_removed() -> tuple[World, Judgement]:
 # -- false alarms -----------------------------------------------------------------------------------------------------
 
 
-@told(72, "REPAIRED")
+@of_case(72, "REPAIRED")
 def gap_repaired_as_advised() -> tuple[World, Judgement]:
     world = ran(3)
     world.produce()
@@ -581,7 +581,21 @@ def gap_repaired_as_advised() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(73)
+@of_case(38, "MUTATED")
+def micro_batch_undone_by_a_restore_is_committed_again() -> tuple[World, Judgement]:
+    world = ran(3)
+    rows = [row for row in world.rows if row.version == 2]
+    world.restore(1)
+    world.tick()
+    stamp = world.commits[2].stamp
+    version = world.commit("WRITE", added=len(rows), stamp=stamp)
+    world.rows += [replace(row, version=version) for row in rows]
+    judgement = audit(world)
+    assert "DUPLICATE" not in judgement.codes  # its rows are there once
+    return world, judgement
+
+
+@of_case(73)
 def audit_after_one_to_a_future_time() -> tuple[World, Judgement]:
     world = ran(3)
     audit(world, to=world.now + timedelta(days=5))
@@ -589,7 +603,7 @@ def audit_after_one_to_a_future_time() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(73)
+@of_case(73)
 def two_epochs_and_a_later_begin() -> tuple[World, Judgement]:
     world = ran(3)
     audit(world)
@@ -600,7 +614,7 @@ def two_epochs_and_a_later_begin() -> tuple[World, Judgement]:
     return world, audit(world, from_=begin)
 
 
-@told(73)
+@of_case(73)
 def two_epochs_and_a_begin_behind_the_last_audited_entry() -> tuple[World, Judgement]:
     world = ran(2)
     world.new_checkpoint(dict(world.query.positions))
@@ -613,7 +627,7 @@ def two_epochs_and_a_begin_behind_the_last_audited_entry() -> tuple[World, Judge
     return world, audit(world, from_=begin)
 
 
-@told(73)
+@of_case(73)
 def end_in_the_past_with_commits_behind_it() -> tuple[World, Judgement]:
     world = ran(3)
     end = world.now
@@ -622,7 +636,7 @@ def end_in_the_past_with_commits_behind_it() -> tuple[World, Judgement]:
     return world, audit(world, to=end + timedelta(minutes=1))
 
 
-@told(73)
+@of_case(73)
 def end_in_the_past_and_retention_since() -> tuple[World, Judgement]:
     world = ran(3)
     end = world.now
@@ -632,7 +646,7 @@ def end_in_the_past_and_retention_since() -> tuple[World, Judgement]:
     return world, audit(world, to=end + timedelta(minutes=1))
 
 
-@told(74)
+@of_case(74)
 def aborted_records_at_the_start_of_a_range_audited_after_retention() -> tuple[World, Judgement]:
     world = World()
     world.produce(3, transaction="aborted")
@@ -643,7 +657,7 @@ def aborted_records_at_the_start_of_a_range_audited_after_retention() -> tuple[W
     return world, audit(world)
 
 
-@told(81, "LEDGER_MISSING", "UNSTAMPED")
+@of_case(81, "LEDGER_MISSING", "UNSTAMPED")
 def new_epoch_in_progress_and_a_stranger_since_the_last_audit() -> tuple[World, Judgement]:
     world = ran(4)
     world.tick(days=1)
@@ -657,7 +671,7 @@ def new_epoch_in_progress_and_a_stranger_since_the_last_audit() -> tuple[World, 
     return world, audit(world)
 
 
-@told(75)
+@of_case(75)
 def retention_after_two_epochs() -> tuple[World, Judgement]:
     world = ran(3)
     world.new_checkpoint(dict(world.query.positions))
@@ -666,13 +680,13 @@ def retention_after_two_epochs() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(77)
+@of_case(77)
 def two_sources_on_one_topic() -> tuple[World, Judgement]:
     world = ran(3)
     return world, audit(world)
 
 
-@told(78, "OVERLAP", "DUPLICATE")
+@of_case(78, "OVERLAP", "DUPLICATE")
 def first_epoch_began_above_zero_and_the_next_below() -> tuple[World, Judgement]:
     world = World()
     world.produce(20)
@@ -683,7 +697,7 @@ def first_epoch_began_above_zero_and_the_next_below() -> tuple[World, Judgement]
     return world, audit(world)
 
 
-@told(80)
+@of_case(80)
 def skipped_range_that_holds_only_markers() -> tuple[World, Judgement]:
     world = ran(3)
     for log in world.topics[TOPIC].logs:
@@ -693,7 +707,7 @@ def skipped_range_that_holds_only_markers() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
-@told(82)
+@of_case(82)
 def begin_far_back_while_the_log_is_whole() -> tuple[World, Judgement]:
     world = ran(3)
     world.tick(days=60)

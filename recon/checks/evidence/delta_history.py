@@ -247,9 +247,10 @@ def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings
     for number, mine in commits.items():
         newest, stamp = mine[-1]
         versions = {c.version for c, _ in mine if c.data_change and c.rows_taken != 0 and c.version in still}
-        # A version that entries claim counts, though its log is no longer read, or it has no rows.
+        # A version that entries claim counts, though its log is no longer read, or it has no rows; one that a RESTORE
+        # undid does not.
         if versions:
-            versions |= claimed.get(number, set())
+            versions |= {version for version in claimed.get(number, ()) if version in still}
         if newest.version > since and len(versions) > 1:
             findings.add(
                 Code.DUPLICATE,

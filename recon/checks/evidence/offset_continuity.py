@@ -13,7 +13,7 @@ from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Coverage, Hole, Key, TopicIncarnation, coverage, is_compacted, missed, widths
 from recon.checks.evidence.findings import Findings, named, no_entries, offsets, quiet
 from recon.checks.evidence.reading import reading_of
-from recon.model import Code, EntryHead, Verdict, Witnesses, known
+from recon.model import Code, EntryHead, Verdict, Witnesses
 from recon.model.offsets import Span, Spans
 from recon.text import plural
 
@@ -57,8 +57,10 @@ class OffsetContinuity(EvidenceCheck):
         asked: dict[TopicPartition, list[Span]] = {}
         for key, incarnation, hole in _judged_holes(coverage(ledger)) if ledger is not None else ():
             if hole.end - hole.start <= _ASKED and not is_compacted(key.topic, witnesses):
+                if not _is_same_topic(key, incarnation, witnesses):
+                    continue
                 unread = missed(witnesses.kafka, key, incarnation.topic_id, (hole.start, hole.end))
-                held = [span for code, span, _ in unread if code is Code.GAP and known(witnesses.kafka) is not None]
+                held = [span for code, span, _ in unread if code is Code.GAP]
                 asked.setdefault((key.topic, key.partition), []).extend(held)
         return {where: Spans.of(spans) for where, spans in asked.items()}
 
@@ -148,7 +150,12 @@ def _judge_hole(
 ) -> None:
     head = covered.slice.heads[hole.at.first]
     missing = missed(witnesses.kafka, key, incarnation.topic_id, (hole.start, hole.end))
-    unread = [one for one in missing if one[0] is not Code.GAP or not _without_records(key, one[1], witnesses)]
+    same = _is_same_topic(key, incarnation, witnesses)
+    unread = [
+        (code, span, step)
+        for code, span, step in missing
+        if not (code is Code.GAP and same and _without_records(key, span, witnesses))
+    ]
     _report_missed(key, unread, head, _reason(covered, hole), findings)
     if not unread:
         findings.add(
@@ -167,6 +174,12 @@ def _judged_holes(covered: Coverage) -> Iterator[tuple[Key, TopicIncarnation, Ho
             for hole in incarnation.walked.holes if len(incarnation.stretches) > 1 else ():
                 if covered.judged(hole.at.first):
                     yield key, incarnation, hole
+
+
+def _is_same_topic(key: Key, incarnation: TopicIncarnation, witnesses: Witnesses) -> bool:
+    """Whether Kafka's topic is known to be the incarnation that was read: another one has other records there."""
+    topic = witnesses.topic(key.topic)
+    return topic is not None and topic.topic_id is not None and topic.topic_id == incarnation.topic_id
 
 
 def _without_records(key: Key, span: Span, witnesses: Witnesses) -> bool:

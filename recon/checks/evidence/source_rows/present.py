@@ -96,17 +96,35 @@ def _judge_repeated(sink: SinkRows) -> None:
     if log is None or not sink.rows.repeated:
         return
     by = some(_made_by(commit) for commit in others(log, sink.ledger) if commit.rows_added != 0)
-    explodes = any(counted.explodes for counted in sink.counts.counted.values())
+    repeats = _makes_rows(sink)
     for group in sink.rows.repeated:
         key = Key(0, group.topic, group.partition)
+        recreated = any(len(sink.counts.covered.incarnations[k]) > 1 for k in _keys(sink, group))
         for span in group.present:
             what = f"{key}: {offsets(*span)} have more rows than one, and another program added rows ({by})"
-            if explodes:
-                said = f"{what}; whether they are doubled is not known, since the transform makes several of one record"
-                sink.findings.add(Code.INCONCLUSIVE, said, key=key, span=span)
+            if repeats or recreated:
+                why = "the topic was re-created" if recreated else "the query makes several rows of one record"
+                unknown = f"{what}; whether they are doubled is not known, since {why}"
+                sink.findings.add(Code.INCONCLUSIVE, unknown, key=key, span=span)
             else:
                 sink.findings.add(doubled(sink.witnesses)[0], f"{what}: remove its rows", key=key, span=span)
     _judge_other_pipelines(sink, list(others(log, sink.ledger)))
+
+
+def _makes_rows(sink: SinkRows) -> bool:
+    """Whether the query makes several rows of one record, as far as entries show: a transform does, or a join."""
+    counts, heads = sink.counts, sink.ledger.heads
+    return (
+        any(counted.explodes for counted in counts.counted.values())
+        or any(head.rows_read is not None and (head.rows_written or 0) > head.rows_read for head in heads)
+        or any(counts.operators.makes_rows(head) for head in heads)
+    )
+
+
+def _keys(sink: SinkRows, group: RowGroup) -> list[Key]:
+    """A group's topic partition, for each source that reads it."""
+    where = (group.topic, group.partition)
+    return [key for key in sink.counts.covered.incarnations if (key.topic, key.partition) == where]
 
 
 def _judge_other_pipelines(sink: SinkRows, commits: Iterable[DeltaCommit]) -> None:

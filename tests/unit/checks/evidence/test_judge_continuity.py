@@ -55,6 +55,10 @@ def test_a_range_of_transaction_markers_alone_is_no_gap() -> None:
     aborted = probe([(10, 12)], [(10, 11)])
     assert told(judged(slice_, kafka=broker, probes=aborted)) == []
     assert told(judged(slice_, kafka=broker, probes=aborted, isolation_level="read_uncommitted"))
+    # Another incarnation of the topic, or one that is not known, says nothing about the offsets that were read.
+    for other in (kafka(0, 30, topic_id="id-2"), kafka(0, 30, topic_id=None)):
+        assert OffsetContinuity().questions(witnesses(slice_, kafka=other)) == {}
+        assert told(judged(slice_, kafka=other, probes=probe([(10, 12)]))) == [("GAP", 0, 10, 12)]
     compacting = witnesses(slice_, kafka=kafka(0, 30, policy="compact"))
     assert OffsetContinuity().questions(compacting) == {}
 

@@ -429,3 +429,26 @@ def test_what_a_restored_entry_does_not_know_its_replay_tells() -> None:
     replay = entry(1, 10, 20, 6, status="already_committed", attempt=2, sink_version=1, rows_read=10, rows_filtered=4)
     slice_ = ledger(entry(0, 0, 10, 7, rows_read=10, rows_filtered=3), restored, replay)
     assert not wants(slice_) and passed(judged(slice_))
+
+
+# -- rows that others added --------------------------------------------------------------------------------------------
+
+
+def others_added(slice_: LedgerSlice, *entries: Entry) -> Verdict:
+    """The verdict where a commit of another program added rows, and offsets [3, 5) have several."""
+    log = delta(*(commit(n, e) for n, e in enumerate(entries)), commit(len(entries)))
+    groups = (group(n, *((r.start_offset, r.end_offset) for r in e.ranges)) for n, e in enumerate(entries))
+    return judged(slice_, rows(*groups, repeated=[group(0, (3, 5))]), delta=log)
+
+
+def test_rows_that_others_added_of_records_that_are_there_are_doubled() -> None:
+    entries = (entry(0, 0, 10), entry(1, 10, 20))
+    assert wants(FULL, delta=delta(commit(0, entries[0]), commit(1, entries[1]), commit(2)))
+    assert told(others_added(ledger(*entries), *entries)) == [("DUPLICATE", 0, 3, 5)]
+
+
+def test_rows_of_one_record_may_be_lawful_where_the_query_makes_several_or_the_topic_is_another() -> None:
+    exploding = (entry(0, 0, 10, 25, rows_read=10), entry(1, 10, 20))
+    assert ("INCONCLUSIVE", 0, 3, 5) in told(others_added(ledger(*exploding), *exploding))
+    again = Entry(1, span(0, 10, topic_id="id-2"), rows_written=10, rows_read=10)
+    assert ("INCONCLUSIVE", 0, 3, 5) in told(others_added(ledger(entry(0, 0, 10), again), entry(0, 0, 10), again))
