@@ -146,7 +146,7 @@ def sink_facts(sink: Sink, target: str, witnesses: Witnesses, results: Sequence[
         last_commit=judged[-1].committed_at,
         points=tuple(_points(ledger)),
         partitions=tuple(_partitions(ledger, known(witnesses.kafka), findings, witnesses.now)),
-        guarantee_kept=_kept(sink.guarantee, findings, proved),
+        guarantee_kept=kept_guarantee(sink.guarantee, findings, proved),
     )
 
 
@@ -169,7 +169,7 @@ _LOST = {Code.GAP, Code.LOSS, Code.LOSS_RETENTION, Code.SKIPPED, Code.PARTIAL, C
 _TWICE = {Code.DUPLICATE, Code.OVERLAP, Code.REPEATED}
 
 
-def _kept(guarantee: str, findings: Sequence[Finding], proved: bool) -> bool | None:
+def kept_guarantee(guarantee: str, findings: Sequence[Finding], proved: bool) -> bool | None:
     """Whether a sink kept what it claims; None where not all checks that decide this could be evaluated."""
     broken = {"at-least-once": _LOST, "at-most-once": _TWICE}.get(guarantee, _LOST | _TWICE)
     if any(finding.code in broken for finding in findings):

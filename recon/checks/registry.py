@@ -7,7 +7,8 @@ their names, types and defaults are read from the class.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING
 from functools import lru_cache
 from importlib import import_module
@@ -101,6 +102,20 @@ def register(check: type[Check], name: str | None = None) -> type[Check]:
 def _installed() -> Mapping[str, EntryPoint]:
     """Checks that installed packages offer, by name."""
     return {entry.name: entry for entry in entry_points(group=_ENTRY_POINTS) if entry.name not in REGISTRY}
+
+
+@contextmanager
+def only_built_in() -> Iterator[None]:
+    """Within it, no check is known but the built-in ones and what is registered or installed meanwhile."""
+    before = dict(_OWN)
+    _OWN.clear()
+    _installed.cache_clear()
+    try:
+        yield
+    finally:
+        _OWN.clear()
+        _OWN.update(before)
+        _installed.cache_clear()
 
 
 def names() -> list[str]:

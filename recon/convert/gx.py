@@ -70,7 +70,7 @@ def _counterpart(bound: Bound) -> Expectation:
             raise _NoCounterpart(
                 f"the threshold '{threshold}' has no counterpart: an expectation fails at the first row"
             )
-    make = _COUNTERPARTS.get(bound.check.test)
+    make = COUNTERPARTS.get(bound.check.test)
     if make is None:
         raise _NoCounterpart(f"{bound.check.test} has no counterpart in Great Expectations")
     kind, kwargs = make(bound.check)
@@ -184,7 +184,7 @@ def _suite(of: Any) -> Expectation:
     return one["type"], one["kwargs"]
 
 
-_COUNTERPARTS: Mapping[str, Callable[[Any], Expectation]] = {
+COUNTERPARTS: Mapping[str, Callable[[Any], Expectation]] = {
     "not_null": _of_column("expect_column_values_to_not_be_null"),
     "unique": _of_column("expect_column_values_to_be_unique"),
     "unique_combination_of_columns": _unique_combination,

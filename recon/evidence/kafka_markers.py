@@ -118,7 +118,7 @@ def read(
     if known.position >= ends.high_watermark:
         return known
     until = ends.high_watermark
-    deadline = time.monotonic() + _patience_s(conf)
+    deadline = time.monotonic() + patience_s(conf)
     while True:
         if known.position < ends.last_stable:
             known.position = _consume(admin, place, owner, known.position, "read_committed", known.take)
@@ -198,5 +198,6 @@ def _first_since(admin: KafkaAdmin, place: tuple[str, int], since: datetime, end
     return int(offset) if offset >= 0 else end
 
 
-def _patience_s(conf: Mapping[str, str]) -> float:
+def patience_s(conf: Mapping[str, str]) -> float:
+    """How long a reader waits for a transaction that is open: until Kafka itself ends it."""
     return float(conf.get("transaction.timeout.ms", _TRANSACTION_S * 1000)) / 1000 + _NOTICED_S

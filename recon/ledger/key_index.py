@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     Hashes = npt.NDArray[np.int64]
 
-_MANY_PARTS = 32
-_LARGE = 8_000_000  # hashes; parts of that size are not merged any more
-_AT_ONCE = 2 * _LARGE  # hashes that a merge holds in memory
-_IN_DRIVER = 10_000_000
+MANY_PARTS = 32
+LARGE = 8_000_000  # hashes; parts of that size are not merged any more
+AT_ONCE = 2 * LARGE  # hashes that a merge holds in memory
+IN_DRIVER = 10_000_000
 _STEP = 1_000_000
 
 Parts = Mapping[str, int]
@@ -48,7 +48,7 @@ class KeyIndex:
             hashes: one column `h` of 64-bit hashes; equal ones are no harm.
             rows: about how many; more than the driver should hold are sorted and written by Spark.
         """
-        if rows > _IN_DRIVER:
+        if rows > IN_DRIVER:
             return self._begin_in_spark(hashes)
         return self._write(np.sort(arrow.numbers(hashes.toArrow()["h"])), mode="overwrite")
 
@@ -177,12 +177,12 @@ class KeyIndex:
 
 def _to_merge(parts: Parts, fresh: int) -> dict[str, int]:
     """The parts that new hashes are merged with: none while few are small, else the smallest that memory takes."""
-    small = sorted((rows, part) for part, rows in parts.items() if rows < _LARGE)
+    small = sorted((rows, part) for part, rows in parts.items() if rows < LARGE)
     joined: dict[str, int] = {}
-    if len(small) >= _MANY_PARTS:
+    if len(small) >= MANY_PARTS:
         for rows, part in small:
             fresh += rows
-            if fresh > _AT_ONCE:
+            if fresh > AT_ONCE:
                 break
             joined[part] = rows
     return joined

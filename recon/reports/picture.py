@@ -140,7 +140,7 @@ def fold(cells: Sequence[CoverageCell], tolerance: timedelta) -> list[CoverageCe
 
 def bars(sink: SinkFacts) -> Bars | None:
     """The chart of rows per micro-batch; None when there is nothing to draw."""
-    points = _fold_points(sorted(sink.points, key=lambda p: p.at))
+    points = fold_points(sorted(sink.points, key=lambda p: p.at))
     if not points:
         return None
     start, span = points[0].at, max(points[-1].at - points[0].at, timedelta(seconds=1))
@@ -221,7 +221,7 @@ def _coarse(blocks: Sequence[Block], slots: int) -> Iterator[Block]:
         yield Block(group[0].x, round(end - group[0].x, 3), worst.state, worst.title + more)
 
 
-def _fold_points(points: Sequence[BatchPoint]) -> list[BatchPoint]:
+def fold_points(points: Sequence[BatchPoint]) -> list[BatchPoint]:
     """At most about MAX_BARS points; only batches of one epoch are folded together."""
     size = -(-len(points) // MAX_BARS)
     folded: list[BatchPoint] = []

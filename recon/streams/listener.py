@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("recon")
 
-_MOST_WAITING = 10_000  # rows kept in memory while the store cannot be written
-_COMPACT_EVERY = 100  # appends
+MOST_WAITING = 10_000  # rows kept in memory while the store cannot be written
+COMPACT_EVERY = 100  # appends
 _LOOK_AGAIN_S = 60.0  # before the pipeline of an unknown query is looked up again
 
 
@@ -182,7 +182,7 @@ class ProgressListener(StreamingQueryListener):
             except Exception as error:
                 self._log_once(error)
                 with self._guard:
-                    self._waiting = [*rows, *self._waiting][-_MOST_WAITING:]
+                    self._waiting = [*rows, *self._waiting][-MOST_WAITING:]
                     self._since = time.monotonic()
                 return
             self._appends += 1
@@ -191,7 +191,7 @@ class ProgressListener(StreamingQueryListener):
     def _tidy(self) -> None:
         store = self._store
         # Also at the first append: a query that is restarted for every micro-batch never makes a hundred.
-        many = self._appends % _COMPACT_EVERY == 1 and store.small_files() > _COMPACT_EVERY
+        many = self._appends % COMPACT_EVERY == 1 and store.small_files() > COMPACT_EVERY
         if many:
             store.compact()
         last = (datetime.now(UTC) - timedelta(days=self._keep_days + 1)).date()  # the newest day that is kept no longer

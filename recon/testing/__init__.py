@@ -1,12 +1,13 @@
 """What the tests of your own check or sink need. Public: names here are not renamed without notice.
 
 `checks` evaluates a check on a DataFrame or on witnesses, `evidence` makes witnesses, `sinks` makes a micro-batch and
-holds a sink to the contract of every sink. recon's own tests and other packages may import this room; no other room
-does.
+holds a sink to the contract of every sink, `own` forgets what a test registered or installed. recon's own tests and
+other packages may import this room; no other room does.
 """
 
 from recon.testing.checks import evaluate
 from recon.testing.evidence import Entry, checkpoint, kafka, ledger, planned, witnesses
+from recon.testing.own import only_built_in
 from recon.testing.sinks import MicroBatch, micro_batch, verify_sink
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "kafka",
     "ledger",
     "micro_batch",
+    "only_built_in",
     "planned",
     "verify_sink",
     "witnesses",

@@ -221,7 +221,7 @@ def test_18_a_topic_made_anew_and_read_on_as_if_nothing_happened(make_lake: Make
     assert failing(run) == {"RECREATED", "GAP"} and ranges(findings(run, "GAP")) == {(0, 0, 50)}
 
 
-def _dying(lake: Lake) -> ForeachBatch:
+def dying(lake: Lake) -> ForeachBatch:
     """Fails between the data commit and the ledger entry."""
     return lake.hook(failpoint=dies_at(BEFORE_LEDGER))
 
@@ -232,7 +232,7 @@ def test_22_a_commit_the_ledger_does_not_know_is_found_and_repaired(make_lake: M
     lake.run()
     lake.produce(30)
     with pytest.raises(StreamingQueryException):
-        lake.run(_dying(lake))
+        lake.run(dying(lake))
     run = lake.audit()
     assert [f.batch_id for f in findings(run, "LEDGER_MISSING")] == [1]
     assert statuses(run)["checkpoint_commits"] == "warn" and failing(run) == set()

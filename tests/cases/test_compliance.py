@@ -17,7 +17,7 @@ from recon.ledger.chain import link
 from recon.model.compliance import ComplianceReport
 from recon.recovery.rebuild import rebuild
 from tests.cases.lake import Lake, failing, findings
-from tests.cases.test_cases import _dying
+from tests.cases.test_cases import dying
 from tests.support.messages import raises
 
 MakeLake = Callable[..., Lake]
@@ -80,7 +80,7 @@ def test_rebuild_restores_what_a_crash_left_out(make_lake: MakeLake) -> None:
     lake.run()
     lake.produce(30)
     with pytest.raises(StreamingQueryException):
-        lake.run(_dying(lake))
+        lake.run(dying(lake))
     assert [(e.batch_id, e.status, e.rows_written) for e in rebuild(lake.project)] == [(1, "rebuilt", 30)]
     assert rebuild(lake.project) == []
     run = lake.audit()

@@ -213,7 +213,7 @@ def test_a_transaction_that_stays_open_is_an_error_in_the_end(
     job = make_job(kafka, topic)
     open_ = kafka.transaction(job.marker_topic or "", [(b"x", b"{}", 0)], "open")
     run(job, rows(1))
-    monkeypatch.setattr(kafka_markers, "_patience_s", lambda conf: 0.5)
+    monkeypatch.setattr(kafka_markers, "patience_s", lambda conf: 0.5)
     with raises(EvidenceError):
         kafka_markers.read(job.conf, job.marker_topic or "", job.owner)
     seen = kafka_markers.read(job.conf, job.marker_topic or "", job.owner, decides=lambda key, offset: False)

@@ -373,7 +373,7 @@ def test_a_state_that_does_not_fit_is_measured_anew(copy, monkeypatch):
     assert because(found) == {"the check, the table's schema or the session's settings changed"}
     assert_as_full(copy, found, other)
     # More keys than the driver should hold are indexed by Spark.
-    monkeypatch.setattr("recon.ledger.key_index._IN_DRIVER", 0)
+    monkeypatch.setattr("recon.ledger.key_index.IN_DRIVER", 0)
     assert because(copy.audit(other, refresh=True)) == {"--full-refresh"}
     monkeypatch.undo()
     copy.append(1, [(50, "x", "y", "new", 5.0, None, None, None, None)], epoch=5)

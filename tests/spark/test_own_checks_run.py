@@ -12,6 +12,7 @@ from recon.audit.run import run_audit
 from recon.checks import registry as known_checks
 from recon.project import load
 from recon.spark.frames import local_frame
+from recon.testing import only_built_in
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own_checks.md").read_text()
 
@@ -21,11 +22,9 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_known(monkeypatch):
-    monkeypatch.setattr(known_checks, "_OWN", {})
-    known_checks._installed.cache_clear()
-    yield
-    known_checks._installed.cache_clear()
+def nothing_is_left_known():
+    with only_built_in():
+        yield
     sys.modules.pop("lake_checks", None)
 
 

@@ -13,19 +13,17 @@ from pyspark.sql import SparkSession
 
 from recon import foreach_batch, open_ledger
 from recon.project import load
-from recon.project.sinks import kinds
 from recon.spark.frames import local_frame
-from recon.testing import micro_batch, verify_sink
+from recon.testing import micro_batch, only_built_in, verify_sink
 from tests.support.messages import raises
 from tests.support.own_sinks import blocks, install
 
 
 @pytest.fixture(autouse=True)
 def the_package_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    kinds._installed.cache_clear()
-    install(tmp_path, monkeypatch, "json_lines = lake_sinks:JsonLinesSink")
-    yield
-    kinds._installed.cache_clear()
+    with only_built_in():
+        install(tmp_path, monkeypatch, "json_lines = lake_sinks:JsonLinesSink")
+        yield
     sys.modules.pop("lake_sinks", None)
 
 

@@ -22,6 +22,7 @@ from recon.ledger.ledger import utc_now
 from recon.ledger.store import open_store
 from recon.model import CheckResult, Verdict
 from recon.project import Project, load
+from recon.testing import only_built_in
 
 RECON = """\
 name: lake
@@ -110,11 +111,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     for name, text in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    registry.register(Remembering)
-    with pytest.MonkeyPatch.context() as patch:
+    with only_built_in(), pytest.MonkeyPatch.context() as patch:
+        registry.register(Remembering)
         patch.setenv("RECON_TEST_KEY", "hunter2-secret")
         yield load(folder, {"here": str(folder)})
-    registry._OWN.pop("remembering")
 
 
 @pytest.fixture(scope="module")

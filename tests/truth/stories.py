@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from recon.ledger.ledger import Ledger
 from tests.truth.judge import Judgement, audit
 from tests.truth.memory import MemoryStore, memory_ledger
 from tests.truth.world import PIPELINE, SINK, TOPIC, Log, Query, Topic, World
@@ -346,7 +347,7 @@ def ledger_put_back_from_an_older_copy() -> tuple[World, Judgement]:
     ran(2, world)
     store.parts, store.lengths = store.parts[:copy], dict.fromkeys(store.lengths, copy)
     store.history = store.history[:copy]
-    world.ledger._ends.clear()
+    world.ledger = Ledger(store, world.ledger.results)
     world.tick(hours=2)
     return world, audit(world)
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 ACCURACY = 0.01
-_GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
+GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
 # The smallest double is in bucket -37222, the greatest in 35488: shifted, every positive value's is above 0.
-_SHIFT = 40_000
-_INFINITY, _NAN = 90_000, 100_000
+SHIFT = 40_000
+INFINITY, NAN = 90_000, 100_000
 # More bins than there are buckets over both signs, so that Spark's histogram never joins two of them.
 _BINS = 1_000_000
 
@@ -31,10 +31,10 @@ Buckets = Sequence[Sequence[float]]
 def histogram(of: Column) -> Measure:
     """How many values of a numeric column are in each bucket, as pairs (bucket, count); None without values."""
     value = of.cast("double")
-    size = F.ceil(F.log(F.abs(value)) / math.log(_GAMMA)) + _SHIFT
+    size = F.ceil(F.log(F.abs(value)) / math.log(GAMMA)) + SHIFT
     bucket = (
-        F.when(F.isnan(value), _NAN)
-        .when(F.abs(value) == float("inf"), F.signum(value) * _INFINITY)
+        F.when(F.isnan(value), NAN)
+        .when(F.abs(value) == float("inf"), F.signum(value) * INFINITY)
         .when(value == 0, 0)
         .otherwise(F.signum(value) * size)
         .cast("int")
@@ -82,10 +82,10 @@ def _added(pairs: Iterable[Sequence[float]]) -> list[tuple[int, int]]:
 def _middle(bucket: int) -> float:
     if bucket == 0:
         return 0.0
-    if bucket == _NAN:
+    if bucket == NAN:
         return math.nan
-    if abs(bucket) == _INFINITY:
+    if abs(bucket) == INFINITY:
         return math.copysign(math.inf, bucket)
-    exponent = (abs(bucket) - _SHIFT) * math.log(_GAMMA) + math.log(2 / (_GAMMA + 1))
+    exponent = (abs(bucket) - SHIFT) * math.log(GAMMA) + math.log(2 / (GAMMA + 1))
     value = math.exp(exponent) if exponent < math.log(sys.float_info.max) else sys.float_info.max
     return math.copysign(value, bucket)

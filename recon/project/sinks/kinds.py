@@ -30,6 +30,11 @@ def _installed() -> Mapping[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=_ENTRY_POINTS) if entry.name not in BUILT_IN}
 
 
+def forget_installed() -> None:
+    """Lets the next call ask the installed packages again, after one was installed in this process."""
+    _installed.cache_clear()
+
+
 def names() -> list[str]:
     """All kinds, built-in ones first."""
     return [*BUILT_IN, *_installed()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recon.audit.summary import _kept
+from recon.audit.summary import kept_guarantee
 from recon.model import Code, Finding
 
 
@@ -32,4 +32,4 @@ def found(*codes: Code) -> list[Finding]:
 def test_a_claim_is_kept_broken_or_not_proved(
     guarantee: str, codes: tuple[Code, ...], proved: bool, kept: bool | None
 ) -> None:
-    assert _kept(guarantee, found(*codes), proved) is kept
+    assert kept_guarantee(guarantee, found(*codes), proved) is kept

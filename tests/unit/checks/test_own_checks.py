@@ -16,6 +16,7 @@ from recon.checks import registry as known_checks
 from recon.checks.binding import bind
 from recon.errors import ConfigError
 from recon.project import load
+from recon.testing import only_built_in
 from tests.support.messages import raises, same_message
 
 PAGE = Path(__file__).parents[3] / "docs" / "own_checks.md"
@@ -27,11 +28,9 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_known(monkeypatch):
-    monkeypatch.setattr(known_checks, "_OWN", {})
-    known_checks._installed.cache_clear()
-    yield
-    known_checks._installed.cache_clear()
+def nothing_is_left_known():
+    with only_built_in():
+        yield
     sys.modules.pop("lake_checks", None)
 
 

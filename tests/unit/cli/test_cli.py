@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import pytest
 import typer
 
-from recon._version import __version__
+from recon import __version__
 from recon.cli import main
 from recon.cli.shared import Group, Session, new_app, period
 from recon.errors import ConfigError, EvidenceError

@@ -131,7 +131,7 @@ def test_even_cells_that_cannot_be_folded_stay_small():
             p,
             cells=tuple(
                 dataclasses.replace(c, state=states[(n + p.partition) % 5])
-                for n, c in enumerate(sample_run._cells(300, 50))
+                for n, c in enumerate(sample_run.cells(300, 50))
             ),
         )
         for p in sink.partitions
@@ -277,7 +277,7 @@ def test_batches_in_bursts_stand_in_order():
 def test_many_points_are_folded_without_losing_a_row():
     many = bars_of(*points(*range(5000)))
     assert len(many.bars) <= picture.MAX_BARS + 1
-    folded = picture._fold_points(points(*range(5000)))
+    folded = picture.fold_points(points(*range(5000)))
     assert sum(p.rows_written for p in folded) == sum(range(5000))
     assert sum(p.batches for p in folded) == 5000
     assert (folded[0].first_batch_id, folded[-1].last_batch_id) == (0, 4999)
@@ -286,7 +286,7 @@ def test_many_points_are_folded_without_losing_a_row():
 def test_an_unknown_count_makes_the_folded_one_unknown():
     batches = [*points(*range(600))]
     batches[3] = dataclasses.replace(batches[3], rows_written=None)
-    folded = picture._fold_points(batches)
+    folded = picture.fold_points(batches)
     assert [p.rows_written is None for p in folded].count(True) == 1
     assert folded[1].rows_written is None
 

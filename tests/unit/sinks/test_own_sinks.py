@@ -12,8 +12,8 @@ import pytest
 
 from recon.errors import ConfigError
 from recon.project import DeltaSink, Project, load, sink_class, sink_kinds
-from recon.project.sinks import kinds
 from recon.sinks import open_sink
+from recon.testing import only_built_in
 from tests.support.messages import same_message
 from tests.support.own_sinks import blocks, install
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
@@ -21,9 +21,8 @@ from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_installed() -> Iterator[None]:
-    kinds._installed.cache_clear()
-    yield
-    kinds._installed.cache_clear()
+    with only_built_in():
+        yield
     sys.modules.pop("lake_sinks", None)
 
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.ledger import arrow
@@ -195,7 +196,7 @@ def test_a_day_of_200_partitions_stays_small(tmp_path: Path) -> None:
 
 
 def _files(store: Any) -> list[str]:
-    return list(store._table().file_uris())
+    return list(DeltaTable(store.location).file_uris())
 
 
 # -- the listener ------------------------------------------------------------------------------------------------------
@@ -305,7 +306,7 @@ def test_nothing_it_meets_reaches_the_stream(tmp_path: Path, caplog: Any) -> Non
 
 
 def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recon.streams.listener._MOST_WAITING", 3)
+    monkeypatch.setattr("recon.streams.listener.MOST_WAITING", 3)
     of = project(tmp_path, "plain")
     listener = ProgressListener(of, every=1)
     (tmp_path / "recon").write_text("")
@@ -330,7 +331,7 @@ def test_old_days_go_with_the_first_append_of_a_day(tmp_path: Path) -> None:
 
 def test_many_small_appends_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the next process, too: a query that is started for every micro-batch appends once in each."""
-    monkeypatch.setattr("recon.streams.listener._COMPACT_EVERY", 5)
+    monkeypatch.setattr("recon.streams.listener.COMPACT_EVERY", 5)
     of = project(tmp_path, "plain")
     for n in range(6):
         ProgressListener(of, every=1).record(event("plain", 1, batchId=n))

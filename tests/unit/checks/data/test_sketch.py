@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recon.checks.data.sketch import _GAMMA, _INFINITY, _NAN, _SHIFT, ACCURACY, merged, quantile
+from recon.checks.data.sketch import ACCURACY, GAMMA, INFINITY, NAN, SHIFT, merged, quantile
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 
@@ -17,12 +17,12 @@ def sketch(values: list[float]) -> list[tuple[float, float]] | None:
 
     def bucket(value: float) -> int:
         if math.isnan(value):
-            return _NAN
+            return NAN
         if math.isinf(value):
-            return int(math.copysign(_INFINITY, value))
+            return int(math.copysign(INFINITY, value))
         if value == 0:
             return 0
-        return int(math.copysign(math.ceil(math.log(abs(value)) / math.log(_GAMMA)) + _SHIFT, value))
+        return int(math.copysign(math.ceil(math.log(abs(value)) / math.log(GAMMA)) + SHIFT, value))
 
     return [(float(bucket(v)), 1.0) for v in values] or None
 
