@@ -39,7 +39,7 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def cells(batches: int, per_batch: int, *, skip: dict[int, str] | None = None) -> tuple[CoverageCell, ...]:
+def coverage_cells(batches: int, per_batch: int, *, skip: dict[int, str] | None = None) -> tuple[CoverageCell, ...]:
     """A cell per batch; `skip` gives the state of the batches that are not simply covered."""
     made, at = [], 0
     for n in range(batches):
@@ -119,7 +119,7 @@ def _finding(code: Code, message: str, **where) -> Finding:
 
 def _orders() -> tuple[PipelineFacts, list[CheckResult]]:
     partitions = tuple(
-        _partition("orders", p, cells(144, 900 + p * 13, skip={143: "in flight"} if p == 5 else None), 0)
+        _partition("orders", p, coverage_cells(144, 900 + p * 13, skip={143: "in flight"} if p == 5 else None), 0)
         for p in range(8)
     )
     facts = PipelineFacts(
@@ -230,11 +230,11 @@ def _orders() -> tuple[PipelineFacts, list[CheckResult]]:
 def _payments() -> tuple[PipelineFacts, list[CheckResult]]:
     at = {"pipeline": "payments", "sink": "payments"}
     partitions = (
-        _partition("payments", 0, cells(144, 310), 0),
-        _partition("payments", 1, cells(144, 290, skip={50: "gap", 51: "gap"}), 0),
-        _partition("payments", 2, cells(144, 333, skip=dict.fromkeys(range(80, 92), "lost")), 41_207),
-        _partition("payments", 3, cells(144, 301, skip={110: "overlap", 143: "in flight"}), 512),
-        *(_partition("payments", p, cells(144, 300 + p), p % 3) for p in range(4, 12)),
+        _partition("payments", 0, coverage_cells(144, 310), 0),
+        _partition("payments", 1, coverage_cells(144, 290, skip={50: "gap", 51: "gap"}), 0),
+        _partition("payments", 2, coverage_cells(144, 333, skip=dict.fromkeys(range(80, 92), "lost")), 41_207),
+        _partition("payments", 3, coverage_cells(144, 301, skip={110: "overlap", 143: "in flight"}), 512),
+        *(_partition("payments", p, coverage_cells(144, 300 + p), p % 3) for p in range(4, 12)),
     )
     facts = PipelineFacts(
         name="payments",
@@ -436,7 +436,7 @@ def _payments() -> tuple[PipelineFacts, list[CheckResult]]:
 
 
 def _clicks() -> tuple[PipelineFacts, list[CheckResult]]:
-    partitions = tuple(_partition("clicks", p, cells(90, 4000 + p), None) for p in range(3))
+    partitions = tuple(_partition("clicks", p, coverage_cells(90, 4000 + p), None) for p in range(3))
     facts = PipelineFacts(
         name="clicks",
         answer="could not be proved",
@@ -565,7 +565,8 @@ def big_run(partitions: int = 200, cells: int = 120) -> RunResult:
     payments = run.pipelines[1]
     states = {7: {30: "gap"}, 63: {40: "lost", 41: "lost"}, 150: {99: "overlap"}}
     many = tuple(
-        _partition("payments", p, cells(cells, 100 + p, skip=states.get(p)), p * 3 % 50) for p in range(partitions)
+        _partition("payments", p, coverage_cells(cells, 100 + p, skip=states.get(p)), p * 3 % 50)
+        for p in range(partitions)
     )
     sink = replace(payments.sinks[0], partitions=many)
     return replace(run, pipelines=(replace(payments, sinks=(sink,)), *run.pipelines[2:]))

@@ -131,7 +131,7 @@ def test_even_cells_that_cannot_be_folded_stay_small():
             p,
             cells=tuple(
                 dataclasses.replace(c, state=states[(n + p.partition) % 5])
-                for n, c in enumerate(sample_run.cells(300, 50))
+                for n, c in enumerate(sample_run.coverage_cells(300, 50))
             ),
         )
         for p in sink.partitions
