@@ -11,6 +11,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -99,6 +100,26 @@ class Storage:
             return [info.base_name for info in filesystem.get_file_info(FileSelector(path, allow_not_found=True))]
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            raise EvidenceError(f"{self.uri}/{folder} cannot be listed: {error}") from error
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Sizes of the files directly inside `folder`, by name; one that vanishes meanwhile is left out."""
+        try:
+            if self.local is None:
+                from pyarrow.fs import FileSelector, FileType
+
+                filesystem, path = self._arrow(folder)
+                infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
+                return {info.base_name: info.size for info in infos if info.type == FileType.File}
+            sizes = {}
+            with os.scandir(self.local / folder) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):
+                        sizes[entry.name] = entry.stat().st_size
+            return sizes
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
         except OSError as error:
             raise EvidenceError(f"{self.uri}/{folder} cannot be listed: {error}") from error
 

@@ -74,18 +74,20 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
 
     broken: dict[str, Exception] = {}
 
-    def read(witness: str, of: Callable[[], T]) -> T | Unavailable:
-        if witness not in wanted:
-            return _unread(witness)
+    def attempt(witness: str, of: Callable[[], T]) -> T | Unavailable:
         try:
             return _attempt(witness, of)
         except Exception as error:  # not one of recon's: each check that looks at this witness ends in error
             broken[witness] = error
-            return Unavailable(witness, f"{type(error).__name__}: {first_line(error)}")
+            return _unforeseen(witness, error)
+
+    def read(witness: str, of: Callable[[], T]) -> T | Unavailable:
+        return attempt(witness, of) if witness in wanted else _unread(witness)
 
     # 1. The end of the last audit, which the period continues from.
-    ledger = _attempt("ledgers", sources.ledger)
-    previous = known(_attempt("previous", lambda: reader.previous(_required(ledger))))
+    ledger = attempt("ledgers", sources.ledger)
+    earlier = attempt("previous", lambda: reader.previous(_required(ledger)))
+    previous = known(earlier)
     begin = _period_from(options, pipeline, previous, until or now)
 
     # 2. The checkpoint before the ledger: Spark marks a micro-batch as committed after its entry is written. Read the
@@ -102,7 +104,10 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
 
     # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
     #    step 3, or they are those of an earlier period. What has no entry now either is a finding.
-    if reader.outruns(known(slices) or {}, known(delta) or {}, known(sink_logs) or {}):
+    outruns = attempt(
+        "ledgers", lambda: reader.outruns(known(slices) or {}, known(delta) or {}, known(sink_logs) or {})
+    )
+    if outruns:
         slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, whole=True))
 
     # 6. The logs of the quarantine tables of sinks whose entries count quarantined rows.
@@ -128,7 +133,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         kafka=kafka,
         delta=delta,
         rows=Unavailable("rows", "the rows were not read"),
-        previous=previous,
+        previous=earlier,
         quarantine=quarantine,
         sink_logs=sink_logs,
         guarantees={sink.name: sink.guarantee for sink in pipeline.sinks},
@@ -168,14 +173,20 @@ class Evidence:
 
     def _rows_of(self, sink: str) -> RowsWitness | Unavailable:
         if sink not in self._rows:
-            self._rows[sink] = self._reader.rows(sink, replace(self.witnesses, sink=sink))
+            try:
+                self._rows[sink] = self._reader.rows(sink, replace(self.witnesses, sink=sink))
+            except Exception as error:  # whatever Spark or a store raises: the rows are not known
+                self._rows[sink] = _unforeseen("rows", error)
         return self._rows[sink]
 
     def answer(self, questions: Questions) -> Answers | Unavailable:
         """What Kafka's own records say about some offsets; nothing where Kafka could not be read before."""
         if isinstance(self.witnesses.kafka, Unavailable):
             return self.witnesses.kafka
-        return _attempt("kafka", lambda: self._reader.sources.probe(questions))
+        try:
+            return _attempt("kafka", lambda: self._reader.sources.probe(questions))
+        except Exception as error:
+            return _unforeseen("kafka", error)
 
     def unavailable(self) -> Iterator[Unavailable]:
         """The witnesses that a selected check looks at and that could not be read."""
@@ -183,6 +194,9 @@ class Evidence:
             value = getattr(self.witnesses, witness)
             if witness in self._wanted and isinstance(value, Unavailable):
                 yield value
+        earlier = self.witnesses.previous
+        if isinstance(earlier, Unavailable) and not isinstance(self.witnesses.ledgers, Unavailable):
+            yield replace(earlier, witness="the results of earlier audits")
 
 
 def _named(check: EvidenceCheck) -> set[str]:
@@ -207,6 +221,10 @@ def _attempt(witness: str, read: Callable[[], T]) -> T | Unavailable:
         return read()
     except (EvidenceError, LedgerError, ConfigError) as error:
         return Unavailable(witness, str(error))
+
+
+def _unforeseen(witness: str, error: Exception) -> Unavailable:
+    return Unavailable(witness, f"{type(error).__name__}: {first_line(error)}")
 
 
 def _required(witness: T | Unavailable) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from recon.errors import ConfigError, LedgerError
 from recon.lazy import np
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import utc_now
-from recon.ledger.results import findings_of
+from recon.ledger.results import findings_of, typed_row
 from recon.ledger.store import Filter
 from recon.model import RUNNING, Answer, Code, Finding, LedgerSlice, Level
 from recon.model.compliance import (
@@ -116,12 +115,11 @@ def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> lis
     """The audits whose period overlaps this one, oldest first; some run after it, as its last day is audited then."""
     results = ledger.results.read(Filter.of(pipeline, from_=from_))
     runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in results.to_pylist():
+    for row in map(typed_row, results.to_pylist()):
         if row["check"] in RUNNING:
             continue  # how fast a stream ran proves nothing about its data
         if row["period_to"] > from_ and (row["period_from"] is None or row["period_from"] < to):
-            parsed = {"evidence": json.loads(row["evidence"] or "{}"), "findings": findings_of(row)}
-            runs[row["invocation_id"]].append({**row, **parsed})
+            runs[row["invocation_id"]].append({**row, "findings": findings_of(row)})
     audits = [
         _Audit(name, rows[0]["generated_at"], rows[0]["period_from"], rows[0]["period_to"], tuple(rows))
         for name, rows in runs.items()

@@ -32,10 +32,11 @@ from recon.checks.select import select, unmatched
 from recon.ledger import open_ledger
 from recon.ledger.ledger import utc_now
 from recon.ledger.results import History
-from recon.model import CheckResult, RunResult, Unavailable, Witnesses
+from recon.model import CheckResult, PipelineFacts, RunResult, Unavailable, Witnesses
 from recon.project import Pipeline, Project, as_project
 from recon.sinks import open_sink
 from recon.sinks.catalog import ProjectTables
+from recon.text import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +128,7 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
         elapsed_time=(finished - started).total_seconds(),
         results=tuple(results),
         pipelines=tuple(
-            summary.pipeline_facts(project, pipeline, evidence[pipeline.name].witnesses, results)
+            _facts(project, pipeline, evidence[pipeline.name].witnesses, results)
             for pipeline in project.pipelines
             if pipeline.name in evidence
         ),
@@ -140,6 +141,18 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
         ),
     )
     return store(project, outcome, bounds, run.failing_rows, run.session.running) if options.keep else outcome
+
+
+def _facts(project: Project, pipeline: Pipeline, witnesses: Witnesses, results: Sequence[CheckResult]) -> PipelineFacts:
+    """A pipeline's facts; where its witnesses hold values that cannot be summed up, its answer without the figures."""
+    try:
+        return summary.pipeline_facts(project, pipeline, witnesses, results)
+    except Exception as error:  # whatever an edited ledger leads to: the other pipelines' report does not fall with it
+        reason = f"the report's figures cannot be computed: {type(error).__name__}: {first_line(error)}"
+        unread = replace(witnesses, ledgers=Unavailable("ledgers", reason))
+        facts = summary.pipeline_facts(project, pipeline, unread, results)
+        unproved = facts.answer == "complete"
+        return replace(facts, answer="could not be proved", because=reason) if unproved else facts
 
 
 class _Run:

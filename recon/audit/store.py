@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from recon.checks.bound import Bound
-from recon.errors import LedgerError
+from recon.errors import ReconError
 from recon.ledger import open_ledger
 from recon.ledger.failures import FAILURES, append_failures
 from recon.ledger.results import append_run
 from recon.ledger.store import open_store
 from recon.model import CheckResult, RunResult
 from recon.project import Project
+from recon.text import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +37,8 @@ def store(
     failed = [r.unique_id for r in run.results if r.failures and r.unique_id in storing]
     try:
         run = _with_failing_rows(project, run, {name: failing_rows.get(name, ()) for name in failed}, spark)
-    except LedgerError as error:
-        run = replace(run, notes=(*run.notes, f"the failing rows could not be stored: {error}"))
+    except Exception as error:  # nothing that is stored beside it keeps a report from being written
+        run = replace(run, notes=(*run.notes, f"the failing rows could not be stored: {_reason(error)}"))
     try:
         ledger = open_ledger(project, spark)
         measured = [result for result in run.results if _measured(result)]
@@ -46,9 +47,13 @@ def store(
             ledger.tidy()
         elif measured:  # a later audit's history; an audit that measured nothing creates no table
             append_run(ledger.results, replace(run, results=tuple(measured)))
-    except LedgerError as error:
-        return replace(run, notes=(*run.notes, f"the results could not be kept beside the ledger: {error}"))
+    except Exception as error:
+        return replace(run, notes=(*run.notes, f"the results could not be kept beside the ledger: {_reason(error)}"))
     return run
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"
 
 
 def _measured(result: CheckResult) -> bool:

@@ -124,13 +124,20 @@ def _run(session: Session, target: Path, options: Options) -> None:
     from recon.reports import html, run_results
     from recon.reports.console import Console
 
+    results, page = target / RESULTS, target / "report.html"
     with Console() as console:
-        printing = replace(options, on_start=console.expect, on_check=console.started, on_result=console.line)
-        run = audits.audit(project, printing)
+
+        def begin(count: int) -> None:
+            # The last run's files would pass for this one's, should it be killed or break.
+            with writing(target):
+                results.unlink(missing_ok=True)
+                page.unlink(missing_ok=True)
+            console.expect(count)
+
+        run = audits.audit(project, replace(options, on_start=begin, on_check=console.started, on_result=console.line))
         console.summary(run)
         if run.args.get("warn_error") and run.exit_code and not (run.counts()["fail"] or run.counts()["error"]):
             typer.echo("Warnings fail this run (--warn-error).")
-    results, page = target / RESULTS, target / "report.html"
     with writing(target):
         run_results.write(run, results)
         html.write(run, page)

@@ -19,18 +19,23 @@ left usually has no predecessor and therefore no known start.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 from recon.errors import EvidenceError
-from recon.model import CheckpointBatch, CheckpointWitness
+from recon.model import CheckpointBatch, CheckpointFlaw, CheckpointWitness
 from recon.model.offsets import OffsetSpan
+from recon.model.wire.values import TwiceError, loads, whole
 from recon.storage import Storage
 
+_OFFSETS_END = 2**63
+_PARTITION = re.compile(r"[0-9]{1,10}")
+_BATCH = re.compile(r"0|[1-9][0-9]{0,17}")
 # topic → partition → offset, as Kafka's source writes it
 _Offsets = Mapping[str, Mapping[int, int]]
 
@@ -43,6 +48,13 @@ class _Planned:
     version: str
     planned_at: datetime | None
     sources: Mapping[str, _Offsets | None]
+    others: frozenset[str] = frozenset()  # sources whose offset is not Kafka's
+
+
+class _TwiceError(EvidenceError):
+    """A file that names something twice: one of the two is not what Spark planned."""
+
+    problem = ""
 
 
 def query_id(storage: Storage) -> str:
@@ -75,22 +87,35 @@ def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitnes
         topics_are_kafka: False gives micro-batches without ranges, for a query whose sources write offsets
             that only look like Kafka's topic → partition → offset.
 
+    What is missing between other files, empty or named twice is in `flaws`.
+
     Raises:
         EvidenceError: no checkpoint here, or a file of it is torn, of an unknown version or not JSON;
             the message names the file.
     """
     query = query_id(storage)
-    committed = set(_batch_ids(storage, "commits"))
+    commits = _commits(storage)
+    flaws: list[CheckpointFlaw] = []
     plans: dict[int, _Planned] = {}
-    for batch_id in sorted(_batch_ids(storage, "offsets")):
-        plan = _planned(storage, batch_id, kafka=topics_are_kafka)
+    for batch_id in sorted(_batch_ids(storage.names("offsets"))):
+        try:
+            plan = _planned(storage, batch_id, kafka=topics_are_kafka)
+        except _TwiceError as error:
+            flaws.append(CheckpointFlaw(batch_id, error.problem))
+            continue
         if plan is not None:  # else purged by the running query after the listing
             plans[batch_id] = plan
+    # Spark writes commits/N before offsets/N+1: what was finished meanwhile is in a later listing.
+    unfinished = plans.keys() - commits.keys() - {max(plans, default=0)}
+    later = _commits(storage) if unfinished else {}
+    commits |= {batch_id: later[batch_id] for batch_id in unfinished & later.keys()}
+    flaws += _holes(storage, list(plans), commits, {flaw.batch_id for flaw in flaws})
+    _same_kinds(storage, plans)
     names = sorted({source for plan in plans.values() for source in plan.sources}, key=_source_order)
     index = _indexes(names)
     initial = cache(partial(_initial_offsets, storage))
     batches = [
-        _batch(storage, plan, plans.get(batch_id - 1), initial, index, committed=batch_id in committed)
+        _batch(storage, plan, plans.get(batch_id - 1), initial, index, committed=batch_id in commits)
         for batch_id, plan in plans.items()
     ]
     return CheckpointWitness(
@@ -98,8 +123,62 @@ def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitnes
         query_id=query,
         batches=batches,
         sources=max(len(names), 1),
-        stateful=any(name.isdecimal() for name in storage.names("state")),
+        stateful=any(_PARTITION.fullmatch(name) for name in storage.names("state")),
+        flaws=sorted(flaws, key=lambda flaw: flaw.batch_id),
     )
+
+
+def _commits(storage: Storage) -> dict[int, int]:
+    """The sizes of the commit files, by batch_id."""
+    sizes = storage.sizes("commits")
+    return {batch_id: sizes[str(batch_id)] for batch_id in _batch_ids(sizes)}
+
+
+def _holes(
+    storage: Storage, planned: Sequence[int], commits: Mapping[int, int], twice: Collection[int]
+) -> Iterator[CheckpointFlaw]:
+    """Files that are missing between others, and emptied commit files.
+
+    Spark removes old files from the low end, and a micro-batch that is being written has no commit yet: neither is a
+    hole. Asynchronous progress tracking, which leaves files out, is not possible with foreachBatch.
+    """
+    kept = sorted({*planned, *twice})
+    for before, after in pairwise(kept):
+        if after > before + 1:
+            names = _numbered("offsets", before + 1, after - 1)
+            yield CheckpointFlaw(
+                before + 1,
+                f"checkpoint {storage.uri} has no {names}, though it has offsets/{before} and offsets/{after}",
+            )
+    newest = max(commits, default=-1)
+    if kept and newest > kept[-1]:
+        names = _numbered("offsets", kept[-1] + 1, newest)
+        yield CheckpointFlaw(kept[-1] + 1, f"checkpoint {storage.uri} has no {names}, though it has commits/{newest}")
+    for batch_id in kept[:-1]:
+        if batch_id not in commits:
+            yield CheckpointFlaw(
+                batch_id,
+                f"checkpoint {storage.uri} has no commits/{batch_id}, though Spark planned later micro-batches",
+            )
+    for batch_id, size in commits.items():
+        if not size and kept and batch_id >= kept[0]:
+            yield CheckpointFlaw(batch_id, f"checkpoint file {storage.uri}/commits/{batch_id} is empty")
+
+
+def _numbered(folder: str, first: int, last: int) -> str:
+    return f"{folder}/{first}" if first == last else f"{folder}/{first} to {folder}/{last}"
+
+
+def _same_kinds(storage: Storage, plans: Mapping[int, _Planned]) -> None:
+    """Raises where a source has Kafka's offsets in one file and something else in another."""
+    of_kafka = {source: id_ for id_, plan in plans.items() for source, at in plan.sources.items() if at is not None}
+    for batch_id, plan in plans.items():
+        for source in plan.others & of_kafka.keys():
+            raise _broken(
+                storage,
+                f"offsets/{batch_id}",
+                f"source {source} has no offsets of Kafka there, and has them in offsets/{of_kafka[source]}",
+            )
 
 
 def read_batch(storage: Storage, batch_id: int) -> CheckpointBatch:
@@ -183,7 +262,7 @@ def _initial_offsets(storage: Storage, source: str) -> _Offsets | None:
     _check_version(storage, name, version, ("v1",))
     if not newline or not body.strip():
         raise _broken(storage, name, "the offsets are missing after the version line")
-    offsets = _kafka(_json(storage, name, body))
+    offsets = _kafka_or_broken(storage, name, _json(storage, name, body))
     if offsets is None:
         raise _broken(storage, name, f'expected {{"topic":{{"partition":offset}}}} and found {_excerpt(body)}')
     return offsets
@@ -203,18 +282,23 @@ def _planned(storage: Storage, batch_id: int, *, kafka: bool = True) -> _Planned
     if len(lines) < 3:
         raise _broken(storage, name, f"{len(lines)} line(s) where version, metadata and sources are expected")
     sources: dict[str, _Offsets | None] = {}
+    others: set[str] = set()
     for position, line in enumerate(lines[2:]):
         source, text = str(position), line
         if version == "v2":
             source, colon, text = line.partition(":")
             if not colon or not source:
                 raise _broken(storage, name, f"line {position + 3} is not `source:offset` but {_excerpt(line)}")
+        if source in sources:
+            raise _twice(storage, name, f"source {source} has two lines")
         if text == "-":
             sources[source] = None
             continue
-        offsets = _kafka(_json(storage, name, text, line=position + 3))
-        sources[source] = offsets if kafka else None
-    return _Planned(batch_id, version, _planned_at(storage, name, lines[1]), sources)
+        document = _json(storage, name, text, line=position + 3)
+        sources[source] = _kafka_or_broken(storage, name, document) if kafka else None
+        if sources[source] is None:
+            others.add(source)
+    return _Planned(batch_id, version, _planned_at(storage, name, lines[1]), sources, frozenset(others))
 
 
 def _planned_at(storage: Storage, name: str, line: str) -> datetime | None:
@@ -224,7 +308,12 @@ def _planned_at(storage: Storage, name: str, line: str) -> datetime | None:
     if not isinstance(document, dict):
         raise _broken(storage, name, f"line 2 is not the micro-batch's metadata but {_excerpt(line)}")
     millis = document.get("batchTimestampMs")
-    return datetime.fromtimestamp(millis / 1000, UTC) if isinstance(millis, int) and millis > 0 else None
+    if millis is None or millis == 0:
+        return None
+    try:
+        return datetime.fromtimestamp(whole(millis, 0) / 1000, UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        raise _broken(storage, name, f"its batchTimestampMs is no time but {_excerpt(str(millis))}") from None
 
 
 def _kafka(document: Any) -> _Offsets | None:
@@ -237,25 +326,35 @@ def _kafka(document: Any) -> _Offsets | None:
             return None
         offsets[topic] = {}
         for partition, offset in partitions.items():
-            if not partition.isdecimal() or not isinstance(offset, int) or isinstance(offset, bool):
+            if not _PARTITION.fullmatch(partition) or type(offset) is not int:
                 return None
             offsets[topic][int(partition)] = offset
     return offsets
 
 
-def _batch_ids(storage: Storage, folder: str) -> list[int]:
+def _kafka_or_broken(storage: Storage, name: str, document: Any) -> _Offsets | None:
+    """The same, and an error where a document that is Kafka's holds an offset that Kafka cannot have."""
+    offsets = _kafka(document)
+    for topic, partitions in (offsets or {}).items():
+        for partition, offset in partitions.items():
+            if not 0 <= offset < _OFFSETS_END:
+                raise _broken(storage, name, f"topic {topic}, partition {partition} has the offset {offset!r:.40}")
+    return offsets
+
+
+def _batch_ids(names: Iterable[str]) -> list[int]:
     """The micro-batches a log folder holds; `.0.crc`, `.0.<uuid>.tmp` and the like are no log entries."""
-    return [int(name) for name in storage.names(folder) if name.isdecimal()]
+    return [int(name) for name in names if _BATCH.fullmatch(name)]
 
 
 def _source_order(source: str) -> tuple[int, int, str]:
-    return (0, int(source), "") if source.isdecimal() else (1, 0, source)
+    return (0, int(source), "") if _PARTITION.fullmatch(source) else (1, 0, source)
 
 
 def _indexes(ordered: list[str]) -> dict[str, int]:
     """Source ids as the integers of `OffsetSpan.source`: numbers are kept, names get the following numbers."""
-    numbers = [int(s) for s in ordered if s.isdecimal()]
-    names = [s for s in ordered if not s.isdecimal()]
+    numbers = [int(s) for s in ordered if _PARTITION.fullmatch(s)]
+    names = [s for s in ordered if not _PARTITION.fullmatch(s)]
     first = max(numbers, default=-1) + 1
     return {str(n): n for n in numbers} | {name: first + i for i, name in enumerate(names)}
 
@@ -270,16 +369,24 @@ def _check_version(storage: Storage, name: str, found: bytes, known: tuple[str, 
 
 
 def _json(storage: Storage, name: str, text: bytes | str, *, line: int | None = None) -> Any:
+    where = f"line {line}" if line else "its content"
     try:
-        return json.loads(text)
+        return loads(text)
+    except TwiceError as error:
+        raise _twice(storage, name, f"{where} {error}: {_excerpt(text)}") from None
     except ValueError as error:
-        where = f"line {line}" if line else "its content"
         raise _broken(storage, name, f"{where} is not JSON ({error}): {_excerpt(text)}") from None
 
 
 def _excerpt(text: bytes | str) -> str:
     plain = text.decode(errors="replace") if isinstance(text, bytes) else text
     return repr(plain if len(plain) <= 80 else plain[:77] + "…")
+
+
+def _twice(storage: Storage, name: str, problem: str) -> _TwiceError:
+    error = _TwiceError(str(_broken(storage, name, problem)))
+    error.problem = f"checkpoint file {storage.uri}/{name}: {problem}"
+    return error
 
 
 def _broken(storage: Storage, name: str, problem: str) -> EvidenceError:

@@ -17,6 +17,7 @@ from typing import Any
 
 from recon.errors import EvidenceError
 from recon.model import DeltaCommit, ReconStamp, parse_stamp
+from recon.model.wire.values import mapping, optional, text, whole
 from recon.storage import Storage
 
 _NUM_RECORDS = re.compile(r'\{\s*"numRecords"\s*:\s*(\d+)\s*[,}]')
@@ -58,7 +59,7 @@ def parse_commit(
     `rows_of` keeps numRecords per added file, for remove actions that carry no statistics.
     """
     name = file_name(version)
-    info: Mapping[str, Any] = {}
+    info: Mapping[str, Any] | None = None
     txn: dict[str, int] = {}
     configuration: Mapping[str, str] | None = None
     files_added = files_removed = 0
@@ -73,33 +74,36 @@ def parse_commit(
                     if rows is not None:
                         rows_of[body["path"]] = rows
                     newest_file = max(newest_file, body.get("modificationTime") or 0)
-                    if body.get("dataChange", True):
+                    if _changes_data(body):
                         files_added += 1
                         rows_added = _plus(rows_added, rows, body.get("deletionVector"))
                 elif kind == "remove":
                     newest_file = max(newest_file, body.get("deletionTimestamp") or 0)
-                    if body.get("dataChange", True):
+                    if _changes_data(body):
                         files_removed += 1
                         rows = _num_records(body.get("stats"))
                         rows = rows_of.get(body["path"]) if rows is None else rows
                         rows_removed = _plus(rows_removed, rows, body.get("deletionVector"))
                 elif kind == "txn":
-                    txn[body["appId"]] = body["version"]
+                    txn[text(body["appId"])] = whole(body["version"])
                 elif kind == "commitInfo":
-                    info = body
+                    if info is not None:
+                        raise ValueError("there are two of commitInfo")
+                    info = mapping(body)
                 elif kind == "metaData":
-                    configuration = body.get("configuration") or {}
+                    configuration = mapping(body.get("configuration") or {})
                     newest_file = max(newest_file, body.get("createdTime") or 0)
-        user_metadata = info.get("userMetadata")
+        info = info or {}
+        user_metadata = optional(text, info.get("userMetadata"))
         # In-commit timestamps, where switched on, decide (PROTOCOL.md). commitInfo itself is optional; the time of
         # the newest file is then nearest to the commit's.
         millis = info.get("inCommitTimestamp") or info.get("timestamp") or newest_file
         commit = DeltaCommit(
             version=version,
-            timestamp=datetime.fromtimestamp(millis / 1000, UTC),
-            operation=info.get("operation") or "",
-            operation_parameters=info.get("operationParameters") or {},
-            operation_metrics=info.get("operationMetrics") or {},
+            timestamp=datetime.fromtimestamp(whole(millis) / 1000, UTC),
+            operation=text(info.get("operation") or ""),
+            operation_parameters=mapping(info.get("operationParameters") or {}),
+            operation_metrics=mapping(info.get("operationMetrics") or {}),
             txn=txn,
             user_metadata=user_metadata,
             stamp=_stamp(log, name, user_metadata),
@@ -109,9 +113,21 @@ def parse_commit(
             rows_removed=rows_removed,
             data_change=files_added + files_removed > 0,
         )
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise _broken(log, name, f"an action is not of the protocol's form ({error!r})") from error
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+        raise _broken(log, name, f"an action is not of the protocol's form ({_excerpt(error)})") from error
     return commit, configuration
+
+
+def _changes_data(file: Mapping[str, Any]) -> bool:
+    """Whether an add or remove action changes the table's data."""
+    value = file.get("dataChange", True)
+    if not isinstance(value, bool):
+        raise TypeError(f"dataChange is {value!r}")
+    return value
+
+
+def _excerpt(error: Exception) -> str:
+    return repr(error)[:200]
 
 
 def _stamp(log: Storage, name: str, user_metadata: str | None) -> ReconStamp | None:
@@ -128,7 +144,7 @@ def _plus(total: int | None, rows: int | None, deletion_vector: Mapping[str, Any
     """`total` and the rows of a file: its records less those that its deletion vector marks as deleted."""
     if total is None or rows is None:
         return None
-    return total + rows - (int(deletion_vector["cardinality"]) if deletion_vector else 0)
+    return total + rows - (whole(deletion_vector["cardinality"], 0) if deletion_vector else 0)
 
 
 def _num_records(stats: str | None) -> int | None:
@@ -137,11 +153,11 @@ def _num_records(stats: str | None) -> int | None:
         return None
     first = _NUM_RECORDS.match(stats)
     if first:
-        return int(first[1])
+        return whole(int(first[1]))
     from pydantic_core import from_json
 
     rows = from_json(stats).get("numRecords")
-    return int(rows) if rows is not None else None
+    return None if rows is None else whole(rows, 0)
 
 
 def actions(log: Storage, name: str, raw: bytes) -> Iterator[Mapping[str, Any]]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from recon.errors import EvidenceError
 from recon.evidence.delta_commits import action_of, actions, contents, file_name, parse_commit, reader, version_of
 from recon.model import DeltaCommit, DeltaWitness, SinkCommit, SinkLog
+from recon.model.wire.values import mapping, text, whole
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -128,11 +129,14 @@ def latest_version(storage: Storage) -> int | None:
     log = storage.child(_LOG)
     read_commit = reader(log)
     try:
-        start = action_of(log, "_last_checkpoint", log.read("_last_checkpoint"))["version"]
-        for version in range(start + 1, start + 1 + _HEADROOM):
+        hint = action_of(log, "_last_checkpoint", log.read("_last_checkpoint"))
+        start = whole(hint["version"], 0)
+        for version in range(start, start + 1 + _HEADROOM):
             if read_commit(version) is None:
+                if version == start:
+                    break  # cleaned up, or never there
                 return version - 1
-    except (FileNotFoundError, KeyError, TypeError, EvidenceError):
+    except (FileNotFoundError, KeyError, TypeError, ValueError, EvidenceError):
         pass  # the file is only a hint (PROTOCOL.md, "Last Checkpoint File"): without it the listing decides
     return max((v for v in map(version_of, log.names()) if v is not None), default=None)
 
@@ -174,12 +178,18 @@ def added_files(storage: Storage, version: int) -> dict[str, Mapping[str, str | 
         )
     root = str(storage.local) if storage.local is not None else storage.uri.rstrip("/")
     files: dict[str, Mapping[str, str | None]] = {}
-    for action in actions(log, file_name(version), raw):
-        add = action.get("add")
-        if add is not None and add.get("dataChange", True):
-            path = unquote(add["path"])
-            absolute = path.startswith("/") or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path)
-            files[path if absolute else f"{root}/{path}"] = add.get("partitionValues") or {}
+    try:
+        for action in actions(log, file_name(version), raw):
+            add = action.get("add")
+            if add is not None and mapping(add).get("dataChange", True):
+                path = unquote(text(add["path"]))
+                absolute = path.startswith("/") or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path)
+                files[path if absolute else f"{root}/{path}"] = mapping(add.get("partitionValues") or {})
+    except (KeyError, TypeError) as error:
+        raise EvidenceError(
+            f"Delta log file {log.uri}/{file_name(version)} has an add action that is not of the protocol's form "
+            f"({error}): restore the file from a copy"
+        ) from error
     return files
 
 
@@ -190,9 +200,9 @@ def _checksum(log: Storage, version: int) -> tuple[Mapping[str, str], Mapping[st
     name = f"{version:020d}.crc"
     try:
         content = action_of(log, name, log.read(name))
-        txns = {txn["appId"]: txn["version"] for txn in content.get("setTransactions") or ()}
-        return content["metadata"].get("configuration") or {}, txns
-    except (FileNotFoundError, EvidenceError, AttributeError, KeyError, TypeError):
+        txns = {text(txn["appId"]): whole(txn["version"]) for txn in content.get("setTransactions") or ()}
+        return mapping(content["metadata"].get("configuration") or {}), txns
+    except (FileNotFoundError, EvidenceError, AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
@@ -208,8 +218,18 @@ def _newest_properties(log: Storage, versions: list[int]) -> Mapping[str, str] |
         if raw is not None and b'"metaData"' in raw:
             for action in actions(log, file_name(version), raw):
                 if "metaData" in action:
-                    return action["metaData"].get("configuration") or {}
+                    return _configuration(log, version, action["metaData"])
     return None
+
+
+def _configuration(log: Storage, version: int, metadata: Any) -> Mapping[str, str]:
+    try:
+        return mapping(mapping(metadata).get("configuration") or {})
+    except TypeError as error:
+        raise EvidenceError(
+            f"Delta log file {log.uri}/{file_name(version)} has a metaData action that is not of the protocol's form "
+            f"({error}): restore the file from a copy"
+        ) from error
 
 
 def properties(storage: Storage) -> Mapping[str, str] | None:
@@ -232,13 +252,16 @@ def open_table(storage: Storage) -> DeltaTable:
 
 def _log_retention_days(storage: Storage, configuration: Mapping[str, str]) -> float:
     """The property is an interval such as "interval 30 days", which is Delta's default."""
-    text = configuration.get(_LOG_RETENTION, "interval 30 days")
-    words = re.sub(r"^\s*interval\s+", "", text, flags=re.IGNORECASE)
-    parts = _INTERVAL.findall(words)
-    if not parts or _INTERVAL.sub("", words).strip():
+    interval = configuration.get(_LOG_RETENTION, "interval 30 days")
+    try:
+        words = re.sub(r"^\s*interval\s+", "", interval, flags=re.IGNORECASE)
+        parts = _INTERVAL.findall(words)
+        if not parts or _INTERVAL.sub("", words).strip():
+            raise ValueError(interval)
+        span = sum((timedelta(**{f"{unit.lower()}s": int(number)}) for number, unit in parts), timedelta())
+    except (ValueError, TypeError, OverflowError):
         raise EvidenceError(
-            f"Delta table {storage.uri} has {_LOG_RETENTION} = {text!r}, which is no interval of weeks, days, hours or "
-            "less; set the property to the form 'interval 30 days'"
-        )
-    span = sum((timedelta(**{f"{unit.lower()}s": int(number)}) for number, unit in parts), timedelta())
+            f"Delta table {storage.uri} has {_LOG_RETENTION} = {interval!r:.80}, which is no interval of weeks, days, "
+            "hours or less; set the property to the form 'interval 30 days'"
+        ) from None
     return span / timedelta(days=1)

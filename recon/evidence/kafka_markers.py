@@ -72,7 +72,7 @@ class Markers:
             elif kind == markers.BATCH:
                 batch = BatchMarker.parse(value, at)
                 self.batches[batch.stamp.epoch, batch.stamp.batch_id] = batch
-        except (ValueError, TypeError, KeyError, IndexError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, EvidenceError) as error:
             raise EvidenceError(
                 f"the marker topic's record at offset {offset} is not one that recon writes ({error!r}): another "
                 "program writes to this topic; give the sink a `marker_topic` of its own"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import zlib
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -37,7 +38,7 @@ def find(target: Storage, epoch: int, batch_id: int) -> Manifest | None:
 def _single(target: Storage, name: str) -> Manifest | None:
     """The manifest of a file; None when there is no such file."""
     raw = target.find(name)
-    return None if raw is None else parse_manifest(raw.decode(), f"{target.uri}/{name}")
+    return None if raw is None else parse_manifest(raw, f"{target.uri}/{name}")
 
 
 def read(target: Storage, *, since: datetime | None = None, batches: Collection[int] | None = None) -> list[Manifest]:
@@ -121,10 +122,13 @@ def _merged(target: Storage, epoch: int, group: int) -> Iterator[Manifest]:
     if raw is None:
         return
     try:
-        text = gzip.decompress(raw).decode()
-    except (OSError, EOFError) as error:
-        raise EvidenceError(f"{target.uri}/{name} cannot be read: {error}") from error
-    for line in filter(None, text.split("\n")):
+        content = gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as error:
+        raise EvidenceError(
+            f"{target.uri}/{name}, which holds the manifests of a thousand micro-batches, cannot be read ({error}): "
+            "restore the file from a copy"
+        ) from error
+    for line in filter(None, content.split(b"\n")):
         yield parse_manifest(line, f"{target.uri}/{name}")
 
 

@@ -8,9 +8,12 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Protocol
 
+from recon.errors import LedgerError
 from recon.ledger import arrow
 from recon.ledger.store import Filter, LedgerTable, Store
 from recon.model import RUNNING, Code, Finding, PreviousAudit, RunResult, plain
+from recon.model.wire.values import checked, loads, mapping, optional, text, whole
+from recon.text import first_line
 
 _LOG_STARTS = timedelta(days=2)  # how far back an earlier log start is looked for
 
@@ -114,7 +117,7 @@ class History:
             which = Filter(equals=(("kind", "data"),), dates=tuple(days[first : first + 31]), to=self._before)
             for row in arrow.rows(store.read(which, ["unique_id", "generated_at", "status", "evidence"])):
                 if row["unique_id"] in measured and row["status"] in ("pass", "warn", "fail", "skipped"):
-                    measured[row["unique_id"]].append((row["generated_at"], json.loads(row["evidence"] or "{}")))
+                    measured[row["unique_id"]].append((row["generated_at"], evidence_of(row)))
             if all(len(of_check) >= self._most for of_check in measured.values()):
                 break
         return {
@@ -126,8 +129,37 @@ class History:
 
 
 def findings_of(row: Mapping[str, Any]) -> list[Finding]:
-    """The findings of a stored result."""
-    return [Finding(**{**item, "code": Code(item["code"])}) for item in json.loads(row["findings"] or "[]")]
+    """The findings of a stored result.
+
+    Raises:
+        LedgerError: the row does not hold what an audit writes there.
+    """
+    try:
+        items = loads(row["findings"] or "[]")
+        return [checked(Finding(**{**item, "code": Code(item["code"])})) for item in items]
+    except (ValueError, TypeError, KeyError) as error:
+        raise _malformed(row, error) from error
+
+
+def evidence_of(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The evidence of a stored result.
+
+    Raises:
+        LedgerError: the row does not hold what an audit writes there.
+    """
+    try:
+        return mapping(loads(row["evidence"] or "{}", nan=True))
+    except (ValueError, TypeError, KeyError) as error:
+        raise _malformed(row, error) from error
+
+
+def _malformed(row: Mapping[str, Any], error: Exception) -> LedgerError:
+    """The error of a stored result that does not hold what an audit writes."""
+    at, name = row.get("generated_at"), row.get("unique_id") or row.get("check")
+    return LedgerError(
+        f"the stored result of {name} at {at} does not hold what an audit writes there ({first_line(error, 120)}); "
+        "restore the ledger's table of results from a backup, or remove the row"
+    )
 
 
 def previous_audit(
@@ -150,8 +182,8 @@ def previous_audit(
         "period_from",
         "period_to",
     ]
-    which = Filter.of(pipeline, from_=not_before)
-    rows = sorted(arrow.rows(store.read(which, wanted)), key=lambda row: (row["period_to"], row["generated_at"]))
+    stored = [typed_row(row) for row in arrow.rows(store.read(Filter.of(pipeline, from_=not_before), wanted))]
+    rows = sorted(stored, key=lambda row: (row["period_to"], row["generated_at"]))
     if not rows:
         return None
     newest = max(row["generated_at"] for row in rows)
@@ -160,7 +192,6 @@ def previous_audit(
     starts: dict[tuple[str, int], tuple[datetime, int]] = {}
     version: int | None = None
     for row in rows:
-        row["evidence"] = json.loads(row["evidence"] or "{}")
         if row["evidence"].get("chain_head"):
             heads[row["sink"]] = (row["period_to"], row["evidence"]["chain_head"])
         for topic, partition, end in row["evidence"].get("log_ends", ()):
@@ -179,6 +210,33 @@ def previous_audit(
         ledger_version=version,
         audited_to=_audited_to(rows, not_before, proof),
     )
+
+
+def typed_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored result with its evidence; what a later audit goes on from is held against its type.
+
+    Raises:
+        LedgerError: the row does not hold what an audit writes there.
+    """
+    evidence = evidence_of(row)
+    try:
+        for name in ("invocation_id", "check", "kind", "status"):
+            text(row[name])
+        for name in ("generated_at", "period_to"):
+            if row[name] is None:
+                raise ValueError(f"{name} is missing")
+        typed = {
+            "chain_head": optional(text, evidence.get("chain_head")),
+            "ledger_version": optional(whole, evidence.get("ledger_version")),
+            **{
+                name: [(text(topic), whole(partition, 0), whole(at, 0)) for topic, partition, at in evidence[name]]
+                for name in ("log_ends", "log_starts")
+                if evidence.get(name) is not None
+            },
+        }
+    except (ValueError, TypeError) as error:
+        raise _malformed(row, error) from error
+    return {**row, "evidence": {**evidence, **typed}}
 
 
 def _audited_to(

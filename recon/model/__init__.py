@@ -7,6 +7,7 @@ writes and reads formats that cross a process. Imports nothing of recon but `err
 
 from recon.model.evidence import (
     CheckpointBatch,
+    CheckpointFlaw,
     CheckpointWitness,
     DeltaCommit,
     DeltaWitness,
@@ -54,6 +55,7 @@ __all__ = [
     "BatchProgress",
     "CheckResult",
     "CheckpointBatch",
+    "CheckpointFlaw",
     "CheckpointWitness",
     "Code",
     "CoverageCell",

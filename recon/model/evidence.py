@@ -106,11 +106,22 @@ class CheckpointBatch:
     starts_known: bool = True
 
 
+@dataclass(frozen=True)
+class CheckpointFlaw:
+    """A file of a checkpoint that is missing between others, empty, or names something twice.
+
+    `problem` is the beginning of a sentence that names the file; `batch_id` is its micro-batch, the first of several.
+    """
+
+    batch_id: int
+    problem: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckpointWitness:
     """A Structured Streaming checkpoint: its query_id and the micro-batches it still holds, ascending.
 
-    `stateful` is True where the query keeps state there.
+    `stateful` is True where the query keeps state there. `flaws` are by batch_id.
     """
 
     location: str
@@ -118,6 +129,7 @@ class CheckpointWitness:
     batches: Sequence[CheckpointBatch]
     sources: int = 1
     stateful: bool = False
+    flaws: Sequence[CheckpointFlaw] = ()
 
     @property
     def last(self) -> CheckpointBatch | None:
@@ -328,6 +340,7 @@ class Witnesses:
     `now` is the audit's clock, so that no check reads the time. `delta` has the log of each sink that is a Delta table,
     `sink_logs` the own record of each that is not, `quarantine` the log of each sink's quarantine table. `guarantees`
     has the guarantee that each sink claims, `rewriting` names the sinks whose rows later micro-batches may replace.
+    `previous` is None where no audit came before.
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
     `progress` is Spark's own report of each micro-batch, empty where no listener recorded it.
     """
@@ -344,7 +357,7 @@ class Witnesses:
     delta: Mapping[str, DeltaWitness] | Unavailable
     rows: RowsWitness | Unavailable
     probes: Mapping[tuple[str, int], ProbeAnswer] = field(default_factory=dict)
-    previous: PreviousAudit | None = None
+    previous: PreviousAudit | Unavailable | None = None
     quarantine: Mapping[str, DeltaWitness] | Unavailable = Unavailable("quarantine", "not read")
     sink_logs: Mapping[str, SinkLog] | Unavailable = Unavailable("sink_logs", "not read")
     guarantees: Mapping[str, str] = field(default_factory=dict)

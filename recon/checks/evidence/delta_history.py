@@ -33,6 +33,7 @@ from recon.model import (
     ReconStamp,
     Verdict,
     Witnesses,
+    known,
     why_unknown,
 )
 from recon.model.integrity import verify_stamps
@@ -288,8 +289,9 @@ def _report_version_gaps(delta: DeltaWitness, findings: Findings) -> None:
 
 
 def _report_retention(witnesses: Witnesses, delta: DeltaWitness, findings: Findings) -> None:
+    previous = known(witnesses.previous)
     spans: Mapping[str, timedelta | None] = {
-        "the previous audit": witnesses.now - witnesses.previous.generated_at if witnesses.previous else None,
+        "the previous audit": witnesses.now - previous.generated_at if previous else None,
         "the begin of the period": witnesses.now - witnesses.period_from if witnesses.period_from else None,
     }
     kept = timedelta(days=delta.log_retention_days)

@@ -245,7 +245,8 @@ def _report_missed(key: Key, unread: Iterable[tuple[Code, Span, str]], reason: s
 
 def _judge_missing(key: Key, committed: int, witnesses: Witnesses, findings: Findings) -> None:
     """A topic or partition that is gone: only the previous audit knows how far it went."""
-    end = witnesses.previous.log_ends.get((key.topic, key.partition)) if witnesses.previous else None
+    previous = known(witnesses.previous)
+    end = previous.log_ends.get((key.topic, key.partition)) if previous else None
     if end is None or end < committed:
         message = f"{key} is gone from Kafka, and no audit saw how far it went: it was read up to {committed}"
         findings.add(Code.INCONCLUSIVE, message, key=key)

@@ -144,7 +144,8 @@ def forecast(progress: ProgressWitness, witnesses: Witnesses, growing: Trend | N
     kafka = known(witnesses.kafka)
     if kafka is None:
         return
-    before = witnesses.previous.log_starts if witnesses.previous else {}
+    previous = known(witnesses.previous)
+    before = previous.log_starts if previous else {}
     for where, pace in _paces(progress, kafka.read_at, growing).items():
         topic = kafka.topics.get(where[0])
         now = topic.partitions.get(where[1]) if topic is not None else None

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.findings import Findings, ledger_of, no_entries, quiet
-from recon.model import Code, LedgerSlice, Verdict, Witnesses
+from recon.model import Code, LedgerSlice, Unavailable, Verdict, Witnesses, known
 from recon.model.integrity import verify
 
 
@@ -28,6 +28,7 @@ class LedgerIntegrity(EvidenceCheck):
             changed by something else than an append.
         ATTESTED_ONLY: the ledger table's own log was cleaned up since the previous audit (warns).
         UNUSUAL: two entries follow the same entry: two queries wrote this sink at the same time.
+        INCONCLUSIVE: the results of earlier audits cannot be read.
         REBUILT: entries that were restored from the Delta log after a crash.
     """
 
@@ -58,13 +59,17 @@ class LedgerIntegrity(EvidenceCheck):
 
 def _looked_up_to(witnesses: Witnesses, ledger: LedgerSlice) -> int | None:
     """The version of the ledger's table up to which its operations were judged, for the next audit to go on from."""
-    before = witnesses.previous.ledger_version if witnesses.previous is not None else None
+    previous = known(witnesses.previous)
+    before = previous.ledger_version if previous is not None else None
     return max((version for version, _ in ledger.operations), default=before)
 
 
 def _judge_previous(witnesses: Witnesses, ledger: LedgerSlice | None, findings: Findings) -> None:
     """The head of the chain at the previous audit must still be there, if this slice reaches from before to after."""
-    previous = witnesses.previous
+    if isinstance(witnesses.previous, Unavailable):
+        reason = witnesses.previous.reason
+        findings.add(Code.INCONCLUSIVE, f"how far the chain had come at earlier audits cannot be compared: {reason}")
+    previous = known(witnesses.previous)
     if previous is None or witnesses.period_to < previous.generated_at:
         return
     last = previous.chain_heads.get(witnesses.sink or "")
@@ -85,7 +90,8 @@ def _judge_previous(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
 
 def _judge_history(witnesses: Witnesses, ledger: LedgerSlice, findings: Findings) -> None:
     """The history of the ledger's table must reach back to the version that the previous audit saw last."""
-    since = witnesses.previous.ledger_version if witnesses.previous else None
+    previous = known(witnesses.previous)
+    since = previous.ledger_version if previous else None
     first = min((version for version, _ in ledger.operations), default=None)
     if since is not None and first is not None and first > since + 1:
         findings.add(

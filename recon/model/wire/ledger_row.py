@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from recon.errors import EvidenceError
 from recon.model.evidence import ReconStamp
+from recon.model.wire.values import checked
 
 LEDGER_TABLE = "recon_ledger"
 KEY = ("pipeline", "sink", "epoch", "batch_id")  # the primary key
@@ -51,19 +53,30 @@ def dump_ledger_row(entry: JdbcEntry) -> dict[str, Any]:
 
 
 def parse_ledger_row(row: Mapping[str, Any]) -> JdbcEntry:
-    """The entry that a row stands for."""
-    stamp = ReconStamp(
-        **{name: row[name] for name in KEY},
-        query_id=row["query_id"],
-        run_id=row["run_id"],
-        prev_hash=row["prev_hash"],
-        offsets_text=row["offsets"],
-    )
-    return JdbcEntry(
-        stamp=stamp,
-        target=row["target"],
-        given=row["rows_given"],
-        rows=row["rows_written"],
-        recon_version=row["recon_version"],
-        at=row["committed_at"].replace(tzinfo=UTC),
-    )
+    """The entry that a row stands for.
+
+    Raises:
+        EvidenceError: a column does not hold what recon writes there.
+    """
+    try:
+        stamp = ReconStamp(
+            **{name: row[name] for name in KEY},
+            query_id=row["query_id"],
+            run_id=row["run_id"],
+            prev_hash=row["prev_hash"],
+            offsets_text=row["offsets"],
+        )
+        entry = JdbcEntry(
+            stamp=checked(stamp),
+            target=row["target"],
+            given=row["rows_given"],
+            rows=row["rows_written"],
+            recon_version=row["recon_version"],
+            at=row["committed_at"].replace(tzinfo=UTC),
+        )
+        return checked(entry)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise EvidenceError(
+            f"a row of {LEDGER_TABLE} with the key {[row.get(name) for name in KEY]} does not hold what recon writes "
+            f"there ({error}); restore the row, or the table, from a backup"
+        ) from error

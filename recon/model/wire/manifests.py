@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from recon.errors import EvidenceError
 from recon.model.evidence import ReconStamp
+from recon.model.wire import values
 from recon.model.wire.columns import BATCH_ID, EPOCH
 from recon.model.wire.stamp import dump_stamp, parse_stamp
 
@@ -104,29 +105,37 @@ def dump_manifest(manifest: Manifest) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def parse_manifest(text: str, place: str) -> Manifest:
+def parse_manifest(text: str | bytes, place: str) -> Manifest:
     """The manifest that a line stands for; `place` is for the error.
 
     Raises:
         EvidenceError: it is none, or torn.
     """
     try:
-        document = json.loads(text)
-        stamp = parse_stamp(document["stamp"])
+        document = values.loads(text)
+        stamp = parse_stamp(values.text(document["stamp"]))
         if document[_MARK] != 1 or stamp is None:
             raise ValueError("not a manifest of version 1")
         return Manifest(
             stamp=stamp,
-            at=datetime.fromisoformat(document["at"]),
-            rows=document["rows"],
-            layout=document["layout"],
-            files=tuple(DataFile(*file) for file in document["files"]),
+            at=values.instant(document["at"]),
+            rows=values.optional(_count, document["rows"]),
+            layout=values.text(document["layout"]),
+            files=tuple(_file(*file) for file in document["files"]),
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, EvidenceError) as error:
         raise EvidenceError(
             f"{place} is no manifest of recon ({error}): another program overwrote it; remove it, and the micro-batch "
             "counts as not written"
         ) from error
+
+
+def _file(path: object, size: object, rows: object = None) -> DataFile:
+    return DataFile(values.text(path), _count(size), values.optional(_count, rows))
+
+
+def _count(value: object) -> int:
+    return values.whole(value, 0)
 
 
 def dump_layout(layout: Layout) -> bytes:
@@ -140,10 +149,10 @@ def parse_layout(content: bytes) -> Layout:
     Raises:
         ValueError, TypeError, KeyError: it is none.
     """
-    document = json.loads(content)
+    document = values.loads(content)
     return Layout(
-        format=document["format"],
-        schema=document["schema"],
-        partition_by=tuple(document["partition_by"]),
-        options=document["options"],
+        format=values.text(document["format"]),
+        schema=values.mapping(document["schema"]),
+        partition_by=tuple(map(values.text, document["partition_by"])),
+        options=values.mapping(document["options"]),
     )

@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from recon.model.evidence import ReconStamp
+from recon.model.wire import values
 from recon.model.wire.stamp import dump_stamp, parse_stamp
 
 PLAN, TASK, BATCH = "plan", "task", "batch"
@@ -69,9 +70,9 @@ class MarkerKey(NamedTuple):
 
 
 def parse_key(key: bytes) -> MarkerKey:
-    """The kind and the numbers of a marker's key; raises ValueError or IndexError for another record's key."""
-    _, _, _, kind, *numbers = json.loads(key)
-    return MarkerKey(kind, tuple(numbers))
+    """The kind and the numbers of a marker's key; raises ValueError or TypeError for another record's key."""
+    _, _, _, kind, *numbers = values.loads(key)
+    return MarkerKey(values.text(kind), tuple(map(values.whole, numbers)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,16 +107,17 @@ class Plan:
     @classmethod
     def parse(cls, value: bytes, offset: int) -> Plan:
         """The plan that a value stands for, read at `offset`."""
-        fields = json.loads(value)
-        return cls(
+        fields = values.mapping(values.loads(value))
+        plan = cls(
             epoch=fields["epoch"],
             batch_id=fields["batch_id"],
             offsets_text=fields["offsets"],
             tasks=fields["tasks"],
-            starts=dict(fields["starts"]),
+            starts=_starts(fields["starts"]),
             schema=fields["schema"],
             offset=offset,
         )
+        return values.checked(plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +144,8 @@ class TaskMarker:
     @classmethod
     def parse(cls, value: bytes) -> TaskMarker:
         """The marker that a value stands for."""
-        fields = json.loads(value)
-        return cls(**{**fields, "sources": [tuple(one) for one in fields["sources"]]})
+        fields = values.mapping(values.loads(value))
+        return values.checked(cls(**{**fields, "sources": [_source(*one) for one in fields["sources"]]}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,16 +173,26 @@ class BatchMarker:
     @classmethod
     def parse(cls, value: bytes, at: datetime) -> BatchMarker:
         """The marker that a value stands for, read from a record of the time `at`."""
-        fields = json.loads(value)
-        stamp = parse_stamp(fields["stamp"])
+        fields = values.mapping(values.loads(value))
+        stamp = parse_stamp(values.text(fields["stamp"]))
         if stamp is None:
             raise ValueError("no stamp")
-        return cls(
+        marker = cls(
             stamp=stamp,
             **{name: fields[name] for name in _SUMS},
-            starts=dict(fields["starts"]),
+            starts=_starts(fields["starts"]),
             at=at,
         )
+        return values.checked(marker)
+
+
+def _starts(pairs: Any) -> dict[int, int]:
+    return {values.whole(partition): values.whole(offset) for partition, offset in pairs}
+
+
+def _source(topic: object, *numbers: object) -> SourceRange:
+    partition, first, last, rows = map(values.whole, numbers)
+    return (values.text(topic), partition, first, last, rows)
 
 
 def _compact(value: Any) -> bytes:

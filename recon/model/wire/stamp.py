@@ -14,6 +14,7 @@ from itertools import groupby
 from recon.errors import EvidenceError
 from recon.model.evidence import ReconStamp
 from recon.model.offsets import OffsetSpan
+from recon.model.wire.values import checked, loads, optional, text, whole
 
 _OPENING = '{"recon":1,'
 _HEAD = ("pipeline", "sink", "epoch", "batch_id", "query_id", "run_id", "prev_hash")
@@ -40,7 +41,7 @@ def offsets_text(offsets: Iterable[OffsetSpan]) -> str:
     return json.dumps(groups, separators=(",", ":"), ensure_ascii=False)
 
 
-def parse_offsets(text: str) -> tuple[OffsetSpan, ...]:
+def parse_offsets(canonical: str) -> tuple[OffsetSpan, ...]:
     """The ranges of a canonical text.
 
     Raises:
@@ -48,12 +49,14 @@ def parse_offsets(text: str) -> tuple[OffsetSpan, ...]:
     """
     try:
         return tuple(
-            OffsetSpan(topic, topic_id, partition, start, end, source)
-            for source, topic, topic_id, partitions, starts, ends in json.loads(text)
+            OffsetSpan(text(topic), optional(text, topic_id), *map(whole, (partition, start, end, source)))
+            for source, topic, topic_id, partitions, starts, ends in loads(canonical)
             for partition, start, end in zip(partitions, starts, ends, strict=True)
         )
     except (ValueError, TypeError) as error:
-        raise EvidenceError(f"offset ranges are not in recon's canonical form: {text[:120]!r} ({error})") from error
+        raise EvidenceError(
+            f"offset ranges are not in recon's canonical form: {canonical[:120]!r} ({error})"
+        ) from error
 
 
 def dump_stamp(stamp: ReconStamp) -> str:
@@ -76,10 +79,12 @@ def parse_stamp(user_metadata: str | None) -> ReconStamp | None:
         return None
     head, separator, offsets = user_metadata.partition(_OFFSETS)
     try:
-        fields = json.loads(head + "}")
+        fields = loads(head + "}")
         if not separator or fields.pop("recon") != 1:
             raise ValueError("no offsets")
-        return ReconStamp(**fields, offsets_text=offsets[:-1])
+        if not offsets.endswith("}"):
+            raise ValueError("it does not end")
+        return checked(ReconStamp(**fields, offsets_text=offsets[:-1]))
     except (ValueError, TypeError, KeyError) as error:
         raise EvidenceError(f"userMetadata starts like recon's stamp and is torn: {user_metadata[:120]!r}") from error
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from recon.audit import summary
 from recon.audit.collect import Evidence, collect
 from recon.audit.options import Options
 from recon.audit.run import audit
@@ -18,7 +19,8 @@ from recon.checks.binding import bind
 from recon.errors import EvidenceError
 from recon.ledger import open_ledger
 from recon.ledger.ledger import Ledger
-from recon.model import DeltaWitness, Unavailable
+from recon.ledger.results import RESULTS
+from recon.model import Code, DeltaWitness, Unavailable
 from recon.project import Project, load
 from recon.testing.evidence import NOW, Entry, checkpoint, kafka
 from tests.support.ledger_entries import entry
@@ -150,3 +152,71 @@ def test_a_witness_that_cannot_be_read_is_a_note_where_a_check_looks_at_it(reade
     assert [note.split(": ")[1].split()[0] for note in run.notes] == ["checkpoint", "kafka"]
     alone = audit(readers.project, Options(select=["test_name:ledger_integrity"], no_spark=True, keep=False))
     assert alone.notes == ()
+
+
+def results_row(readers: Readers, **changes: Any) -> None:
+    """A row of an earlier audit beside the ledger, as an audit writes it but for the changes."""
+    row: dict[str, Any] = {
+        "invocation_id": "run-1",
+        "generated_at": NOW,
+        "project": "lake",
+        "pipeline": "orders",
+        "sink": "orders",
+        "unique_id": "test.lake.ledger_integrity",
+        "name": "ledger_integrity",
+        "check": "ledger_integrity",
+        "kind": "evidence",
+        "status": "pass",
+        "evidence": "{}",
+        "period_to": NOW,
+    }
+    columns = RESULTS.columns
+    open_ledger(readers.project).results.append_rows([{**dict.fromkeys(columns), **row, **changes}])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"evidence": "{"},
+        {"evidence": "[1]"},
+        {"evidence": '{"chain_head": 7}'},
+        {"evidence": '{"log_ends": [["orders", "0", 5]]}'},
+        {"evidence": '{"log_starts": {"orders": 1}}'},
+        {"evidence": '{"ledger_version": 1e400}'},
+        {"evidence": "[" * 100_000},
+        {"period_to": None},
+        {"invocation_id": None},
+    ],
+    ids=str,
+)
+def test_a_malformed_result_of_an_earlier_audit_is_no_missing_audit(readers: Readers, changes: Any) -> None:
+    """The audit goes on without it, says so, and proves nothing by it."""
+    results_row(readers, **changes)
+    run = audit(readers.project, Options(no_spark=True, keep=False, select=["test_name:ledger_integrity"]))
+    (result,) = run.results
+    assert (result.status, [f.code for f in result.findings]) == ("error", [Code.INCONCLUSIVE])
+    assert [note.split(": ")[1] for note in run.notes] == ["the results of earlier audits could not be read"]
+    assert [facts.answer for facts in run.pipelines] == ["could not be proved"]
+
+
+def test_whatever_breaks_is_not_known_and_the_audit_ends_with_a_result(readers: Readers) -> None:
+    def broken(*_: object, **__: object) -> Any:
+        raise RuntimeError("unforeseen")
+
+    sink_facts = summary.sink_facts
+
+    def facts_of_entries(*of: Any) -> Any:
+        return sink_facts(*of) if isinstance(of[2].ledgers, Unavailable) else broken()
+
+    places: dict[str, Callable[..., Any]] = {
+        "recon.audit.collect.previous_audit": broken,
+        "recon.audit.sources.open_ledger": broken,
+        "recon.audit.summary.sink_facts": facts_of_entries,
+        "recon.audit.store.append_run": broken,
+    }
+    for place, stand_in in places.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(place, stand_in)
+            run = audit(readers.project, Options(no_spark=True))
+        assert len(run.results) == 6
+        assert [facts.answer for facts in run.pipelines] != ["complete"]

@@ -349,6 +349,20 @@ def test_audit_options_reach_the_audit(
     assert not (project / "target").exists()
 
 
+def test_audit_that_breaks_leaves_no_earlier_report(
+    recon: Callable[..., Ended], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recon("audit", "--no-spark")
+    written = [project / "target" / name for name in ("run_results.json", "report.html")]
+    assert all(file.is_file() for file in written)
+    assert recon("audit", "--no-spark", "--from", "x").code == 2
+    assert all(file.is_file() for file in written), "an audit that did not begin says nothing about the data"
+    monkeypatch.setattr("recon.audit.run.store", lambda *_: 1 / 0)
+    ended = recon("audit", "--no-spark")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert not any(file.exists() for file in written)
+
+
 def test_audit_that_cannot_run_writes_nothing(recon: Callable[..., Ended], project: Path) -> None:
     assert recon("audit", "--select", "tga:x").code == 2
     assert recon("audit", "--from", "x").code == 2

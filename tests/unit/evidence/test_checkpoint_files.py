@@ -296,3 +296,64 @@ def test_a_batch_that_was_never_planned_is_an_error(made: Checkpoint) -> None:
 def test_a_file_uri_is_a_local_folder(made: Checkpoint) -> None:
     assert checkpoint.query_id(Storage(f"file:{made.folder}")) == "7c9a0f2e-0001"
     assert checkpoint.query_id(Storage(f"file://{made.folder}")) == "7c9a0f2e-0001"
+
+
+def flaws(made: Checkpoint) -> list[tuple[int, str]]:
+    return [(f.batch_id, f.problem.replace(str(made.folder), "cp")) for f in checkpoint.read(made.storage).flaws]
+
+
+def running(made: Checkpoint, first: int, last: int) -> None:
+    """A checkpoint whose newest micro-batch is being written, purged below `first`."""
+    made.initial({"orders": {"0": 0}})
+    for batch_id in range(first, last + 1):
+        made.planned(batch_id, {"orders": {"0": 10 * (batch_id + 1)}})
+        if batch_id < last:
+            made.committed(batch_id)
+
+
+@pytest.mark.parametrize("first", [0, 41])
+def test_a_purged_checkpoint_whose_newest_micro_batch_runs_has_no_flaw(made: Checkpoint, first: int) -> None:
+    running(made, first, 45)
+    made.committed(first - 1) if first else None  # commits are purged a moment after the offsets
+    assert flaws(made) == []
+
+
+def test_files_that_are_missing_between_others_are_flaws(made: Checkpoint) -> None:
+    running(made, 3, 12)
+    for name in ("offsets/5", "offsets/6", "commits/8", "offsets/12"):
+        (made.folder / name).unlink()
+    made.committed(11)
+    made.write("commits/9", "")
+    assert flaws(made) == [
+        (5, "checkpoint cp has no offsets/5 to offsets/6, though it has offsets/4 and offsets/7"),
+        (8, "checkpoint cp has no commits/8, though Spark planned later micro-batches"),
+        (9, "checkpoint file cp/commits/9 is empty"),
+    ]
+    made.committed(12)
+    assert flaws(made)[-1] == (12, "checkpoint cp has no offsets/12, though it has commits/12")
+
+
+def test_a_partition_or_a_source_that_is_named_twice_is_a_flaw(made: Checkpoint) -> None:
+    running(made, 0, 3)
+    made.planned(1, '{"orders":{"0":20,"0":30}}')
+    made.planned(2, '0:{"orders":{"0":30}}', '0:{"orders":{"0":30}}', version="v2")
+    assert [batch_id for batch_id, _ in flaws(made)] == [1, 2]
+    assert [batch.batch_id for batch in checkpoint.read(made.storage).batches] == [0, 3]
+    assert not checkpoint.read(made.storage).batches[1].starts_known
+    assert same_message(checkpoint.read(made.storage).flaws[0].problem)
+
+
+@pytest.mark.parametrize("offset", ["-1", str(2**63), "1.5", '"7"', "null", "true", "[]"])
+def test_an_offset_that_kafka_cannot_have_makes_the_checkpoint_unreadable(made: Checkpoint, offset: str) -> None:
+    running(made, 0, 2)
+    made.planned(1, f'{{"orders":{{"0":{offset}}}}}')
+    with raises(EvidenceError):
+        checkpoint.read(made.storage)
+
+
+@pytest.mark.parametrize("millis", ['"today"', "true", "-5", str(10**40), "1e300"])
+def test_a_time_that_is_none_makes_the_checkpoint_unreadable(made: Checkpoint, millis: str) -> None:
+    running(made, 0, 1)
+    made.write("offsets/0", f'v1\n{{"batchTimestampMs":{millis}}}\n{{"orders":{{"0":1}}}}')
+    with raises(EvidenceError):
+        checkpoint.read(made.storage)

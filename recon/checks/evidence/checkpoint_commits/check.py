@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -55,7 +56,8 @@ class CheckpointCommits(EvidenceCheck):
         STALLED: planned longer ago than `stalled_after` and not finished.
         OVERLAP: a checkpoint that started a new epoch begins below what the ledger holds.
         LEDGER_MISSING: the sink has the commit, the ledger has no entry (warns); the query's next start repairs it.
-        INCONCLUSIVE: the checkpoint's offsets were deleted, or do not tell where a micro-batch began.
+        INCONCLUSIVE: the checkpoint's offsets were deleted, or do not tell where a micro-batch began; a file is missing
+            between others, is empty, or names a topic or partition twice.
         INFLIGHT, REPLAYED, NEW_EPOCH, EMPTY: a micro-batch that is not finished yet, one that was tried again and
             written once, a checkpoint that started a new epoch, micro-batches that read nothing. They explain only.
     """
@@ -110,6 +112,7 @@ class _Evaluation:
 
     def verdict(self) -> Verdict:
         batches = self.checkpoint.batches
+        self._report_flaws()
         if not batches:
             self.findings.add(
                 Code.INCONCLUSIVE,
@@ -154,6 +157,20 @@ class _Evaluation:
         return self.findings.verdict(
             message, query_id=self.checkpoint.query_id, batches=len(batches), recorded=recorded, not_judged=len(older)
         )
+
+    def _report_flaws(self) -> None:
+        """What cannot be compared, because a file of the checkpoint is gone or damaged."""
+        ids = [batch.batch_id for batch in self.checkpoint.batches]
+        for flaw in self.checkpoint.flaws:
+            # The next micro-batch that is whole tells the time; where there is none, it is now.
+            after = self.checkpoint.batches[at] if (at := bisect_left(ids, flaw.batch_id)) < len(ids) else None
+            if after is not None and (self._too_old(after) or self._too_late(after, after.planned_at)):
+                continue
+            self.findings.add(
+                Code.INCONCLUSIVE,
+                f"{flaw.problem}: what Spark planned or finished there is not known; restore the file from a copy",
+                batch_id=flaw.batch_id,
+            )
 
     def _too_old(self, batch: CheckpointBatch) -> bool:
         since = self.writes.known_since
@@ -253,6 +270,14 @@ class _Evaluation:
     def _judge_open(self, batch: CheckpointBatch, *, new_epoch: bool) -> None:
         """A plan that neither the ledger nor the sink has."""
         plan = planned_ranges(batch)
+        if not plan and batch.starts_known and self.writes.reads(batch.batch_id):
+            self.findings.add(
+                Code.INCONCLUSIVE,
+                f"micro-batch {batch.batch_id} has no offsets of Kafka in the checkpoint, and its ledger entry has: "
+                f"offsets/{batch.batch_id} was overwritten, or belongs to another query",
+                batch_id=batch.batch_id,
+            )
+            return
         if not any(planned.span.size for planned in plan.values()) and batch.starts_known:
             if batch.committed:
                 self.empty.append(batch)

@@ -174,6 +174,10 @@ class Writes:
         """Whether this query has an entry with the batch_id."""
         return batch_id in self._entries
 
+    def reads(self, batch_id: int) -> bool:
+        """Whether this query has an entry with the batch_id that holds ranges."""
+        return any(self._ranges.get(entry) for entry in self._entries.get(batch_id, ()))
+
     @cached_property
     def _recorded(self) -> set[tuple[int, int]]:
         """The (epoch, batch_id) of every entry."""

@@ -10,7 +10,17 @@ import pytest
 
 from recon.checks.evidence.checkpoint_commits.check import CheckpointCommits
 from recon.checks.period import Period
-from recon.model import CheckpointBatch, Code, DeltaWitness, LedgerSlice, SinkCommit, SinkLog, Unavailable, Verdict
+from recon.model import (
+    CheckpointBatch,
+    CheckpointFlaw,
+    Code,
+    DeltaWitness,
+    LedgerSlice,
+    SinkCommit,
+    SinkLog,
+    Unavailable,
+    Verdict,
+)
 from recon.testing.evidence import NOW, SINK, START, Entry, checkpoint, gone, kafka, ledger, planned, span
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, commit, delta, told, witnesses
@@ -296,3 +306,29 @@ def test_missing_witnesses() -> None:
     none = CheckpointCommits().judge(witnesses(LEDGER, checkpoint=checkpoint(*PLANS), delta=gone("delta")))
     assert none.unproved == "delta did not answer"
     assert judged(*PLANS, slice_=None, log=delta()).unproved is not None
+
+
+def test_a_file_that_is_missing_between_others_is_a_finding() -> None:
+    def with_flaw(batch_id: int, *plans: CheckpointBatch, **fields: Any) -> Verdict:
+        flawed = replace(
+            checkpoint(*plans), flaws=[CheckpointFlaw(batch_id, f"checkpoint cp has no offsets/{batch_id}")]
+        )
+        return CheckpointCommits().judge(witnesses(LEDGER, delta=LOG, checkpoint=flawed, **fields))
+
+    after_hole = replace(PLANS[2], ranges=(), starts_known=False)
+    verdict = with_flaw(1, PLANS[0], after_hole, PLANS[3])
+    assert (codes(verdict), verdict.unproved) == ([Code.INCONCLUSIVE], verdict.findings[0].message)
+    assert same_message(verdict.findings[0].message)
+    assert codes(with_flaw(4, *PLANS)) == [Code.INCONCLUSIVE], "the newest plan is gone"
+    assert codes(with_flaw(0, replace(PLANS[1], ranges=(), starts_known=False), *PLANS[2:])) == [Code.INCONCLUSIVE]
+    # What was planned before the entries looked at, or after the period, is another audit's business.
+    old = replace(PLANS[1], planned_at=START - timedelta(days=3))
+    assert codes(with_flaw(0, old, *PLANS[2:])) == []
+    late = {"period_to": SOON, "now": NOW}
+    assert codes(with_flaw(3, *PLANS, planned(5, (50, 60), at=NOW - timedelta(seconds=5)), **late)) != []
+    assert codes(with_flaw(4, *PLANS, planned(5, (40, 60), at=NOW - timedelta(seconds=5)), **late)) == []
+
+
+def test_a_plan_without_offsets_of_kafka_whose_entry_has_some_is_not_empty() -> None:
+    overwritten = replace(PLANS[1], ranges=())
+    assert Code.INCONCLUSIVE in codes(judged(PLANS[0], overwritten, *PLANS[2:]))
