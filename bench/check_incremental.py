@@ -87,6 +87,7 @@ def _feed(spark: Any, folder: Path) -> Callable[[int], None]:
         entry = LedgerEntry(
             pipeline="orders",
             sink="orders",
+            sequence=0,
             sink_kind="delta",
             target=str(folder / "orders"),
             guarantee="exactly-once",

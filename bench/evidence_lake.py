@@ -154,6 +154,7 @@ class Lake:
             values: dict[str, Any] = {
                 "pipeline": PIPELINE,
                 "sink": SINK,
+                "sequence": day.batch_id(n) + 1,
                 "sink_kind": "delta",
                 "target": str(self.table),
                 "guarantee": "exactly-once",

@@ -316,6 +316,7 @@ def _head(batch_id: int, rows: int, **fields: Any) -> EntryHead:
     made: dict[str, Any] = {
         "pipeline": "p",
         "sink": "s",
+        "sequence": batch_id + 1,
         "sink_kind": "delta",
         "target": "lake",
         "guarantee": "exactly-once",

@@ -93,6 +93,7 @@ def compliance(
             f"there is no ledger at {ledger.location}; nothing was ever recorded, so nothing can be reported"
         )
     now = utc_now()
+    until = to if to < now else None  # to the present: what a clock that runs ahead committed belongs to it as well
     audits = {pipe.name: _audits(ledger, pipe.name, from_, to) for pipe in project.pipelines}
     return ComplianceReport(
         project=project.name,
@@ -101,7 +102,7 @@ def compliance(
         period_from=from_,
         period_to=to,
         sinks=tuple(
-            _sink(project, pipe, sink, ledger.slice(pipe.name, sink.name, from_, to), audits[pipe.name])
+            _sink(project, pipe, sink, ledger.slice(pipe.name, sink.name, from_, until), audits[pipe.name])
             for pipe in project.pipelines
             for sink in pipe.sinks
         ),

@@ -75,7 +75,8 @@ def show(
         print_json(entries)
     elif entries:
         headers = (
-            "committed_at pipeline sink epoch batch_id attempt status rows_written quarantined offsets version hash"
+            "committed_at pipeline sink sequence epoch batch_id attempt status rows_written quarantined offsets "
+            "version hash"
         )
         print_table(
             headers.split(),
@@ -84,6 +85,7 @@ def show(
                     e.committed_at.strftime("%Y-%m-%d %H:%M:%S"),
                     e.pipeline,
                     e.sink,
+                    e.sequence,
                     e.epoch,
                     e.batch_id,
                     e.attempt,

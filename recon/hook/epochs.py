@@ -119,9 +119,10 @@ class Epochs:
         """The planned offsets, without those that the ledger had before the entry: what the entry would have."""
         if not self._sink.trim_replayed_offsets:
             return None
-        before = self._ledger.slice(self._pipeline, self._sink.name, to=entry.committed_at, operations=())
-        others = np.array([(h.epoch, h.batch_id) != (entry.epoch, entry.batch_id) for h in before.heads], dtype=bool)
-        covered = coverage.of(before.ranges.take(others[before.ranges.entry]))
+        whole = self._ledger.slice(self._pipeline, self._sink.name, operations=())
+        number = (entry.epoch, entry.batch_id)
+        others = [h.sequence < entry.sequence and (h.epoch, h.batch_id) != number for h in whole.heads]
+        covered = coverage.of(whole.ranges.take(np.array(others, dtype=bool)[whole.ranges.entry]))
         return offsets_text(_without_ids(coverage.remainder(covered, planned)))
 
     def _require_continuity(self, front: LedgerEntry, batch: Batch) -> None:

@@ -34,8 +34,10 @@ def array(values: npt.NDArray[np.integer[Any]]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(whole.dtype), len(whole), [None, pa.py_buffer(whole)])
 
 
-def scalar(value: str | datetime) -> pa.Scalar:
-    """A text, or an instant in microseconds, as an Arrow scalar."""
+def scalar(value: str | int | datetime) -> pa.Scalar:
+    """A text, an integer, or an instant in microseconds, as an Arrow scalar."""
+    if isinstance(value, int):
+        return column([value], pa.int64())[0]
     return column([value], pa.string() if isinstance(value, str) else pa.timestamp("us", tz="UTC"))[0]
 
 

@@ -28,6 +28,7 @@ ENTRIES = LedgerTable(
     columns={
         "pipeline": str,
         "sink": str,
+        "sequence": int,
         "sink_kind": str,
         "target": str,
         "guarantee": str,
@@ -82,7 +83,7 @@ def heads(table: pa.Table) -> list[EntryHead]:
 
 
 def _head(values: dict[str, Any]) -> EntryHead:
-    """An `EntryHead` without its constructor, which sets 23 frozen fields one by one: a day has 8,640 of them."""
+    """An `EntryHead` without its constructor, which sets 24 frozen fields one by one: a day has 8,640 of them."""
     head = object.__new__(EntryHead)
     head.__dict__.update(values)
     return head

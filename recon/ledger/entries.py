@@ -36,6 +36,7 @@ def new_entry(
     return LedgerEntry(
         pipeline=stamp.pipeline,
         sink=stamp.sink,
+        sequence=0,
         sink_kind=sink.kind,
         target=target,
         guarantee=guarantee or sink.guarantee,

@@ -1,4 +1,4 @@
-"""The ledger as the hook, the audit and the console use it: append to a chain, read it by time, verify it."""
+"""The ledger as the hook, the audit and the console use it: append to a chain, read it, verify it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import LedgerError
-from recon.lazy import np, pa, pc
+from recon.lazy import pa
 from recon.ledger import arrow, columns, coverage
 from recon.ledger.chain import GENESIS, link
+from recon.ledger.reader import ChainReader, by_time
 from recon.ledger.results import RESULTS
-from recon.ledger.store import MANY_FILES, ChainMoved, Filter, Store, open_store
+from recon.ledger.store import MANY_FILES, SEQUENCE, ChainMoved, Filter, Store, open_store
 from recon.model import Finding, LedgerEntry, LedgerSlice
 from recon.model.integrity import verify
 from recon.model.offsets import Spans
@@ -38,9 +39,9 @@ class Ledger:
     def __init__(self, entries: Store, results: Store) -> None:
         """Two tables of one ledger folder."""
         self.store, self.results = entries, results
-        # (length, last entry's hash and time) per chain: right as long as nobody else extends the chain, and
+        # (length, last sequence, last entry's hash) per chain: right as long as nobody else extends the chain, and
         # the store refuses our append when somebody did.
-        self._ends: dict[str, tuple[int, str, datetime | None]] = {}
+        self._ends: dict[str, tuple[int, int, str]] = {}
         self._appended = 0
 
     @property
@@ -53,21 +54,17 @@ class Ledger:
         return self.store.exists()
 
     def append(self, entry: LedgerEntry) -> LedgerEntry:
-        """Chain the entry behind the newest of its (pipeline, sink), seal it and write it.
+        """Chain the entry behind the newest of its (pipeline, sink), number it, seal it and write it.
 
-        `committed_at` is moved forward if it would not be later than the entry before, so that the order of
-        time is the order of the chain.
+        `sequence` is one more than that of the entry before it; `committed_at` stays what the clock said.
 
         Raises:
             LedgerError: the table cannot be written, or other writers keep winning the race.
         """
         chain = chain_id(entry.pipeline, entry.sink)
         for attempt in range(_TRIES):
-            length, prev_hash, last_at = self._end(entry.pipeline, entry.sink)
-            at = entry.committed_at
-            if last_at is not None and at <= last_at:
-                at = last_at + timedelta(microseconds=1)
-            linked = link(replace(entry, committed_at=at), prev_hash)
+            length, sequence, prev_hash = self._end(entry.pipeline, entry.sink)
+            linked = link(replace(entry, sequence=sequence + 1), prev_hash)
             try:
                 self.store.append(columns.to_table([linked]), chain=chain, after=length)
             except ChainMoved:
@@ -77,7 +74,7 @@ class Ledger:
             except LedgerError:
                 self._ends.pop(chain, None)
                 raise
-            self._ends[chain] = (length + 1, linked.entry_hash, linked.committed_at)
+            self._ends[chain] = (length + 1, linked.sequence, linked.entry_hash)
             self._tidy_now_and_then()
             return linked
         raise LedgerError(
@@ -97,7 +94,7 @@ class Ledger:
 
     def head_hash(self, pipeline: str, sink: str) -> str:
         """The newest entry's hash, "" for a chain without entries."""
-        return self._end(pipeline, sink)[1]
+        return self._end(pipeline, sink)[2]
 
     def others(self, pipeline: str, sink: str) -> list[LedgerEntry]:
         """Entries that another writer appended since we last read the chain's end.
@@ -113,13 +110,20 @@ class Ledger:
         del self._ends[chain_id(pipeline, sink)]
         return self.last(pipeline, sink, more)
 
-    def _end(self, pipeline: str, sink: str) -> tuple[int, str, datetime | None]:
+    def _end(self, pipeline: str, sink: str) -> tuple[int, int, str]:
         chain = chain_id(pipeline, sink)
         if chain not in self._ends:
             length = self.store.length(chain)
             tail = self.tail(pipeline, sink) if length else None
-            self._ends[chain] = (length, tail.entry_hash, tail.committed_at) if tail else (length, GENESIS, None)
+            sequence = tail.sequence if tail else 0
+            # Sequences that removed entries had are not given again: the hole says that they were removed. A store
+            # that is not quick counts the entries that are left.
+            sequence = max(length, sequence) if self.store.quick else sequence
+            self._ends[chain] = (length, sequence, tail.entry_hash if tail else GENESIS)
         return self._ends[chain]
+
+    def _chain(self, pipeline: str, sink: str) -> ChainReader:
+        return ChainReader(self.store, pipeline, sink)
 
     def tail(self, pipeline: str, sink: str) -> LedgerEntry | None:
         """The newest entry of a (pipeline, sink); None when there is none."""
@@ -127,29 +131,17 @@ class Ledger:
 
     def last(self, pipeline: str, sink: str, count: int) -> list[LedgerEntry]:
         """The newest `count` entries of a (pipeline, sink), oldest first."""
-        entries = self._back(pipeline, sink, None, lambda parts: sum(part.num_rows for part in parts) >= count)
-        return columns.entries(entries.slice(max(0, entries.num_rows - count)))
+        return columns.entries(self._chain(pipeline, sink).newest(count))
 
-    def _back(
-        self,
-        pipeline: str,
-        sink: str,
-        before: datetime | None,
-        enough: Callable[[Sequence[pa.Table]], bool],
-        names: Sequence[str] | None = None,
-    ) -> pa.Table:
-        """Whole days of entries before an instant, newest day first, until there are enough; in chain order."""
-        parts: list[pa.Table] = []
-        # One partition at a time: a year of days costs what the last one costs.
-        for day in reversed(self.store.dates()):
-            if before is not None and day > before.date():
-                continue
-            part = self.store.read(Filter.of(pipeline, sink, dates=(day,), to=before), names)
-            parts += [part] if part.num_rows else []
-            if enough(parts):
-                break
-        empty = arrow.empty(self.store.schema)
-        return _in_order(pa.concat_tables(parts) if parts else empty.select(names or empty.column_names))
+    def position(self, pipeline: str, sink: str) -> int:
+        """The sequence of the newest entry of a (pipeline, sink); 0 when there is none."""
+        newest = arrow.numbers(self._chain(pipeline, sink).newest(1, [SEQUENCE])[SEQUENCE])
+        return int(newest.max(initial=0))
+
+    def first_since(self, pipeline: str, sink: str, at: datetime) -> int | None:
+        """The smallest sequence of an entry whose clock said `at` or later; None when there is none."""
+        found = arrow.numbers(self.store.read(Filter.of(pipeline, sink, from_=at), [SEQUENCE])[SEQUENCE])
+        return int(found.min()) if len(found) else None
 
     def slice(
         self,
@@ -158,54 +150,49 @@ class Ledger:
         from_: datetime | None = None,
         to: datetime | None = None,
         *,
+        after: int | None = None,
         operations: Sequence[tuple[int, str]] | None = None,
     ) -> LedgerSlice:
-        """Entries of a (pipeline, sink) committed in [from_, to), behind the anchors: what the period continues from.
+        """A run of entries of a (pipeline, sink), behind the anchors: what the run continues from.
 
-        Every seal is recomputed; entries whose hash does not match are named in `broken`. `operations` is the table's
-        own history as far as it is to be judged; all that is kept of it by default.
+        By position, the entries with a sequence above `after`. By time, those of [from_, to): the run from the first
+        entry that was committed in the period to the last one, with everything between them. Clocks jump, so:
+
+        - It begins no later than behind the entry with the latest `committed_at` before `from_`. Periods that follow
+          each other leave nothing out, and an entry may be in several.
+        - Without `to` it reaches to the chain's end, also to entries of a clock that runs ahead. Give None where the
+          period reaches to the present.
+
+        Every seal is recomputed; entries whose hash does not match are named in `broken`.
+
+        Args:
+            pipeline: the pipeline's name.
+            sink: the sink's name.
+            from_: begin of the period, UTC; not with `after`.
+            to: end of the period, UTC, excluded.
+            after: a position, such as `position` told earlier; 0 for the whole chain.
+            operations: the table's own history as far as it is to be judged; all that is kept of it by default.
+
+        Raises:
+            ValueError: both `from_` and `after` are given.
         """
-        entries = _in_order(self.store.read(Filter.of(pipeline, sink, from_, to)))
-        anchors = self._anchors(pipeline, sink, from_) if from_ is not None else entries.slice(0, 0)
+        if after is not None and from_ is not None:
+            raise ValueError("give from_ or after, not both: each says where the run begins")
+        chain = self._chain(pipeline, sink)
+        period = chain.period(from_, to) if after is None else chain.behind(after, to)
+        anchors = chain.anchors(period.above, period.day)
         numbers = ("query_id", "batch_id")
-        behind = self.store.read(Filter.of(pipeline, sink, from_=to), numbers) if to is not None else None
+        later = None if period.upto is None else chain.run(period.upto, None, numbers)
+        entries = period.entries
         return columns.to_slice(
             pa.concat_tables([part for part in (anchors, entries) if part.num_rows] or [entries]),
             pipeline=pipeline,
             sink=sink,
             anchors=anchors.num_rows,
-            complete=from_ is None or anchors.num_rows == 0,
+            complete=period.above == 0 or anchors.num_rows == 0,
             operations=self.store.operations() if operations is None else operations,
-            later=frozenset(arrow.tuples(behind, *numbers)) if behind is not None else (),
+            later=() if later is None else frozenset(arrow.tuples(later, *numbers)),
         )
-
-    def _anchors(self, pipeline: str, sink: str, before: datetime) -> pa.Table:
-        """What a period continues from: the newest entry before it, and the furthest micro-batch of every epoch.
-
-        The newest is what the chain goes on from. It need not be the furthest: it may be a replay, or an older
-        micro-batch that was restored later. Earlier epochs are there so that a later one that read their offsets
-        again does not look like the first.
-        """
-
-        def has_a_write(parts: Sequence[pa.Table]) -> bool:
-            return any(pc.any(pc.equal(part["status"], arrow.scalar("committed"))).as_py() for part in parts)
-
-        keys = ["epoch", "batch_id", "attempt", "committed_at", "status"]
-        recent = self._back(pipeline, sink, before, has_a_write, keys)
-        if not recent.num_rows:
-            return arrow.empty(self.store.schema)
-        furthest = _furthest(recent)
-        times = arrow.values(recent["committed_at"])
-        chosen = {times[place] for place in (*furthest.values(), -1)}
-        of_sink = Filter.of(pipeline, sink, to=before)
-        if max(furthest) > 0:
-            whole = _in_order(self.store.read(of_sink, keys))
-            times = arrow.values(whole["committed_at"])
-            chosen |= {times[place] for epoch, place in _furthest(whole).items() if epoch not in furthest}
-        # Ranges are read for these few alone.
-        moment = timedelta(microseconds=1)
-        at = [self.store.read(replace(of_sink, from_=time, to=time + moment)) for time in sorted(chosen)]
-        return _in_order(pa.concat_tables(at))
 
     def coverage(self, pipeline: str, sink: str) -> dict[coverage.Key, Spans]:
         """Every offset that the entries of a (pipeline, sink) account for; reads the whole ledger, a day at a time."""
@@ -229,8 +216,8 @@ class Ledger:
         to: datetime | None = None,
         limit: int | None = None,
     ) -> list[LedgerEntry]:
-        """Entries that match, oldest first; with `limit`, the newest that many."""
-        entries = _in_order(self.store.read(Filter.of(pipeline, sink, from_, to)))
+        """Entries that match, oldest first, those of one chain in its order; with `limit`, the newest that many."""
+        entries = by_time(self.store.read(Filter.of(pipeline, sink, from_, to)))
         return columns.entries(entries.slice(max(0, entries.num_rows - limit)) if limit else entries)
 
     def chains(self) -> list[tuple[str, str]]:
@@ -255,23 +242,6 @@ class Ledger:
     def compact(self) -> dict[str, Mapping[str, Any]]:
         """Merge the small files of both tables; the metrics of each, by table."""
         return {store.kind: store.compact() for store in (self.store, self.results) if store.exists()}
-
-
-def _furthest(table: pa.Table) -> dict[int, int]:
-    """The place of the highest batch_id of each epoch, the newest of equals."""
-    furthest: dict[int, tuple[int, int]] = {}
-    for place, (epoch, batch_id) in enumerate(arrow.tuples(table, "epoch", "batch_id")):
-        if epoch not in furthest or batch_id >= furthest[epoch][0]:
-            furthest[epoch] = (batch_id, place)
-    return {epoch: place for epoch, (_, place) in furthest.items()}
-
-
-def _in_order(table: pa.Table) -> pa.Table:
-    """Rows in the order of the chain."""
-    keys = table.select(["committed_at", "attempt"])
-    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-    places = arrow.numbers(order)
-    return table if np.all(places[1:] > places[:-1]) else table.take(order)
 
 
 def open_ledger(project: str | Path | Project, spark: SparkSession | None = None) -> Ledger:

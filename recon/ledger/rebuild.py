@@ -24,8 +24,7 @@ def entry_of(commit: SinkCommit, sink: Sink, *, target: str, quarantined: int | 
     """The entry that a stamped commit stands for, status `rebuilt`, not yet chained.
 
     `quarantined` is what the quarantine table's own log says, None where it says nothing. `started_at` is the commit's
-    own time. `committed_at` is the time of the restoration, which keeps the chain in the order of time and lets the
-    next audit judge the micro-batch.
+    own time; `committed_at` is the time of the restoration.
     """
     stamp = commit.stamp
     # What the sink itself left out, because a later row has the same key; what the transform left out nobody knows.

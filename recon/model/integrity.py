@@ -24,7 +24,7 @@ def verify(ledger: LedgerSlice) -> list[Finding]:
     """Entries that were edited, removed or stored twice, changes of the table, and entries that were restored.
 
     An entry is edited when its content does not give its own hash (`LedgerSlice.broken`); one is removed when its
-    successor's `prev_hash` is the hash of no entry before it.
+    successor's `prev_hash` is the hash of no entry before it, or its `sequence` is missing.
     """
     return [
         Finding(pipeline=ledger.pipeline, sink=ledger.sink, **finding)
@@ -52,11 +52,11 @@ def _hashes(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
 
 def _links(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
     heads = ledger.heads
-    seen: set[str] = set()
+    seen: dict[str, int] = {}
     followed: dict[str, int] = {}
     for i, head in enumerate(heads):
         if i < ledger.anchors - 1:
-            seen.add(head.entry_hash)  # an earlier epoch's end: nothing here need follow it
+            seen[head.entry_hash] = i  # an earlier epoch's end: nothing here need follow it
             continue
         if head.entry_hash in seen:
             yield _finding(
@@ -81,6 +81,8 @@ def _links(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
                     "entries were removed from the ledger",
                     head,
                 )
+            elif ledger.complete and head.sequence != 1 and i not in ledger.broken:
+                yield _misnumbered(head, None)
         elif head.prev_hash not in seen:
             yield _finding(
                 Code.TAMPERED,
@@ -89,8 +91,25 @@ def _links(ledger: LedgerSlice) -> Iterator[dict[str, Any]]:
                 "restores what the Delta log still holds",
                 head,
             )
+        else:
+            before = seen[head.prev_hash]
+            # A number that was edited breaks the seal: that is found already.
+            if head.sequence != heads[before].sequence + 1 and not {before, i} & {*ledger.broken}:
+                yield _misnumbered(head, heads[before])
         followed.setdefault(head.prev_hash, i)
-        seen.add(head.entry_hash)
+        seen[head.entry_hash] = i
+
+
+def _misnumbered(head: EntryHead, before: EntryHead | None) -> dict[str, Any]:
+    """An entry whose sequence is not the one after that of the entry it follows, though its hashes are right."""
+    after = "is the chain's first" if before is None else f"follows that of {named(before)}, number {before.sequence}"
+    return _finding(
+        Code.TAMPERED,
+        f"the ledger entry of {named(head)} has number {head.sequence} in the chain and {after}: entries were removed "
+        "from the chain's end before it was written, or the chain was rewritten; `recon ledger rebuild` restores what "
+        "the Delta log still holds",
+        head,
+    )
 
 
 def verify_stamps(ledger: LedgerSlice, stamps: Sequence[ReconStamp]) -> list[Finding]:

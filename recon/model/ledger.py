@@ -27,6 +27,8 @@ RELEASES = -1
 class EntryHead:
     """A ledger entry without its offset ranges; times are UTC.
 
+    `sequence` is its place in the chain of its (pipeline, sink), from 1 on and without holes; 0 before it is chained.
+    `committed_at` is what the driver's clock said, which may jump: the order of entries is that of `sequence`.
     `rows_read`, `rows_filtered` are None where no independent count exists, `rows_quarantined` where the quarantine
     commit of a restored entry is not known. `sink_version` is the Delta version of the data commit.
     `prev_hash` is the entry_hash of the entry before it of the same (pipeline, sink), "" for the first.
@@ -34,6 +36,7 @@ class EntryHead:
 
     pipeline: str
     sink: str
+    sequence: int
     sink_kind: str
     target: str
     guarantee: str

@@ -63,6 +63,7 @@ def head_of(entry: Entry, index: int, prev_hash: str) -> EntryHead:
     fields: dict[str, Any] = {
         "pipeline": PIPELINE,
         "sink": SINK,
+        "sequence": index + 1,
         "sink_kind": "delta",
         "target": "lake/orders",
         "guarantee": "exactly-once",

@@ -141,6 +141,7 @@ class Fed:
         entry = LedgerEntry(
             pipeline="p",
             sink="s",
+            sequence=0,
             sink_kind="delta",
             target=str(self.table),
             guarantee="exactly-once",

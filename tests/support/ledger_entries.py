@@ -17,6 +17,7 @@ def entry(batch_id: int = 0, *, at: datetime = AT, **changes: Any) -> LedgerEntr
     values: dict[str, Any] = {
         "pipeline": "orders",
         "sink": "orders",
+        "sequence": 0,
         "sink_kind": "delta",
         "target": "/lake/orders",
         "guarantee": "exactly-once",

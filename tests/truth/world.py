@@ -253,6 +253,7 @@ class World:
         made: dict[str, Any] = {
             "pipeline": stamp.pipeline,
             "sink": SINK,
+            "sequence": 0,
             "sink_kind": "delta",
             "target": "lake/orders",
             "guarantee": "exactly-once",

@@ -36,21 +36,23 @@ def reading_of(witnesses: Witnesses) -> LedgerSlice | None:
 def _with(ledger: LedgerSlice, commits: Sequence[SinkCommit]) -> LedgerSlice:
     if not commits:
         return ledger
+    last = ledger.heads[-1]
     offsets = [parse_offsets(commit.stamp.offsets_text) for commit in commits]
     texts = [*ledger.offsets_texts, *(commit.stamp.offsets_text for commit in commits)] if ledger.offsets_texts else ()
     return replace(
         ledger,
-        heads=[*ledger.heads, *(_head(commit, ledger.heads[-1]) for commit in commits)],
+        heads=[*ledger.heads, *(_head(commit, last, place) for place, commit in enumerate(commits, last.sequence + 1))],
         ranges=_appended(ledger.ranges, len(ledger.heads), offsets),
         offsets_texts=texts,
     )
 
 
-def _head(commit: SinkCommit, last: EntryHead) -> EntryHead:
+def _head(commit: SinkCommit, last: EntryHead, sequence: int) -> EntryHead:
     """The entry that a commit stands for; what no stamp says of the sink is as in its `last` entry."""
     stamp = commit.stamp
     return replace(
         last,
+        sequence=sequence,
         query_id=stamp.query_id,
         run_id=stamp.run_id,
         epoch=stamp.epoch,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recon.errors import ConfigError
-from recon.ledger.store.base import INT32, MANY_FILES, ChainMoved, Filter, LedgerTable, Store, one_line
+from recon.ledger.store.base import INT32, MANY_FILES, SEQUENCE, ChainMoved, Filter, LedgerTable, Store, one_line
 from recon.ledger.store.delta_rs import DeltalakeStore
 from recon.ledger.store.spark import SparkStore
 
@@ -44,6 +44,7 @@ def open_store(project: Project, table: LedgerTable, spark: SparkSession | None 
 __all__ = [
     "INT32",
     "MANY_FILES",
+    "SEQUENCE",
     "ChainMoved",
     "DeltalakeStore",
     "Filter",

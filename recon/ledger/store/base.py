@@ -18,6 +18,7 @@ SCHEMA_VERSION = 1
 MANY_FILES = 100  # of one day
 
 INT32 = "int32"
+SEQUENCE = "sequence"
 
 
 class ChainMoved(Exception):
@@ -62,12 +63,17 @@ def _arrow_type(of: Any) -> pa.DataType:
 
 @dataclass(frozen=True)
 class Filter:
-    """What to read: equality on any column, and half-open bounds on a time column and its `date` partition."""
+    """What to read: equality on any column, half-open bounds on a time column and its `date` partition, and a run.
+
+    `above` (excluded) and `upto` (included) bound the `sequence` of entries, which only the ledger's table has.
+    """
 
     equals: tuple[tuple[str, str], ...] = ()
     from_: datetime | None = None
     to: datetime | None = None
     dates: tuple[date, ...] | None = None
+    above: int | None = None
+    upto: int | None = None
 
     @classmethod
     def of(
@@ -94,6 +100,10 @@ class Filter:
         if self.dates is not None:
             days = ", ".join(f"DATE '{day}'" for day in self.dates)
             terms.append(f"date IN ({days})")
+        if self.above is not None:
+            terms.append(f"{SEQUENCE} > {self.above}")
+        if self.upto is not None:
+            terms.append(f"{SEQUENCE} <= {self.upto}")
         terms.extend(f"{name} = '{_quoted(value)}'" for name, value in self.equals)
         return " AND ".join(terms) or None
 
@@ -108,7 +118,12 @@ class Filter:
     def columns(self, time_column: str) -> list[str]:
         """The columns that `mask` needs."""
         bounded = self.from_ is not None or self.to is not None
-        return [*(name for name, _ in self.equals), *([time_column] if bounded else [])]
+        by_place = self.above is not None or self.upto is not None
+        return [
+            *(name for name, _ in self.equals),
+            *([time_column] if bounded else []),
+            *([SEQUENCE] if by_place else []),
+        ]
 
     def mask(self, rows: pa.Table, time_column: str) -> pa.ChunkedArray | None:
         """Which rows match; None when all do."""
@@ -117,6 +132,10 @@ class Filter:
             terms.append(pc.greater_equal(rows[time_column], arrow.scalar(self.from_)))
         if self.to is not None:
             terms.append(pc.less(rows[time_column], arrow.scalar(self.to)))
+        if self.above is not None:
+            terms.append(pc.greater(rows[SEQUENCE], arrow.scalar(self.above)))
+        if self.upto is not None:
+            terms.append(pc.less_equal(rows[SEQUENCE], arrow.scalar(self.upto)))
         terms = [term for term in terms if not pc.all(term, skip_nulls=False).as_py()]
         return reduce(pc.and_, terms) if terms else None
 

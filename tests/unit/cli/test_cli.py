@@ -394,12 +394,13 @@ def ledger(project: Path) -> Path:
 def test_ledger_show(recon: Callable[..., Ended], ledger: Path) -> None:
     header, *rows = recon("ledger", "show").out.splitlines()
     assert " ".join(header.split()) == (
-        "committed_at pipeline sink epoch batch_id attempt status rows_written quarantined offsets version hash"
+        "committed_at pipeline sink sequence epoch batch_id attempt status rows_written quarantined offsets version "
+        "hash"
     )
     last = open_ledger(load(ledger)).entries()[-1]
     assert len(rows) == 3
     assert rows[-1].split() == [
-        "2026-11-20", "12:02:00", "orders", "orders", "0", "2", "1", "committed", "20", "0", "20", "2",
+        "2026-11-20", "12:02:00", "orders", "orders", "3", "0", "2", "1", "committed", "20", "0", "20", "2",
         last.entry_hash[:12],
     ]  # fmt: skip
 

@@ -40,13 +40,6 @@ def test_nothing_is_created_by_reading(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_time_never_runs_backwards_in_the_chain(tmp_path: Path) -> None:
-    ledger = open_ledger(project(tmp_path))
-    first = ledger.append(entry(0, at=AT))
-    second = ledger.append(entry(1, at=AT - timedelta(hours=1)))
-    assert second.committed_at > first.committed_at
-
-
 def test_a_slice_carries_the_entry_before_the_period_as_anchor(tmp_path: Path) -> None:
     ledger = open_ledger(project(tmp_path))
     for n in range(6):

@@ -86,7 +86,8 @@ def test_two_writers_warn() -> None:
 
 
 def test_an_entry_stored_twice_warns() -> None:
-    twice = ledger(Entry(0), Entry(1), Entry(1, prev_hash="hash-0", entry_hash="hash-1"), Entry(2, prev_hash="hash-1"))
+    again = Entry(1, prev_hash="hash-0", entry_hash="hash-1", sequence=2)
+    twice = ledger(Entry(0), Entry(1), again, Entry(2, prev_hash="hash-1", sequence=3))
     verdict = judged(twice)
     assert codes(verdict) == [Code.UNUSUAL]
     assert same_message(verdict.message)

@@ -1,0 +1,223 @@
+"""Reads one chain of the ledger in its own order, which is that of `sequence`, whatever the clocks said.
+
+The table is partitioned by the UTC day of `committed_at`. Days are read newest first, and reading stops when the
+sequences that were found have no hole: normally after the last day. Where a driver's clock jumped, entries are in other
+days, a hole stays, and further days are read until it is filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+from recon.lazy import np, pa, pc
+from recon.ledger import arrow
+from recon.ledger.store import SEQUENCE, Filter, Store
+from recon.model.wire.app_ids import chain_id
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_KEYS = ("epoch", "batch_id", "attempt", "committed_at", "status", SEQUENCE)
+
+
+@dataclass(frozen=True)
+class Period:
+    """The run of a chain that belongs to a period.
+
+    `above` is the sequence before its first entry; `upto` that of its last, None for the chain's end. `day` is where
+    the entries before the period are looked for first.
+    """
+
+    entries: pa.Table
+    above: int
+    upto: int | None
+    day: date | None
+
+
+@dataclass(frozen=True)
+class ChainReader:
+    """The entries of one (pipeline, sink) in a store."""
+
+    store: Store
+    pipeline: str
+    sink: str
+
+    def _where(self) -> Filter:
+        return Filter.of(self.pipeline, self.sink)
+
+    def _length(self) -> int:
+        return self.store.length(chain_id(self.pipeline, self.sink))
+
+    def run(self, above: int, upto: int | None = None, names: Sequence[str] | None = None) -> pa.Table:
+        """Entries with a sequence above one and up to another, None for the chain's end; in chain order."""
+        where = replace(self._where(), above=above or None, upto=upto)
+        if not self.store.quick or (above == 0 and upto is None):
+            return in_order(self.store.read(where, _with_sequence(names)))
+        length = self._length()
+
+        def whole(parts: Sequence[pa.Table]) -> bool:
+            found = _sequences(parts)
+            last = int(found.max(initial=length)) if upto is None else upto
+            # Without a length (a copy of the table has none) nobody knows where the chain ends.
+            return (length > 0 or upto is not None) and len(found) == max(last - above, 0)
+
+        return self._by_days(where, whole, names)
+
+    def newest(self, count: int, names: Sequence[str] | None = None) -> pa.Table:
+        """The newest `count` entries, in chain order."""
+        before = max(0, self._length() - count)
+        entries = self.run(before, None, names)
+        if before and entries.num_rows < count:  # the newest entries are not there any more
+            entries = self.run(0, None, names)
+        return entries.slice(max(0, entries.num_rows - count))
+
+    def _by_days(
+        self,
+        where: Filter,
+        enough: Callable[[Sequence[pa.Table]], bool],
+        names: Sequence[str] | None = None,
+        around: date | None = None,
+    ) -> pa.Table:
+        """Entries day by day until there are enough; in chain order.
+
+        Days up to `around` come first, the newest of them before the others: a year of days costs what one costs.
+        """
+        names = _with_sequence(names)
+        parts: list[pa.Table] = []
+        if not enough(parts):
+            days = self.store.dates()[::-1]
+            later = [day for day in days if around is not None and day > around]
+            for day in [*days[len(later) :], *later]:
+                part = self.store.read(replace(where, dates=(day,)), names)
+                parts += [part] if part.num_rows else []
+                if enough(parts):
+                    break
+        empty = arrow.empty(self.store.schema)
+        return in_order(pa.concat_tables(parts) if parts else empty.select(names or empty.column_names))
+
+    def period(self, from_: datetime | None, to: datetime | None) -> Period:
+        """The run of a chain that belongs to [from_, to); None where it is open. See `Ledger.slice`."""
+        length = 0 if to is not None else self._length()
+        timed = in_order(self.store.read(Filter.of(self.pipeline, self.sink, from_, to)))
+        if from_ is None and to is None:
+            return Period(timed, 0, None, None)
+        found = arrow.numbers(timed[SEQUENCE])
+        above = 0
+        if from_ is not None:
+            above = self._last_before(from_)
+            above = min(above, int(found[0]) - 1) if len(found) else above
+        upto = None if to is None else int(found.max(initial=above))
+        last = int(found.max(initial=length)) if upto is None else upto
+        if len(np.unique(found)) != max(last - above, 0):
+            timed = self.run(above, upto)
+        return Period(timed, above, upto, from_.date() if from_ is not None else None)
+
+    def behind(self, position: int, to: datetime | None) -> Period:
+        """The run of a chain behind a position, up to the last entry that was committed before `to`."""
+        entries, upto = self.run(position), None
+        if to is not None:
+            before = entries.filter(pc.less(entries["committed_at"], arrow.scalar(to)))
+            upto = int(arrow.numbers(before[SEQUENCE]).max(initial=position))
+            entries = entries.filter(pc.less_equal(entries[SEQUENCE], arrow.scalar(upto)))
+        # The entry at the position is most likely of the day of the one behind it.
+        first = arrow.values(entries["committed_at"].slice(0, 1))
+        return Period(entries, position, upto, first[0].date() if first else None)
+
+    def _last_before(self, at: datetime) -> int:
+        """The sequence of the entry with the latest `committed_at` before an instant; 0 without one.
+
+        Not the last one in the chain: that may be of much later, written while the clock was behind.
+        """
+        names, before = ("committed_at", SEQUENCE), replace(self._where(), to=at)
+        if self.store.quick:
+            # The newest day that has an entry before the instant has the latest.
+            entries = self._by_days(before, bool, names, around=at.date())
+        else:
+            entries = in_order(self.store.read(before, names))
+        if not entries.num_rows:
+            return 0
+        times = arrow.numbers(entries["committed_at"])
+        return int(arrow.numbers(entries[SEQUENCE])[len(times) - 1 - int(np.argmax(times[::-1]))])
+
+    def anchors(self, position: int, around: date | None = None) -> pa.Table:
+        """What comes before a run: the entry at `position`, and the furthest micro-batch of every epoch up to there.
+
+        The entry before the run is what the chain goes on from. It need not be the furthest: it may be a replay, or an
+        older micro-batch that was restored later. Earlier epochs are there so that a later one that read their offsets
+        again does not look like the first. `around` is the day to look at first.
+        """
+        if position <= 0:
+            return arrow.empty(self.store.schema)
+        where = replace(self._where(), upto=position)
+
+        def settled(parts: Sequence[pa.Table]) -> bool:
+            # A micro-batch that was written, and everything behind it.
+            found = _sequences(parts)
+            written = [part.filter(pc.equal(part["status"], arrow.scalar("committed"))) for part in parts]
+            newest = _sequences(written).max(initial=0)
+            return bool(newest) and len(found[found >= newest]) == position - newest + 1
+
+        if self.store.quick:
+            recent = self._by_days(where, settled, _KEYS, around)
+        else:
+            recent = in_order(self.store.read(where, _KEYS))
+        if not recent.num_rows:
+            return arrow.empty(self.store.schema)
+        furthest = _furthest(recent)
+        places = list(arrow.tuples(recent, SEQUENCE, "committed_at"))
+        chosen = {places[place] for place in (*furthest.values(), -1)}
+        if max(furthest) > 0:
+            whole = in_order(self.store.read(where, _KEYS))
+            places = list(arrow.tuples(whole, SEQUENCE, "committed_at"))
+            chosen |= {places[place] for epoch, place in _furthest(whole).items() if epoch not in furthest}
+        # Ranges are read for these few alone.
+        at = [
+            self.store.read(replace(self._where(), dates=(time.date(),), above=sequence - 1, upto=sequence))
+            for sequence, time in sorted(chosen)
+        ]
+        return in_order(pa.concat_tables(at))
+
+
+def in_order(table: pa.Table) -> pa.Table:
+    """Entries of one chain in its order."""
+    order = pc.sort_indices(table.select([SEQUENCE]), sort_keys=[(SEQUENCE, "ascending")])
+    places = arrow.numbers(order)
+    return table if np.all(places[1:] > places[:-1]) else table.take(order)
+
+
+def by_time(table: pa.Table) -> pa.Table:
+    """Entries of many chains, oldest first; those of one chain in its order.
+
+    An entry stands no later than those that follow it in its chain: a clock that once ran a year ahead does not make
+    it the newest of all.
+    """
+    chained = [(name, "ascending") for name in ("pipeline", "sink", SEQUENCE)]
+    table = table.take(pc.sort_indices(table.select([name for name, _ in chained]), sort_keys=chained))
+    times = arrow.numbers(table["committed_at"]).copy()
+    chains = list(arrow.tuples(table, "pipeline", "sink"))
+    for place in range(len(times) - 2, -1, -1):
+        if chains[place] == chains[place + 1]:
+            times[place] = min(times[place], times[place + 1])
+    return table.take(arrow.array(np.argsort(times, kind="stable")))
+
+
+def _with_sequence(names: Sequence[str] | None) -> list[str] | None:
+    return None if names is None else list(dict.fromkeys((*names, SEQUENCE)))
+
+
+def _sequences(parts: Sequence[pa.Table]) -> npt.NDArray[np.int64]:
+    """The distinct sequences of some tables, ascending."""
+    found = [arrow.numbers(part[SEQUENCE]) for part in parts]
+    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+
+
+def _furthest(table: pa.Table) -> dict[int, int]:
+    """The place of the highest batch_id of each epoch, the newest of equals."""
+    furthest: dict[int, tuple[int, int]] = {}
+    for place, (epoch, batch_id) in enumerate(arrow.tuples(table, "epoch", "batch_id")):
+        if epoch not in furthest or batch_id >= furthest[epoch][0]:
+            furthest[epoch] = (batch_id, place)
+    return {epoch: place for epoch, (_, place) in furthest.items()}
