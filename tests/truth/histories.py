@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 from tests.truth.judge import Judgement, audit
 from tests.truth.stories import ran
@@ -80,6 +81,11 @@ def _foreign_checkpoint(world: World, _: random.Random) -> None:
     world.query = mine
 
 
+def _clock_jumps(world: World, rng: random.Random) -> None:
+    world.skew = timedelta(hours=rng.choice((-60, -1, 0, 1, 24 * 365)))
+    ran(1, world)
+
+
 def _commits_twice(world: World, rng: random.Random) -> None:
     own = [commit for commit in world.commits.values() if commit.stamp is not None and commit.rows_added]
     if own:
@@ -100,6 +106,7 @@ FAULTS: dict[str, Act] = {
         _starts_over,
         _foreign_checkpoint,
         _commits_twice,
+        _clock_jumps,
     )
 }
 

@@ -185,6 +185,30 @@ def drivers_clock_behind() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
+@of_case(69, "GAP")
+def drivers_clock_jumps_to_and_fro() -> tuple[World, Judgement]:
+    world = World()
+    for hours in (0, 24 * 365, -60, 0, 5):
+        world.skew = timedelta(hours=hours)
+        ran(1, world)
+    world.skew = -timedelta(days=1)
+    world.produce()
+    world.micro_batch(skip=4)
+    world.skew = timedelta()
+    return world, audit(ran(1, world))
+
+
+@of_case(69)
+def drivers_clock_jumps_and_nothing_is_lost() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(world)
+    for hours in (24 * 365, 0, -1, 5, 0):
+        world.tick(hours=6)
+        world.skew = timedelta(hours=hours)
+        ran(1, world)
+    return world, audit(world)
+
+
 @of_case(70, "STALLED")
 def partition_drops_out_of_the_plans() -> tuple[World, Judgement]:
     world = ran(3)
