@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from recon.model import LedgerEntry
+from recon.model import CountedRows, LedgerEntry
 from recon.sinks import Landed
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedWrite:
+    """What Spark counted while the sink wrote: the rows that the transform returned, and those given to the sink.
+
+    `fingerprint_read` is of the rows read; None where it is unknown.
+    """
+
+    fingerprint_read: int | None = None
+    returned: CountedRows | None = None
+    given: CountedRows | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,22 +35,42 @@ class RowCounts:
         quarantined: rows written to the quarantine table. None where its log does not have their number, and in a
             restored entry without a quarantine commit.
         written: rows that the sink took in. None where the sink does not report them.
+        fingerprint_read: of the source offsets of the rows read.
+        returned: rows that the transform returned, as Spark counted them during the write.
+        given: rows that the sink was given: those returned and not quarantined.
     """
 
     read: int | None
     filtered: int | None
     quarantined: int | None
     written: int | None
+    fingerprint_read: int | None = None
+    returned: CountedRows | None = None
+    given: CountedRows | None = None
 
     @classmethod
     def of_entry(cls, entry: LedgerEntry, landed: Landed, quarantined: int | None) -> RowCounts:
         """The counts of a replay that wrote nothing: those of the earlier attempt's entry."""
         return cls(
-            read=entry.rows_read, filtered=entry.rows_filtered, quarantined=quarantined, written=landed.rows
+            read=entry.rows_read,
+            filtered=entry.rows_filtered,
+            quarantined=quarantined,
+            written=landed.rows,
+            fingerprint_read=entry.fingerprint_read,
+            returned=entry.returned,
+            given=entry.given,
         ).or_written(entry.rows_written)
 
     @classmethod
-    def of_write(cls, landed: Landed, *, read: int | None, checked: int | None, quarantined: int | None) -> RowCounts:
+    def of_write(
+        cls,
+        landed: Landed,
+        *,
+        read: int | None,
+        checked: int | None,
+        quarantined: int | None,
+        counted: CountedWrite | None = None,
+    ) -> RowCounts:
         """The counts of a write.
 
         Args:
@@ -46,10 +78,22 @@ class RowCounts:
             read: rows of the micro-batch.
             checked: rows that the row checks counted, after the transform; None without row checks or a report.
             quarantined: rows written to the quarantine table.
+            counted: what Spark counted during the write; None where it did not report it.
         """
-        # Where the sink does not report what it was given, rows that it reduced away are not counted as filtered.
-        kept = total(landed.rows, quarantined) if landed.given is not None or checked is None else checked
-        return cls(read=read, filtered=_remainder(read, kept), quarantined=quarantined, written=landed.rows)
+        counted = counted or CountedWrite()
+        returned = checked if counted.returned is None else counted.returned.rows
+        # Where the sink does not report what it was given, rows that it reduced away are not counted as filtered, and
+        # nor are those that it lost.
+        kept = total(landed.rows, quarantined) if landed.given is not None or returned is None else returned
+        return cls(
+            read=read,
+            filtered=_remainder(read, kept),
+            quarantined=quarantined,
+            written=landed.rows,
+            fingerprint_read=counted.fingerprint_read,
+            returned=counted.returned,
+            given=counted.given,
+        )
 
     def of_route(self, landed: Landed, *, read: int, elsewhere: int | None) -> RowCounts:
         """The counts of one route: the whole micro-batch is read, and rows without a row in this route are filtered.
@@ -59,7 +103,8 @@ class RowCounts:
             read: rows of the whole micro-batch.
             elsewhere: rows of the micro-batch that gave this route no row; None where they cannot be counted.
         """
-        return replace(self, read=read, filtered=None if elsewhere is None else elsewhere + reduced(landed))
+        filtered = None if elsewhere is None else elsewhere + reduced(landed)
+        return replace(self, read=read, filtered=filtered, fingerprint_read=None)
 
     def or_written(self, rows: int | None) -> RowCounts:
         """These counts, with `rows` written where the sink does not report the number."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import SinkError
@@ -19,16 +19,17 @@ from recon.hook.gate import Gate
 from recon.hook.identify import identify
 from recon.hook.prepare import BatchRows, PreparedRows, Transform, WholeBatch
 from recon.hook.repair import open_repaired
-from recon.hook.row_counts import RowCounts, delivered
+from recon.hook.row_counts import CountedWrite, RowCounts, delivered
 from recon.ledger import Ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.model import EntryStatus, LedgerEntry, ReconStamp, offsets_text
+from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import FAILING, FittedRowChecks, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
 from recon.sinks import BatchSink, Failpoint, Landed, failpoints, open_sink
-from recon.spark.observation import ROWS, observed
+from recon.spark.observation import ROWS, Counter, observed
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -47,12 +48,14 @@ class SinkWrite:
         counts: what they counted; None where there are none, or Spark did not report the counts.
         computed_once: whether one Spark job computed the rows. If not, an Observation of them may have the counts of
             a job that failed.
+        given: counts the rows that the sink was given; None where it was given all rows.
     """
 
     landed: Landed
     checks: FittedRowChecks | None = None
     counts: Mapping[str, Any] | None = None
     computed_once: bool
+    given: Counter | None = None
 
     @property
     def rows_checked(self) -> int | None:
@@ -158,7 +161,7 @@ class ForeachBatch:
             status,
             target=self._location,
             offsets=batch.ranges,
-            **asdict(counts),
+            **{field.name: getattr(counts, field.name) for field in fields(counts)},
             version=landed.version,
             started_at=started_at,
             attempt=earlier.attempt + 1 if earlier else 1,
@@ -203,14 +206,34 @@ class ForeachBatch:
         write = self._write_passing(prepared.rows, stamp) if self._checks.bounds else self._write_all(prepared, stamp)
         quarantined = self._write_failing(prepared.rows, write, stamp, again=batch.replays is not None)
         self._report_other_rows(stamp, write.landed, checked=write.rows_checked, quarantined=quarantined)
+        counted = self._counted(prepared, write)
         if prepared.read is not None:
-            read = prepared.read.rows() if write.computed_once else None
+            at_read = prepared.read.counted() if write.computed_once else None
+        else:
+            at_read = counted.returned
+        if at_read is not None:
+            read = at_read.rows
+            counted = replace(counted, fingerprint_read=at_read.fingerprint)
+        elif prepared.read is not None:
+            read = None
         elif write.rows_checked is not None:
             read = write.rows_checked
         else:
             read = delivered(write.landed, quarantined)
-        counts = RowCounts.of_write(write.landed, read=read, checked=write.rows_checked, quarantined=quarantined)
+        counts = RowCounts.of_write(
+            write.landed, read=read, checked=write.rows_checked, quarantined=quarantined, counted=counted
+        )
         return write.landed, rows.counts_of_write(counts, write.landed, batch)
+
+    def _counted(self, prepared: PreparedRows, write: SinkWrite) -> CountedWrite:
+        """What Spark counted of the rows after the transform and of those given to the sink."""
+        if prepared.returned is None or not write.computed_once or not self._reports_observations:
+            return CountedWrite()
+        returned = prepared.returned.counted()
+        # Spark reports nothing where a sink reads the rows otherwise than as a DataFrame, and recon waits for it.
+        self._reports_observations = returned is not None
+        given = returned if write.given is None or returned is None else write.given.counted()
+        return CountedWrite(returned=returned, given=given)
 
     def _write_all(self, prepared: PreparedRows, stamp: ReconStamp) -> SinkWrite:
         self._failpoint(failpoints.BEFORE_WRITE, stamp)
@@ -232,7 +255,7 @@ class ForeachBatch:
                     counts = checks.measure(rows)
                     self._gate.before_write(checks.results(counts, utc_now(), self._location), stamp.batch_id)
                     self._gate.require_few_failing(counts, stamp.batch_id)
-                observation = self._write_observed(rows, checks, stamp, observe=not measure_first)
+                observation, given = self._write_observed(rows, checks, stamp, observe=not measure_first)
                 break
             except SinkError:
                 raise
@@ -250,21 +273,27 @@ class ForeachBatch:
             counts = checks.measure(rows) if landed.computed_again else observed(observation)
             self._judge_observed(checks, counts, stamp)
         return SinkWrite(
-            landed=landed, checks=checks, counts=counts, computed_once=not (broke or landed.computed_again)
+            landed=landed,
+            checks=checks,
+            counts=counts,
+            computed_once=not (broke or landed.computed_again),
+            given=given,
         )
 
     def _write_observed(
         self, rows: DataFrame, checks: FittedRowChecks, stamp: ReconStamp, *, observe: bool
-    ) -> Observation | None:
+    ) -> tuple[Observation | None, Counter | None]:
+        """Writes the rows that pass; gives what the checks counted, and what counts the rows given to the sink."""
         from pyspark.sql import Observation
 
         observation = Observation() if observe else None
         if observation is not None:
             rows = rows.observe(observation, *checks.aggregates())
         fails = checks.quarantine_condition()
+        given = None if fails is None else Counter(rows.filter(~fails), SOURCE_COLUMNS)
         self._failpoint(failpoints.BEFORE_WRITE, stamp)
-        self.writer.write(rows if fails is None else rows.filter(~fails), stamp)
-        return observation
+        self.writer.write(rows if given is None else given.frame, stamp)
+        return observation, given
 
     def _judge_observed(self, checks: FittedRowChecks, counts: Mapping[str, Any] | None, stamp: ReconStamp) -> None:
         if counts is not None:

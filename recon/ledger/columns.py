@@ -52,6 +52,11 @@ ENTRIES = LedgerTable(
         "rows_written": int,
         "rows_quarantined": int,
         "rows_filtered": int,
+        "rows_returned": int,
+        "rows_given": int,
+        "fingerprint_read": int,
+        "fingerprint_returned": int,
+        "fingerprint_given": int,
         "sink_version": int,
         "started_at": datetime,
         "committed_at": datetime,
@@ -83,7 +88,7 @@ def heads(table: pa.Table) -> list[EntryHead]:
 
 
 def _head(values: dict[str, Any]) -> EntryHead:
-    """An `EntryHead` without its constructor, which sets 24 frozen fields one by one: a day has 8,640 of them."""
+    """An `EntryHead` without its constructor, which sets its frozen fields one by one: a day has 8,640 of them."""
     head = object.__new__(EntryHead)
     head.__dict__.update(values)
     return head

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from recon._version import __version__
 from recon.ledger.ledger import utc_now
-from recon.model import EntryStatus, LedgerEntry, ReconStamp
+from recon.model import CountedRows, EntryStatus, LedgerEntry, ReconStamp
 from recon.model.offsets import OffsetSpan
 from recon.project import Sink
 
@@ -28,10 +28,14 @@ def new_entry(
     guarantee: str | None = None,
     spark_version: str | None = None,
     fingerprint: str | None = None,
+    fingerprint_read: int | None = None,
+    returned: CountedRows | None = None,
+    given: CountedRows | None = None,
 ) -> LedgerEntry:
     """The entry of a write, not chained yet; `committed_at` is now. The arguments are the fields of LedgerEntry.
 
     `read`, `written`, `quarantined` and `filtered` are rows, None where unknown; `guarantee` is the sink's by default.
+    `fingerprint_read`, `returned` and `given` are what was counted during the write, None where it was not.
     """
     return LedgerEntry(
         pipeline=stamp.pipeline,
@@ -51,6 +55,11 @@ def new_entry(
         rows_written=written,
         rows_quarantined=quarantined,
         rows_filtered=filtered,
+        rows_returned=None if returned is None else returned.rows,
+        rows_given=None if given is None else given.rows,
+        fingerprint_read=fingerprint_read,
+        fingerprint_returned=None if returned is None else returned.fingerprint,
+        fingerprint_given=None if given is None else given.fingerprint,
         sink_version=version,
         started_at=started_at,
         committed_at=utc_now(),

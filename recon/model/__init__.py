@@ -1,8 +1,9 @@
 """Frozen values that the rooms pass to each other. No I/O, no Spark.
 
-In reading order: `offsets` (range algebra), `ledger` (an entry), `integrity` (its hash chain), `evidence` and
-`progress` (what witnesses report), `result` (verdict, finding, run), `compliance`. `wire` is the only place that
-writes and reads formats that cross a process. Imports nothing of recon but `errors`, `text` and `lazy`.
+In reading order: `offsets` (range algebra), `ledger` (an entry), `fingerprint` (of its offsets), `integrity` (its
+hash chain), `evidence` and `progress` (what witnesses report), `result` (verdict, finding, run), `compliance`. `wire`
+is the only place that writes and reads formats that cross a process. Imports nothing of recon but `errors`, `text` and
+`lazy`.
 """
 
 from recon.model.evidence import (
@@ -26,7 +27,7 @@ from recon.model.evidence import (
     known,
     why_unknown,
 )
-from recon.model.ledger import RELEASES, EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
+from recon.model.ledger import RELEASES, CountedRows, EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
 from recon.model.result import (
     RUNNING,
@@ -58,6 +59,7 @@ __all__ = [
     "CheckpointFlaw",
     "CheckpointWitness",
     "Code",
+    "CountedRows",
     "CoverageCell",
     "DeltaCommit",
     "DeltaWitness",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from recon.lazy import np
 from recon.model.offsets import OffsetSpan
@@ -23,12 +23,24 @@ EntryStatus = Literal["committed", "already_committed", "rebuilt", "released"]
 RELEASES = -1
 
 
+class CountedRows(NamedTuple):
+    """Rows, and the fingerprint of their source offsets (recon.model.fingerprint); None where it is unknown."""
+
+    rows: int
+    fingerprint: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class EntryHead:
     """A ledger entry without its offset ranges; times are UTC.
 
     `sequence` is its place in the chain of its (pipeline, sink), from 1 on and without holes; 0 before it is chained.
     `committed_at` is what the driver's clock said, which may jump: the order of entries is that of `sequence`.
+
+    Rows are counted at three points during the write itself: `rows_read` before the transform, `rows_returned` by it,
+    `rows_given` to the sink; each has a fingerprint of the rows' source offsets. Where Spark did not report them, or
+    rows have no source columns, they are None. `rows_written` is what the sink itself says it took in.
+
     `rows_read`, `rows_filtered` are None where no independent count exists, `rows_quarantined` where the quarantine
     commit of a restored entry is not known. `sink_version` is the Delta version of the data commit.
     `prev_hash` is the entry_hash of the entry before it of the same (pipeline, sink), "" for the first.
@@ -50,6 +62,11 @@ class EntryHead:
     rows_written: int | None
     rows_quarantined: int | None
     rows_filtered: int | None
+    rows_returned: int | None = None
+    rows_given: int | None = None
+    fingerprint_read: int | None = None
+    fingerprint_returned: int | None = None
+    fingerprint_given: int | None = None
     sink_version: int | None
     started_at: datetime
     committed_at: datetime
@@ -68,6 +85,25 @@ class EntryHead:
     def is_release(self) -> bool:
         """Whether the entry is a release from quarantine, not a micro-batch."""
         return self.epoch == RELEASES
+
+    @property
+    def read(self) -> CountedRows | None:
+        """The rows as they were counted before the transform; None where they were not."""
+        return _counted(self.rows_read, self.fingerprint_read)
+
+    @property
+    def returned(self) -> CountedRows | None:
+        """The rows that the transform returned."""
+        return _counted(self.rows_returned, self.fingerprint_returned)
+
+    @property
+    def given(self) -> CountedRows | None:
+        """The rows that the sink was given."""
+        return _counted(self.rows_given, self.fingerprint_given)
+
+
+def _counted(rows: int | None, fingerprint: int | None) -> CountedRows | None:
+    return None if rows is None else CountedRows(rows, fingerprint)
 
 
 class Numbered(Protocol):

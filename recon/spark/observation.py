@@ -3,32 +3,54 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from recon.model.ledger import CountedRows
+from recon.spark.fingerprint import fingerprint
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
 
 _WITHIN_S = 10.0
+_FINGERPRINT = "fingerprint"
 ROWS = "rows"  # the name of the count of all rows, whatever else is counted
 
 
 class Counter:
-    """Counts the rows of a DataFrame during the one job that consumes `frame`."""
+    """Counts the rows of a DataFrame during the one job that consumes `frame`, and takes their fingerprint."""
 
-    def __init__(self, frame: DataFrame) -> None:
-        """`self.frame` is the frame to write."""
+    def __init__(self, frame: DataFrame, source: Sequence[str] = ()) -> None:
+        """`self.frame` is the frame to write.
+
+        Args:
+            frame: the rows.
+            source: its columns with topic, partition and offset; no fingerprint is taken where it lacks one of them.
+        """
         from pyspark.sql import Observation
 
         self._observation = Observation()
-        self.frame = frame.observe(self._observation, F.count(F.lit(1)).alias(ROWS))
+        figures = [F.count(F.lit(1)).alias(ROWS)]
+        if source and set(source) <= set(frame.columns):
+            figures.append(fingerprint(*source).alias(_FINGERPRINT))
+        self._has_fingerprint = len(figures) > 1
+        self.frame = frame.observe(self._observation, *figures)
+
+    def counted(self) -> CountedRows | None:
+        """The rows and their fingerprint; None where Spark does not report them."""
+        values = observed(self._observation)
+        if values is None:
+            return None
+        rows = int(values[ROWS])
+        # The sum over no rows is NULL; of some rows, NULL is a sum that Spark could not compute.
+        taken = values.get(_FINGERPRINT) if rows else 0
+        return CountedRows(rows, None if taken is None or not self._has_fingerprint else int(taken))
 
     def rows(self) -> int | None:
         """The number of rows; None where Spark does not report it."""
-        values = observed(self._observation)
-        return None if values is None else int(values[ROWS])
+        counted = self.counted()
+        return None if counted is None else counted.rows
 
 
 def observed(observation: Observation) -> Mapping[str, Any] | None:

@@ -15,7 +15,7 @@ from recon.hook import ForeachBatch, foreach_batch
 from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import BatchRows, PreparedRows
 from recon.ledger import open_ledger
-from recon.model import LedgerEntry
+from recon.model import CountedRows, LedgerEntry
 from recon.project import CustomSink, LedgerConfig, Pipeline, Project
 from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from tests.support.failpoints import dies_at
@@ -28,7 +28,7 @@ class Rows(BatchRows):
 
     def __init__(self, read: int | None = None) -> None:
         self.frame: Any = SimpleNamespace(sparkSession=SPARK)
-        self.observed: Any = None if read is None else SimpleNamespace(rows=lambda: read)
+        self.observed: Any = None if read is None else SimpleNamespace(counted=lambda: CountedRows(read, None))
 
     @override
     def prepare(self, batch: BatchToWrite) -> PreparedRows:

@@ -1,0 +1,28 @@
+"""The fingerprint of source offsets (recon.model.fingerprint) as an aggregate of Spark's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recon.model.fingerprint import PRIME
+from recon.spark.columns import quoted
+from recon.spark.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def fingerprint(topic: str, partition: str, offset: str) -> Column:
+    """The fingerprint of all rows with these columns; NULL of no rows, and where the sum does not fit into 64 bits.
+
+    It never fails, whatever the columns hold: the rows are being written. A value that is no partition or offset is
+    left out, so the fingerprint differs from the expected one.
+    """
+    prime = F.lit(PRIME)
+    hashed = F.xxhash64(F.col(quoted(topic)).cast("string"), F.col(quoted(partition)).try_cast("int"))
+    a, b = hashed.bitwiseAND(prime), F.shiftrightunsigned(hashed, 33)
+    c = F.xxhash64(hashed).bitwiseAND(prime)
+    o = F.pmod(F.col(quoted(offset)).try_cast("long"), prime)
+    # Every product is below 2^63: of c and o, and of (p - 1 + b) and o.
+    value = ((c * o % prime + b) * o % prime + a) * o % prime
+    return F.try_sum(value) % prime
