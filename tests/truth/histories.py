@@ -45,6 +45,17 @@ def _inflates(world: World, rng: random.Random) -> None:
     world.micro_batch(lose=lost, inflated=len(lost))
 
 
+def _loses_and_doubles(world: World, rng: random.Random) -> None:
+    world.produce(5)
+    lost, doubled = rng.sample(range(10), 2)
+    world.micro_batch(lose=(lost,), double=(doubled,), by=rng.choice(("reader", "transform")))
+
+
+def _sink_loses(world: World, rng: random.Random) -> None:
+    world.produce(5)
+    world.micro_batch(lose=rng.sample(range(5), rng.randint(1, 2)))
+
+
 def _deletes(world: World, rng: random.Random) -> None:
     if world.rows:
         gone = rng.choice(world.rows)
@@ -99,6 +110,8 @@ FAULTS: dict[str, Act] = {
         _swallows,
         _has_no_entry,
         _inflates,
+        _loses_and_doubles,
+        _sink_loses,
         _deletes,
         _restores,
         _appends_again,

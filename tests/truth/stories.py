@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Literal
 
 from recon.ledger.ledger import Ledger
 from tests.truth.judge import Judgement, audit
@@ -527,20 +528,40 @@ def output_rows_count_rows_twice_and_files_hold_fewer() -> tuple[World, Judgemen
     return world, audit(world)
 
 
-@of_case(59, "GAP", "DUPLICATE")
-def loss_and_duplicate_in_one_partition() -> tuple[World, Judgement]:
+def _loses_and_doubles(by: Literal["reader", "transform", "sink"], doubled: int) -> tuple[World, Judgement]:
+    """Of 20 rows the second is lost and another is there twice."""
     world = ran(2)
     world.produce()
-    world.micro_batch(lose=(1,), double=(2,))
+    world.micro_batch(lose=(1,), double=(doubled,), by=by)
     return world, audit(world)
+
+
+@of_case(59, "GAP", "DUPLICATE")
+def loss_and_duplicate_in_one_partition() -> tuple[World, Judgement]:
+    return _loses_and_doubles("reader", 2)
 
 
 @of_case(59, "GAP", "DUPLICATE")
 def loss_and_duplicate_across_two_partitions() -> tuple[World, Judgement]:
+    return _loses_and_doubles("reader", 13)
+
+
+@of_case(59, "GAP", "DUPLICATE")
+def loss_and_duplicate_in_the_transform() -> tuple[World, Judgement]:
+    return _loses_and_doubles("transform", 2)
+
+
+@of_case(59, "GAP", "DUPLICATE")
+def loss_and_duplicate_in_the_transform_of_a_topic_with_transactions() -> tuple[World, Judgement]:
     world = ran(2)
-    world.produce()
-    world.micro_batch(lose=(1,), double=(13,))
+    world.produce(transaction="committed")
+    world.micro_batch(lose=(1,), double=(13,), by="transform")
     return world, audit(world)
+
+
+@of_case(59, "GAP", "DUPLICATE")
+def loss_and_duplicate_in_the_sink() -> tuple[World, Judgement]:
+    return _loses_and_doubles("sink", 13)
 
 
 @of_case(60, "GAP")
@@ -548,6 +569,16 @@ def sink_loses_rows_after_the_transform() -> tuple[World, Judgement]:
     world = ran(2)
     world.produce()
     world.micro_batch(lose=(1, 5))
+    return world, audit(world)
+
+
+@of_case(60, "GAP")
+def sink_loses_a_row_and_the_transform_filters_others() -> tuple[World, Judgement]:
+    world = World()
+    world.query.filters = lambda offset: offset % 3 == 0
+    ran(2, world)
+    world.produce()
+    world.micro_batch(lose=(5,))
     return world, audit(world)
 
 

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from recon.ledger.ledger import Ledger
 from recon.model import CheckpointBatch, DeltaCommit, LedgerEntry, ReconStamp, offsets_text
+from recon.model.fingerprint import PRIME, of_offsets
 from recon.model.offsets import OffsetSpan
 from tests.truth.memory import memory_ledger
 
@@ -143,12 +144,14 @@ class World:
         drop: Collection[int] = (),
         skip: int = 0,
         inflated: int = 0,
+        by: Literal["reader", "transform", "sink"] = "sink",
     ) -> None:
         """Reads what is there, and writes it.
 
         Args:
-            lose: places among the rows that the write leaves out, though the transform returned them.
-            double: places of rows that it writes twice.
+            lose: places among the rows that are left out.
+            double: places of rows that are written twice.
+            by: who does so: code before recon's hook, the transform, or the sink with rows that it was given.
             swallow: an error in the user's function is swallowed: nothing is written, Spark goes on.
             entry: the ledger entry is written.
             finish: Spark writes commits/N.
@@ -184,9 +187,11 @@ class World:
         if swallow:
             return
         kept = [place for place in read if not query.filters(place[3])]
-        written = [place for i, place in enumerate(kept) if i not in lose]
-        written += [place for i, place in enumerate(kept) if i in double]
-        self._write(spans, len(read), written, entry=entry, hook=hook, inflated=inflated)
+        faulty = [place for i, place in enumerate(kept) if i not in lose]
+        faulty += [place for i, place in enumerate(kept) if i in double]
+        returned = kept if by == "sink" else faulty
+        read = faulty if by == "reader" else read
+        self._write(spans, read, returned, faulty, entry=entry, hook=hook, inflated=inflated)
 
     def _read(self, topic: Topic, partition: int, offset: int) -> bool:
         """Whether the stream gets a record there; what it should write is expected from now on."""
@@ -217,7 +222,8 @@ class World:
     def _write(
         self,
         spans: Sequence[OffsetSpan],
-        read: int,
+        read: Sequence[Place],
+        returned: Sequence[Place],
         written: Sequence[Place],
         *,
         entry: bool = True,
@@ -244,10 +250,18 @@ class World:
         )
         self.rows += [Row(version, query.pipeline, query.epoch, batch_id if hook else None, place) for place in written]
         if hook and entry:
-            self.enter(stamp, spans, read=read, written=len(written) + inflated, version=version)
+            self.enter(stamp, spans, read=read, returned=returned, written=len(written) + inflated, version=version)
 
     def enter(
-        self, stamp: ReconStamp, spans: Iterable[OffsetSpan], *, read: int, written: int, version: int, **more: Any
+        self,
+        stamp: ReconStamp,
+        spans: Iterable[OffsetSpan],
+        *,
+        read: Sequence[Place],
+        returned: Sequence[Place],
+        written: int,
+        version: int,
+        **more: Any,
     ) -> LedgerEntry:
         """Appends the entry that the hook writes."""
         made: dict[str, Any] = {
@@ -263,10 +277,15 @@ class World:
             "batch_id": stamp.batch_id,
             "attempt": 1,
             "status": "committed",
-            "rows_read": read,
+            "rows_read": len(read),
             "rows_written": written,
             "rows_quarantined": 0,
-            "rows_filtered": max(read - written, 0),
+            "rows_filtered": len(read) - len(returned) if len(read) >= len(returned) else None,
+            "rows_returned": len(returned),
+            "rows_given": len(returned),
+            "fingerprint_read": fingerprint(read),
+            "fingerprint_returned": fingerprint(returned),
+            "fingerprint_given": fingerprint(returned),
             "sink_version": version,
             "started_at": self.now + self.skew,
             "committed_at": self.now + self.skew + timedelta(seconds=2),
@@ -370,6 +389,11 @@ class World:
             doubled={place for place, count in live.items() if count > 1},
             phantom={place for place in self.wrong if live[place]},
         )
+
+
+def fingerprint(places: Iterable[Place]) -> int:
+    """The fingerprint of the rows of these records."""
+    return sum(of_offsets(topic, partition, [offset]) for topic, _, partition, offset in places) % PRIME
 
 
 def replace_topic_id(span: OffsetSpan, topic_id: str | None) -> OffsetSpan:

@@ -1,7 +1,8 @@
 """The count identity: do rows and offsets of each micro-batch add up, from the ledger alone?
 
 `end - start = rows + transaction markers + aborted + compacted + expired + unexplained`: where rows (written, filtered
-and quarantined) are as many as offsets, nothing is left to explain and no row need be read.
+and quarantined) are as many as offsets, nothing is left to explain and no row need be read. A lost and a doubled row
+leave the counts as they are; the fingerprints of the offsets, taken during the write, show them.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from typing import NamedTuple
 
 from recon.checks.evidence.coverage import Coverage, FirstReaders, Key, Stretch, coverage, widths
 from recon.checks.evidence.stateful_operators import Operators
 from recon.lazy import np
-from recon.model import EntryHead, LedgerSlice
+from recon.model import CountedRows, EntryHead, LedgerSlice
+from recon.model.fingerprint import of_entries
 from recon.model.offsets import Span, Spans
+
+_FINGERPRINTS = "fingerprints"  # in `LedgerSlice.derived`
 
 
 class Counted(NamedTuple):
@@ -25,7 +30,9 @@ class Counted(NamedTuple):
     filtered within the entry's own ranges; None when unknown (also where trimming dropped rows of other entries).
     `explodes`: the transform made more rows than it read, so counts prove nothing. `surplus`: more rows than offsets,
     and no transform to make them. `quarantined`: rows written to quarantine. `dropped_by_state`: rows that the
-    query's stateful operators dropped, which are part of `dropped`.
+    query's stateful operators dropped, which are part of `dropped`. `holes`: offsets that had no record when they were
+    read; None when Spark did not count. `lost`: rows that the sink was given and does not have, negative for rows that
+    it has in addition. `doubted`: fingerprints show other offsets than the counts let expect.
     """
 
     deficit: int | None
@@ -34,11 +41,14 @@ class Counted(NamedTuple):
     surplus: int
     quarantined: int = 0
     dropped_by_state: int = 0
+    holes: int | None = None
+    lost: int = 0
+    doubted: bool = False
 
     @property
     def proved(self) -> bool:
-        """Whether counts alone prove that every offset is accounted for."""
-        return self.deficit == 0 and not self.explodes and not self.surplus
+        """Whether counts and fingerprints alone prove that every offset is accounted for."""
+        return self.deficit == 0 and not (self.explodes or self.surplus or self.doubted or self.lost)
 
 
 class Piece(NamedTuple):
@@ -165,12 +175,14 @@ def account(
     operators: Operators | None = None,
     given: Mapping[tuple[int, int], int] | None = None,
     in_files: Mapping[int, int] | None = None,
+    *,
+    reduces: bool = False,
 ) -> Account:
     """Counts the entries of a slice.
 
     `given` are the rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform,
     made fewer of them. `in_files` are the rows in the files of a commit, per version: an entry may have counted rows
-    that a retried stage wrote twice.
+    that a retried stage wrote twice. `reduces` is whether the sink may leave out rows that it was given.
     """
     given = given or {}
     operators = operators or Operators()
@@ -183,10 +195,16 @@ def account(
         for i, head in enumerate(heads)
         if not head.is_release
     )
-    counted = {
-        entry: _count(heads[entry], width[entry], returned[entry], transforms=transforms, operators=operators)
-        for entry in covered.judged_entries()
-    }
+    expected = _fingerprints(ledger)
+    counted = {}
+    for entry in covered.judged_entries():
+        head, size = heads[entry], width[entry]
+        counts = _count(head, size, returned[entry], transforms=transforms, operators=operators)
+        counted[entry] = counts._replace(
+            holes=_holes(head, size, operators),
+            lost=0 if reduces else _lost(head),
+            doubted=expected is not None and _doubted(head, CountedRows(size, expected[entry]), operators),
+        )
     return Account(covered, counted, transforms, operators, width, given)
 
 
@@ -222,6 +240,38 @@ def _returned(head: EntryHead, given: Mapping[tuple[int, int], int]) -> int | No
 def _trimmed(head: EntryHead, width: int) -> bool:
     """Whether more rows were read than the entry's ranges hold: the rest was dropped as already there."""
     return head.rows_read is not None and head.rows_read > width and head.rows_read != _stored(head)
+
+
+def _fingerprints(ledger: LedgerSlice) -> Sequence[int] | None:
+    """The fingerprint that follows from each entry's ranges; None where no entry has one to compare it with."""
+    if _FINGERPRINTS not in ledger.derived:
+        has_any = any(head.fingerprint_given is not None for head in ledger.heads)
+        ledger.derived[_FINGERPRINTS] = of_entries(ledger.ranges, len(ledger.heads)).tolist() if has_any else None
+    expected: Sequence[int] | None = ledger.derived[_FINGERPRINTS]
+    return expected
+
+
+def _holes(head: EntryHead, width: int, operators: Operators) -> int | None:
+    """Offsets of the entry's ranges that had no record when Spark read them; None where the reader did not count."""
+    if head.read is None or head.read.fingerprint is None or operators.keeps_state(head) or head.read.rows > width:
+        return None
+    return width - head.read.rows
+
+
+def _lost(head: EntryHead) -> int:
+    """Rows that the sink was given and does not have; 0 where they were not counted."""
+    return 0 if head.given is None or head.rows_written is None else head.given.rows - head.rows_written
+
+
+def _doubted(head: EntryHead, expected: CountedRows, operators: Operators) -> bool:
+    """Whether rows were lost and others doubled between two points where as many rows were counted."""
+    points = [head.read, head.returned]
+    if not operators.keeps_state(head):
+        points.insert(0, expected)
+    if head.rows_quarantined == 0:
+        points.append(head.given)
+    known = [point for point in points if point is not None and point.fingerprint is not None]
+    return any(one.rows == other.rows and one.fingerprint != other.fingerprint for one, other in combinations(known, 2))
 
 
 def _count(head: EntryHead, width: int, returned: int | None, *, transforms: bool, operators: Operators) -> Counted:

@@ -37,7 +37,9 @@ class SourceRows(EvidenceCheck):
     """Every offset the stream read is in one row of the sink, or its absence is explained.
 
     The check compares counts first. A micro-batch whose rows (written, filtered, quarantined) are as many as its
-    offsets is proved by the ledger alone. Only where they are not, where offsets were read twice, or where others
+    offsets is proved by the ledger alone, unless the fingerprints of the offsets, which were taken during the write,
+    show that a row was lost and another doubled, or the sink took in other than it was given. Only where counts and
+    fingerprints do not prove it, where offsets were read twice, or where others
     added, changed or removed rows, the check reads the rows of the sink, and reads from Kafka the offsets that no row
     carries: a read_uncommitted and a read_committed reader distinguish aborted records and transaction markers from
     lost records.
@@ -58,8 +60,9 @@ class SourceRows(EvidenceCheck):
         ATTESTED_ONLY: the rows carry no source offsets because the query keeps state (an aggregate, a join): Spark's
             progress says that every offset was read, and no row shows what became of each (warns).
         GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered; or
-            the commit wrote a row for every offset, and rows are missing now; or a release took the row from
-            quarantine, and neither the sink has it nor did the repair drop it.
+            the commit wrote a row for every offset, and rows are missing now; or the sink took in fewer rows than it
+            was given; or a release took the row from quarantine, and neither the sink has it nor did the repair drop
+            it.
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
             are no duplicates: entries show it by more rows written than read. Where another program added rows, the
@@ -73,6 +76,7 @@ class SourceRows(EvidenceCheck):
             aborted, compacted, filtered, quarantined (a row that waits in the quarantine table carries them).
         INFLIGHT: micro-batches of the last minutes whose progress is not recorded yet.
         INCONCLUSIVE: offsets that could not be read from Kafka, or whose micro-batch does not say what it filtered;
+            offsets without a record today, of which more had one when they were read;
             offsets of rows that a release claimed and did not enter in the ledger.
 
     What Kafka deletes while a micro-batch reads is the beginning of its range. Offsets further in, below today's log
@@ -118,7 +122,7 @@ class SourceRows(EvidenceCheck):
 
 def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     if rewrites(witnesses):
-        return account(ledger, operators_of(witnesses), rewriting.given_to(witnesses))
+        return account(ledger, operators_of(witnesses), rewriting.given_to(witnesses), reduces=True)
     log = witnesses.of_sink(witnesses.delta)
     own = own_commits(log, ledger.pipeline, ledger.sink) if log is not None else ()
     in_files = {c.version: c.rows_added for c, _ in own if c.rows_added is not None and not c.is_merge}

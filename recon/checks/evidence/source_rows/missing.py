@@ -19,7 +19,9 @@ from recon.checks.evidence.source_rows.rows import (
 )
 from recon.checks.evidence.table_history import first_version, others, removes_rows
 from recon.model import Code, ProbeAnswer
+from recon.model.ledger import named
 from recon.model.offsets import GrowingSpans, Spans
+from recon.text import plural
 
 
 @dataclass(frozen=True)
@@ -80,16 +82,19 @@ def missing_from(sink: SinkRows) -> Missing:
 def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
     """Adds findings for lost offsets and for those that nothing explains; returns how many each reason explains."""
     unread: dict[int, list[Piece]] = {}
+    not_there: dict[int, list[Piece]] = {}
     explained: Explained = {where: Counter(tally) for where, tally in missing.explained.items()}
     for where, pieces in missing.unexplained.items():
         answer = sink.witnesses.probes.get(where)
         if answer is None:
             sink.report(Code.INCONCLUSIVE, pieces, "are in no row, and Kafka could not be read to explain them")
             continue
-        for piece in _without_a_record(sink, pieces, answer, explained[where]):
+        for piece in _without_a_record(sink, pieces, answer, explained[where], not_there):
             unread.setdefault(piece.entry, []).append(piece)
     _judge_records(sink, unread, explained)
+    _judge_holes(sink, unread, not_there)
     judge_unreleased(sink, missing.released, explained)
+    _judge_lost(sink, missing)
     _report_other_pipelines(sink, missing)
     or_quarantine = any(sink.counts.counted[piece.entry].quarantined for piece in missing.removed)
     sink.report(
@@ -99,6 +104,21 @@ def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
         + (" or from its quarantine" if or_quarantine else ""),
     )
     return tell_explained(explained, "row", sink.findings)
+
+
+def _judge_lost(sink: SinkRows, missing: Missing) -> None:
+    """Rows that the sink was given and did not take in, where no finding names their offsets."""
+    named_already = {(f.epoch, f.batch_id) for f in sink.findings.items if f.code is Code.GAP}
+    open_entries = {piece.entry for pieces in missing.unexplained.values() for piece in pieces}
+    for entry in sorted(open_entries):
+        counted, head = sink.counts.counted[entry], sink.ledger.heads[entry]
+        if counted.lost > 0 and (head.epoch, head.batch_id) not in named_already:
+            sink.findings.add(
+                Code.GAP,
+                f"the sink was given {plural(head.rows_given or 0, 'row')} of {named(head)} and took in "
+                f"{head.rows_written or 0:,}: {counted.lost:,} were lost in between",
+                head=head,
+            )
 
 
 def _report_other_pipelines(sink: SinkRows, missing: Missing) -> None:
@@ -123,9 +143,16 @@ def _report_other_pipelines(sink: SinkRows, missing: Missing) -> None:
 
 
 def _without_a_record(
-    sink: SinkRows, pieces: Sequence[Piece], answer: ProbeAnswer, tally: Counter[str]
+    sink: SinkRows,
+    pieces: Sequence[Piece],
+    answer: ProbeAnswer,
+    tally: Counter[str],
+    not_there: dict[int, list[Piece]],
 ) -> Iterator[Piece]:
-    """Counts or reports what Kafka explains or has deleted; yields offsets that have a record, and so need a row."""
+    """Counts or reports what Kafka explains or has deleted; yields offsets that have a record, and so need a row.
+
+    Offsets that have no record for a reader of committed records go to `not_there`, by the entry that read them.
+    """
     wanted = Spans.of((piece.start, piece.end) for piece in pieces)
     expired = wanted.intersect(Spans.of([(0, answer.log_start)]))
     rest = wanted.minus(expired)
@@ -145,7 +172,31 @@ def _without_a_record(
     )
     why = answer.truncated or "the probe did not reach them"
     sink.report(Code.INCONCLUSIVE, within(pieces, doubtful), f"are in no row, and Kafka could not explain them: {why}")
+    for piece in within(pieces, aborted.union(unseen).intersect(sure)):
+        not_there.setdefault(piece.entry, []).append(piece)
     yield from within(pieces, seen)
+
+
+def _judge_holes(
+    sink: SinkRows,
+    unread: Mapping[int, Sequence[Piece]],
+    not_there: Mapping[int, Sequence[Piece]],
+) -> None:
+    """Offsets that have no record today, where fewer had none when they were read: some had one, and it has no row."""
+    for entry, pieces in not_there.items():
+        counted = sink.counts.counted[entry]
+        if counted.holes is None or counted.explodes:
+            continue
+        filtered = max((counted.dropped or 0) - sum(piece.size for piece in unread.get(entry, ())), 0)
+        more = sum(piece.size for piece in pieces) - counted.holes - filtered
+        if more <= 0 or counted.dropped is None:
+            continue
+        sink.report(
+            Code.INCONCLUSIVE,
+            pieces,
+            f"are in no row, and Kafka has no record there now; when the micro-batch was read, {more:,} more of its "
+            "offsets had one: as many were lost, and Kafka no longer shows which",
+        )
 
 
 def _judge_records(sink: SinkRows, unread: Mapping[int, Sequence[Piece]], explained: Explained) -> None:

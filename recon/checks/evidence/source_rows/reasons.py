@@ -22,6 +22,8 @@ def reasons(counts: Account, witnesses: Witnesses, attested: frozenset[int] = fr
     if unproved:
         known = sum(deficit for entry in unproved if (deficit := counts.counted[entry].deficit))
         of = f"{plural(known, 'offset')} without a counted row" if known else "rows that counts cannot tell"
+        if not known and any(counts.counted[entry].doubted for entry in unproved):
+            of = "as many rows as were read, but of other offsets"
         why.append(f"{plural(len(unproved), 'micro-batch')} ({some(named(heads[e]) for e in unproved)}) with {of}")
     why += [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
     return [*why, *changes(counts, witnesses)]
