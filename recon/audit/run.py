@@ -128,7 +128,7 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
         elapsed_time=(finished - started).total_seconds(),
         results=tuple(results),
         pipelines=tuple(
-            _facts(project, pipeline, evidence[pipeline.name].witnesses, results)
+            facts_of(project, pipeline, evidence[pipeline.name].witnesses, results)
             for pipeline in project.pipelines
             if pipeline.name in evidence
         ),
@@ -143,7 +143,9 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     return store(project, outcome, bounds, run.failing_rows, run.session.running) if options.keep else outcome
 
 
-def _facts(project: Project, pipeline: Pipeline, witnesses: Witnesses, results: Sequence[CheckResult]) -> PipelineFacts:
+def facts_of(
+    project: Project, pipeline: Pipeline, witnesses: Witnesses, results: Sequence[CheckResult]
+) -> PipelineFacts:
     """A pipeline's facts; where its witnesses hold values that cannot be summed up, its answer without the figures."""
     try:
         return summary.pipeline_facts(project, pipeline, witnesses, results)

@@ -20,6 +20,21 @@ from recon.model import DeltaCommit, ReconStamp, parse_stamp
 from recon.model.wire.values import mapping, optional, text, whole
 from recon.storage import Storage
 
+# PROTOCOL.md, "Actions": what else stands in a line is damage, or changes the table in a way that is not known here.
+_KINDS = frozenset(
+    (
+        "add",
+        "remove",
+        "txn",
+        "commitInfo",
+        "metaData",
+        "protocol",
+        "cdc",
+        "domainMetadata",
+        "checkpointMetadata",
+        "sidecar",
+    )
+)
 _NUM_RECORDS = re.compile(r'\{\s*"numRecords"\s*:\s*(\d+)\s*[,}]')
 
 
@@ -66,10 +81,18 @@ def parse_commit(
     rows_added: int | None = 0
     rows_removed: int | None = 0
     newest_file = 0
+    added: set[str] = set()
     try:
         for action in actions(log, name, raw):
+            if len(action) != 1:
+                raise ValueError(f"{len(action)} actions in a line")
             for kind, body in action.items():
+                if kind not in _KINDS:
+                    raise ValueError(f"there is no action {kind[:80]!r}")
                 if kind == "add":
+                    if body["path"] in added:
+                        raise ValueError(f"the file {body['path'][:80]!r} is added twice")
+                    added.add(body["path"])
                     rows = _num_records(body.get("stats"))
                     if rows is not None:
                         rows_of[body["path"]] = rows

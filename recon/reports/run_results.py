@@ -18,6 +18,7 @@ from typing import Any
 from recon.errors import EvidenceError
 from recon.model import CheckResult, RunResult
 from recon.storage import write_file
+from recon.text import complaint
 
 SCHEMA_URL = "https://spark-recon.github.io/schemas/run-results/v1.json"
 # Fields of a CheckResult: those that a result of dbt has, and ours, which are in its adapter_response.
@@ -41,7 +42,7 @@ def read(path: str | os.PathLike[str]) -> RunResult:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise EvidenceError(f"{path} does not exist; run 'recon audit' first") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EvidenceError(f"{path} cannot be read as JSON: {error}; run 'recon audit' again") from error
     return from_dict(content, where=str(path))
 
@@ -77,7 +78,8 @@ def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
     Raises:
         EvidenceError: the content has another schema or is incomplete.
     """
-    schema = content.get("metadata", {}).get("dbt_schema_version") if isinstance(content, dict) else None
+    metadata = content.get("metadata") if isinstance(content, dict) else None
+    schema = metadata.get("dbt_schema_version") if isinstance(metadata, dict) else None
     if schema != SCHEMA_URL:
         raise EvidenceError(
             f"{where} is not a run of recon: its schema is {schema!r} and this version reads {SCHEMA_URL!r}; "
@@ -86,15 +88,15 @@ def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
     from pydantic import TypeAdapter
 
     try:
-        metadata, own = content["metadata"], content["recon"]
+        own = content["recon"]
         values = {key: metadata[key] for key in ("invocation_id", "recon_version", "generated_at")}
         values |= {key: own[key] for key in ("project", "period_from", "period_to", "pipelines", "versions", "notes")}
         values |= {"elapsed_time": content["elapsed_time"], "args": content["args"]}
         values["results"] = [_values(item) for item in content["results"]]
         return TypeAdapter(RunResult).validate_python(values)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise EvidenceError(
-            f"{where} is not a whole run of recon ({type(error).__name__}: {error}); run 'recon audit' again"
+            f"{where} is not a whole run of recon ({type(error).__name__}: {complaint(error)}); run 'recon audit' again"
         ) from error
 
 

@@ -192,6 +192,8 @@ def _other_write(ledger: LedgerSlice, entry: int, commit: DeltaCommit) -> str | 
     if stamp is None or (stamp.epoch, stamp.batch_id) != (head.epoch, head.batch_id):
         carries = f"is stamped for micro-batch {stamp.batch_id} (epoch {stamp.epoch})" if stamp else "has no stamp"
         return f"version {commit.version}, which the ledger claims, {carries} ({commit.operation})"
+    if not stamp.is_of(ledger.pipeline, ledger.sink):
+        return f"version {commit.version}, which the ledger claims, is a write of {stamp.label}"
     if not same_offsets(ledger, entry, stamp):
         return f"version {commit.version} carries other offset ranges than the ledger"
     return None

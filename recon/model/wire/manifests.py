@@ -116,12 +116,19 @@ def parse_manifest(text: str | bytes, place: str) -> Manifest:
         stamp = parse_stamp(values.text(document["stamp"]))
         if document[_MARK] != 1 or stamp is None:
             raise ValueError("not a manifest of version 1")
+        files = tuple(_file(*file) for file in document["files"])
+        rows = values.optional(_count, document["rows"])
+        of_files = [file.rows for file in files if file.rows is not None]
+        if files and len(of_files) == len(files):
+            rows = sum(of_files) if rows is None else rows
+            if rows != sum(of_files):
+                raise ValueError(f"its files hold {sum(of_files)} rows, not {rows}")
         return Manifest(
             stamp=stamp,
             at=values.instant(document["at"]),
-            rows=values.optional(_count, document["rows"]),
+            rows=rows,
             layout=values.text(document["layout"]),
-            files=tuple(_file(*file) for file in document["files"]),
+            files=files,
         )
     except (ValueError, TypeError, KeyError, EvidenceError) as error:
         raise EvidenceError(

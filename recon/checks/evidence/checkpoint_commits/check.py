@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import ClassVar
 
 from typing_extensions import override
@@ -53,7 +54,8 @@ class CheckpointCommits(EvidenceCheck):
         LOSS_RETENTION: the same, and Kafka has deleted the records meanwhile; or a micro-batch that is not finished
             needs records that Kafka has deleted.
         SKIPPED: the sink's txn app id already has this batch_id from other offsets, so Delta drops the write unseen.
-        STALLED: planned longer ago than `stalled_after` and not finished.
+        STALLED: planned longer ago than `stalled_after` and not finished; or a plan leaves out a topic partition that
+            the plan before it had and that Kafka still has.
         OVERLAP: a checkpoint that started a new epoch begins below what the ledger holds.
         LEDGER_MISSING: the sink has the commit, the ledger has no entry (warns); the query's next start repairs it.
         INCONCLUSIVE: the checkpoint's offsets were deleted, or do not tell where a micro-batch began; a file is missing
@@ -81,6 +83,12 @@ class CheckpointCommits(EvidenceCheck):
         if writes.ledger is None and not writes.stamped:
             return no_entries(witnesses)
         return _Evaluation(witnesses, checkpoint, writes, self.stalled_after, Findings.of(witnesses)).verdict()
+
+
+def _keys(batch: CheckpointBatch) -> set[Key]:
+    """The topic partitions of a plan."""
+    planned = {Key(s.source, s.topic, s.partition) for s in batch.ranges}
+    return planned | {Key(*new[:3]) for new in batch.new_partitions}
 
 
 def _log_of(witnesses: Witnesses) -> DeltaWitness | None:
@@ -113,6 +121,7 @@ class _Evaluation:
     def verdict(self) -> Verdict:
         batches = self.checkpoint.batches
         self._report_flaws()
+        self._report_dropped()
         if not batches:
             self.findings.add(
                 Code.INCONCLUSIVE,
@@ -171,6 +180,27 @@ class _Evaluation:
                 f"{flaw.problem}: what Spark planned or finished there is not known; restore the file from a copy",
                 batch_id=flaw.batch_id,
             )
+
+    def _report_dropped(self) -> None:
+        """Topic partitions that a plan leaves out though the plan before it had them, and Kafka still has them."""
+        for before, after in pairwise(self.checkpoint.batches):
+            whole = before.starts_known and after.starts_known and after.batch_id == before.batch_id + 1
+            dropped = _keys(before) - _keys(after) if whole else ()
+            if not dropped or self._too_old(after) or self._too_late(after, after.planned_at):
+                continue
+            for key in sorted(dropped):
+                topic = self.witnesses.topic(key.topic)
+                if topic is not None and key.partition not in topic.partitions:
+                    continue  # gone from Kafka: kafka_end_offsets judges how far it was read
+                left = (
+                    f"{key}: Spark's plan of micro-batch {after.batch_id} leaves it out, and the plan before it did not"
+                )
+                if topic is None:
+                    unknown = "whether Kafka still has it could not be read"
+                    self.findings.add(Code.INCONCLUSIVE, f"{left}; {unknown}", batch_id=after.batch_id, key=key)
+                else:
+                    step = "its records are not read any more; compare the query's subscription with recon.yml"
+                    self.findings.add(Code.STALLED, f"{left}: {step}", batch_id=after.batch_id, key=key)
 
     def _too_old(self, batch: CheckpointBatch) -> bool:
         since = self.writes.known_since

@@ -1,0 +1,206 @@
+"""A world of the truth machine whose checkpoint and sink are files on a disk, read by recon's own readers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from recon.audit import summary
+from recon.audit.collect import collect
+from recon.audit.options import Options
+from recon.audit.run import facts_of
+from recon.audit.session import AuditSession
+from recon.audit.sources import Sources
+from recon.checks.binding import bind
+from recon.checks.engine import runner
+from recon.evidence import checkpoint, delta_log, manifests
+from recon.ledger.ledger import Ledger
+from recon.ledger.results import append_run
+from recon.model import (
+    Answer,
+    CheckpointBatch,
+    CheckpointWitness,
+    DeltaCommit,
+    DeltaWitness,
+    RowsWitness,
+    RunResult,
+    SinkLog,
+)
+from recon.model.wire.manifests import DataFile, Manifest, dump_manifest, manifest_path
+from recon.model.wire.stamp import dump_stamp
+from recon.project import CheckSpec, LedgerConfig, Pipeline, Project, Sink, Source
+from recon.project.sinks.files import FileSink
+from recon.storage import Storage
+from tests.truth.judge import WorldSources, project
+from tests.truth.world import PIPELINE, SINK, TOPIC, World
+
+
+class Lake(WorldSources):
+    """The witnesses of a world: checkpoint and sink from files, all else from memory."""
+
+    def __init__(self, world: World, folder: Path, *, files: bool = False) -> None:
+        super().__init__(world)
+        if files:
+            of = _of_files()
+            Sources.__init__(self, of, of.pipelines[0], AuditSession(of, no_spark=True, spark=None))
+        object.__setattr__(self, "folder", folder)
+        write_checkpoint(world, folder / "cp")
+        write_manifests(world, folder / "orders") if files else write_log(world, folder / "orders" / "_delta_log")
+
+    folder: Path
+
+    @override
+    def checkpoint(self) -> CheckpointWitness:
+        return checkpoint.read(Storage(str(self.folder / "cp")))
+
+    @override
+    def delta_log(self, sink: Sink, from_version: int | None) -> DeltaWitness:
+        return delta_log.read(Storage(str(self.folder / "orders")), from_version=from_version)
+
+    @override
+    def rows(self, sink: Sink, first_batch: int | None, others: Sequence[int]) -> RowsWitness:
+        """The rows of the files that the log names."""
+        if not sink.is_delta:
+            return super().rows(sink, first_batch, others)
+        commits, rows = self.delta_log(sink, None).commits, self.world.rows
+        self.world.rows = [row for row in rows if row.version in commits and commits[row.version].rows_added != 0]
+        try:
+            return super().rows(sink, first_batch, others)
+        finally:
+            self.world.rows = rows
+
+    @override
+    def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
+        return manifests.log(Storage(str(self.folder / "orders")), since)
+
+    def answer(self, ledger: Ledger | None = None) -> Answer:
+        """What an audit says of it; a report is made of it, too."""
+        evidence_of = self if ledger is None else _WithLedger(self, ledger)
+        bounds = [bound for bound in bind(self.project) if bound.kind == "evidence"]
+        now = self.world.now
+        evidence = collect(evidence_of, bounds, Options(), now)
+        results = list(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: now))
+        return facts_of(self.project, self.pipeline, evidence.witnesses, results).answer
+
+
+class _WithLedger(Lake):
+    """The same with another ledger."""
+
+    def __init__(self, lake: Lake, ledger: Ledger) -> None:
+        vars(self).update(vars(lake))
+        object.__setattr__(self, "replaced", ledger)
+
+    replaced: Ledger
+
+    @override
+    def ledger(self) -> Ledger:
+        return self.replaced
+
+
+def _of_files() -> Project:
+    names = ("ledger_integrity", "sink_commits", "source_rows")
+    sink = FileSink(name=SINK, kind="parquet", target="orders", data_tests=tuple(CheckSpec(test=n) for n in names))
+    pipeline = replace_sinks(project("read_committed").pipelines[0], sink)
+    return Project(name="truth", ledger=LedgerConfig(location="_recon"), pipelines=(pipeline,), project_dir=Path())
+
+
+def replace_sinks(pipeline: Pipeline, sink: Sink) -> Pipeline:
+    return Pipeline(
+        name=PIPELINE,
+        checkpoint="cp",
+        source=Source(topics=(TOPIC,), isolation_level="read_committed"),
+        data_tests=pipeline.data_tests,
+        sinks=(sink,),
+    )
+
+
+def remembered(world: World, sources: Sources) -> RunResult:
+    """An audit of the world, which its results table remembers."""
+    bounds = [bound for bound in bind(sources.project) if bound.kind == "evidence"]
+    evidence = collect(sources, bounds, Options(), world.now)
+    results = tuple(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: world.now))
+    run = RunResult(
+        invocation_id="run-1",
+        project="truth",
+        recon_version="0",
+        generated_at=world.now,
+        period_from=None,
+        period_to=world.now,
+        elapsed_time=0.0,
+        results=results,
+        pipelines=(summary.pipeline_facts(sources.project, sources.pipeline, evidence.witnesses, results),),
+    )
+    append_run(world.ledger.results, run)
+    return run
+
+
+def write_checkpoint(world: World, folder: Path) -> None:
+    """The files that Spark would have written of the world's query."""
+    _put(folder / "metadata", json.dumps({"id": world.query.query_id}))
+    first: CheckpointBatch = world.query.planned[0]
+    _put(folder / "sources" / "0" / "0", "\0v1\n" + _offsets(first, "start_offset"))
+    for batch in world.query.planned:
+        assert batch.planned_at is not None
+        meta = {"batchWatermarkMs": 0, "batchTimestampMs": int(batch.planned_at.timestamp() * 1000), "conf": {}}
+        _put(folder / "offsets" / str(batch.batch_id), f"v1\n{_text(meta)}\n{_offsets(batch, 'end_offset')}")
+        if batch.committed:
+            _put(folder / "commits" / str(batch.batch_id), 'v1\n{"nextBatchWatermarkMs":0}')
+
+
+def _offsets(batch: CheckpointBatch, which: str) -> str:
+    topics: dict[str, dict[str, int]] = {}
+    for span in batch.ranges:
+        topics.setdefault(span.topic, {})[str(span.partition)] = getattr(span, which)
+    return _text(topics)
+
+
+def write_log(world: World, folder: Path) -> None:
+    """The commit files of the world's table."""
+    for version, commit in world.commits.items():
+        _put(folder / f"{version:020d}.json", "\n".join(map(_text, _actions(commit))) + "\n")
+
+
+def _actions(commit: DeltaCommit) -> Sequence[Mapping[str, Any]]:
+    millis = int(commit.timestamp.timestamp() * 1000)
+    info: dict[str, Any] = {
+        "timestamp": millis,
+        "operation": commit.operation,
+        "operationParameters": dict(commit.operation_parameters),
+        "operationMetrics": dict(commit.operation_metrics),
+    }
+    if commit.stamp is not None:
+        info["userMetadata"] = dump_stamp(commit.stamp)
+    file = {"path": f"part-{commit.version}.parquet", "partitionValues": {}, "dataChange": True}
+    listed: list[Mapping[str, Any]] = [{"commitInfo": info}]
+    listed += [{"txn": {"appId": app, "version": version}} for app, version in commit.txn.items()]
+    if commit.rows_added:
+        stats = _text({"numRecords": commit.rows_added})
+        listed.append({"add": {**file, "size": 9, "modificationTime": millis, "stats": stats}})
+    if commit.rows_removed:
+        stats = _text({"numRecords": commit.rows_removed})
+        listed.append({"remove": {**file, "path": "part-0.parquet", "deletionTimestamp": millis, "stats": stats}})
+    return listed
+
+
+def write_manifests(world: World, target: Path) -> None:
+    """The manifests of the world's micro-batches, as a file sink would have written them."""
+    for commit in world.commits.values():
+        if commit.stamp is None:
+            continue
+        file = DataFile("part-0.parquet", 9, commit.rows_added)
+        manifest = Manifest(stamp=commit.stamp, at=commit.timestamp, rows=commit.rows_added, layout="l", files=(file,))
+        _put(target / manifest_path(commit.stamp.epoch, commit.stamp.batch_id), dump_manifest(manifest))
+
+
+def _put(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
