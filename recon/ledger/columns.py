@@ -8,6 +8,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from recon.errors import LedgerError
 from recon.lazy import np, pa, pc
 from recon.ledger import arrow
 from recon.ledger.chain import seal
@@ -111,6 +112,12 @@ def ranges(table: pa.Table) -> RangeTable:
     if isinstance(flat, pa.Array):  # an empty column has no chunks to flatten
         flat = pa.chunked_array([flat])
     parts = {f.name: pc.struct_field(flat, f.name) for f in flat.type}
+    for name in ("topic", "partition", "start_offset", "end_offset"):
+        if parts[name].null_count:  # it would be read as 0
+            raise LedgerError(
+                f"an entry of the ledger has a range without {name}: it was edited; restore the table from a backup, or "
+                "move it away and run `recon ledger rebuild`"
+            )
     source = arrow.numbers(_filled(parts["source"]))
     if len(source) and not source.any():
         source = np.zeros(1, np.int32)

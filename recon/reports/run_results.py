@@ -80,7 +80,7 @@ def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
     """
     metadata = content.get("metadata") if isinstance(content, dict) else None
     schema = metadata.get("dbt_schema_version") if isinstance(metadata, dict) else None
-    if schema != SCHEMA_URL:
+    if not isinstance(metadata, dict) or schema != SCHEMA_URL:
         raise EvidenceError(
             f"{where} is not a run of recon: its schema is {schema!r} and this version reads {SCHEMA_URL!r}; "
             "run 'recon audit' with this version"
