@@ -74,7 +74,7 @@ def _in_order(manifests: Iterable[Manifest], since: datetime | None, batches: Co
 def log(target: Storage, since: datetime | None = None) -> SinkLog:
     """The manifests as the sink's own record of its writes."""
     commits = tuple(
-        SinkCommit(version=None, stamp=manifest.stamp, rows=manifest.rows, at=manifest.at)
+        SinkCommit(version=None, stamp=manifest.stamp, rows=manifest.row_count, at=manifest.at)
         for manifest in read(target, since=since)
     )
     exists = bool(commits) or FOLDER in target.names()

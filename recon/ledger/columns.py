@@ -115,8 +115,8 @@ def ranges(table: pa.Table) -> RangeTable:
     for name in ("topic", "partition", "start_offset", "end_offset"):
         if parts[name].null_count:  # it would be read as 0
             raise LedgerError(
-                f"an entry of the ledger has a range without {name}: it was edited; restore the table from a backup, or "
-                "move it away and run `recon ledger rebuild`"
+                f"an entry of the ledger has a range without {name}: it was edited; restore the table from a backup, "
+                "or move it away and run `recon ledger rebuild`"
             )
     source = arrow.numbers(_filled(parts["source"]))
     if len(source) and not source.any():

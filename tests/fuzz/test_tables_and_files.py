@@ -90,6 +90,7 @@ def test_a_damaged_row(table: str, first: int, tmp_path: Path) -> None:
     store = world.ledger.store if table == "ledger" else world.ledger.results
     assert isinstance(store, MemoryStore)
     rows = pa.concat_tables(store.parts).to_pylist()
+    whole = pa.Table.from_pylist(rows, schema=store.schema)
     assert lake.answer() == "complete"
     for seed in range(first, first + CHUNK):
         changed = _row_damaged(rows, Random(seed))
@@ -99,6 +100,7 @@ def test_a_damaged_row(table: str, first: int, tmp_path: Path) -> None:
             continue  # the table's own schema refuses it
         # A copy of an entry says nothing new; an entry that is gone or edited does.
         same = all(row in rows for row in changed) and all(row in changed for row in rows)
+        same = same or copy.parts[0].equals(whole)  # 1.5 in a column of whole numbers is 1
         ledger = Ledger(copy, world.ledger.results) if table == "ledger" else Ledger(world.ledger.store, copy)
         try:
             answer = lake.answer(ledger)

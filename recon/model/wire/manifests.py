@@ -52,6 +52,13 @@ class Manifest:
         return folder_of(self.stamp.epoch, self.stamp.batch_id)
 
     @property
+    def row_count(self) -> int | None:
+        """The rows of the micro-batch, or of its files where all of these have a count; None where neither is known."""
+        of_files = [file.rows for file in self.files if file.rows is not None]
+        counted = bool(self.files) and len(of_files) == len(self.files)
+        return sum(of_files) if self.rows is None and counted else self.rows
+
+    @property
     def paths(self) -> list[str]:
         """Its files, relative to the sink's target."""
         return [f"{self.folder}/{file.path}" for file in self.files]
@@ -117,16 +124,10 @@ def parse_manifest(text: str | bytes, place: str) -> Manifest:
         if document[_MARK] != 1 or stamp is None:
             raise ValueError("not a manifest of version 1")
         files = tuple(_file(*file) for file in document["files"])
-        rows = values.optional(_count, document["rows"])
-        of_files = [file.rows for file in files if file.rows is not None]
-        if files and len(of_files) == len(files):
-            rows = sum(of_files) if rows is None else rows
-            if rows != sum(of_files):
-                raise ValueError(f"its files hold {sum(of_files)} rows, not {rows}")
         return Manifest(
             stamp=stamp,
             at=values.instant(document["at"]),
-            rows=rows,
+            rows=values.optional(_count, document["rows"]),
             layout=values.text(document["layout"]),
             files=files,
         )
