@@ -18,7 +18,7 @@ from recon.ledger import arrow, columns, coverage
 from recon.ledger.chain import GENESIS, link
 from recon.ledger.reader import ChainReader, by_time
 from recon.ledger.results import RESULTS
-from recon.ledger.store import MANY_FILES, SEQUENCE, ChainMoved, Filter, Store, open_store
+from recon.ledger.store import MANY_FILES, SEQUENCE, ChainMoved, Contended, Filter, Store, open_store
 from recon.model import Finding, LedgerEntry, LedgerSlice
 from recon.model.integrity import verify
 from recon.model.offsets import Spans
@@ -62,12 +62,14 @@ class Ledger:
             LedgerError: the table cannot be written, or other writers keep winning the race.
         """
         chain = chain_id(entry.pipeline, entry.sink)
+        contended = False
         for attempt in range(_TRIES):
             length, sequence, prev_hash = self._end(entry.pipeline, entry.sink)
             linked = link(replace(entry, sequence=sequence + 1), prev_hash)
             try:
                 self.store.append(columns.to_table([linked]), chain=chain, after=length)
-            except ChainMoved:
+            except ChainMoved as moved:
+                contended = isinstance(moved, Contended)
                 self._ends.pop(chain, None)
                 time.sleep(random.uniform(0, 0.02 * (attempt + 1)))
                 continue
@@ -77,6 +79,11 @@ class Ledger:
             self._ends[chain] = (length + 1, linked.sequence, linked.entry_hash)
             self._tidy_now_and_then()
             return linked
+        if contended:
+            raise LedgerError(
+                f"the ledger {self.location} is written by so many streams at once that no commit got through in "
+                f"{_TRIES} tries: restart the query, spread the streams' triggers, or give some a ledger of their own"
+            )
         raise LedgerError(
             f"the ledger {self.location} was extended by another writer {_TRIES} times in a row for pipeline "
             f"{entry.pipeline}, sink {entry.sink}: two queries write this sink; stop one of them"

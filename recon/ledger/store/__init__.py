@@ -11,7 +11,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recon.errors import ConfigError
-from recon.ledger.store.base import INT32, MANY_FILES, SEQUENCE, ChainMoved, Filter, LedgerTable, Store, one_line
+from recon.ledger.store.base import (
+    INT32,
+    MANY_FILES,
+    SEQUENCE,
+    ChainMoved,
+    Contended,
+    Filter,
+    LedgerTable,
+    Store,
+    one_line,
+)
 from recon.ledger.store.delta_rs import DeltalakeStore
 from recon.ledger.store.spark import SparkStore
 
@@ -46,6 +56,7 @@ __all__ = [
     "MANY_FILES",
     "SEQUENCE",
     "ChainMoved",
+    "Contended",
     "DeltalakeStore",
     "Filter",
     "LedgerTable",

@@ -25,6 +25,10 @@ class ChainMoved(Exception):
     """Another writer extended the chain first; the caller re-reads its head and tries again."""
 
 
+class Contended(ChainMoved):
+    """Others wrote the table so often meanwhile that the commit was given up; nothing was written."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LedgerTable:
     """What one table of the ledger holds.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing_extensions import override
 from recon.errors import LedgerError
 from recon.lazy import pa
 from recon.ledger import arrow, files
-from recon.ledger.store.base import ChainMoved, Filter, LedgerTable, Store, one_line, operation_of
+from recon.ledger.store.base import ChainMoved, Contended, Filter, LedgerTable, Store, one_line, operation_of
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ class DeltalakeStore(Store):
             # Another writer extended the chain, or both created the table at the same time: the caller retries.
             if chain and ("oncurrent transaction" in str(error) or "etadata changed" in str(error)):
                 raise ChainMoved(chain) from error
+            # delta-rs gave up after this many versions that others wrote first: `Failed to commit transaction: 15`.
+            if chain and re.search(r"Failed to commit transaction: \d+", str(error)):
+                raise Contended(chain) from error
             raise self._unwritable(error) from error
         except (DeltaError, OSError) as error:
             self._handle = None

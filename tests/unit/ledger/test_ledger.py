@@ -284,3 +284,21 @@ def test_a_day_that_somebody_rewrote_is_read_beside_the_others(tmp_path: Path) -
         cut = open_ledger(project(tmp_path)).slice("orders", "orders", start)
         assert [cut.heads[i].batch_id for i in cut.broken] == [1]
         assert cut.ranges.end.tolist() == [h.batch_id * 10 + 10 for h in cut.heads for _ in range(2)]
+
+
+def test_an_append_that_others_crowd_out_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """delta-rs gives up after 15 versions of others: contention, not a folder that cannot be written."""
+    import deltalake
+    from deltalake.exceptions import CommitFailedError
+
+    written, write = [], deltalake.write_deltalake
+
+    def crowded(*of: object, **more: object) -> None:
+        written.append(1)
+        if len(written) < 3:
+            raise CommitFailedError("Failed to commit transaction: 15")
+        write(*of, **more)
+
+    monkeypatch.setattr(deltalake, "write_deltalake", crowded)
+    ledger = open_ledger(project(tmp_path))
+    assert [ledger.append(entry(0)).batch_id, len(written), len(ledger.entries())] == [0, 3, 1]
