@@ -22,6 +22,7 @@ from recon.errors import (
 from recon.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from recon.audit.accept import accept, open_findings
     from recon.audit.compliance import compliance as compliance_report
     from recon.audit.run import run_audit
     from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
@@ -72,6 +73,7 @@ __all__ = [
     "SinkError",
     "SinkLog",
     "__version__",
+    "accept",
     "already_processed",
     "batch_files",
     "compare",
@@ -79,6 +81,7 @@ __all__ = [
     "explain",
     "foreach_batch",
     "load_project",
+    "open_findings",
     "open_ledger",
     "read_batches",
     "release",
@@ -87,6 +90,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "recon.audit.accept": ("accept", "open_findings"),
     "recon.audit.run": ("run_audit",),
     "recon.comparison": ("ColumnDifference", "Comparison", "RowDifference", "SchemaDifference", "compare"),
     "recon.hook": ("ForeachBatch", "RoutedForeachBatch", "foreach_batch"),

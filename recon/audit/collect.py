@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar, cast
 
-from recon.audit import summary
 from recon.audit.options import Options
 from recon.audit.sources import Sources
 from recon.checks.base import EvidenceCheck
@@ -25,6 +24,7 @@ from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.lazy import np
 from recon.ledger import Ledger
+from recon.ledger.proofs import ProofEdited
 from recon.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.ledger.results import previous_audit
 from recon.model import (
@@ -39,17 +39,19 @@ from recon.model import (
     Witnesses,
     known,
 )
+from recon.model.proof import Proofs, SinkProof
 from recon.project import Pipeline, Sink
-from recon.text import first_line
+from recon.text import first_line, plural
 
-# A period begins where the last audit ended that proved everything, within these bounds.
-_AT_LEAST = timedelta(hours=24)
-_AT_MOST = timedelta(days=30)
+# An audit goes on where the last one stopped that proved everything, and looks at this much again.
+_AGAIN = timedelta(hours=24)
+# How far back earlier results are read.
+_RESULTS_AT_MOST = timedelta(days=30)
 # How a stream runs is judged by the last days of a longer period.
 _PROGRESS_AT_MOST = timedelta(days=7)
 # Micro-batches whose offsets are read from the progress table: they cost more than everything else in it.
 _PROGRESS_SAMPLES = 16
-# An entry may become visible a little after the time it carries; periods overlap by this much.
+# A sink's own record carries the sink's time; what is read of it begins this much before the period.
 _EDGE = timedelta(minutes=5)
 
 # The witnesses that a check sees only if it names them in `needs` or `uses`; every check sees the ledger.
@@ -84,18 +86,23 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     def read(witness: str, of: Callable[[], T]) -> T | Unavailable:
         return attempt(witness, of) if witness in wanted else _unread(witness)
 
-    # 1. The end of the last audit, which the period continues from.
+    # 1. What earlier audits proved and recorded. The state first: an audit that ends meanwhile may advance it, and then
+    #    what we judge again was judged before, and we advance nothing.
     ledger = attempt("ledgers", sources.ledger)
     earlier = attempt("previous", lambda: reader.previous(_required(ledger)))
     previous = known(earlier)
-    begin = _period_from(options, pipeline, previous, until or now)
+    proofs = known(attempt("proofs", lambda: reader.proofs(_required(ledger), previous))) or Proofs()
+    begin = _period_from(options, pipeline, proofs, until or now)
 
     # 2. The checkpoint before the ledger: Spark marks a micro-batch as committed after its entry is written. Read the
     #    other way round, a micro-batch that ends in between would look like a commit without an entry.
     checkpoints = read("checkpoint", sources.checkpoint)
 
     # 3. The ledger.
-    slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin))
+    after: Mapping[str, int] = {}
+    if options.goes_on and not isinstance(ledger, Unavailable):
+        after = known(attempt("ledgers", lambda: reader.positions(_required(ledger), proofs, begin))) or {}
+    slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, after))
 
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
@@ -108,7 +115,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         "ledgers", lambda: reader.outruns(known(slices) or {}, known(delta) or {}, known(sink_logs) or {})
     )
     if outruns:
-        slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, whole=True))
+        slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, after, whole=True))
 
     # 6. The logs of the quarantine tables of sinks whose entries count quarantined rows.
     quarantine = read("quarantine", lambda: reader.quarantine(_required(slices)))
@@ -140,6 +147,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         rewriting=frozenset(sink.name for sink in pipeline.sinks if sink.rewrites),
         routed=pipeline.routes.sinks if pipeline.routes else (),
         progress=progress,
+        proofs=proofs,
     )
     return Evidence(reader, witnesses, frozenset(wanted), broken)
 
@@ -234,15 +242,16 @@ def _required(witness: T | Unavailable) -> T:
     return witness
 
 
-def _period_from(options: Options, pipeline: Pipeline, previous: PreviousAudit | None, to: datetime) -> datetime | None:
-    """Begin of the period that ends at `to`; None for the whole ledger."""
+def _period_from(options: Options, pipeline: Pipeline, proofs: Proofs, to: datetime) -> datetime | None:
+    """Begin of the period that ends at `to`, by the audit's own clock; None for the whole ledger."""
     if options.from_ is not None:
         return options.from_
     if pipeline.name in options.begins:
         return options.begins[pipeline.name]
-    if previous is None:
+    states = [proofs.of_sink.get(sink.name) for sink in pipeline.sinks]
+    if options.full or None in states:
         return None
-    return max(min((previous.audited_to or to - _AT_MOST) - _EDGE, to - _AT_LEAST), to - _AT_MOST)
+    return min(to - _AGAIN, *(state.at - _EDGE for state in states if state is not None))
 
 
 @dataclass(frozen=True)
@@ -258,18 +267,63 @@ class _Reader:
         return self.sources.pipeline.sinks
 
     def previous(self, ledger: Ledger) -> PreviousAudit | None:
-        return previous_audit(ledger.results, self.sources.pipeline.name, self.now - _AT_MOST, summary.PROOF)
+        return previous_audit(ledger.results, self.sources.pipeline.name, self.now - _RESULTS_AT_MOST)
+
+    def proofs(self, ledger: Ledger, previous: PreviousAudit | None) -> Proofs:
+        """What earlier audits proved of each sink; a state that cannot be used is named, and nothing rests on it."""
+        name, table = self.sources.pipeline.name, ledger.proofs
+        of_sink: dict[str, SinkProof] = {}
+        damaged: dict[str, str] = {}
+        unreadable: dict[str, str] = {}
+        lengths: dict[str, int] = {}
+        for sink in self._sinks:
+            before = previous.proof_states.get(sink.name, 0) if previous is not None else 0
+            try:
+                lengths[sink.name] = table.length(name, sink.name)
+                if lengths[sink.name] < before:
+                    damaged[sink.name] = (
+                        f"{table.store.location} has {plural(lengths[sink.name], 'state')} of pipeline {name}, sink "
+                        f"{sink.name}, and an earlier audit read {before}: the table was removed, or is an older copy"
+                    )
+                elif (state := table.newest(name, sink.name)) is not None:
+                    of_sink[sink.name] = state
+            except ProofEdited as error:
+                damaged[sink.name] = str(error)
+            except Exception as error:  # whatever a store raises: what is open is not known, which is never "nothing"
+                unreadable[sink.name] = first_line(error)
+        return Proofs(of_sink=of_sink, damaged=damaged, unreadable=unreadable, lengths=lengths)
+
+    def positions(self, ledger: Ledger, proofs: Proofs, begin: datetime | None) -> Mapping[str, int]:
+        """The entry behind which each sink's slice begins: the proof's, or the last before the period."""
+        name, after = self.sources.pipeline.name, {}
+        for sink in self._sinks:
+            state = proofs.of_sink.get(sink.name)
+            if state is not None and begin is not None:
+                after[sink.name] = min(state.position, ledger.position_before(name, sink.name, begin))
+        return after
 
     def slices(
-        self, ledger: Ledger, previous: PreviousAudit | None, begin: datetime | None, *, whole: bool = False
+        self,
+        ledger: Ledger,
+        previous: PreviousAudit | None,
+        begin: datetime | None,
+        after: Mapping[str, int],
+        *,
+        whole: bool = False,
     ) -> Slices:
-        """The period's entries of each sink; with `whole`, the numbers of all its entries besides."""
+        """The entries of each sink: those behind a position, else of the period, else all.
+
+        With `whole`, the numbers of all its entries besides.
+        """
         if not ledger.exists():
             raise LedgerError(f"there is no ledger at {ledger.location}; has the hook ever written?")
         operations = ledger.store.operations(after=previous.ledger_version if previous else None)
         name = self.sources.pipeline.name
         slices = {
-            sink.name: ledger.slice(name, sink.name, begin, self.until, operations=operations) for sink in self._sinks
+            sink.name: ledger.slice(name, sink.name, after=after[sink.name], operations=operations)
+            if sink.name in after
+            else ledger.slice(name, sink.name, begin, self.until, operations=operations)
+            for sink in self._sinks
         }
         if not whole:
             return slices

@@ -27,6 +27,7 @@ from recon.model.compliance import (
     SinkCompliance,
 )
 from recon.model.integrity import verify
+from recon.model.offsets import Spans
 from recon.project import Pipeline, Project, Sink, as_project
 
 if TYPE_CHECKING:
@@ -45,8 +46,12 @@ class _Audit:
     period_to: datetime
     rows: tuple[Mapping[str, Any], ...]
 
-    def covers(self, at: datetime) -> bool:
-        return (self.period_from is None or self.period_from <= at) and at < self.period_to
+    def judged(self, sink: str) -> Iterable[tuple[int, int]]:
+        """The sequences of the sink's entries that it judged: a clock that jumped says nothing."""
+        for row in self.rows:
+            if row["sink"] == sink and row["check"] == "ledger_integrity" and row["evidence"].get("judged"):
+                first, last = row["evidence"]["judged"]
+                yield first, last + 1
 
     def proves(self, sink: str) -> bool:
         """Whether every check that a proof rests on could be evaluated for this sink."""
@@ -192,7 +197,8 @@ def _sink(
     proving = [audit for audit in audits if audit.proves(sink.name)]
     places = [i for i in range(ledger.anchors, len(ledger.heads)) if not ledger.heads[i].is_release]
     batch_of = {i: (ledger.heads[i].epoch, ledger.heads[i].batch_id) for i in places}
-    covered = {batch_of[i] for i in places if any(audit.covers(ledger.heads[i].committed_at) for audit in proving)}
+    judged = Spans.of(span for audit in proving for span in audit.judged(sink.name))
+    covered = {batch_of[i] for i in places if ledger.heads[i].sequence in judged}
     batches = set(batch_of.values())
     refuted = summary.touched_batches(ledger, findings, Level.FAIL) & batches
     proved = covered - refuted - summary.touched_batches(ledger, findings, Level.UNPROVED)

@@ -34,6 +34,7 @@ class Options:
     fail_fast: bool = False
     no_spark: bool = False
     full_refresh: bool = False
+    full: bool = False
     warn_error: bool = False
     spark: SparkSession | None = None
     keep: bool = True
@@ -45,6 +46,11 @@ class Options:
     history_to: datetime | None = None
     on_start: Callable[[int], None] | None = None
     on_check: Callable[[str], None] | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the audit goes on where the last one stopped, or proves everything anew: no period was asked for."""
+        return self.from_ is None and self.to is None and not self.begins
 
     def until(self, now: datetime) -> datetime | None:
         """The end of the period where it lies before the audit itself; None for now, which nothing later is part of."""
@@ -65,6 +71,7 @@ class Options:
             "fail_fast": self.fail_fast,
             "no_spark": self.no_spark,
             "full_refresh": self.full_refresh,
+            "full": self.full,
             "warn_error": self.warn_error,
             "history_to": self.history_to.isoformat() if self.history_to else None,
         }

@@ -22,7 +22,7 @@ from recon.audit.collect import Evidence, collect
 from recon.audit.options import Options
 from recon.audit.session import AuditSession
 from recon.audit.sources import Sources
-from recon.audit.store import store
+from recon.audit.store import store, store_proofs
 from recon.checks.binding import bind
 from recon.checks.bound import Bound
 from recon.checks.engine import runner
@@ -54,6 +54,7 @@ def run_audit(
     fail_fast: bool = False,
     no_spark: bool = False,
     full_refresh: bool = False,
+    full: bool = False,
     warn_error: bool = False,
     spark: SparkSession | None = None,
     keep: bool = True,
@@ -65,12 +66,13 @@ def run_audit(
         project: where recon.yml is, or a `Project`.
         select: dbt-like selectors; everything when empty.
         exclude: selectors of what not to run.
-        from_: begin of the period, UTC; by default where the last audit of the pipeline ended that left no question
-            open, at least 24 hours and at most 30 days back; the whole ledger when there was no audit.
-        to: end of the period, UTC; now by default.
+        from_: begin of a period that is examined again, UTC. By default the audit goes on behind the last ledger entry
+            that an audit judged, and looks at the last 24 hours again; the first one judges the whole ledger.
+        to: end of such a period, UTC; now by default. With `from_` or `to` the proof does not advance.
         fail_fast: stop at the first failure; what did not run is `skipped`.
         no_spark: read no rows; checks that need rows are `skipped`.
         full_refresh: measure incremental checks on whole tables, and go on from there.
+        full: prove everything anew, from the ledger's first entry on.
         warn_error: warnings fail the run; their status stays `warn`.
         spark: the session for checks that read rows; the active one, or one built from `spark:`, by default.
         keep: append the results to the ledger's results table and merge its small files; keep what incremental
@@ -90,6 +92,7 @@ def run_audit(
             fail_fast=fail_fast,
             no_spark=no_spark,
             full_refresh=full_refresh,
+            full=full,
             warn_error=warn_error,
             spark=spark,
             keep=keep,
@@ -140,7 +143,13 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
             *_unavailable(evidence),
         ),
     )
-    return store(project, outcome, bounds, run.failing_rows, run.session.running) if options.keep else outcome
+    if not options.keep:
+        return outcome
+    outcome = store(project, outcome, bounds, run.failing_rows, run.session.running)
+    if not options.goes_on:
+        return outcome
+    witnesses = {name: of_pipeline.witnesses for name, of_pipeline in evidence.items()}
+    return store_proofs(project, outcome, witnesses, run.session.running)
 
 
 def facts_of(

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from recon.audit.proof import advance
 from recon.checks.bound import Bound
 from recon.errors import ReconError
 from recon.ledger import open_ledger
 from recon.ledger.failures import FAILURES, append_failures
+from recon.ledger.proofs import ProofTable
 from recon.ledger.results import append_run
 from recon.ledger.store import open_store
-from recon.model import CheckResult, RunResult
+from recon.model import CheckResult, RunResult, Unavailable, Witnesses, known
 from recon.project import Project
 from recon.text import first_line
 
@@ -54,6 +56,46 @@ def store(
 
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"
+
+
+def store_proofs(
+    project: Project, run: RunResult, witnesses: Mapping[str, Witnesses], spark: SparkSession | None
+) -> RunResult:
+    """Advances the proof of every sink that this audit judged whole; the run with a note of what could not be stored.
+
+    `witnesses` are by pipeline.
+    """
+    if all(isinstance(seen.ledgers, Unavailable) for seen in witnesses.values()):
+        return run
+    table, notes = open_ledger(project, spark).proofs, []
+    for pipeline, seen in witnesses.items():
+        results = [result for result in run.results if result.pipeline == pipeline]
+        for sink in known(seen.ledgers) or {}:
+            try:
+                why_not = append_proof(table, sink, seen, results, run)
+            except Exception as error:  # what was proved is lost, not the report
+                why_not = _reason(error)
+            if why_not:
+                notes.append(f"pipeline {pipeline}, sink {sink}: what this audit proved could not be kept: {why_not}")
+    return replace(run, notes=(*run.notes, *notes)) if notes else run
+
+
+def append_proof(
+    table: ProofTable, sink: str, witnesses: Witnesses, results: Sequence[CheckResult], run: RunResult
+) -> str:
+    """Stores the state of one sink's proof after an audit; returns why it was not stored, "" otherwise.
+
+    Raises:
+        LedgerError: the table cannot be written.
+    """
+    before = witnesses.proofs.of_sink.get(sink)
+    state = advance(before, sink, witnesses, results, run.invocation_id)
+    if state is None:
+        return ""
+    after = before.sequence if before is not None else witnesses.proofs.lengths.get(sink, 0)
+    prev_hash = before.entry_hash if before is not None else ""
+    stored = table.append(state, after=after, prev_hash=prev_hash, cause="audit", at=run.generated_at)
+    return "" if stored else "another audit, or recon accept, stored a newer state meanwhile"
 
 
 def _measured(result: CheckResult) -> bool:

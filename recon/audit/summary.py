@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from recon.audit import scope
 from recon.lazy import np
 from recon.model import (
     RUNNING,
@@ -28,6 +29,7 @@ from recon.model import (
     Witnesses,
     known,
 )
+from recon.model.proof import Proofs
 from recon.project import Pipeline, Project, Sink
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ PROOF = (
     ("source_rows",),
 )
 
+_NO_PROOFS = Proofs()
 _POINTS = 200
 _BUCKETS = 60
 _State = Literal["covered", "gap", "overlap", "lost", "in flight"]
@@ -57,14 +60,21 @@ _STATES: Mapping[Code, _State] = {
 }
 
 
-def answer(results: Sequence[CheckResult], sinks: Iterable[str]) -> tuple[Answer, str]:
+def answer(
+    results: Sequence[CheckResult], sinks: Iterable[str], proofs: Proofs = _NO_PROOFS, speaks_of: str = ""
+) -> tuple[Answer, str]:
     """A pipeline's answer and the sentence behind it, from its evidence checks alone, without those of `RUNNING`.
 
-    A refutation makes it "not complete", whatever severity the check was given. "complete" needs every check
-    of `PROOF` to have passed for every sink; anything less could not be proved.
+    A refutation makes it "not complete", whatever severity the check was given, and so does one of an earlier audit
+    that is still open. "complete" needs every check of `PROOF` to have passed for every sink; anything less could not
+    be proved. `speaks_of` names the micro-batches that "complete" speaks of.
     """
     evidence = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
+    judged = {(r.sink, r.check) for r in evidence}
+    earlier = [one for sink, proof in proofs.of_sink.items() for one in proof.open if (sink, one.check) not in judged]
+    waiting = [one.finding for one in earlier if one.accepted is None]
     refuted = [f for r in evidence for f in r.findings if f.level is Level.FAIL]
+    refuted += [finding for finding in waiting if finding.level is Level.FAIL]
     if refuted:
         first, *others = refuted
         counts = Counter(str(finding.code) for finding in others)
@@ -81,7 +91,9 @@ def answer(results: Sequence[CheckResult], sinks: Iterable[str]) -> tuple[Answer
     for result in evidence:
         if result.status in ("error", "skipped"):
             return "could not be proved", f"{result.name}: {result.message}"
-    return "complete", "Every offset that the stream has read so far is accounted for"
+    for finding in waiting:
+        return "could not be proved", f"{finding.code}: {finding.message}"
+    return "complete", f"Every offset of {speaks_of or 'what the stream has read so far'} is accounted for"
 
 
 def pipeline_facts(
@@ -89,8 +101,9 @@ def pipeline_facts(
 ) -> PipelineFacts:
     """Everything a report shows of one pipeline; `results` may be of several."""
     of_pipeline = [result for result in results if result.pipeline == pipeline.name]
-    outcome, because = answer(of_pipeline, [sink.name for sink in pipeline.sinks])
-    slices = known(witnesses.ledgers) or {}
+    slices, proofs = known(witnesses.ledgers) or {}, witnesses.proofs
+    speaks_of = scope.speaks_of(proofs.of_sink, slices)
+    outcome, because = answer(of_pipeline, [sink.name for sink in pipeline.sinks], proofs, speaks_of)
     queries = (h.query_id for of_sink in slices.values() for h in reversed(of_sink.heads) if not h.is_release)
     return PipelineFacts(
         name=pipeline.name,
@@ -102,6 +115,8 @@ def pipeline_facts(
         or tuple(sorted({topic for of_sink in slices.values() for _, topic, _ in of_sink.ranges.topics})),
         isolation_level=witnesses.isolation_level,
         period_from=witnesses.period_from,
+        since=scope.unwitnessed_before(proofs.of_sink, slices, of_pipeline),
+        accepted=scope.accepted(proofs.of_sink),
         sinks=tuple(sink_facts(sink, project.location(sink), witnesses, of_pipeline) for sink in pipeline.sinks),
     )
 

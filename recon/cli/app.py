@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 
 from recon._version import __version__
-from recon.cli import advise, audit, compare, convert, debug, explain, failures, ledger, quarantine, sinks, start
+from recon.cli import (
+    advise,
+    audit,
+    compare,
+    convert,
+    debug,
+    explain,
+    failures,
+    findings,
+    ledger,
+    quarantine,
+    sinks,
+    start,
+)
 from recon.cli.shared import Group, Session, new_app, with_session
 
 _KAFKA = Group(
@@ -23,6 +36,8 @@ app = new_app(
             "list": audit.list_checks,
             "report": audit.report,
             "compliance": audit.compliance,
+            "findings": findings.findings,
+            "accept": findings.accept,
             "advise": advise.advise,
             "compare": compare.compare,
             "offsets": ledger.offsets,

@@ -52,9 +52,13 @@ def audit(
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Measure incremental checks on whole tables.")
     ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Prove everything anew, from the first micro-batch on.")] = False,
     target_path: TargetPathOption = None,
 ) -> None:
     """Run the checks and write the report.
+
+    Goes on where the last audit stopped that judged everything, and looks at the last 24 hours again. With --from or
+    --to a period is examined again, and the next audit goes on as if this one had not been.
 
     Exit 0 when none failed (warnings allowed), 1 when one failed or errored, 2 when recon could not run.
     """
@@ -69,6 +73,7 @@ def audit(
         from_=start,
         to=end,
         full_refresh=full_refresh,
+        full=full,
         **asdict(flags),
     )
     _run(session, target, options)

@@ -16,6 +16,7 @@ from recon.errors import LedgerError
 from recon.lazy import pa
 from recon.ledger import arrow, columns, coverage
 from recon.ledger.chain import GENESIS, link
+from recon.ledger.proofs import PROOF, ProofTable
 from recon.ledger.reader import ChainReader, by_time
 from recon.ledger.results import RESULTS
 from recon.ledger.store import MANY_FILES, SEQUENCE, ChainMoved, Contended, Filter, Store, open_store
@@ -34,11 +35,11 @@ _TRIES = 40
 
 
 class Ledger:
-    """The audit table of every sink write, and beside it the results of every audit."""
+    """The audit table of every sink write; beside it the results of every audit, and what all audits proved so far."""
 
-    def __init__(self, entries: Store, results: Store) -> None:
-        """Two tables of one ledger folder."""
-        self.store, self.results = entries, results
+    def __init__(self, entries: Store, results: Store, proofs: Store) -> None:
+        """Three tables of one ledger folder."""
+        self.store, self.results, self.proofs = entries, results, ProofTable(proofs)
         # (length, last sequence, last entry's hash) per chain: right as long as nobody else extends the chain, and
         # the store refuses our append when somebody did.
         self._ends: dict[str, tuple[int, int, str]] = {}
@@ -150,6 +151,15 @@ class Ledger:
         found = arrow.numbers(self.store.read(Filter.of(pipeline, sink, from_=at), [SEQUENCE])[SEQUENCE])
         return int(found.min()) if len(found) else None
 
+    def position_before(self, pipeline: str, sink: str, at: datetime) -> int:
+        """The position behind which the newest entries stand whose clock said `at` or later, without a break."""
+        found = arrow.numbers(self.store.read(Filter.of(pipeline, sink, from_=at), [SEQUENCE])[SEQUENCE])
+        position = self.position(pipeline, sink)
+        since = set(found.tolist())
+        while position in since:
+            position -= 1
+        return position
+
     def slice(
         self,
         pipeline: str,
@@ -243,12 +253,13 @@ class Ledger:
 
     def tidy(self) -> None:
         """Merge small files where a day has gathered many, so that reading it stays cheap."""
-        for store in (self.store, self.results):
+        for store in (self.store, self.results, self.proofs.store):
             store.tidy()
 
     def compact(self) -> dict[str, Mapping[str, Any]]:
-        """Merge the small files of both tables; the metrics of each, by table."""
-        return {store.kind: store.compact() for store in (self.store, self.results) if store.exists()}
+        """Merge the small files of the tables; the metrics of each, by table."""
+        tables = (self.store, self.results, self.proofs.store)
+        return {store.kind: store.compact() for store in tables if store.exists()}
 
 
 def open_ledger(project: str | Path | Project, spark: SparkSession | None = None) -> Ledger:
@@ -265,6 +276,7 @@ def open_ledger(project: str | Path | Project, spark: SparkSession | None = None
     return Ledger(
         open_store(project, columns.ENTRIES, spark),
         open_store(project, RESULTS, spark),
+        open_store(project, PROOF, spark),
     )
 
 

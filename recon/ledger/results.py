@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from recon.errors import LedgerError
 from recon.ledger import arrow
 from recon.ledger.store import Filter, LedgerTable, Store
-from recon.model import RUNNING, Code, Finding, PreviousAudit, RunResult, plain
+from recon.model import Code, Finding, PreviousAudit, RunResult, plain
 from recon.model.wire.values import checked, loads, mapping, optional, text, whole
 from recon.text import first_line
 
@@ -162,14 +162,11 @@ def _malformed(row: Mapping[str, Any], error: Exception) -> LedgerError:
     )
 
 
-def previous_audit(
-    store: Store, pipeline: str, not_before: datetime, proof: Sequence[Collection[str]]
-) -> PreviousAudit | None:
+def previous_audit(store: Store, pipeline: str, not_before: datetime) -> PreviousAudit | None:
     """What a pipeline's audits since an instant recorded; None when there was none.
 
     Each value is taken from the audit of the newest period that has it: an audit of a past week, or of one check,
-    takes nothing away. `audited_to` is how far whole audits reach without a hole: those in which one check of each
-    collection in `proof` could be evaluated for every sink.
+    takes nothing away.
     """
     wanted = [
         "invocation_id",
@@ -179,7 +176,6 @@ def previous_audit(
         "kind",
         "status",
         "evidence",
-        "period_from",
         "period_to",
     ]
     stored = [typed_row(row) for row in arrow.rows(store.read(Filter.of(pipeline, from_=not_before), wanted))]
@@ -191,6 +187,7 @@ def previous_audit(
     ends: dict[tuple[str, int], int] = {}
     starts: dict[tuple[str, int], tuple[datetime, int]] = {}
     version: int | None = None
+    states: dict[str, int] = {}
     for row in rows:
         if row["evidence"].get("chain_head"):
             heads[row["sink"]] = (row["period_to"], row["evidence"]["chain_head"])
@@ -201,6 +198,8 @@ def previous_audit(
                 earlier = starts.get((topic, partition))
                 if earlier is None or row["generated_at"] < earlier[0]:
                     starts[(topic, partition)] = (row["generated_at"], start)
+        if row["evidence"].get("proof_states"):
+            states[row["sink"]] = max(states.get(row["sink"], 0), row["evidence"]["proof_states"])
         version = max(version or 0, row["evidence"].get("ledger_version") or 0) or None
     return PreviousAudit(
         generated_at=min((at for at, _ in heads.values()), default=rows[-1]["period_to"]),
@@ -208,7 +207,7 @@ def previous_audit(
         log_ends=ends,
         log_starts=starts,
         ledger_version=version,
-        audited_to=_audited_to(rows, not_before, proof),
+        proof_states=states,
     )
 
 
@@ -228,6 +227,8 @@ def typed_row(row: Mapping[str, Any]) -> dict[str, Any]:
         typed = {
             "chain_head": optional(text, evidence.get("chain_head")),
             "ledger_version": optional(whole, evidence.get("ledger_version")),
+            "proof_states": optional(whole, evidence.get("proof_states")),
+            "judged": [whole(sequence) for sequence in evidence.get("judged") or ()],
             **{
                 name: [(text(topic), whole(partition, 0), whole(at, 0)) for topic, partition, at in evidence[name]]
                 for name in ("log_ends", "log_starts")
@@ -237,25 +238,3 @@ def typed_row(row: Mapping[str, Any]) -> dict[str, Any]:
     except (ValueError, TypeError) as error:
         raise _malformed(row, error) from error
     return {**row, "evidence": {**evidence, **typed}}
-
-
-def _audited_to(
-    rows: Sequence[Mapping[str, Any]], not_before: datetime, proof: Sequence[Collection[str]]
-) -> datetime | None:
-    audits: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        if row["kind"] == "evidence" and row["check"] not in RUNNING:
-            audits.setdefault(row["invocation_id"], []).append(row)
-    sinks = {row["sink"] for row in rows if row["sink"]}
-    reached = not_before
-    for evidence in sorted(audits.values(), key=lambda audit: audit[0]["period_to"]):
-        evaluated = {(row["sink"], row["check"]) for row in evidence if _evaluated(row)}
-        begin, end = evidence[0]["period_from"], evidence[0]["period_to"]
-        whole = all(any((sink, check) in evaluated for check in checks) for sink in sinks for checks in proof)
-        if whole and all(_evaluated(row) for row in evidence) and (begin is None or begin <= reached):
-            reached = max(reached, end)
-    return reached if reached > not_before else None
-
-
-def _evaluated(row: Mapping[str, Any]) -> bool:
-    return row["status"] in ("pass", "warn", "fail") and not row["evidence"].get("unread")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from recon.model.ledger import LedgerSlice
 from recon.model.offsets import OffsetSpan, Spans
 from recon.model.progress import ProgressWitness
+from recon.model.proof import Proofs
 
 
 @dataclass(frozen=True)
@@ -321,7 +322,7 @@ class PreviousAudit:
     `chain_heads` maps sink → entry_hash; `log_ends` maps (topic, partition) → log end offset; `log_starts` maps it to
     an earlier log start offset and the time when an audit of the last days read it;
     `ledger_version` is the version up to which the ledger table's own history was checked;
-    `audited_to` the end of the newest audit in which every check gave a verdict, None when there is none near.
+    `proof_states` maps sink → the number of states of its proof that an audit found.
     """
 
     generated_at: datetime
@@ -329,7 +330,7 @@ class PreviousAudit:
     log_ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
     log_starts: Mapping[tuple[str, int], tuple[datetime, int]] = field(default_factory=dict)
     ledger_version: int | None = None
-    audited_to: datetime | None = None
+    proof_states: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,7 +343,8 @@ class Witnesses:
     has the guarantee that each sink claims, `rewriting` names the sinks whose rows later micro-batches may replace.
     `previous` is None where no audit came before.
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
-    `progress` is Spark's own report of each micro-batch, empty where no listener recorded it.
+    `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
+    that earlier audits left of each sink.
     """
 
     pipeline: str
@@ -364,6 +366,7 @@ class Witnesses:
     rewriting: Collection[str] = ()
     routed: Collection[str] = ()
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")
+    proofs: Proofs = field(default_factory=Proofs)
 
     def of_sink(self, by_sink: Mapping[str, W] | Unavailable) -> W | None:
         """The judged sink's own of a witness per sink, such as `delta`; None where it was not read."""

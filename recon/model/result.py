@@ -48,6 +48,9 @@ class Code(StrEnum):
     EXPLAINED = "EXPLAINED", Level.INFO  # holes in the offsets that control records, aborts or compaction explain
     REPLAYED = "REPLAYED", Level.INFO  # a micro-batch was attempted again and written once
     NEW_EPOCH = "NEW_EPOCH", Level.INFO
+    REPAIRED = "REPAIRED", Level.INFO  # what an earlier audit refuted, and is in order now
+    ACCEPTED = "ACCEPTED", Level.INFO  # a refutation, or an open question, that somebody accepted
+    UNWITNESSED = "UNWITNESSED", Level.WARN  # micro-batches before the ledger's first entry: no proof speaks of them
     LEDGER_MISSING = "LEDGER_MISSING", Level.WARN
     REBUILT = "REBUILT", Level.INFO  # an entry that was restored from the Delta log
     METRIC_UNRELIABLE = "METRIC_UNRELIABLE", Level.WARN
@@ -277,7 +280,9 @@ class SinkFacts:
 class PipelineFacts:
     """One pipeline's answer: complete, not complete, or could not be proved, and the reason in one sentence.
 
-    `period_from` is where this pipeline's audited period begins, None when the whole ledger was audited.
+    `period_from` is where this pipeline's audited period begins, None when the whole ledger was audited. `since` names
+    the micro-batch that the answer begins with, where others ran before it that nobody witnessed; "" for none.
+    `accepted` are the refutations and questions that somebody accepted: the answer is given but for these.
     """
 
     name: str
@@ -288,7 +293,17 @@ class PipelineFacts:
     topics: tuple[str, ...]
     isolation_level: str
     period_from: datetime | None = None
+    since: str = ""
+    accepted: tuple[str, ...] = ()
     sinks: tuple[SinkFacts, ...] = ()
+
+    @property
+    def says(self) -> str:
+        """The answer with what it leaves out: "complete since micro-batch 3, but for 1 accepted finding"."""
+        since = f" since {self.since}" if self.since else ""
+        count = len(self.accepted)
+        but = f", but for {count} accepted finding{'s' if count > 1 else ''}" if count else ""
+        return f"{self.answer}{since}{but}" if self.answer == "complete" else self.answer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,10 @@ MEANINGS: Mapping[Code, str] = {
     "compaction, a filter of the transform, or quarantine.",
     Code.REPLAYED: "Spark ran a micro-batch again after an interruption, and its rows are in the sink once.",
     Code.NEW_EPOCH: "The checkpoint was replaced: batch ids started over, or the query has a new id.",
+    Code.REPAIRED: "An earlier audit refuted this, and now it is in order: the range was read after all, or the "
+    "rows are there again.",
+    Code.ACCEPTED: "A refutation, or an open question, that somebody accepted.",
+    Code.UNWITNESSED: "Micro-batches ran before the ledger's first entry: no verdict speaks of them.",
     Code.LEDGER_MISSING: "The sink has a commit that the ledger has no entry for; the command "
     "recon ledger rebuild restores the entry from the sink's own record.",
     Code.REBUILT: "A ledger entry that was restored from the sink's own record, such as the Delta log.",

@@ -139,7 +139,7 @@ class Console:
     def _answer(self, pipeline: PipelineFacts) -> None:
         self._write(
             (f"Pipeline {one_line(pipeline.name)}: ", None),
-            (pipeline.answer, f"bold {_ANSWER_STYLES[pipeline.answer]}"),
+            (pipeline.says, f"bold {_ANSWER_STYLES[pipeline.answer]}"),
             (f". {one_line(pipeline.because)}" if pipeline.because else "", None),
         )
 

@@ -64,7 +64,7 @@ def headline(run: RunResult) -> str:
     if len(pipelines) == 1:
         (only,) = pipelines
         verb = "" if only.answer == "could not be proved" else "is "
-        return f"{only.name} {verb}{only.answer}"
+        return f"{only.name} {verb}{only.says}"
     answers = Counter(p.answer for p in pipelines)
     if answers["complete"] == len(pipelines):
         return f"All {len(pipelines)} pipelines are complete"

@@ -17,6 +17,7 @@ from recon.audit.collect import collect
 from recon.audit.options import Options
 from recon.audit.session import AuditSession
 from recon.audit.sources import Sources
+from recon.audit.store import append_proof
 from recon.checks.binding import bind
 from recon.checks.engine import runner
 from recon.checks.engine.runner import Answers, Questions
@@ -27,6 +28,7 @@ from recon.model import (
     Answer,
     CheckpointWitness,
     CheckResult,
+    Code,
     DeltaWitness,
     KafkaPartition,
     KafkaTopic,
@@ -199,8 +201,15 @@ class Judgement:
 
     @property
     def codes(self) -> set[str]:
-        """The codes that are more than an explanation."""
-        return {str(f.code) for r in self.results for f in r.findings if f.level is not Level.INFO}
+        """The codes that are more than an explanation, and what was repaired or accepted."""
+        answered = (Code.REPAIRED, Code.ACCEPTED)
+        findings = [f for r in self.results for f in r.findings]
+        return {str(f.code) for f in findings if f.level is not Level.INFO or f.code in answered}
+
+    @property
+    def first_batch_id(self) -> int:
+        """The micro-batch that the answer begins with; 0 where it speaks of all."""
+        return int(self.facts.since.removeprefix("micro-batch ")) if self.facts.since else 0
 
 
 def audit(
@@ -226,4 +235,6 @@ def audit(
         pipelines=(facts,),
     )
     append_run(world.ledger.results, run)
+    if options.goes_on:
+        assert append_proof(world.ledger.proofs, SINK, evidence.witnesses, results, run) == ""
     return Judgement(facts.answer, facts.because, results, facts)

@@ -12,6 +12,7 @@ from typing_extensions import override
 from recon.ledger import arrow
 from recon.ledger.columns import ENTRIES
 from recon.ledger.ledger import Ledger
+from recon.ledger.proofs import PROOF
 from recon.ledger.results import RESULTS
 from recon.ledger.store import ChainMoved, Filter, LedgerTable, Store
 
@@ -79,4 +80,4 @@ class MemoryStore(Store):
 
 def memory_ledger() -> Ledger:
     """An empty ledger."""
-    return Ledger(MemoryStore(ENTRIES), MemoryStore(RESULTS))
+    return Ledger(MemoryStore(ENTRIES), MemoryStore(RESULTS), MemoryStore(PROOF))

@@ -372,7 +372,7 @@ def ledger_put_back_from_an_older_copy() -> tuple[World, Judgement]:
     ran(2, world)
     store.parts, store.lengths = store.parts[:copy], dict.fromkeys(store.lengths, copy)
     store.history = store.history[:copy]
-    world.ledger = Ledger(store, world.ledger.results)
+    world.ledger = Ledger(store, world.ledger.results, world.ledger.proofs.store)
     world.tick(hours=2)
     return world, audit(world)
 
@@ -630,7 +630,7 @@ def gap_repaired_as_advised() -> tuple[World, Judgement]:
     world.micro_batch(skip=4)
     audit(world)
     ends = dict(world.query.positions)
-    world.new_checkpoint({where: end - 5 for where, end in ends.items()})
+    world.new_checkpoint({where: end - 10 for where, end in ends.items()})
     world.micro_batch(most=4)
     world.query.positions = ends
     ran(1, world)

@@ -107,6 +107,8 @@ class World:
         self.expected: set[Place] = set()  # records that the stream read past and should have written
         self.wrong: set[Place] = set()  # records of aborted transactions that it wrote
         self.origin: dict[tuple[str, int], int] = {}
+        self.number = 0  # of the micro-batch that runs
+        self.read_by: dict[Place, int] = {}  # the micro-batch of the first epoch that read past a record
 
     # -- Kafka ---------------------------------------------------------------------------------------------------
 
@@ -163,14 +165,17 @@ class World:
         """
         self.tick()
         query = self.query
+        self.number = query.planned[-1].batch_id + 1 if query.planned else 0
         spans = []
         for name in query.topics:
             topic = self.topics[name]
             for p, log in enumerate(topic.logs):
                 at = query.positions.get((name, p), 0)
+                if p in drop:
+                    continue
                 self.origin.setdefault((name, p), at)
                 stable = log.end if log.stable is None or query.isolation == "read_uncommitted" else log.stable
-                end = at if p in drop else max(at, stable if most is None else min(stable, at + most))
+                end = max(at, stable if most is None else min(stable, at + most))
                 spans.append(OffsetSpan(name, topic.topic_id, p, min(at + skip, end), end))
                 for offset in range(at, min(at + skip, end)):
                     self._read(topic, p, offset)  # passed by, and never written
@@ -196,6 +201,8 @@ class World:
     def _read(self, topic: Topic, partition: int, offset: int) -> bool:
         """Whether the stream gets a record there; what it should write is expected from now on."""
         log, place = topic.logs[partition], (topic.name, topic.topic_id, partition, offset)
+        if not self.query.epoch and self.query.pipeline == PIPELINE:
+            self.read_by.setdefault(place, self.number)
         if offset < log.start or offset in log.compacted:
             if log.kinds[offset] == "record" and offset not in log.compacted:
                 self.expected.add(place)
@@ -383,11 +390,16 @@ class World:
     @property
     def truth(self) -> Truth:
         """What happened to the records that the stream read past."""
+        return self.truth_since(0)
+
+    def truth_since(self, batch_id: int) -> Truth:
+        """The same of the records that were read from a micro-batch of the first epoch on."""
         live = Counter(row.place for row in self.rows)
+        before = {place for place, at in self.read_by.items() if at < batch_id}
         return Truth(
-            lost={place for place in self.expected if not live[place]},
-            doubled={place for place, count in live.items() if count > 1},
-            phantom={place for place in self.wrong if live[place]},
+            lost={place for place in self.expected - before if not live[place]},
+            doubled={place for place, count in live.items() if count > 1 and place not in before},
+            phantom={place for place in self.wrong - before if live[place]},
         )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.executor import judged
+from recon.checks.evidence.open_findings import with_open_findings
 from recon.checks.threshold import settle
 from recon.model import CheckResult, ProbeAnswer, Unavailable, Verdict, Witnesses, known, why_unknown
 from recon.model.offsets import Spans
@@ -66,6 +67,13 @@ def _evidence_verdict(
     answer: Callable[[Questions], Answers | Unavailable],
 ) -> Verdict:
     check, witnesses = cast(EvidenceCheck, bound.check), witnesses_for(bound)
+    return with_open_findings(_judged_now(check, witnesses, answer), check.test, witnesses)
+
+
+def _judged_now(
+    check: EvidenceCheck, witnesses: Witnesses, answer: Callable[[Questions], Answers | Unavailable]
+) -> Verdict:
+    """The verdict on what this audit sees."""
     for need in check.needs:
         if isinstance(witness := getattr(witnesses, need), Unavailable):
             return _unavailable(witness)

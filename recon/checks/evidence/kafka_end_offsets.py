@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Key, TopicIncarnation, coverage, missed
-from recon.checks.evidence.findings import Findings, ledger_of, no_entries, offsets
+from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.reading import reading_of
 from recon.checks.period import Period
 from recon.model import Code, KafkaPartition, KafkaTopic, KafkaWitness, Verdict, Witnesses, known, why_unknown
@@ -34,7 +34,8 @@ class KafkaEndOffsets(EvidenceCheck):
     Codes:
         INFLIGHT: offsets that wait to be read, or that an open transaction holds back. Lag alone is no failure.
         LAG: the oldest unread record is older than `warn_after` (warns).
-        STALLED: it is older than `error_after`.
+        STALLED: it is older than `error_after`; or a partition that was read before is no longer part of the stream's
+            micro-batches, and holds unread records.
         LOSS_RETENTION: Kafka's log starts beyond the ledger's end: the records between were deleted unread.
         RECREATED: the topic has another id than the one that was read, or ends below the ledger's end with no id
             known. With it GAP or LOSS_RETENTION for the new topic's offsets below the ledger's end, which the stream
@@ -127,6 +128,8 @@ class KafkaEndOffsets(EvidenceCheck):
                 unread = missed(kafka, key, topic.topic_id, (0, committed))
                 _report_missed(key, unread, "the re-created topic holds", findings)
             rows.append(tally.count(key, partition, committed))
+            if key not in recreated and not goes_on:
+                _judge_dropped(key, incarnation, rows[-1]["lag"], witnesses, findings)
         read = {key.partition for key in incarnations}
         for number in sorted(set(topic.partitions) - read):
             key, partition = Key(0, topic.topic, number), topic.partitions[number]
@@ -241,6 +244,25 @@ def _report_missed(key: Key, unread: Iterable[tuple[Code, Span, str]], reason: s
     for code, span, next_step in unread:
         message = f"{key}: {reason} {offsets(*span)}, which were never read; {next_step}"
         findings.add(code, message, key=key, span=span)
+
+
+def _judge_dropped(key: Key, incarnation: TopicIncarnation, lag: int, witnesses: Witnesses, findings: Findings) -> None:
+    """Spark names every partition in every plan: one that drops out of them is not read any more."""
+    ledger = reading_of(witnesses)
+    if ledger is None or not lag:
+        return
+    covered = coverage(ledger)
+    newest, last = covered.order[-1], incarnation.stretches[-1].last
+    source = [c for k, c in covered.incarnations.items() if k.source == key.source]
+    if max(one[-1].stretches[-1].last for one in source) == newest != last:
+        head = ledger.heads[newest]
+        findings.add(
+            Code.STALLED,
+            f"{key} was read last by {named(ledger.heads[last])}, and {named(head)} does not read it: "
+            f"{plural(lag, 'offset')} wait; see why the query dropped the partition",
+            head=head,
+            key=key,
+        )
 
 
 def _judge_missing(key: Key, committed: int, witnesses: Witnesses, findings: Findings) -> None:

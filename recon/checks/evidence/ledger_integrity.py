@@ -25,7 +25,8 @@ class LedgerIntegrity(EvidenceCheck):
     Codes:
         TAMPERED: an entry does not match its own hash, or follows an entry that is not there; the first entries of
             the chain are missing; the entry that the previous audit saw last is gone; the ledger's table was
-            changed by something else than an append.
+            changed by something else than an append; the state that earlier audits left (the table `proof`) was
+            edited, or is gone.
         ATTESTED_ONLY: the ledger table's own log was cleaned up since the previous audit (warns).
         UNUSUAL: two entries follow the same entry: two queries wrote this sink at the same time.
         INCONCLUSIVE: the results of earlier audits cannot be read.
@@ -41,9 +42,11 @@ class LedgerIntegrity(EvidenceCheck):
         ledger = ledger_of(witnesses)
         if ledger is None:
             _judge_previous(witnesses, None, findings)
+            _judge_position(witnesses, None, findings)
             return no_entries(witnesses, findings)
         findings.items.extend(verify(ledger))
         _judge_previous(witnesses, ledger, findings)
+        _judge_position(witnesses, ledger, findings)
         _judge_history(witnesses, ledger, findings)
         if len(ledger.heads) == ledger.anchors:
             message = quiet(ledger)
@@ -54,7 +57,15 @@ class LedgerIntegrity(EvidenceCheck):
             entries=len(ledger.heads),
             chain_head=ledger.heads[-1].entry_hash,
             ledger_version=_looked_up_to(witnesses, ledger),
+            judged=_judged(ledger),
+            proof_states=witnesses.proofs.lengths.get(witnesses.sink or "", 0),
         )
+
+
+def _judged(ledger: LedgerSlice) -> list[int]:
+    """The sequences of the first and the last judged entry; empty where there is none."""
+    judged = ledger.heads[ledger.anchors :]
+    return [judged[0].sequence, judged[-1].sequence] if judged else []
 
 
 def _looked_up_to(witnesses: Witnesses, ledger: LedgerSlice) -> int | None:
@@ -72,6 +83,8 @@ def _judge_previous(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
     previous = known(witnesses.previous)
     if previous is None or witnesses.period_to < previous.generated_at:
         return
+    if (witnesses.sink or "") in witnesses.proofs.of_sink:
+        return  # the proof's position says more
     last = previous.chain_heads.get(witnesses.sink or "")
     if not last:
         return
@@ -86,6 +99,43 @@ def _judge_previous(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
         f"the entry {last[:12]}… that ended the chain at the audit of {previous.generated_at:%Y-%m-%d %H:%M:%S}Z is "
         "no longer in the ledger: entries were removed since",
     )
+
+
+def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: Findings) -> None:
+    """The newest entry that earlier audits judged must stand where it stood, as must the state that they left."""
+    sink = witnesses.sink or ""
+    if sink in witnesses.proofs.damaged:
+        findings.add(
+            Code.TAMPERED,
+            f"{witnesses.proofs.damaged[sink]}; this audit judged the whole ledger, and what earlier audits refuted "
+            "may be forgotten",
+        )
+    if sink in witnesses.proofs.unreadable:
+        findings.add(
+            Code.INCONCLUSIVE,
+            f"the state that earlier audits left cannot be read ({witnesses.proofs.unreadable[sink]}): what they "
+            "refuted is not known; this audit judged the whole ledger",
+        )
+    proof = witnesses.proofs.of_sink.get(sink)
+    if proof is None or not proof.position:
+        return
+    heads = ledger.heads if ledger is not None else ()
+    at = next((head for head in heads if head.sequence == proof.position), None)
+    last = heads[-1].sequence if heads else 0
+    unbounded = witnesses.period_to >= witnesses.now
+    if at is not None and at.entry_hash != proof.chain_head:
+        findings.add(
+            Code.TAMPERED,
+            f"entry {proof.position} of the ledger is another one than at the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z: "
+            "entries were replaced since",
+            head=at,
+        )
+    elif at is None and last < proof.position and unbounded:
+        findings.add(
+            Code.TAMPERED,
+            f"the ledger ends with entry {last}, and the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z saw entry "
+            f"{proof.position}: entries were removed since",
+        )
 
 
 def _judge_history(witnesses: Witnesses, ledger: LedgerSlice, findings: Findings) -> None:

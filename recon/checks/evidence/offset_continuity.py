@@ -12,6 +12,7 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Coverage, Hole, Key, TopicIncarnation, coverage, is_compacted, missed, widths
 from recon.checks.evidence.findings import Findings, named, no_entries, offsets, quiet
+from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.reading import reading_of
 from recon.model import Code, EntryHead, Verdict, Witnesses
 from recon.model.offsets import Span, Spans
@@ -120,8 +121,10 @@ def _judge_incarnation(
     for hole in walked.holes:
         if covered.judged(hole.at.first):
             _judge_hole(covered, key, incarnation, hole, witnesses, findings)
+    to_repair = unread_before(witnesses, key.topic, key.partition)
     for stretch, twice in walked.overlaps:
-        for span in twice if covered.judged(stretch.first) else ():
+        again, to_repair = twice.minus(to_repair), to_repair.minus(twice)
+        for span in again if covered.judged(stretch.first) else ():
             head = heads[covered.entry_at(stretch, span.start)]
             findings.add(
                 Code.OVERLAP,

@@ -44,6 +44,8 @@ def test_there_are_the_commands_we_promise() -> None:
         "init",
         "debug",
         "advise",
+        "findings",
+        "accept",
     ]
     alone += ["explain", "sinks"]
     ledger = [f"ledger {c}" for c in ("show", "verify", "rebuild", "compact")]

@@ -18,6 +18,7 @@ from typing_extensions import override
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.chain import link
 from recon.ledger.columns import ENTRIES
+from recon.ledger.proofs import PROOF
 from recon.ledger.results import RESULTS
 from recon.ledger.store import Filter
 from recon.model import Code
@@ -160,10 +161,10 @@ def test_the_furthest_micro_batch_is_an_anchor_though_the_clock_jumped_behind_it
 
 def _year() -> tuple[Ledger, WatchedStore]:
     store = WatchedStore()
-    ledger = Ledger(store, MemoryStore(RESULTS))
+    ledger = Ledger(store, MemoryStore(RESULTS), MemoryStore(PROOF))
     _clocks(ledger, *(n / 4 for n in range(4 * 60)))
     store.days_read.clear()
-    return Ledger(store, MemoryStore(RESULTS)), store
+    return Ledger(store, MemoryStore(RESULTS), MemoryStore(PROOF)), store
 
 
 def test_the_end_of_a_long_chain_costs_its_last_days() -> None:

@@ -49,18 +49,11 @@ def run(at: datetime, **statuses: Status) -> RunResult:
     )
 
 
-PROOF = (("ledger_integrity",), ("source_rows",))
 BACK = NOW - timedelta(days=30)
 
 
 def left(store: Store, pipeline: str = "orders") -> PreviousAudit | None:
-    return previous_audit(store, pipeline, BACK, PROOF)
-
-
-def audited_to(store: Store) -> datetime | None:
-    found = left(store)
-    assert found is not None
-    return found.audited_to
+    return previous_audit(store, pipeline, BACK)
 
 
 def ago(days: float) -> datetime:
@@ -75,32 +68,6 @@ def test_nothing_was_audited(tmp_path: Path) -> None:
     assert left(open_ledger(project(tmp_path)).results) is None
 
 
-def test_an_audit_that_left_a_question_open_is_not_gone_on_from(tmp_path: Path) -> None:
-    store = open_ledger(project(tmp_path)).results
-    append_run(store, replace_period(whole(ago(3)), None))
-    append_run(store, whole(ago(2), source_rows="error"))
-    append_run(store, whole(ago(1), source_rows="skipped"))
-    append_run(store, run(NOW, ledger_integrity="pass"))
-    assert audited_to(store) == ago(3), "errors, skips and selections leave questions open"
-    assert left(store, "payments") is None
-
-
-def test_a_narrow_audit_moves_nothing(tmp_path: Path) -> None:
-    store = open_ledger(project(tmp_path)).results
-    append_run(store, replace_period(whole(ago(3)), None))
-    append_run(store, replace_period(whole(ago(1)), ago(1.1)))
-    assert audited_to(store) == ago(3), "what lies between the two was never judged"
-    append_run(store, replace_period(whole(NOW), ago(3)))
-    assert audited_to(store) == NOW
-
-
-def test_daily_audits_reach_as_far_as_they_join(tmp_path: Path) -> None:
-    store = open_ledger(project(tmp_path)).results
-    for days in range(33, -1, -1):
-        append_run(store, whole(ago(days)))
-    assert audited_to(store) == NOW
-
-
 def test_an_audit_of_one_check_or_of_the_past_takes_no_memory_away(tmp_path: Path) -> None:
     store = open_ledger(project(tmp_path)).results
     append_run(store, whole(ago(1)))
@@ -110,10 +77,6 @@ def test_an_audit_of_one_check_or_of_the_past_takes_no_memory_away(tmp_path: Pat
     found = left(store)
     assert found is not None and found.chain_heads == {"orders": "head-19"} and found.ledger_version == 19
     assert found.generated_at == ago(1)
-
-
-def replace_period(of: RunResult, begin: datetime | None) -> RunResult:
-    return replace(of, pipelines=(replace(of.pipelines[0], period_from=begin),))
 
 
 def test_stored_findings_have_their_codes_level() -> None:

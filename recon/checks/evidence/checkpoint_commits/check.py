@@ -16,6 +16,7 @@ from recon.checks.evidence.checkpoint_commits.plans import Planned, planned_rang
 from recon.checks.evidence.checkpoint_commits.writes import Writes
 from recon.checks.evidence.coverage import Key, missed, partition_of
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
+from recon.checks.evidence.open_findings import unread_before
 from recon.checks.period import Period
 from recon.model import (
     CheckpointBatch,
@@ -42,8 +43,7 @@ class CheckpointCommits(EvidenceCheck):
     Compares the micro-batches the checkpoint still holds (planned: offsets/N, finished: commits/N) with the ledger's
     entries and the stamped commits of the Delta log (of a sink that is no Delta table: its own record), by query_id,
     batch_id and offset ranges. It needs all three; Kafka, where it can be asked, tells what can still be read.
-    Micro-batches planned before the ledger's first entry (recon came to a running query, or they belong to earlier
-    audits) are not judged, and the message says so.
+    Micro-batches of earlier audits are not judged again, and the message says so.
 
     Args:
         stalled_after: how long a micro-batch may stay planned and not finished, as `{count: 1, period: hour}`.
@@ -51,6 +51,9 @@ class CheckpointCommits(EvidenceCheck):
     Codes:
         GAP: Spark finished a micro-batch that read offsets, and neither ledger nor sink has it: the write was
             swallowed. Also the offsets between the ledger's end and the start of a checkpoint that started a new epoch.
+        UNWITNESSED: micro-batches ran before the ledger's first entry, as where recon was added to a running query:
+            what they wrote is not known, and no verdict speaks of them (warns). They are a GAP where the query is known
+            from its first micro-batch on, and nobody wrote to the table before recon did.
         LOSS_RETENTION: the same, and Kafka has deleted the records meanwhile; or a micro-batch that is not finished
             needs records that Kafka has deleted.
         SKIPPED: the sink's txn app id already has this batch_id from other offsets, so Delta drops the write unseen.
@@ -141,10 +144,11 @@ class _Evaluation:
             commit = self.writes.commit_of(batch)
             if commit is not None and not self._too_late(batch, commit.timestamp):
                 new.append((batch, commit))
-            elif self._too_old(batch):
+            elif self._is_older(batch):
                 older.append(batch)
             elif commit is None and not self._too_late(batch, batch.planned_at):
                 new.append((batch, None))
+        older = self._judge_first_entry(older, new)
         new_epoch = self._judge_new_epoch(new)
         for batch, commit in new:
             if commit is not None:
@@ -173,7 +177,7 @@ class _Evaluation:
         for flaw in self.checkpoint.flaws:
             # The next micro-batch that is whole tells the time; where there is none, it is now.
             after = self.checkpoint.batches[at] if (at := bisect_left(ids, flaw.batch_id)) < len(ids) else None
-            if after is not None and (self._too_old(after) or self._too_late(after, after.planned_at)):
+            if after is not None and (self._is_older(after) or self._too_late(after, after.planned_at)):
                 continue
             self.findings.add(
                 Code.INCONCLUSIVE,
@@ -186,7 +190,7 @@ class _Evaluation:
         for before, after in pairwise(self.checkpoint.batches):
             whole = before.starts_known and after.starts_known and after.batch_id == before.batch_id + 1
             dropped = _keys(before) - _keys(after) if whole else ()
-            if not dropped or self._too_old(after) or self._too_late(after, after.planned_at):
+            if not dropped or self._is_older(after) or self._too_late(after, after.planned_at):
                 continue
             for key in sorted(dropped):
                 topic = self.witnesses.topic(key.topic)
@@ -202,9 +206,51 @@ class _Evaluation:
                     step = "its records are not read any more; compare the query's subscription with recon.yml"
                     self.findings.add(Code.STALLED, f"{left}: {step}", batch_id=after.batch_id, key=key)
 
-    def _too_old(self, batch: CheckpointBatch) -> bool:
-        since = self.writes.known_since
-        return batch.planned_at is not None and since is not None and batch.planned_at < since
+    def _is_older(self, batch: CheckpointBatch) -> bool:
+        first = self.writes.first_judged
+        return first is not None and batch.batch_id < first
+
+    def _judge_first_entry(
+        self, older: list[CheckpointBatch], new: list[tuple[CheckpointBatch, DeltaCommit | None]]
+    ) -> list[CheckpointBatch]:
+        """Which of the older micro-batches earlier audits judged; others go to `new` or are UNWITNESSED.
+
+        Before the ledger's first entry nobody judged anything.
+        """
+        first = self.writes.first_entry
+        if first is None or first.query_id != self.checkpoint.query_id or not first.batch_id:
+            return older
+        known = {batch.batch_id: batch for batch in older}
+        if len(known) == first.batch_id and self._nobody_wrote(older):
+            new[:0] = [(batch, None) for batch in older]
+            return []
+        ranges = [span for batch in older for span in batch.ranges if span.start_offset < span.end_offset]
+        if len(known) < first.batch_id or ranges:
+            read = min(ranges, default=None)
+            where = f" ({read.topic}-{read.partition} from offset {read.start_offset} on)" if read else ""
+            self.findings.add(
+                Code.UNWITNESSED,
+                f"query {first.query_id} ran micro-batches 0 to {first.batch_id - 1}{where} before the ledger's first "
+                f"entry: what they wrote is not known, and recon's verdict begins with micro-batch {first.batch_id}",
+                batch_id=first.batch_id - 1,
+            )
+        return []
+
+    def _nobody_wrote(self, older: Sequence[CheckpointBatch]) -> bool:
+        """Whether the sink is known from its beginning on, and was empty when recon first wrote to it.
+
+        Micro-batches that another sink of the pipeline has were no loss: this sink was added later.
+        """
+        log = known(self.witnesses.delta) and self.witnesses.of_sink(self.witnesses.delta)
+        if not isinstance(log, DeltaWitness) or log.first_retained != 0 or 0 not in log.commits:
+            return False
+        first = min((commit.version for commits in self.writes.stamped.values() for commit, _ in commits), default=0)
+        if any(commit.data_change for version, commit in log.commits.items() if version < first):
+            return False
+        ledgers = known(self.witnesses.ledgers) or {}
+        others = [ledger for name, ledger in ledgers.items() if name != self.witnesses.sink]
+        wrote = {(head.query_id, head.batch_id) for ledger in others for head in ledger.heads}
+        return not any((self.checkpoint.query_id, batch.batch_id) in wrote for batch in older)
 
     def _too_late(self, batch: CheckpointBatch, at: datetime | None) -> bool:
         """After this audit's slice of the ledger: the next audit's business."""
@@ -287,7 +333,8 @@ class _Evaluation:
                 self._report_missed(batch, key, (walked.frontier, planned.start), why)
                 continue
             reads = Spans.of([planned.span]) if written is None else written.get(key, Spans())
-            for span in reads.intersect(walked.covered) if not nothing else ():
+            repairs = unread_before(self.witnesses, key.topic, key.partition)
+            for span in reads.intersect(walked.covered).minus(repairs) if not nothing else ():
                 self.findings.add(
                     Code.OVERLAP,
                     f"{key}: the new checkpoint's micro-batch {batch.batch_id} reads {offsets(*span)} again, which "

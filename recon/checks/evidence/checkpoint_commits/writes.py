@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -114,16 +113,29 @@ class Writes:
         return incarnation.topic_id if incarnation is not None else None
 
     @cached_property
-    def known_since(self) -> datetime | None:
-        """From when on the ledger, or the sink's commits, are the business of this audit."""
-        heads = self.heads
+    def first_judged(self) -> int | None:
+        """The batch_id of this query from which on micro-batches are the business of this audit; None for all."""
+        anchors = self.heads[: self.ledger.anchors] if self.ledger is not None else ()
         # What lies before the newest anchor of this query was judged by earlier audits.
-        anchors = heads[: self.ledger.anchors] if self.ledger is not None else ()
-        own = [head.started_at for head in anchors if head.query_id == self.checkpoint.query_id]
-        times = [max(own)] if own else [head.started_at for head in heads if not head.is_release]
-        if not times:
-            times = [commit.timestamp for commits in self.stamped.values() for commit, _ in commits]
-        return min(times, default=None)
+        before = [head.batch_id for head in anchors if self._is_own(head)]
+        if before:
+            return max(before) + 1
+        own = [head.batch_id for head in self.heads if self._is_own(head)]
+        if not self.heads:
+            own = [batch_id for query_id, batch_id in self.stamped if query_id == self.checkpoint.query_id]
+        return min(own, default=None)
+
+    @cached_property
+    def first_entry(self) -> EntryHead | None:
+        """The first entry of the whole ledger; None where earlier ones are not in the slice."""
+        if self.ledger is None or not self.ledger.complete:
+            return None
+        return min(
+            (head for head in self.heads if not head.is_release), key=lambda h: (h.epoch, h.batch_id), default=None
+        )
+
+    def _is_own(self, head: EntryHead) -> bool:
+        return head.query_id == self.checkpoint.query_id and not head.is_release
 
     def skipping_app(self, batch: CheckpointBatch, *, new_epoch: bool) -> str | None:
         """The app id under which Delta takes this write for one that the table has already; None for none."""

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.findings import Findings, no_entries, quiet
+from recon.checks.evidence.open_findings import recheck
 from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.row_accounting import Account, account
@@ -92,7 +93,9 @@ class SourceRows(EvidenceCheck):
     @override
     def wants_rows(self, witnesses: Witnesses) -> bool:
         ledger = reading_of(witnesses)
-        return ledger is not None and bool(reasons(_account_of(ledger, witnesses), witnesses))
+        if ledger is None:
+            return False
+        return bool(reasons(_account_of(ledger, witnesses), witnesses)) or recheck(witnesses, self.test)
 
     @override
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:

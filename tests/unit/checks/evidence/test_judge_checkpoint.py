@@ -14,6 +14,7 @@ from recon.model import (
     CheckpointBatch,
     CheckpointFlaw,
     Code,
+    DeltaCommit,
     DeltaWitness,
     LedgerSlice,
     SinkCommit,
@@ -277,14 +278,46 @@ def test_an_old_checkpoint_put_back() -> None:
 # -- what is not judged, and what proves nothing ---------------------------------------------------------------------
 
 
-def test_plans_older_than_the_ledger_are_not_judged() -> None:
+def before_and_after_recon(first: int) -> tuple[list[CheckpointBatch], LedgerSlice, list[DeltaCommit]]:
+    """A query whose micro-batches 7 and 8 have entries, and the commits of these from version `first` on."""
     young = ledger(Entry(7, (70, 80)), Entry(8, (80, 90)))
     before = [planned(i, (10 * i, 10 * i + 10), at=START - timedelta(minutes=10 - i)) for i in range(7)]
     plans = [*before, planned(7, (70, 80)), planned(8, (80, 90))]
-    log = delta(*(commit(i, Entry(i + 7, (10 * i + 70, 10 * i + 80))) for i in range(2)))
-    verdict = judged(*plans, slice_=young, log=log)
+    return plans, young, [commit(first + i, Entry(i + 7, (10 * i + 70, 10 * i + 80))) for i in range(2)]
+
+
+def test_plans_of_earlier_audits_are_not_judged_again() -> None:
+    plans, young, commits = before_and_after_recon(0)
+    verdict = judged(*plans, slice_=replace(young, anchors=1, complete=False), log=delta(*commits))
     assert verdict.findings == ()
     assert same_message(verdict.message)
+
+
+def test_what_ran_before_the_ledgers_first_entry_is_not_witnessed() -> None:
+    plans, young, commits = before_and_after_recon(1)
+    by_others = DeltaCommit(version=0, timestamp=START, stamp=None, rows_added=70, data_change=True)
+    verdict = judged(*plans, slice_=young, log=delta(by_others, *commits))
+    assert codes(verdict) == [Code.UNWITNESSED]
+    assert same_message(verdict.findings[0].message)
+    # Neither does a checkpoint tell that was purged, nor a log that was cleaned up.
+    assert codes(judged(*plans[5:], slice_=young, log=delta(*commits))) == [Code.UNWITNESSED]
+    cleaned = replace(delta(*commits), first_retained=1)
+    assert codes(judged(*plans, slice_=young, log=cleaned)) == [Code.UNWITNESSED]
+    empty = [replace(plan, ranges=()) for plan in plans[:7]]
+    assert codes(judged(*empty, *plans[7:], slice_=young, log=cleaned)) == []
+
+
+def test_swallowed_micro_batches_before_the_ledgers_first_entry_are_a_gap() -> None:
+    plans, young, commits = before_and_after_recon(0)
+    verdict = judged(*plans, slice_=young, log=delta(*commits))
+    assert codes(verdict) == [Code.GAP] * 7
+    assert [finding.span for finding in verdict.findings] == [(10 * i, 10 * i + 10) for i in range(7)]
+    # A sink that was added to a pipeline later is judged from its own first entry on.
+    other = replace(ledger(*(Entry(i, (10 * i, 10 * i + 10)) for i in range(9))), sink="older")
+    seen = witnesses(young, delta=delta(*commits), checkpoint=checkpoint(*plans))
+    assert not isinstance(seen.ledgers, Unavailable)
+    both = replace(seen, ledgers={**seen.ledgers, "older": other})
+    assert codes(CheckpointCommits().judge(both)) == [Code.UNWITNESSED]
 
 
 def test_plans_after_the_period_are_not_judged() -> None:
@@ -313,7 +346,8 @@ def test_a_file_that_is_missing_between_others_is_a_finding() -> None:
         flawed = replace(
             checkpoint(*plans), flaws=[CheckpointFlaw(batch_id, f"checkpoint cp has no offsets/{batch_id}")]
         )
-        return CheckpointCommits().judge(witnesses(LEDGER, delta=LOG, checkpoint=flawed, **fields))
+        slice_ = fields.pop("slice_", LEDGER)
+        return CheckpointCommits().judge(witnesses(slice_, delta=LOG, checkpoint=flawed, **fields))
 
     after_hole = replace(PLANS[2], ranges=(), starts_known=False)
     verdict = with_flaw(1, PLANS[0], after_hole, PLANS[3])
@@ -322,8 +356,8 @@ def test_a_file_that_is_missing_between_others_is_a_finding() -> None:
     assert codes(with_flaw(4, *PLANS)) == [Code.INCONCLUSIVE], "the newest plan is gone"
     assert codes(with_flaw(0, replace(PLANS[1], ranges=(), starts_known=False), *PLANS[2:])) == [Code.INCONCLUSIVE]
     # What was planned before the entries looked at, or after the period, is another audit's business.
-    old = replace(PLANS[1], planned_at=START - timedelta(days=3))
-    assert codes(with_flaw(0, old, *PLANS[2:])) == []
+    later = replace(LEDGER, anchors=2, complete=False)
+    assert codes(with_flaw(0, *PLANS[1:], slice_=later)) == []
     late = {"period_to": SOON, "now": NOW}
     assert codes(with_flaw(3, *PLANS, planned(5, (50, 60), at=NOW - timedelta(seconds=5)), **late)) != []
     assert codes(with_flaw(4, *PLANS, planned(5, (40, 60), at=NOW - timedelta(seconds=5)), **late)) == []

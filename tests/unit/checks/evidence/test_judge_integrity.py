@@ -34,7 +34,13 @@ def test_a_whole_chain_passes() -> None:
     verdict = judged(CHAIN, previous=previous("hash-1"))
     assert (verdict.failures, verdict.warnings, verdict.unproved, verdict.findings) == (0, 0, None, ())
     assert same_message(verdict.message)
-    assert verdict.evidence == {"entries": 4, "chain_head": "hash-3", "ledger_version": None}
+    assert verdict.evidence == {
+        "entries": 4,
+        "chain_head": "hash-3",
+        "ledger_version": None,
+        "proof_states": 0,
+        "judged": [1, 4],
+    }
 
 
 def test_an_edited_entry() -> None:

@@ -31,7 +31,7 @@ from tests.support.messages import same_message
 from tests.support.witnesses import witnesses
 from tests.unit.audit.test_facts_answer import ran
 from tests.unit.ledger.test_results import NOW as AUDITED
-from tests.unit.ledger.test_results import audited_to, left, replace_period, run
+from tests.unit.ledger.test_results import left, run
 
 BEGIN = builders.NOW - timedelta(hours=6)
 HOUR = 3600.0
@@ -399,13 +399,6 @@ def test_how_the_stream_runs_does_not_decide_whether_data_arrived() -> None:
     proved = [ran(names[0]) for names in PROOF]
     slow = [ran("throughput", "fail"), ran("lag_trend", "fail", Code.LOSS_AHEAD), ran("state_growth", "skipped")]
     assert answer([*proved, *slow], ["s"])[0] == answer(proved, ["s"])[0] == "complete"
-
-
-def test_a_skipped_trend_does_not_hold_up_the_period_of_the_next_audit(tmp_path: Path) -> None:
-    store = open_ledger(project(tmp_path)).results
-    made = run(AUDITED, ledger_integrity="pass", source_rows="pass", lag_trend="skipped", throughput="error")
-    append_run(store, replace_period(made, None))
-    assert audited_to(store) == AUDITED
 
 
 def test_the_next_audit_knows_an_earlier_log_start(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""What a verdict speaks of: from which micro-batch and offsets on, and what somebody accepted. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from recon.lazy import np
+from recon.model import CheckResult, Code, LedgerSlice, RangeTable
+from recon.model.proof import SinkProof
+from recon.text import plural
+
+Place = tuple[int, str, str | None, int]  # source, topic, topic id, partition
+
+
+def speaks_of(proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice]) -> str:
+    """The micro-batches and offsets of each sink: "micro-batch 3 (orders-0 from offset 3000) to 812"."""
+    parts = []
+    for sink, ledger in ledgers.items():
+        heads = [head for head in ledger.heads if not head.is_release]
+        if not heads:
+            continue
+        proof = proofs.get(sink)
+        first = proof.first_batch_id if proof is not None else heads[0].batch_id
+        begins = proof.begins if proof is not None else _begins(ledger)
+        where = ""
+        if begins:
+            (topic, partition), offset = min(begins.items())
+            more = f", and {plural(len(begins) - 1, 'more partition')}" if len(begins) > 1 else ""
+            where = f" ({topic}-{partition} from offset {offset}{more})"
+        of_sink = f" of sink {sink}" if len(ledgers) > 1 else ""
+        parts.append(f"micro-batch {first}{where} to {heads[-1].batch_id}{of_sink}")
+    return "; ".join(parts)
+
+
+def unwitnessed_before(
+    proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice], results: Sequence[CheckResult]
+) -> str:
+    """The first micro-batch that the verdict speaks of, where others are known to have run before; else ""."""
+    found = {f.sink for r in results for f in r.findings if f.code is Code.UNWITNESSED and f.sink is not None}
+    firsts = {proof.first_batch_id for proof in proofs.values() if proof.unwitnessed}
+    new = [ledgers[sink] for sink in found - proofs.keys() if sink in ledgers]
+    firsts |= {ledger.heads[0].batch_id for ledger in new if ledger.heads}
+    return f"micro-batch {max(firsts)}" if firsts else ""
+
+
+def accepted(proofs: Mapping[str, SinkProof]) -> tuple[str, ...]:
+    """What somebody accepted, a sentence each."""
+    return tuple(
+        f"{one.finding.code}: {one.finding.message}; accepted by {one.accepted.by} on {one.accepted.at:%Y-%m-%d}: "
+        f"{one.accepted.reason}"
+        for proof in proofs.values()
+        for one in proof.open
+        if one.accepted is not None
+    )
+
+
+def _begins(ledger: LedgerSlice) -> Mapping[tuple[str, int], int]:
+    starts: dict[tuple[str, int], int] = {}
+    for (_, topic, _, partition), (start, _) in stretches(ledger.ranges, len(ledger.heads)):
+        starts.setdefault((topic, partition), start)
+    return starts
+
+
+def stretches(table: RangeTable, entries: int) -> Iterator[tuple[Place, tuple[int, int]]]:
+    """What the first entries read, consecutive ranges joined: there are a few of these among a day's millions."""
+    mine = np.flatnonzero((table.entry < entries) & (table.end > table.start))
+    if not len(mine):
+        return
+    width = int(table.partition.max()) + 1
+    code = table.topic[mine].astype(np.int64) * width + table.partition[mine]
+    mine = mine[np.argsort(code, kind="stable")]
+    topic, partition, start, end = (c[mine] for c in (table.topic, table.partition, table.start, table.end))
+    breaks = (topic[1:] != topic[:-1]) | (partition[1:] != partition[:-1]) | (start[1:] != end[:-1])
+    low = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+    high = np.append(low[1:], len(mine)) - 1
+    columns = (topic[low], partition[low], start[low], end[high])
+    for number, of_partition, first, last in zip(*(column.tolist() for column in columns), strict=True):
+        yield (*table.topics[number], of_partition), (first, last)

@@ -1,0 +1,189 @@
+"""Findings of earlier audits that are still open: reported again until they are repaired or accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from recon.checks.evidence.findings import offsets
+from recon.lazy import np
+from recon.model import Code, Finding, LedgerSlice, Level, RowsWitness, Verdict, Witnesses
+from recon.model.offsets import Spans
+from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, SinkProof
+
+
+def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Verdict:
+    """A check's verdict on what it saw now, and on what it reported in earlier audits.
+
+    An open finding that this audit does not answer is reported again. One that somebody accepted explains, and does
+    not fail. Ranges that were read after all, and rows that are there again, are REPAIRED.
+    """
+    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    if proof is None or not proof.open:
+        return verdict
+    found = [_accepted(finding, proof.open) for finding in verdict.findings]
+    audit = _Audit(verdict, check, witnesses, found)
+    of_check = [one for one in proof.open if one.check == check and one.accepted is None]
+    carried = [finding for one in of_check for finding in audit.carried(one)]
+    if not carried and found == list(verdict.findings):
+        return verdict
+    return _rejudged(verdict, [*found, *carried], proof)
+
+
+def recheck(witnesses: Witnesses, check: str) -> bool:
+    """Whether an open finding of a check is about rows of the judged micro-batches, so that rows answer it."""
+    proof, ledger = witnesses.proofs.of_sink.get(witnesses.sink or ""), witnesses.of_sink(witnesses.ledgers)
+    if proof is None or ledger is None:
+        return False
+    return any(
+        one.spans.intersect(_judged(ledger, one.finding))
+        for one in proof.open
+        if one.check == check and one.accepted is None
+    )
+
+
+def _accepted(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
+    """The finding, or where somebody accepted it, an explanation."""
+    if finding.level not in (Level.FAIL, Level.UNPROVED):
+        return finding
+    for one in open_:
+        if one.accepted is not None and one.includes(finding):
+            by = one.accepted
+            why = f"accepted by {by.by} on {by.at:%Y-%m-%d} ({by.reason})"
+            return replace(finding, code=Code.ACCEPTED, message=f"{why}: {finding.code}: {finding.message}")
+    return finding
+
+
+def _judged(ledger: LedgerSlice, finding: Finding) -> Spans:
+    """The offsets of the finding's topic partition that judged entries read."""
+    ranges = ledger.ranges
+    topics = [i for i, (_, name, _) in enumerate(ranges.topics) if name == finding.topic]
+    mine = (ranges.entry >= ledger.anchors) & (ranges.partition == finding.partition) & np.isin(ranges.topic, topics)
+    spans = zip(ranges.start[mine].tolist(), ranges.end[mine].tolist(), strict=True)
+    return Spans.of((start, end) for start, end in spans if start < end)
+
+
+@dataclass(frozen=True)
+class _Audit:
+    """What this audit says of an open finding of one check."""
+
+    verdict: Verdict
+    check: str
+    witnesses: Witnesses
+    found: Sequence[Finding]
+
+    def carried(self, one: OpenFinding) -> Iterator[Finding]:
+        """What is left of an open finding, and what was repaired of it."""
+        if one.finding.span is None:
+            if not any(one.includes(finding) for finding in self.found) and not self._answers(one.finding):
+                yield self._again(one, one.finding)
+            return
+        again = Spans.of(f.span for f in self.found if f.span is not None and self._is_same_place(one, f))
+        left = one.spans.minus(again)
+        repaired = left.intersect(self._repaired(one))
+        for start, end in repaired:
+            happened = "were read after all" if self.check in OF_UNREAD_RANGES else "are in the sink again, once"
+            message = (
+                f"{one.finding.topic}-{one.finding.partition}: {offsets(start, end)} {happened}: {one.finding.code}, "
+                f"found on {one.first_seen:%Y-%m-%d}, is repaired"
+            )
+            yield replace(one.finding, code=Code.REPAIRED, message=message, start_offset=start, end_offset=end)
+        for start, end in left.minus(repaired):
+            yield self._again(one, replace(one.finding, start_offset=start, end_offset=end))
+
+    @staticmethod
+    def _is_same_place(one: OpenFinding, finding: Finding) -> bool:
+        kind = finding.level in (Level.FAIL, Level.UNPROVED) or finding.code is Code.ACCEPTED
+        return kind and (finding.topic, finding.partition) == (one.finding.topic, one.finding.partition)
+
+    @staticmethod
+    def _again(one: OpenFinding, finding: Finding) -> Finding:
+        since = f"{one.first_seen:%Y-%m-%d %H:%M:%S}Z"
+        return replace(
+            finding,
+            message=f"{one.finding.message} (finding {one.id}, open since the audit of {since}; repair it, or decide "
+            f"with `recon accept {one.id}`)",
+        )
+
+    def _repaired(self, one: OpenFinding) -> Spans:
+        """The offsets of an open finding that this audit saw to be in order."""
+        if self._ledger is None:
+            return Spans()
+        judged = _judged(self._ledger, one.finding)
+        if one.finding.level is Level.UNPROVED:
+            return judged if self._is_evaluated else Spans()
+        if self.check in OF_UNREAD_RANGES:
+            return judged if one.is_loss else Spans()
+        rows = self.witnesses.rows
+        if not isinstance(rows, RowsWitness) or not rows.has_source_columns or not self._is_evaluated:
+            return Spans()
+        if one.is_loss:
+            mine = [g for g in rows.groups if (g.topic, g.partition) == (one.finding.topic, one.finding.partition)]
+            return judged.intersect(Spans.of(span for group in mine for span in group.present))
+        return judged if one.is_doubling else Spans()
+
+    def _answers(self, finding: Finding) -> bool:
+        """Whether the micro-batch of a finding without offsets was judged again, and the check found nothing."""
+        if not self._is_evaluated or self._ledger is None or finding.batch_id is None:
+            return self._is_evaluated and self._answers_whole(finding)
+        return (finding.epoch, finding.batch_id) in self._judged_batches
+
+    def _answers_whole(self, finding: Finding) -> bool:
+        # What changed a table or the ledger may have left both logs since: not finding it again proves nothing.
+        whole = self._ledger is not None and self._ledger.complete
+        return whole and finding.level is Level.UNPROVED
+
+    @cached_property
+    def _judged_batches(self) -> set[tuple[int, int]]:
+        ledger = self._ledger
+        return {(h.epoch, h.batch_id) for h in ledger.heads[ledger.anchors :]} if ledger is not None else set()
+
+    @cached_property
+    def _is_evaluated(self) -> bool:
+        """Whether the check saw all that it needed; one that could not decide a question did."""
+        if self.verdict.skipped is not None or self.verdict.evidence.keys() & {"unread", "probe"}:
+            return False
+        return self.verdict.unproved is None or any(f.level is Level.UNPROVED for f in self.verdict.findings)
+
+    @property
+    def _ledger(self) -> LedgerSlice | None:
+        return self.witnesses.of_sink(self.witnesses.ledgers)
+
+
+def _rejudged(verdict: Verdict, findings: Sequence[Finding], proof: SinkProof) -> Verdict:
+    """The verdict with other findings; a witness that could not be read stays unread."""
+    before = [f for f in verdict.findings if f.level is Level.FAIL]
+    failing = [f for f in findings if f.level is Level.FAIL]
+    unproved = [f for f in findings if f.level is Level.UNPROVED]
+    failures = max(verdict.failures - len(before), 0) + len(failing)
+    asked = any(f.level is Level.UNPROVED for f in verdict.findings)
+    unread = verdict.unproved if not asked else None
+    message = verdict.message
+    worst = next(iter((*failing, *unproved)), None)
+    if worst is not None and (not verdict.failures or worst not in verdict.findings):
+        more = len(failing) + len(unproved) - 1
+        message = worst.message + (f" (and {more} more)" if more else "")
+    elif worst is None and (before or asked):
+        accepted = [f for f in findings if f.code is Code.ACCEPTED]
+        message = accepted[0].message if accepted else ""
+    reason = unread or (unproved[0].message if unproved else None)
+    evidence = {**verdict.evidence, "unread": unread} if unread and failing else verdict.evidence
+    return replace(
+        verdict,
+        failures=failures,
+        findings=tuple(sorted(findings, key=lambda f: f.level.rank)),
+        message=message,
+        unproved=None if failing else reason,
+        skipped=None if failing else verdict.skipped,
+        evidence=evidence,
+    )
+
+
+def unread_before(witnesses: Witnesses, topic: str, partition: int) -> Spans:
+    """Offsets that earlier audits found to be read by no micro-batch: reading them now is a repair, no repetition."""
+    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    return proof.unread(topic, partition) if proof is not None else Spans()
+
+
+__all__ = ["recheck", "unread_before", "with_open_findings"]

@@ -1,0 +1,66 @@
+"""recon findings and recon accept: what is open, and decisions about it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from recon.cli.shared import OutputOption, PipelineOption, Session, SinkOption, print_json, print_table
+
+
+def findings(
+    session: Session,
+    pipeline: PipelineOption = None,
+    sink: SinkOption = None,
+    output: OutputOption = "text",
+) -> None:
+    """Show what audits refuted or could not decide, until it is repaired; among it what was accepted."""
+    session.check_names(pipeline, sink)
+    project = session.project()
+
+    from recon.audit.accept import open_findings
+
+    listed = [
+        one
+        for one in open_findings(project)
+        if pipeline in (None, one.finding.pipeline) and sink in (None, one.finding.sink)
+    ]
+    if output == "json":
+        print_json([{"id": one.id, **vars(one)} for one in listed])
+    elif listed:
+        print_table(
+            ("id", "pipeline", "sink", "code", "since", "state", "finding"),
+            (
+                (
+                    one.id,
+                    one.finding.pipeline,
+                    one.finding.sink,
+                    str(one.finding.code),
+                    f"{one.first_seen:%Y-%m-%d %H:%M}",
+                    "open" if one.accepted is None else f"accepted by {one.accepted.by}: {one.accepted.reason}",
+                    one.finding.message,
+                )
+                for one in listed
+            ),
+        )
+    else:
+        typer.echo("No finding is open.", err=True)
+
+
+def accept(
+    session: Session,
+    finding: Annotated[str, typer.Argument(help="Its id, as `recon findings` prints it.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why it is accepted.")],
+    by: Annotated[str, typer.Option("--by", help="Who accepts it.")],
+) -> None:
+    """Accept a finding, so that it no longer makes the answer "not complete".
+
+    Every later audit and compliance report names it, with who accepted it and why.
+    """
+    project = session.project()
+
+    from recon.audit.accept import accept as accept_finding
+
+    for one in accept_finding(project, finding, reason=reason, by=by):
+        typer.echo(f"Accepted {one.id}: {one.finding.code}: {one.finding.message}")

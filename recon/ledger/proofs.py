@@ -1,0 +1,125 @@
+"""The table `proof` beside the ledger: the state of each sink's proof after every audit, hashed and chained."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from recon._version import __version__
+from recon.errors import LedgerError
+from recon.ledger import arrow
+from recon.ledger.store import ChainMoved, Filter, LedgerTable, Store
+from recon.model.proof import SinkProof
+from recon.model.wire.app_ids import chain_id
+from recon.model.wire.proof import dump_proof, parse_proof
+
+# One row per state; `cause` is "audit" or "accept", `state` is JSON.
+PROOF = LedgerTable(
+    kind="proof",
+    time="at",
+    columns={
+        "pipeline": str,
+        "sink": str,
+        "sequence": int,
+        "cause": str,
+        "at": datetime,
+        "state": str,
+        "recon_version": str,
+        "prev_hash": str,
+        "entry_hash": str,
+    },
+)
+_SEALED = ("pipeline", "sink", "sequence", "cause", "state", "recon_version", "prev_hash")
+
+
+class ProofEdited(LedgerError):
+    """A state is not what recon stored."""
+
+
+class ProofTable:
+    """The states of all proofs of one ledger."""
+
+    def __init__(self, store: Store) -> None:
+        """`store` holds the table `proof`."""
+        self.store = store
+
+    def newest(self, pipeline: str, sink: str) -> SinkProof | None:
+        """The state after the last audit; None where no audit proved anything yet.
+
+        Raises:
+            ProofEdited: the state is not what recon stored.
+            LedgerError: the table cannot be read.
+        """
+        length = self.length(pipeline, sink)
+        if not length:
+            return None
+        for day in reversed(self.store.dates()):
+            rows = arrow.rows(self.store.read(Filter.of(pipeline, sink, dates=(day,))))
+            found = [row for row in rows if row["sequence"] == length]
+            if len(found) == 1:
+                return self._opened(found[0])
+            if found:
+                break
+        what = f"{len(found)} states" if found else "no state"
+        raise ProofEdited(
+            f"the table {self.store.location} has {what} number {length} of pipeline {pipeline}, sink {sink}, which is "
+            "the newest: it was edited"
+        )
+
+    def _opened(self, row: Mapping[str, Any]) -> SinkProof:
+        place = f"state {row['sequence']} of pipeline {row['pipeline']}, sink {row['sink']} in {self.store.location}"
+        if _seal(row) != row["entry_hash"]:
+            raise ProofEdited(f"{place} does not match its own entry_hash: it was edited")
+        try:
+            proof = parse_proof(row["state"])
+        except LedgerError as error:
+            raise ProofEdited(f"{place}: {error}") from error
+        if (proof.pipeline, proof.sink) != (row["pipeline"], row["sink"]):
+            raise ProofEdited(f"{place} is of pipeline {proof.pipeline}, sink {proof.sink}: it was edited")
+        return replace(proof, sequence=row["sequence"], entry_hash=row["entry_hash"])
+
+    def length(self, pipeline: str, sink: str) -> int:
+        """How many states of a sink there are."""
+        return self.store.length(chain_id(pipeline, sink))
+
+    def append(self, proof: SinkProof, *, after: int, prev_hash: str, cause: str, at: datetime) -> bool:
+        """Stores a state; False where another audit was faster, and nothing was stored.
+
+        Args:
+            proof: the new state.
+            after: the number of the state that it goes on from, 0 for the first.
+            prev_hash: that state's entry_hash; "" for the first, and where that state could not be read.
+            cause: "audit" or "accept".
+            at: now, UTC.
+
+        Raises:
+            LedgerError: the table cannot be written.
+        """
+        number = after + 1
+        row = {
+            "pipeline": proof.pipeline,
+            "sink": proof.sink,
+            "sequence": number,
+            "cause": cause,
+            "at": at,
+            "state": dump_proof(proof),
+            "recon_version": __version__,
+            "prev_hash": prev_hash,
+            "date": at.date(),
+        }
+        row["entry_hash"] = _seal(row)
+        chain = chain_id(proof.pipeline, proof.sink)
+        try:
+            self.store.append(arrow.table([row], self.store.schema), chain=chain, after=after)
+        except ChainMoved:
+            return False
+        return True
+
+
+def _seal(row: Mapping[str, Any]) -> str:
+    content = json.dumps([row[name] for name in _SEALED], separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(content.encode()).hexdigest()

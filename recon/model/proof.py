@@ -1,0 +1,182 @@
+"""What the audits of one sink proved so far, and what they found that nobody has answered.
+
+The state is about positions, never about times: the ledger's entries up to one sequence number were judged. Whatever
+was refuted on the way, or could not be decided, is an `OpenFinding` until it is answered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from recon.model.offsets import Span, Spans
+from recon.model.result import Code, Finding, Level
+
+# What a finding says happened to a range: two checks may name one loss differently, and so does one check after
+# Kafka deleted the records.
+_LOST = frozenset({Code.GAP, Code.LOSS, Code.LOSS_RETENTION, Code.SKIPPED, Code.PARTIAL})
+_TWICE = frozenset({Code.DUPLICATE, Code.OVERLAP})
+
+# Findings about the present state of the stream or of Kafka: the next audit sees for itself.
+_PRESENT = frozenset({Code.STALLED, Code.LOSS_AHEAD})
+_CHECKS_OF_THE_PRESENT = frozenset({"kafka_end_offsets", "checkpoint_commits"})
+
+# These checks report ranges that no micro-batch read; an entry that reads such a range later repairs it.
+OF_UNREAD_RANGES = frozenset({"offset_continuity", "checkpoint_commits", "kafka_end_offsets"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """Somebody's decision to live with a finding."""
+
+    by: str
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenFinding:
+    """A refutation, or a question that no witness could decide, and the check that reported it.
+
+    It stays until it is repaired or accepted. Times are those of audits, UTC.
+    """
+
+    finding: Finding
+    check: str
+    first_seen: datetime
+    last_seen: datetime
+    accepted: Acceptance | None = None
+
+    @property
+    def id(self) -> str:
+        """Eight hex digits of what happened where, the same for every check that reports it."""
+        found = self.finding
+        where = (
+            found.pipeline,
+            found.sink,
+            found.topic,
+            found.partition,
+            *(found.span or (found.epoch, found.batch_id)),
+        )
+        text = found.message if found.span is None and found.batch_id is None else ""
+        return hashlib.sha256(repr((kind_of(found), *where, text)).encode()).hexdigest()[:8]
+
+    def includes(self, other: Finding) -> bool:
+        """Whether a finding is this one, or of a part of its offsets."""
+        mine = self.finding
+        if kind_of(mine) != kind_of(other) or (mine.topic, mine.partition) != (other.topic, other.partition):
+            return False
+        if mine.span is not None and other.span is not None:
+            return mine.span.start <= other.span.start and other.span.end <= mine.span.end
+        if mine.span is not None or other.span is not None:
+            return False
+        if mine.batch_id is not None or other.batch_id is not None:
+            return (mine.epoch, mine.batch_id, mine.code) == (other.epoch, other.batch_id, other.code)
+        return mine.message == other.message
+
+    @property
+    def spans(self) -> Spans:
+        """The offsets that it is about; empty where it names none."""
+        return Spans.of([self.finding.span]) if self.finding.span is not None else Spans()
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether records are missing."""
+        return self.finding.code in _LOST
+
+    @property
+    def is_doubling(self) -> bool:
+        """Whether records were read or written twice."""
+        return self.finding.code in _TWICE
+
+
+def kind_of(finding: Finding) -> str:
+    """What happened, whatever the check that reports it calls it."""
+    return "lost" if finding.code in _LOST else "twice" if finding.code in _TWICE else str(finding.code)
+
+
+def stays_open(check: str, finding: Finding) -> bool:
+    """Whether a finding is carried from audit to audit until it is answered."""
+    if finding.level not in (Level.FAIL, Level.UNPROVED) or finding.code in _PRESENT:
+        return False
+    placed = finding.span is not None or finding.batch_id is not None
+    return placed or finding.level is Level.FAIL or check not in _CHECKS_OF_THE_PRESENT
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoveredRanges:
+    """The offsets of one topic partition that the judged entries account for, as half-open ranges, ascending."""
+
+    source: int
+    topic: str
+    topic_id: str | None
+    partition: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkProof:
+    """The state after an audit, or after somebody accepted a finding.
+
+    Attributes:
+        at: when the audit read the ledger, UTC.
+        position: the sequence number of the newest ledger entry that was judged.
+        chain_head: that entry's entry_hash.
+        first_epoch, first_batch_id: the micro-batch that the proof begins with.
+        unwitnessed: whether micro-batches before it are known, which no proof speaks of.
+        table_id, table_version: the sink's Delta table, and the version up to which its commits were judged; None for
+            other sinks.
+        coverage: every offset that the entries up to `position` account for.
+        open: findings that are not repaired; among them those that somebody accepted.
+        sequence: the number of this state in its own chain, from 1 on.
+    """
+
+    pipeline: str
+    sink: str
+    at: datetime
+    invocation_id: str
+    position: int
+    chain_head: str
+    first_epoch: int
+    first_batch_id: int
+    unwitnessed: bool = False
+    table_id: str | None = None
+    table_version: int | None = None
+    coverage: tuple[CoveredRanges, ...] = ()
+    open: tuple[OpenFinding, ...] = ()
+    sequence: int = 0
+    entry_hash: str = ""
+
+    @property
+    def begins(self) -> Mapping[tuple[str, int], int]:
+        """The lowest offset that the proof speaks of, per topic partition of the first source that reads it."""
+        starts: dict[tuple[str, int], int] = {}
+        for covered in self.coverage:
+            if covered.ranges:
+                starts.setdefault((covered.topic, covered.partition), covered.ranges[0][0])
+        return starts
+
+    def unread(self, topic: str, partition: int) -> Spans:
+        """The offsets of a topic partition that are known to be read by no micro-batch, and wait for a repair."""
+        mine = (o for o in self.open if o.check in OF_UNREAD_RANGES and o.is_loss)
+        return Spans.of(
+            Span(*o.finding.span)
+            for o in mine
+            if o.finding.span is not None and (o.finding.topic, o.finding.partition) == (topic, partition)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proofs:
+    """The states of a pipeline's sinks, as an audit begins.
+
+    `damaged` says of a sink what is wrong with its state, `unreadable` why it could not be read; `lengths` is how many
+    states each sink has.
+    """
+
+    of_sink: Mapping[str, SinkProof] = field(default_factory=dict)
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
