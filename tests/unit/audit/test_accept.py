@@ -1,0 +1,134 @@
+"""Findings of the proof on disk, and accepting one: from Python and from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from recon import accept, open_findings
+from recon.errors import ConfigError, LedgerError
+from recon.ledger import open_ledger
+from recon.ledger.proofs import PROOF, ProofEdited
+from recon.model import Code, Finding
+from recon.model.proof import OpenFinding, SinkProof
+from recon.project import Project, load
+from tests.support.messages import raises, same_message
+from tests.unit.cli.test_cli import BASE, Ended, recon  # noqa: F401
+
+AT = datetime(2026, 11, 20, 6, tzinfo=UTC)
+
+
+def lost(start: int, end: int, check: str = "offset_continuity", code: Code = Code.GAP) -> OpenFinding:
+    finding = Finding(
+        code=code,
+        message=f"orders-0: offsets [{start}, {end}) were read by no micro-batch",
+        pipeline="orders",
+        sink="orders",
+        topic="orders",
+        partition=0,
+        start_offset=start,
+        end_offset=end,
+    )
+    return OpenFinding(finding=finding, check=check, first_seen=AT, last_seen=AT)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Project:
+    """A proof with two losses, one of them reported by two checks."""
+    (tmp_path / "recon.yml").write_text(BASE)
+    project = load(tmp_path)
+    state = SinkProof(
+        pipeline="orders",
+        sink="orders",
+        at=AT,
+        invocation_id="run-1",
+        position=12,
+        chain_head="h",
+        first_epoch=0,
+        first_batch_id=0,
+        open=(lost(10, 20), lost(10, 20, "source_rows", Code.LOSS_RETENTION), lost(40, 50)),
+    )
+    assert open_ledger(project).proofs.append(state, after=0, prev_hash="", cause="audit", at=AT)
+    return project
+
+
+def test_all_that_report_one_loss_are_accepted_together(lake: Project) -> None:
+    first, again, other = open_findings(lake)
+    assert first.id == again.id != other.id
+    accepted = accept(lake, first.id[:4], reason=" not needed ", by="Ada")
+    assert [(one.check, one.accepted and one.accepted.reason) for one in accepted] == [
+        ("offset_continuity", "not needed"),
+        ("source_rows", "not needed"),
+    ]
+    assert [one.id for one in open_findings(lake) if one.accepted is None] == [other.id]
+    table = open_ledger(lake).proofs
+    newest = table.newest("orders", "orders")
+    assert newest is not None and (newest.sequence, newest.position) == (2, 12)
+
+
+@pytest.mark.parametrize(
+    ("finding", "reason", "by"),
+    [("00000000", "r", "b"), ("", "r", "b"), ("abc", "r", "b"), ("{}", " ", "b"), ("{}", "r", "")],
+)
+def test_what_cannot_be_accepted(lake: Project, finding: str, reason: str, by: str) -> None:
+    with raises(ConfigError):
+        accept(lake, finding.format(open_findings(lake)[0].id), reason=reason, by=by)
+
+
+def test_a_finding_is_accepted_once(lake: Project) -> None:
+    known = open_findings(lake)[0].id
+    accept(lake, known, reason="r", by="Ada")
+    with pytest.raises(ConfigError) as error:
+        accept(lake, known, reason="r", by="Bob")
+    assert f"finding {known} was accepted by Ada on " in str(error.value)
+
+
+def test_an_audit_that_is_faster_is_not_overwritten(lake: Project) -> None:
+    table = open_ledger(lake).proofs
+    state = table.newest("orders", "orders")
+    assert state is not None
+    assert not table.append(state, after=0, prev_hash="", cause="audit", at=AT)
+    assert table.length("orders", "orders") == 1
+
+
+def test_nothing_was_audited(tmp_path: Path) -> None:
+    (tmp_path / "recon.yml").write_text(BASE)
+    assert open_findings(tmp_path) == []
+    with raises(ConfigError):
+        accept(tmp_path, "3f9c02aa", reason="r", by="b")
+
+
+def test_a_table_of_a_newer_version_and_an_edited_one(lake: Project, tmp_path: Path) -> None:
+    location = open_ledger(lake).proofs.store.location
+    table = DeltaTable(location)
+    table.update(updates={"state": "replace(state, '\"position\":12', '\"position\":99')"})
+    with pytest.raises(ProofEdited, match="does not match its own entry_hash: it was edited"):
+        open_findings(lake)
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "recon.yml").write_text(BASE)
+    place = open_ledger(load(newer)).proofs.store.location
+    DeltaTable.create(place, schema=PROOF.schema, description="recon proof, schema version 2")
+    with pytest.raises(LedgerError, match="has schema version 2 and this recon reads up to 1; upgrade spark-recon"):
+        open_findings(newer)
+
+
+def test_the_commands(lake: Project, recon: Callable[..., Ended], tmp_path: Path) -> None:  # noqa: F811
+    listed = recon("findings")
+    known = open_findings(lake)[0].id
+    assert (listed.code, listed.out.count(known), listed.out.count("open")) == (0, 2, 3)
+    done = recon("accept", known, "--reason", "test data", "--by", "Ada")
+    assert done.code == 0 and done.out.count("Accepted") == 2
+    assert "accepted by Ada: test data" in recon("findings").out
+    rows = json.loads(recon("findings", "--output", "json").out)
+    assert [row["accepted"] and row["accepted"]["by"] for row in rows] == ["Ada", "Ada", None]
+    assert recon("findings", "--sink", "nosuch").code == 2
+    wrong = recon("accept", "00000000", "--reason", "r", "--by", "b")
+    assert wrong.code == 2
+    assert same_message(wrong.err)
+    assert recon("accept", known, "--reason", "r").code == 2
