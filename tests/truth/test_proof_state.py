@@ -201,7 +201,7 @@ def test_a_loss_is_not_forgotten_when_compaction_would_explain_it() -> None:
         assert audit(world, full=full).answer == "not complete"
 
 
-# -- tampering ----------------------------------------------------------------------------------------------------------
+# -- tampering ---------------------------------------------------------------------------------------
 
 
 def stored(world: World) -> MemoryStore:
