@@ -33,7 +33,7 @@ PROOF = LedgerTable(
         "entry_hash": str,
     },
 )
-_SEALED = ("pipeline", "sink", "sequence", "cause", "state", "recon_version", "prev_hash")
+_SEALED = ("pipeline", "sink", "sequence", "cause", "at", "state", "recon_version", "prev_hash")
 
 
 class ProofEdited(LedgerError):
@@ -121,5 +121,6 @@ class ProofTable:
 
 
 def _seal(row: Mapping[str, Any]) -> str:
-    content = json.dumps([row[name] for name in _SEALED], separators=(",", ":"), ensure_ascii=False)
+    values = [row[name].isoformat() if isinstance(row[name], datetime) else row[name] for name in _SEALED]
+    content = json.dumps(values, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(content.encode()).hexdigest()

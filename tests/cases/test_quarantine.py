@@ -144,7 +144,7 @@ def test_the_split_its_counts_the_audit_and_the_way_back(make_lake: MakeLake, ca
     assert summary.samples[0]["_source_offset"] == 9
 
     # the ledger is lost: the log of the quarantine table has the number of quarantined rows
-    for kept in ("ledger", "results"):
+    for kept in ("ledger", "results", "proof"):
         (lake.path / "recon" / kept).rename(lake.path / f"lost-{kept}")
     rebuild(lake.project)
     assert {(e.epoch, e.batch_id): e.rows_quarantined for e in lake.entries() if e.epoch == 0} == {

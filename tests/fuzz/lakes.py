@@ -16,6 +16,7 @@ from recon.audit.options import Options
 from recon.audit.run import facts_of
 from recon.audit.session import AuditSession
 from recon.audit.sources import Sources
+from recon.audit.store import append_proof
 from recon.checks.binding import bind
 from recon.checks.engine import runner
 from recon.evidence import checkpoint, delta_log, manifests
@@ -120,7 +121,7 @@ def replace_sinks(pipeline: Pipeline, sink: Sink) -> Pipeline:
 
 
 def remembered(world: World, sources: Sources) -> RunResult:
-    """An audit of the world, which its results table remembers."""
+    """An audit of the world, which its results and its proof remember."""
     bounds = [bound for bound in bind(sources.project) if bound.kind == "evidence"]
     evidence = collect(sources, bounds, Options(), world.now)
     results = tuple(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: world.now))
@@ -136,6 +137,7 @@ def remembered(world: World, sources: Sources) -> RunResult:
         pipelines=(summary.pipeline_facts(sources.project, sources.pipeline, evidence.witnesses, results),),
     )
     append_run(world.ledger.results, run)
+    append_proof(world.ledger.proofs, SINK, evidence.witnesses, results, run)
     return run
 
 

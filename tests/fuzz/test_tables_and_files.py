@@ -47,7 +47,8 @@ pipelines:
 
 def _copied(store: Store, rows: list[dict[str, Any]]) -> MemoryStore:
     assert isinstance(store, MemoryStore)
-    copy = memory_ledger().store if store.kind == "ledger" else memory_ledger().results
+    fresh = memory_ledger()
+    copy = {"ledger": fresh.store, "results": fresh.results, "proof": fresh.proofs.store}[store.kind]
     assert isinstance(copy, MemoryStore)
     copy.parts, copy.lengths, copy.history = (
         [pa.Table.from_pylist(rows, schema=store.schema)],
@@ -81,13 +82,17 @@ def _row_damaged(rows: list[dict[str, Any]], random: Random) -> list[dict[str, A
 
 
 @pytest.mark.parametrize("first", range(0, MUTATIONS, CHUNK))
-@pytest.mark.parametrize("table", ["ledger", "results"])
+@pytest.mark.parametrize("table", ["ledger", "results", "proof"])
 def test_a_damaged_row(table: str, first: int, tmp_path: Path) -> None:
-    """An edited entry is never part of "complete"; a result of an earlier audit that cannot be read is no proof."""
+    """An edited entry, or state of the proof, is never part of "complete"; an earlier result that cannot be read is no
+    proof.
+    """
     world = whole_world()
     lake = Lake(world, tmp_path)
     remembered(world, lake)
-    store = world.ledger.store if table == "ledger" else world.ledger.results
+    fresh = memory_ledger().proofs.store if table == "ledger" else world.ledger.proofs.store
+    stores = {"ledger": world.ledger.store, "results": world.ledger.results, "proof": fresh}
+    store = stores[table]
     assert isinstance(store, MemoryStore)
     rows = pa.concat_tables(store.parts).to_pylist()
     whole = pa.Table.from_pylist(rows, schema=store.schema)
@@ -101,12 +106,13 @@ def test_a_damaged_row(table: str, first: int, tmp_path: Path) -> None:
         # A copy of an entry says nothing new; an entry that is gone or edited does.
         same = all(row in rows for row in changed) and all(row in changed for row in rows)
         same = same or copy.parts[0].equals(whole)  # 1.5 in a column of whole numbers is 1
-        ledger = Ledger(copy, world.ledger.results) if table == "ledger" else Ledger(world.ledger.store, copy)
+        tables = {**stores, table: copy}
+        ledger = Ledger(tables["ledger"], tables["results"], tables["proof"])
         try:
             answer = lake.answer(ledger)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {_difference(rows, changed)}") from error
-        if table == "ledger":
+        if table != "results":
             assert same or answer != "complete", f"seed {seed}: {_difference(rows, changed)}"
 
 
