@@ -41,6 +41,7 @@ from recon.model import (
     KafkaWitness,
     LedgerSlice,
     Level,
+    LiveFiles,
     ProbeAnswer,
     RangeTable,
     ReconStamp,
@@ -287,7 +288,14 @@ def _witnesses(
             bootstrap_servers="broker", isolation_level="read_committed", read_at=now, topics={_TOPIC: topic}
         ),
         delta={
-            "s": DeltaWitness(location="lake", exists=True, first_retained=0, last=last, commits=commits),
+            "s": DeltaWitness(
+                location="lake",
+                exists=True,
+                first_retained=0,
+                last=last,
+                commits=commits,
+                files=LiveFiles(files=len(commits), rows=sum(rows)),
+            ),
         },
         rows=RowsWitness(
             location="lake", version=last, rows=sum(rows), unstamped_rows=0, has_source_columns=True, groups=groups

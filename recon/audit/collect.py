@@ -31,6 +31,7 @@ from recon.model import (
     DeltaWitness,
     KafkaWitness,
     LedgerSlice,
+    LiveFiles,
     PreviousAudit,
     ProgressWitness,
     RowsWitness,
@@ -56,6 +57,8 @@ _EDGE = timedelta(minutes=5)
 
 # The witnesses that a check sees only if it names them in `needs` or `uses`; every check sees the ledger.
 _OPTIONAL = ("checkpoint", "kafka", "delta", "quarantine", "sink_logs", "progress")
+# What a check may name instead of a witness, to see more of it.
+_WITH = {"progress_offsets": "progress", "delta_files": "delta"}
 # Those whose absence the run's notes explain.
 _NOTED = ("ledgers", "checkpoint", "delta", "sink_logs", "kafka")
 
@@ -106,7 +109,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
 
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
-    delta = read("delta", lambda: reader.delta(known(slices) or {}))
+    delta = read("delta", lambda: reader.delta(known(slices) or {}, files="delta_files" in wanted))
     sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin))
 
     # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
@@ -208,9 +211,13 @@ class Evidence:
 
 
 def _named(check: EvidenceCheck) -> set[str]:
-    """The witnesses that a check names; `progress_offsets` is the progress, with offsets of some micro-batches."""
+    """The witnesses that a check names.
+
+    `progress_offsets` is the progress, with offsets of some micro-batches; `delta_files` the Delta log, with the files
+    that the table consists of.
+    """
     named = {*check.needs, *check.uses}
-    return named | {"progress"} if "progress_offsets" in named else named
+    return named | {whole for part, whole in _WITH.items() if part in named}
 
 
 def _wanted(check: EvidenceCheck) -> set[str]:
@@ -329,11 +336,11 @@ class _Reader:
             return slices
         return {sink: replace(of_sink, recorded=ledger.numbers(name, sink)) for sink, of_sink in slices.items()}
 
-    def delta(self, slices: Slices) -> Mapping[str, DeltaWitness]:
-        """The logs of the sinks that are Delta tables."""
-        return {s.name: self._delta_log(s, slices.get(s.name)) for s in self._sinks if s.is_delta}
+    def delta(self, slices: Slices, *, files: bool) -> Mapping[str, DeltaWitness]:
+        """The logs of the sinks that are Delta tables; with `files`, what their data files are."""
+        return {s.name: self._delta_log(s, slices.get(s.name), files) for s in self._sinks if s.is_delta}
 
-    def _delta_log(self, sink: Sink, of_sink: LedgerSlice | None) -> DeltaWitness:
+    def _delta_log(self, sink: Sink, of_sink: LedgerSlice | None, files: bool) -> DeltaWitness:
         first = None
         if of_sink is not None and not of_sink.complete:
             # From the anchor on: a mutation right after it belongs to the period. A release's version says nothing
@@ -341,7 +348,7 @@ class _Reader:
             anchors = [i for i in range(of_sink.anchors) if not of_sink.heads[i].is_release]
             recent = of_sink.heads[anchors[-1] if anchors else 0 :]
             first = min((head.sink_version for head in recent if head.sink_version is not None), default=None)
-        return self.sources.delta_log(sink, first)
+        return self.sources.delta_log(sink, first, files=files)
 
     def sink_logs(self, slices: Slices, begin: datetime | None) -> Mapping[str, SinkLog]:
         """What sinks that are no Delta tables have recorded in the period, and in the day before it."""
@@ -392,7 +399,9 @@ class _Reader:
                 first = min(head.batch_id for head in heads)
         strangers = others(log, of_sink) if log is not None and of_sink is not None else ()
         versions = [commit.version for commit in strangers if commit.rows_added != 0]
-        return _attempt("rows", lambda: self.sources.rows(sink, first, versions))
+        files = log.files if log is not None else None
+        lacking = isinstance(files, LiveFiles) and not isinstance(files.gone, Unavailable) and bool(files.gone)
+        return _attempt("rows", lambda: self.sources.rows(sink, first, versions, lacking=lacking))
 
 
 def _positions(slices: Iterable[LedgerSlice]) -> dict[tuple[str, int], int]:

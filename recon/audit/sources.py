@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -44,9 +45,9 @@ class Sources:
         """The query's checkpoint."""
         return checkpoint.read(self._storage(self.pipeline.checkpoint))
 
-    def delta_log(self, sink: Sink, from_version: int | None) -> DeltaWitness:
-        """The log of a sink that is a Delta table."""
-        return delta_log.read(self._storage(sink.target), from_version=from_version)
+    def delta_log(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
+        """The log of a sink that is a Delta table; with `files`, what its data files are."""
+        return delta_log.read(self._storage(sink.target), from_version=from_version, files=files)
 
     def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
         """The record that a sink which is no Delta table keeps of recon's writes."""
@@ -75,10 +76,13 @@ class Sources:
         store = open_store(self.project, PROGRESS, self.session.for_ledger())
         return read_progress(store, self.pipeline.name, since, until, samples=samples)
 
-    def rows(self, sink: Sink, first_batch: int | None, others: Sequence[int]) -> RowsWitness | Unavailable:
+    def rows(
+        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, lacking: bool
+    ) -> RowsWitness | Unavailable:
         """The rows of a sink as groups, of the micro-batches from `first_batch` on; Spark jobs.
 
-        `others` are versions of a Delta table in which other programs added rows.
+        `others` are versions of a Delta table in which other programs added rows. `lacking` is True where the store lacks
+        data files of it: the rows of the files that are left are read.
         """
         from recon.evidence import sink_rows
         from recon.quarantine import groups as quarantine_groups
@@ -88,9 +92,10 @@ class Sources:
             return spark
         location = self.project.location(sink)
         if sink.is_delta:
-            rows = sink_rows.read(spark, location, first_batch=first_batch)
-            if others:
-                rows = replace(rows, repeated=sink_rows.repeated(spark, location, self._files(sink, others)))
+            with sink_rows.without_missing_files(spark) if lacking else nullcontext():
+                rows = sink_rows.read(spark, location, first_batch=first_batch)
+                if others:
+                    rows = replace(rows, repeated=sink_rows.repeated(spark, location, self._files(sink, others)))
         else:
             table = open_sink(self.project, self.pipeline.name, sink).table(spark)
             rows = sink_rows.read(spark, table, location=location, first_batch=first_batch)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from recon.errors import EvidenceError
 from recon.model import DeltaCommit, ReconStamp, parse_stamp
@@ -66,17 +66,29 @@ def reader(log: Storage) -> Callable[[int], bytes | None]:
     return local
 
 
+class FileActions(Protocol):
+    """What follows the data files of a table while its commits are parsed."""
+
+    def add(self, action: Mapping[str, Any], rows: int | None) -> None:
+        """An add action, and the numRecords of its statistics."""
+
+    def remove(self, action: Mapping[str, Any]) -> None:
+        """A remove action."""
+
+
 def parse_commit(
-    log: Storage, version: int, raw: bytes, rows_of: dict[str, int]
+    log: Storage, version: int, raw: bytes, rows_of: dict[str, int], files: FileActions | None = None
 ) -> tuple[DeltaCommit, Mapping[str, str] | None]:
     """A commit and, if it carries a metaData action, the table properties from there on.
 
-    `rows_of` keeps numRecords per added file, for remove actions that carry no statistics.
+    `rows_of` keeps numRecords per added file, for remove actions that carry no statistics. `files` is told of each add
+    and remove action.
     """
     name = file_name(version)
     info: Mapping[str, Any] | None = None
     txn: dict[str, int] = {}
     configuration: Mapping[str, str] | None = None
+    table_id: str | None = None
     files_added = files_removed = 0
     rows_added: int | None = 0
     rows_removed: int | None = 0
@@ -93,18 +105,22 @@ def parse_commit(
                     if body["path"] in added:
                         raise ValueError(f"the file {body['path'][:80]!r} is added twice")
                     added.add(body["path"])
-                    rows = _num_records(body.get("stats"))
+                    rows = num_records(body.get("stats"))
                     if rows is not None:
                         rows_of[body["path"]] = rows
+                    if files is not None:
+                        files.add(body, rows)
                     newest_file = max(newest_file, body.get("modificationTime") or 0)
                     if _changes_data(body):
                         files_added += 1
                         rows_added = _plus(rows_added, rows, body.get("deletionVector"))
                 elif kind == "remove":
+                    if files is not None:
+                        files.remove(body)
                     newest_file = max(newest_file, body.get("deletionTimestamp") or 0)
                     if _changes_data(body):
                         files_removed += 1
-                        rows = _num_records(body.get("stats"))
+                        rows = num_records(body.get("stats"))
                         rows = rows_of.get(body["path"]) if rows is None else rows
                         rows_removed = _plus(rows_removed, rows, body.get("deletionVector"))
                 elif kind == "txn":
@@ -115,6 +131,7 @@ def parse_commit(
                     info = mapping(body)
                 elif kind == "metaData":
                     configuration = mapping(body.get("configuration") or {})
+                    table_id = optional(text, body.get("id"))
                     newest_file = max(newest_file, body.get("createdTime") or 0)
         info = info or {}
         user_metadata = optional(text, info.get("userMetadata"))
@@ -135,6 +152,7 @@ def parse_commit(
             rows_added=rows_added,
             rows_removed=rows_removed,
             data_change=files_added + files_removed > 0,
+            table_id=table_id,
         )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise _broken(log, name, f"an action is not of the protocol's form ({_excerpt(error)})") from error
@@ -170,8 +188,8 @@ def _plus(total: int | None, rows: int | None, deletion_vector: Mapping[str, Any
     return total + rows - (whole(deletion_vector["cardinality"], 0) if deletion_vector else 0)
 
 
-def _num_records(stats: str | None) -> int | None:
-    """The numRecords of an add action's statistics; parsed as JSON only when it does not come first."""
+def num_records(stats: str | None) -> int | None:
+    """The numRecords of an add action's statistics, None without; parsed as JSON only when it does not come first."""
     if not stats:
         return None
     first = _NUM_RECORDS.match(stats)

@@ -8,15 +8,17 @@ formerly `_commits`) are not seen: such a table looks older here than it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from recon.errors import EvidenceError
+from recon.evidence import delta_files
 from recon.evidence.delta_commits import action_of, actions, contents, file_name, parse_commit, reader, version_of
-from recon.model import DeltaCommit, DeltaWitness, SinkCommit, SinkLog
-from recon.model.wire.values import mapping, text, whole
+from recon.model import DeltaCommit, DeltaWitness, LiveFiles, SinkCommit, SinkLog, Unavailable
+from recon.model.wire.values import mapping, optional, text, whole
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -29,16 +31,21 @@ _INTERVAL = re.compile(rf"(-?\d+)\s+({_UNITS})s?", re.IGNORECASE)
 _HEADROOM = 200  # commits read after the last checkpoint before a listing is the cheaper way
 
 
-def read(storage: Storage, *, from_version: int | None = None, to_version: int | None = None) -> DeltaWitness:
+def read(
+    storage: Storage, *, from_version: int | None = None, to_version: int | None = None, files: bool = False
+) -> DeltaWitness:
     """The commits between two versions, both included; without bounds, all that the log still holds.
 
     One listing and one read per commit. A removed file without statistics (delta-rs writes none) is counted
     with those of its own add action where that is among the commits read; else `rows_removed` is None.
 
     What precedes the commits read is taken from the newest version's checksum file, which Spark writes:
-    table properties, and the `txns` of all app ids. Without it, properties come from the other commits or,
+    table properties, id, and the `txns` of all app ids. Without it, properties come from the other commits or,
     behind a checkpoint, from deltalake (Delta's defaults where deltalake cannot open the table), and `txns`
     holds those of the commits read alone; `transaction_version` looks one app id up over the whole table.
+
+    With `files`, the table's data files are looked at, too: the newest checkpoint and every commit after it are read,
+    and the folders of the files are listed.
 
     Raises:
         EvidenceError: a commit file is torn or no JSON; the message names it.
@@ -51,20 +58,20 @@ def read(storage: Storage, *, from_version: int | None = None, to_version: int |
     low = versions[0] if versions and from_version is None else from_version or 0
     high = versions[-1] if versions and to_version is None else to_version or 0
     wanted = [v for v in versions if low <= v <= high]
+    replay = delta_files.Replay(log, names) if files else None
 
-    commits: dict[int, DeltaCommit] = {}
+    commits, configuration = _commits(log, versions, set(wanted), replay)
     txns: dict[str, int] = {}
-    rows_of: dict[str, int] = {}
-    configuration: Mapping[str, str] | None = None
-    for version, raw in contents(log, wanted):
-        commit, changed = parse_commit(log, version, raw, rows_of)
-        commits[version] = commit
+    for commit in commits.values():
         txns.update(commit.txn)
-        configuration = changed if changed is not None else configuration
+    table_id = next((c.table_id for c in reversed(commits.values()) if c.table_id), None)
+    if replay is not None:
+        table_id = replay.table_id or table_id
     if versions and (0 not in commits or versions[-1] not in commits):  # not the table's whole history
         checksum = _checksum(log, versions[-1])
         if checksum is not None:
-            configuration, txns = checksum[0], {**txns, **checksum[1]}
+            configuration, txns = checksum.properties, {**txns, **checksum.txns}
+            table_id = checksum.table_id or table_id
         elif "_last_checkpoint" in names or versions[0] != 0:
             if configuration is None or versions[-1] not in commits:
                 configuration = properties(storage) or configuration
@@ -80,7 +87,46 @@ def read(storage: Storage, *, from_version: int | None = None, to_version: int |
         commits=commits,
         txns=txns,
         log_retention_days=_log_retention_days(storage, configuration or {}),
+        table_id=table_id,
+        **{} if replay is None else {"files": _live_files(storage, log, replay)},
     )
+
+
+def _commits(
+    log: Storage, versions: Sequence[int], wanted: Collection[int], replay: delta_files.Replay | None
+) -> tuple[dict[int, DeltaCommit], Mapping[str, str] | None]:
+    """The wanted commits, and the properties that the newest of them sets; others are read for the replay alone."""
+    commits: dict[int, DeltaCommit] = {}
+    rows_of: dict[str, int] = {}
+    configuration: Mapping[str, str] | None = None
+    needed = [v for v in versions if v in wanted or (replay is not None and v > replay.after)]
+    for version, raw in contents(log, needed):
+        files = replay if replay is not None and version > replay.after else None
+        if files is not None:
+            files.next_commit(version)
+        commit, changed = parse_commit(log, version, raw, rows_of, files)
+        if files is not None:
+            files.table_id = commit.table_id or files.table_id
+        if version in wanted:
+            commits[version] = commit
+            configuration = changed if changed is not None else configuration
+    return commits, configuration
+
+
+def _live_files(storage: Storage, log: Storage, replay: delta_files.Replay) -> LiveFiles | Unavailable:
+    """The table's data files; one that is gone is looked at again, since a commit may have removed it meanwhile."""
+    files = replay.witness(storage)
+    if isinstance(files, Unavailable) or not files.gone:
+        return files
+    newer = sorted(v for v in map(version_of, log.names()) if v is not None and v > replay.upto)
+    if not newer:
+        return files
+    rows_of: dict[str, int] = {}
+    for version, raw in contents(log, newer):
+        replay.next_commit(version)
+        parse_commit(log, version, raw, rows_of, replay)
+    again = replay.witness(storage)
+    return again if isinstance(again, Unavailable) else replace(files, gone=again.gone)
 
 
 def find_stamped(storage: Storage, app_id: str, batch_id: int, *, after: int) -> DeltaCommit | None:
@@ -193,15 +239,22 @@ def added_files(storage: Storage, version: int) -> dict[str, Mapping[str, str | 
     return files
 
 
-def _checksum(log: Storage, version: int) -> tuple[Mapping[str, str], Mapping[str, int]] | None:
-    """Properties and txns of the table at `version`, from its checksum file (PROTOCOL.md, "Version Checksum
+class _Checksum(NamedTuple):
+    properties: Mapping[str, str]
+    txns: Mapping[str, int]
+    table_id: str | None
+
+
+def _checksum(log: Storage, version: int) -> _Checksum | None:
+    """Properties, txns and id of the table at `version`, from its checksum file (PROTOCOL.md, "Version Checksum
     File"); None where there is none or it is unusable: it is optional, and the commits stay the authority.
     """
     name = f"{version:020d}.crc"
     try:
         content = action_of(log, name, log.read(name))
         txns = {text(txn["appId"]): whole(txn["version"]) for txn in content.get("setTransactions") or ()}
-        return mapping(content["metadata"].get("configuration") or {}), txns
+        metadata = content["metadata"]
+        return _Checksum(mapping(metadata.get("configuration") or {}), txns, optional(text, metadata.get("id")))
     except (FileNotFoundError, EvidenceError, AttributeError, KeyError, TypeError, ValueError):
         return None
 

@@ -6,7 +6,8 @@ offsets reach the driver as some 250 numbers, and every hole stays exact.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _FULL = -1  # a word whose 64 offsets are all there, as a signed long
 _WORD = 64
+_IGNORE_MISSING = "spark.sql.files.ignoreMissingFiles"
 
 
 def read(
@@ -108,6 +110,20 @@ def repeated(spark: SparkSession, location: str, names: Collection[str] | None) 
         raise
     except Exception as error:
         raise EvidenceError(f"the rows of {location} cannot be read: {spark_error(error)}") from error
+
+
+@contextmanager
+def without_missing_files(spark: SparkSession) -> Iterator[None]:
+    """Reads inside leave out data files that a table's log names and the store lacks, where Spark else stops."""
+    before = spark.conf.get(_IGNORE_MISSING, None)
+    spark.conf.set(_IGNORE_MISSING, "true")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_IGNORE_MISSING)
+        else:
+            spark.conf.set(_IGNORE_MISSING, before)
 
 
 def _open(spark: SparkSession, table: str | DataFrame, version: int | None) -> DataFrame:

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 from recon.errors import LedgerError
 from recon.ledger import arrow
 from recon.ledger.store import Filter, LedgerTable, Store
-from recon.model import Code, Finding, PreviousAudit, RunResult, plain
+from recon.model import Code, Finding, KnownTable, PreviousAudit, RunResult, plain
 from recon.model.wire.values import checked, loads, mapping, optional, text, whole
 from recon.text import first_line
 
+_GIVEN = ("pass", "warn", "fail")  # statuses of a check that gave a verdict
 _LOG_STARTS = timedelta(days=2)  # how far back an earlier log start is looked for
 
 # One row per check of an audit; `findings` and `evidence` are JSON.
@@ -208,6 +209,7 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
         log_starts=starts,
         ledger_version=version,
         proof_states=states,
+        tables=_tables(rows),
     )
 
 
@@ -229,6 +231,9 @@ def typed_row(row: Mapping[str, Any]) -> dict[str, Any]:
             "ledger_version": optional(whole, evidence.get("ledger_version")),
             "proof_states": optional(whole, evidence.get("proof_states")),
             "judged": [whole(sequence) for sequence in evidence.get("judged") or ()],
+            "table_id": optional(text, evidence.get("table_id")),
+            "table_version": optional(whole, evidence.get("table_version")),
+            "table_rows": optional(whole, evidence.get("table_rows")),
             **{
                 name: [(text(topic), whole(partition, 0), whole(at, 0)) for topic, partition, at in evidence[name]]
                 for name in ("log_ends", "log_starts")
@@ -238,3 +243,28 @@ def typed_row(row: Mapping[str, Any]) -> dict[str, Any]:
     except (ValueError, TypeError) as error:
         raise _malformed(row, error) from error
     return {**row, "evidence": {**evidence, **typed}}
+
+
+def _tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, KnownTable]:
+    """The Delta table of each sink, as the newest audit read it, whatever its period was.
+
+    Rows count as accounted for only where that audit also judged the rows of the sink.
+    """
+    judged = {(row["invocation_id"], row["sink"]) for row in rows if row["check"] == "source_rows" and _evaluated(row)}
+    tables: dict[str, KnownTable] = {}
+    for row in sorted(rows, key=lambda row: row["generated_at"]):
+        evidence, sink = row["evidence"], row["sink"]
+        table_id, version = evidence.get("table_id"), evidence.get("table_version")
+        if not table_id or version is None:
+            continue
+        before = tables.get(sink)
+        counted = before.counted if before is not None and before.table_id == table_id else None
+        count = evidence.get("table_rows")
+        if count is not None and _evaluated(row) and (row["invocation_id"], sink) in judged:
+            counted = (version, count)
+        tables[sink] = KnownTable(table_id=table_id, version=version, read_at=row["generated_at"], counted=counted)
+    return tables
+
+
+def _evaluated(row: Mapping[str, Any]) -> bool:
+    return row["status"] in _GIVEN and not row["evidence"].get("unread")

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from recon.model.ledger import LedgerSlice
-from recon.model.offsets import OffsetSpan, Spans
+from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.progress import ProgressWitness
 from recon.model.proof import Proofs
 
@@ -174,7 +174,8 @@ class DeltaCommit:
     """One version of a Delta table, from its commit file.
 
     `txn` maps app id → version. `rows_added`/`rows_removed` sum numRecords over add/remove actions with
-    dataChange=true; None when a file carries no statistics. `files_*` count such actions.
+    dataChange=true; None when a file carries no statistics. `files_*` count such actions. `table_id` is the table's id
+    where the commit sets it (a metaData action).
     """
 
     version: int
@@ -190,6 +191,7 @@ class DeltaCommit:
     rows_added: int | None
     rows_removed: int | None = 0
     data_change: bool
+    table_id: str | None = None
 
     @property
     def is_merge(self) -> bool:
@@ -243,12 +245,43 @@ class SinkLog:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """A data file of a Delta table, as the statistics of its add action describe its rows.
+
+    `rows` is None without statistics. `batch_ids` are the lowest and the highest `_batch_id`. `topic`, `partition` are
+    known where all rows have the same; `offsets` are then the lowest `_source_offset` and the highest plus one.
+    """
+
+    path: str
+    rows: int | None = None
+    batch_ids: tuple[int, int] | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offsets: Span | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveFiles:
+    """The data files that a Delta table consists of at its newest version.
+
+    `rows` sums their numRecords, less rows that deletion vectors mark as deleted; None where a file has no statistics
+    (`without_statistics` counts these). `gone` are files that are no longer in the store.
+    """
+
+    files: int
+    rows: int | None
+    without_statistics: int = 0
+    gone: Sequence[DataFile] | Unavailable = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeltaWitness:
     """A Delta table's log between two versions, both included; versions that the log no longer holds are absent.
 
     `first_retained` is the oldest version whose commit file still exists, `last` the newest.
     `log_retention_days` comes from the table's properties. `txns` is the newest txn version per app id over the whole
-    table.
+    table. `table_id` is the id of the table at its newest version, None where it is not known. `files` are its data
+    files, where they were looked at.
     """
 
     location: str
@@ -258,6 +291,8 @@ class DeltaWitness:
     commits: Mapping[int, DeltaCommit]
     txns: Mapping[str, int] = field(default_factory=dict)
     log_retention_days: float = 30.0
+    table_id: str | None = None
+    files: LiveFiles | Unavailable = Unavailable("delta_files", "the data files were not looked at")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,13 +351,28 @@ class ProbeAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownTable:
+    """A Delta table as an earlier audit read it, at `read_at`: its id, and its newest version.
+
+    `counted` is (version, rows): how many rows the table had at a version up to which every one of them was accounted
+    for; of the newest audit that could say so.
+    """
+
+    table_id: str
+    version: int
+    read_at: datetime
+    counted: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class PreviousAudit:
     """Values from the last audit of a pipeline, so that the next one notices what changed since.
 
     `chain_heads` maps sink → entry_hash; `log_ends` maps (topic, partition) → log end offset; `log_starts` maps it to
     an earlier log start offset and the time when an audit of the last days read it;
     `ledger_version` is the version up to which the ledger table's own history was checked;
-    `proof_states` maps sink → the number of states of its proof that an audit found.
+    `proof_states` maps sink → the number of states of its proof that an audit found; `tables` maps sink →
+    the sink's Delta table as it was read last.
     """
 
     generated_at: datetime
@@ -331,6 +381,7 @@ class PreviousAudit:
     log_starts: Mapping[tuple[str, int], tuple[datetime, int]] = field(default_factory=dict)
     ledger_version: int | None = None
     proof_states: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, KnownTable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

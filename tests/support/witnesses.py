@@ -15,6 +15,7 @@ from recon.model import (
     DeltaWitness,
     EntryHead,
     LedgerSlice,
+    LiveFiles,
     ProbeAnswer,
     RangeTable,
     ReconStamp,
@@ -99,7 +100,15 @@ def commit(version: int, entry: Entry | None = None, **fields: Any) -> DeltaComm
     return DeltaCommit(**{**made, **fields})
 
 
+def live_files(*commits: DeltaCommit, before: int = 0) -> LiveFiles:
+    """The files of a table that had `before` rows before these commits."""
+    counts = [None if None in (c.rows_added, c.rows_removed) else c.rows_added - c.rows_removed for c in commits]
+    rows = None if None in counts else before + sum(counts)
+    return LiveFiles(files=len(commits), rows=rows, without_statistics=counts.count(None))
+
+
 def delta(*commits: DeltaCommit, **fields: Any) -> DeltaWitness:
+    """A log of these commits, whose files are all in the store."""
     versions = sorted(c.version for c in commits)
     txns: dict[str, int] = {}
     for found in sorted(commits, key=lambda c: c.version):
@@ -111,6 +120,7 @@ def delta(*commits: DeltaCommit, **fields: Any) -> DeltaWitness:
         "last": versions[-1] if versions else None,
         "commits": {c.version: c for c in commits},
         "txns": txns,
+        "files": live_files(*commits),
     }
     return DeltaWitness(**{**made, **fields})
 

@@ -103,6 +103,34 @@ def _commits_twice(world: World, rng: random.Random) -> None:
         world.commit_again(rng.choice(own).version)
 
 
+def _removes_a_file(world: World, rng: random.Random) -> None:
+    if world.rows:
+        gone = rng.choice(world.rows)
+        world.delete(lambda row: (row.version, row.place[2]) == (gone.version, gone.place[2]), logged=False)
+
+
+def _drops_the_table(world: World, _: random.Random) -> None:
+    world.drop_table()
+
+
+def _removes_the_table(world: World, _: random.Random) -> None:
+    world.remove_table()
+    ran(1, world)
+
+
+def _cleans_the_log(world: World, _: random.Random) -> None:
+    if world.commits:
+        world.clean_log()
+
+
+def _optimizes(world: World, _: random.Random) -> None:
+    if world.commits:
+        world.optimize()
+
+
+# Acts after which the answer must still be "complete".
+HARMLESS = frozenset({"runs", "audited", "new epoch", "clock_jumps", "cleans_the_log", "optimizes"})
+
 FAULTS: dict[str, Act] = {
     fault.__name__.strip("_"): fault
     for fault in (
@@ -120,6 +148,11 @@ FAULTS: dict[str, Act] = {
         _foreign_checkpoint,
         _commits_twice,
         _clock_jumps,
+        _removes_a_file,
+        _drops_the_table,
+        _removes_the_table,
+        _cleans_the_log,
+        _optimizes,
     )
 }
 

@@ -35,11 +35,13 @@ from recon.model import (
     KafkaTopic,
     KafkaWitness,
     Level,
+    LiveFiles,
     PipelineFacts,
     ProbeAnswer,
     RowGroup,
     RowsWitness,
     RunResult,
+    Unavailable,
 )
 from recon.model.offsets import Spans
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
@@ -83,8 +85,9 @@ class WorldSources(Sources):
         return CheckpointWitness(location="cp", query_id=query.query_id, batches=tuple(query.planned))
 
     @override
-    def delta_log(self, sink: Sink, from_version: int | None) -> DeltaWitness:
-        commits = self.world.commits
+    def delta_log(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
+        world = self.world
+        commits = world.commits
         txns: dict[str, int] = {}
         for commit in commits.values():
             txns.update(commit.txn)
@@ -95,6 +98,20 @@ class WorldSources(Sources):
             last=max(commits, default=None),
             commits={v: c for v, c in commits.items() if from_version is None or v >= from_version},
             txns=txns,
+            table_id=world.table_id if commits else None,
+            files=self._files() if files else Unavailable("delta_files", "the data files were not looked at"),
+        )
+
+    def _files(self) -> LiveFiles:
+        """A file for each version that has rows; the log does not know which of them are gone."""
+        rows = [*self.world.rows, *(row for of_file in self.world.lost_files for row in of_file)]
+        files = len({row.version for row in rows})
+        without = 0 if self.world.statistics else files
+        return LiveFiles(
+            files=files,
+            rows=None if without else len(rows),
+            without_statistics=without,
+            gone=self.world.files_gone,
         )
 
     @override
@@ -154,7 +171,7 @@ class WorldSources(Sources):
         )
 
     @override
-    def rows(self, sink: Sink, first_batch: int | None, others: Sequence[int]) -> RowsWitness:
+    def rows(self, sink: Sink, first_batch: int | None, others: Sequence[int], *, lacking: bool) -> RowsWitness:
         groups: dict[tuple[int, str, int], list[int]] = {}
         unstamped = 0
         for row in self.world.rows:

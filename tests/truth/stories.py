@@ -10,7 +10,7 @@ from typing import Literal
 from recon.ledger.ledger import Ledger
 from tests.truth.judge import Judgement, audit
 from tests.truth.memory import MemoryStore, memory_ledger
-from tests.truth.world import PIPELINE, SINK, TOPIC, Log, Query, Topic, World
+from tests.truth.world import PIPELINE, SINK, TOPIC, Log, Query, Row, Topic, World
 
 Story = Callable[[], tuple[World, Judgement]]
 STORIES: dict[str, CatalogueCase] = {}
@@ -436,6 +436,71 @@ def delete_then_vacuum_and_log_cleanup() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
+@of_case(84, "MUTATED", "GAP")
+def data_file_of_an_earlier_period_removed_from_the_store() -> tuple[World, Judgement]:
+    world = ran(4)
+    audit(world)
+    next_day(world)
+    audit(world)
+    world.delete(lambda row: row.batch_id == 1, logged=False)
+    next_day(world)
+    return world, audit(world)
+
+
+@of_case(85, "MUTATED", "GAP")
+def delete_and_log_cleanup_after_an_audit() -> tuple[World, Judgement]:
+    world = ran(4)
+    audit(world)
+    world.tick(days=1)
+    ran(2, world)
+    world.delete(lambda row: row.batch_id == 1)
+    ran(2, world)
+    world.clean_log()
+    return world, audit(world)
+
+
+@of_case(85, "GAP")
+def delete_and_log_cleanup_of_a_table_without_statistics() -> tuple[World, Judgement]:
+    world = World()
+    world.statistics = False
+    ran(4, world)
+    world.delete(lambda row: row.batch_id == 1)
+    ran(2, world)
+    world.clean_log()
+    return world, audit(world)
+
+
+@of_case(85, "GAP")
+def delete_and_log_cleanup_of_a_table_that_others_filled_as_well() -> tuple[World, Judgement]:
+    world = World()
+    world.commit("WRITE", added=100)
+    world.rows += [Row(0, None, 0, None, ("elsewhere", "id-e", 0, offset)) for offset in range(100)]
+    ran(4, world)
+    world.delete(lambda row: row.batch_id == 1)
+    ran(2, world)
+    world.clean_log()
+    return world, audit(world)
+
+
+@of_case(48, "MUTATED", "GAP")
+def table_dropped_and_made_anew_before_the_first_audit() -> tuple[World, Judgement]:
+    world = ran(5)
+    world.drop_table()
+    ran(3, world)
+    return world, audit(world)
+
+
+@of_case(48, "MUTATED", "GAP")
+def table_made_anew_after_which_its_versions_went_further() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(world)
+    world.tick(days=1)
+    world.drop_table()
+    ran(5, world)
+    world.clean_log()
+    return world, audit(world)
+
+
 @of_case(86, "GAP")
 def two_pipelines_fan_in_from_two_topics() -> tuple[World, Judgement]:
     world = World()
@@ -452,7 +517,7 @@ def two_pipelines_fan_in_from_two_topics() -> tuple[World, Judgement]:
 def tables_folder_removed_and_the_query_restarted() -> tuple[World, Judgement]:
     world = ran(4)
     audit(world)
-    world.rows, world.commits = [], {}
+    world.remove_table()
     ran(2, world)
     return world, audit(world)
 
@@ -769,3 +834,69 @@ def begin_far_back_while_the_log_is_whole() -> tuple[World, Judgement]:
     world.tick(days=60)
     ran(2, world)
     return world, audit(world, from_=world.now - timedelta(days=61))
+
+
+@of_case(37)
+def optimize_before_an_audit_and_after_it() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.optimize()
+    audit(world)
+    world.optimize()
+    next_day(world)
+    return world, audit(world)
+
+
+@of_case(39)
+def optimize_and_log_cleanup() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.optimize()
+    audit(world)
+    next_day(world)
+    world.optimize()
+    ran(1, world)
+    world.clean_log()
+    return world, audit(world)
+
+
+@of_case(39, "ATTESTED_ONLY")
+def log_cleanup_before_the_first_audit() -> tuple[World, Judgement]:
+    world = ran(5)
+    world.clean_log()
+    return world, audit(world)
+
+
+def _stranger(world: World, rows: int) -> None:
+    """Another program appends rows of its own, which carry no source offsets."""
+    version = world.commit("WRITE", added=rows)
+    world.rows += [Row(version, None, 0, None, ("elsewhere", "id-e", 0, n)) for n in range(rows)]
+
+
+@of_case(39)
+def rows_of_a_stranger_and_log_cleanup() -> tuple[World, Judgement]:
+    world = ran(3)
+    _stranger(world, 7)
+    audit(world)
+    next_day(world)
+    world.clean_log()
+    return world, audit(world)
+
+
+@of_case(39, "MUTATED")
+def rows_of_a_stranger_are_deleted_by_a_commit_that_the_log_has() -> tuple[World, Judgement]:
+    world = ran(3)
+    _stranger(world, 7)
+    audit(world)
+    world.delete(lambda row: row.pipeline is None)
+    ran(2, world)
+    return world, audit(world)
+
+
+@of_case(39)
+def filters_and_log_cleanup() -> tuple[World, Judgement]:
+    world = World()
+    world.query.filters = lambda offset: offset % 3 == 0
+    ran(4, world)
+    audit(world)
+    next_day(world)
+    world.clean_log()
+    return world, audit(world)

@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from recon.ledger.ledger import Ledger
-from recon.model import CheckpointBatch, DeltaCommit, LedgerEntry, ReconStamp, offsets_text
+from recon.model import CheckpointBatch, DataFile, DeltaCommit, LedgerEntry, ReconStamp, offsets_text
 from recon.model.fingerprint import PRIME, of_offsets
-from recon.model.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan, Span
 from tests.truth.memory import memory_ledger
 
 PIPELINE, SINK, TOPIC = "orders", "lake", "orders"
@@ -102,8 +102,10 @@ class World:
         self.query = Query(isolation=declared)
         self.ledger: Ledger = memory_ledger()
         self.commits: dict[int, DeltaCommit] = {}
-        self.first_retained = 0
         self.rows: list[Row] = []
+        self.lost_files: list[list[Row]] = []  # rows of files that the log names and the store does not have
+        self.tables = 0  # how often the table was made
+        self.statistics = True  # whether data files carry them
         self.expected: set[Place] = set()  # records that the stream read past and should have written
         self.wrong: set[Place] = set()  # records of aborted transactions that it wrote
         self.origin: dict[tuple[str, int], int] = {}
@@ -323,6 +325,7 @@ class World:
     def commit(self, operation: str, *, added: int = 0, removed: int = 0, **fields: Any) -> int:
         """A commit of the table; returns its version."""
         version = max(self.commits, default=-1) + 1
+        self.tables += not self.commits
         made: dict[str, Any] = {
             "version": version,
             "timestamp": self.now + timedelta(seconds=1),
@@ -331,9 +334,10 @@ class World:
             "stamp": None,
             "files_added": int(added > 0),
             "files_removed": int(removed > 0),
-            "rows_added": added,
-            "rows_removed": removed,
+            "rows_added": added if self.statistics or not added else None,
+            "rows_removed": removed if self.statistics or not removed else None,
             "data_change": bool(added or removed),
+            "table_id": None if self.commits else self.table_id,
         }
         self.commits[version] = DeltaCommit(**{**made, **fields})
         return version
@@ -349,13 +353,44 @@ class World:
         self.rows += [replace(row, version=made, batch_id=stamp.batch_id) for row in rows]
 
     def delete(self, gone: Callable[[Row], bool], *, logged: bool = True) -> None:
-        """Rows vanish from the table: by a DELETE, or, not `logged`, because a data file is removed from the store."""
+        """Rows vanish from the table: by a DELETE, or, not `logged`, because data files are removed from the store."""
         kept = [row for row in self.rows if not gone(row)]
         if logged:
             self.tick()
             predicate = {"predicate": '["(_source_offset = 7)"]' if kept else '["true"]'}
             self.commit("DELETE", removed=len(self.rows) - len(kept), operation_parameters=predicate)
+        else:
+            files: dict[tuple[int, Place], list[Row]] = {}
+            for row in self.rows:
+                if gone(row):
+                    files.setdefault((row.version, (*row.place[:3], 0)), []).append(row)
+            self.lost_files += files.values()
         self.rows = kept
+
+    def optimize(self) -> None:
+        """OPTIMIZE: the same rows in other files."""
+        self.tick()
+        self.commit("OPTIMIZE", files_added=1, files_removed=len(self.commits))
+
+    @property
+    def table_id(self) -> str:
+        """The id of the table as it is now."""
+        return f"table-{self.tables}"
+
+    @property
+    def files_gone(self) -> list[DataFile]:
+        """What the log says of the files that are gone."""
+        return [
+            DataFile(
+                path=f"part-{n}.parquet",
+                rows=len(rows) if self.statistics else None,
+                batch_ids=(rows[0].batch_id, rows[0].batch_id) if rows[0].batch_id is not None else None,
+                topic=rows[0].place[0],
+                partition=rows[0].place[2],
+                offsets=Span(min(row.place[3] for row in rows), max(row.place[3] for row in rows) + 1),
+            )
+            for n, rows in enumerate(self.lost_files)
+        ]
 
     def append_again(self, again: Callable[[Row], bool]) -> None:
         """Somebody's INSERT INTO t SELECT * FROM t WHERE …, without a stamp."""
@@ -370,17 +405,22 @@ class World:
         gone = [row for row in self.rows if row.version > version]
         self.commit("RESTORE", removed=len(gone), operation_parameters={"version": str(version)})
         self.rows = [row for row in self.rows if row.version <= version]
+        self.lost_files = [rows for rows in self.lost_files if rows[0].version <= version]
+
+    def remove_table(self) -> None:
+        """The table's folder is removed; the next commit makes it anew, with version 0."""
+        self.rows, self.commits, self.lost_files = [], {}, []
 
     def drop_table(self) -> None:
         """DROP TABLE and CREATE TABLE: versions begin at 0 again."""
         self.tick()
-        self.rows, self.commits, self.first_retained = [], {}, 0
+        self.remove_table()
         self.commit("CREATE TABLE", data_change=False)
 
     def clean_log(self) -> None:
         """The log's files but the newest are cleaned up behind a checkpoint."""
-        self.first_retained = max(self.commits)
-        self.commits = {self.first_retained: self.commits[self.first_retained]}
+        newest = max(self.commits)
+        self.commits = {newest: self.commits[newest]}
 
     # -- time, and the truth ----------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from recon.model import Code, DeltaCommit, DeltaWitness, EntryHead, LedgerSlice
 from recon.model.offsets import Span, Spans
 from recon.text import plural, some
 
+_UNDONE = "were undone"
+
 
 def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
     """Adds findings for commits after the first audited one that are not recon's, and for the ranges they undid."""
@@ -43,7 +45,7 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) 
     wiped_by = max((c.version for c in mutations if wipes(c) and rows_lost(c) != 0), default=-1)
     gone = {v for v in audited if v in delta.commits and (v < wiped_by or v not in still)}
     if gone:
-        _report_gone(ledger, [head.sink_version in gone for head in ledger.heads], findings)
+        report_gone(ledger, [head.sink_version in gone for head in ledger.heads], _UNDONE, findings)
     strangers = [c for c in later if c.stamp is None and c.data_change and not (is_restore(c) or changes_rows(c))]
     if strangers:
         _report_strangers(strangers, findings)
@@ -90,8 +92,11 @@ def _report_restore(
         )
 
 
-def _report_gone(ledger: LedgerSlice, gone: Sequence[bool], findings: Findings) -> None:
-    """GAPs with the ranges of entries that were undone whole and not written again."""
+def report_gone(ledger: LedgerSlice, gone: Sequence[bool], what: str, findings: Findings) -> None:
+    """GAPs with the ranges of entries whose rows are gone whole and were not written again.
+
+    `gone` says it of each entry; `what` happened to the commits from an entry on, in a sentence.
+    """
     of_gone = np.array(gone)[ledger.ranges.entry]
     lost, kept = (
         coverage(replace(ledger, ranges=ledger.ranges.take(which), anchors=0, complete=True))
@@ -111,8 +116,8 @@ def _report_gone(ledger: LedgerSlice, gone: Sequence[bool], findings: Findings) 
                 head = ledger.heads[lost.entry_at(incarnation.stretches[place], span.start)]
                 findings.add(
                     Code.GAP,
-                    f"{key}: {offsets(*span)} are no longer in the table: the commits from {named(head)} on were "
-                    "undone, and a restart does not read them again",
+                    f"{key}: {offsets(*span)} are no longer in the table: the commits from {named(head)} on {what}, "
+                    "and a restart does not read them again",
                     head=head,
                     key=key,
                     span=span,

@@ -14,6 +14,7 @@ from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import widths
 from recon.checks.evidence.delta_changes import judge_changes
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, quiet
+from recon.checks.evidence.lost_files import judge_files
 from recon.checks.evidence.own_writes import (
     own_commits,
     report_orphan,
@@ -23,12 +24,13 @@ from recon.checks.evidence.own_writes import (
 )
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import alive, judged_since
+from recon.checks.evidence.table_identity import judge_identity
+from recon.checks.evidence.table_rows import TableRows, compared, described, rows_to_remember
 from recon.lazy import np
 from recon.model import (
     Code,
     DeltaCommit,
     DeltaWitness,
-    EntryHead,
     LedgerSlice,
     ReconStamp,
     Verdict,
@@ -65,14 +67,18 @@ class DeltaHistory(EvidenceCheck):
         MUTATED: RESTORE below an audited commit, DELETE, UPDATE, MERGE, TRUNCATE or an overwrite after it. With it GAP:
             the ranges of every micro-batch that was undone whole; for a DELETE of some rows one GAP without
             offsets that says how many rows (which ones, only source_rows finds out). A RESTORE that was itself undone
-            counts for nothing.
+            counts for nothing. MUTATED and GAP, too: a data file that the log names and the store no longer has; a
+            table that was dropped and made anew (another id than the last audit read, or versions that begin again);
+            fewer rows than the ledger accounts for, where commits that may have taken them are cleaned up from the log.
         UNSTAMPED: a commit of somebody else added rows (warns).
         METRIC_UNRELIABLE: numOutputRows contradicts the files added, a MERGE's metrics contradict how the files say
-            the table grew, or a commit has no row counts at all (warns).
+            the table grew, or a commit has no row counts at all; or commits are cleaned up from the log, and the rows
+            of the table cannot be compared with the ledger's (warns): source_rows then reads the rows.
         ATTESTED_ONLY: the commit's file was cleaned up, so the ledger alone attests the micro-batch (warns).
         RETENTION_NEAR: the log is kept for less time than lies between audits (warns).
         UNUSUAL: a micro-batch has far more or fewer rows than the others (warns).
-        INCONCLUSIVE: commit files are missing in the middle of the log, or a RESTORE does not say to which version.
+        INCONCLUSIVE: commit files are missing in the middle of the log, a RESTORE does not say to which version, or the
+            table's data files could not be looked for.
         EMPTY: entries without offsets, rows and commit; they explain and do not fail.
 
     OPTIMIZE, VACUUM and changes of schema or properties change no rows and are no findings.
@@ -80,6 +86,7 @@ class DeltaHistory(EvidenceCheck):
 
     test: ClassVar[str] = "delta_history"
     needs: ClassVar[Sequence[str]] = ("ledgers", "delta")
+    uses: ClassVar[Sequence[str]] = ("delta_files",)
     scope: ClassVar[str] = "sink"
 
     history: int = 20
@@ -97,20 +104,32 @@ class DeltaHistory(EvidenceCheck):
         if ledger is None:
             _judge_commits(witnesses, delta, findings)
             return no_entries(witnesses, findings)
-        _judge_entries(ledger, delta, findings)
+        _judge_entries(witnesses, ledger, delta, findings)
         _report_version_gaps(delta, findings)
         _judge_commits(witnesses, delta, findings)
         if witnesses.period_to >= witnesses.now:  # otherwise later commits follow entries behind the period
             own = own_commits(delta, ledger.pipeline, ledger.sink)
             findings.items.extend(verify_stamps(ledger, [stamp for _, stamp in own]))
         judge_changes(reading_of(witnesses) or ledger, delta, findings)
+        rows = None
+        if delta.exists:
+            judge_files(ledger, delta, findings)
+            rows = compared(witnesses, ledger, delta)
+            _judge_rows(rows, delta, findings)
         _report_retention(witnesses, delta, findings)
         self._report_unusual(ledger, findings)
         judged = len(ledger.heads) - ledger.anchors
         message = f"{plural(judged, 'ledger entry')} and their commits agree on ranges and rows"
         first, last = min(delta.commits, default=None), max(delta.commits, default=None)
         return findings.verdict(
-            message if judged else quiet(ledger), entries=judged, commits=len(delta.commits), versions=[first, last]
+            message if judged else quiet(ledger),
+            entries=judged,
+            commits=len(delta.commits),
+            versions=[first, last],
+            table_id=delta.table_id,
+            table_version=delta.last,
+            table_rows=rows_to_remember(witnesses, delta),
+            **described(rows),
         )
 
     def _report_unusual(self, ledger: LedgerSlice, findings: Findings) -> None:
@@ -142,7 +161,7 @@ class DeltaHistory(EvidenceCheck):
 # -- entries and their commits -----------------------------------------------------------------------------------
 
 
-def _judge_entries(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
+def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) -> None:
     if not delta.exists:
         findings.add(
             Code.LEDGER_ORPHAN,
@@ -152,38 +171,46 @@ def _judge_entries(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings)
         )
         return
     width = widths(ledger)
-    empty: list[EntryHead] = []
-    attested: list[EntryHead] = []
-    confirmed: list[DeltaCommit] = []
+    empty: list[int] = []
+    attested: list[int] = []
+    confirmed: dict[int, DeltaCommit] = {}
+    orphans: dict[int, str] = {}
     for i in range(ledger.anchors, len(ledger.heads)):
         head, version = ledger.heads[i], ledger.heads[i].sink_version
         commit = delta.commits.get(version) if version is not None else None
-        reason = None
         if commit is None:
             if head.rows_written == 0 and width[i] == 0:
-                empty.append(head)
+                empty.append(i)
             elif version is not None and delta.first_retained is not None and version < delta.first_retained:
-                attested.append(head)
+                attested.append(i)
             elif version is None or delta.last is None or version > delta.last:
                 claimed = f"version {version}" if version is not None else "no version at all"
-                reason = f"the ledger claims {claimed} of {delta.location}, whose log ends at version {delta.last}"
+                orphans[i] = f"the ledger claims {claimed} of {delta.location}, whose log ends at version {delta.last}"
             # A version that is missing in between is reported once for all.
-        elif (reason := _other_write(ledger, i, commit)) is None:
-            confirmed.append(commit)
-            rows = commit.rows_taken
-            if rows is not None and head.rows_written not in (None, rows, _reported(commit)):
-                reason = f"the ledger claims {head.rows_written:,} rows and version {version} holds {rows:,}"
-        if reason is not None:
+        elif (reason := _other_write(ledger, i, commit)) is not None:
+            orphans[i] = reason
+        else:
+            confirmed[i] = commit
+    of_former_table = judge_identity(witnesses, ledger, delta, orphans, confirmed, findings)
+    for i, reason in orphans.items():
+        if i not in of_former_table:
+            report_orphan(ledger.heads[i], "commit", reason, findings)
+    for i, commit in confirmed.items():
+        head, rows = ledger.heads[i], commit.rows_taken
+        if rows is not None and head.rows_written not in (None, rows, _reported(commit)):
+            reason = f"the ledger claims {head.rows_written:,} rows and version {commit.version} holds {rows:,}"
             report_orphan(head, "commit", reason, findings)
     batches = plural(len(empty), "micro-batch")
-    findings.add_for_all(Code.EMPTY, empty, f"{batches} without offsets, rows and commit")
+    heads = [ledger.heads[i] for i in empty]
+    findings.add_for_all(Code.EMPTY, heads, f"{batches} without offsets, rows and commit")
+    heads = [ledger.heads[i] for i in attested if i not in of_former_table]
     findings.add_for_all(
         Code.ATTESTED_ONLY,
-        attested,
-        f"the commits of {plural(len(attested), 'micro-batch')} were cleaned up from the log (it begins at version "
+        heads,
+        f"the commits of {plural(len(heads), 'micro-batch')} were cleaned up from the log (it begins at version "
         f"{delta.first_retained}): the ledger alone attests them; audit within the log's retention",
     )
-    _report_metrics(confirmed, findings)
+    _report_metrics(list(confirmed.values()), findings)
 
 
 def _other_write(ledger: LedgerSlice, entry: int, commit: DeltaCommit) -> str | None:
@@ -284,6 +311,32 @@ def _report_version_gaps(delta: DeltaWitness, findings: Findings) -> None:
             Code.INCONCLUSIVE,
             f"{delta.location}/_delta_log has no commit file for version {some(missing)}, though older ones are there: "
             "what those commits did is not known; restore the files from a copy",
+        )
+
+
+def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings) -> None:
+    """Rows that the table lacks, and that no commit of the log took away."""
+    if rows is None:
+        return
+    if rows.unknown:
+        findings.add(
+            Code.METRIC_UNRELIABLE,
+            f"the rows of {delta.location} could not be compared with those of the ledger: {rows.unknown}; its log "
+            f"begins at version {rows.version}, and what was done to rows before is not known",
+        )
+    elif rows.missing:
+        counted = "the ledger" if rows.since < 0 else f"the audit up to version {rows.since}, and the ledger since,"
+        gone = plural(rows.missing, "row")
+        findings.add(
+            Code.MUTATED,
+            f"{delta.location} had {plural(rows.held, 'row')} before version {rows.version}, and {counted} accounts "
+            f"for {rows.accounted:,}: {gone} were taken away by commits that are cleaned up from the log; find out who "
+            "ran a DELETE, a RESTORE or an overwrite",
+        )
+        findings.add(
+            Code.GAP,
+            f"{gone} that were written to {delta.location} before version {rows.version} are gone, and the log no "
+            "longer shows why; source_rows names their offsets",
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run, findings_of, previous_audit
 from recon.ledger.store import Store
-from recon.model import CheckResult, Code, Finding, Level, PreviousAudit, RunResult, Status
+from recon.model import CheckResult, Code, Finding, KnownTable, Level, PreviousAudit, RunResult, Status
 from recon.model.result import PipelineFacts
 from tests.support.ledger_entries import project
 
@@ -77,6 +77,30 @@ def test_an_audit_of_one_check_or_of_the_past_takes_no_memory_away(tmp_path: Pat
     found = left(store)
     assert found is not None and found.chain_heads == {"orders": "head-19"} and found.ledger_version == 19
     assert found.generated_at == ago(1)
+
+
+def table_read(at: datetime, table_id: str, version: int, count: int | None, **statuses: Status) -> RunResult:
+    """An audit whose delta_history read the sink's table."""
+    made = run(at, **{"delta_history": "pass", "source_rows": "pass", **statuses})
+    history = replace(made.results[0], evidence={"table_id": table_id, "table_version": version, "table_rows": count})
+    return replace(made, results=(history, *made.results[1:]))
+
+
+def test_the_table_as_it_was_read_last(tmp_path: Path) -> None:
+    store = open_ledger(project(tmp_path)).results
+    append_run(store, table_read(ago(5), "t-0", 9, 90))
+    append_run(store, table_read(ago(4), "t-1", 3, 30))
+    # An audit that could not judge the rows accounts for none; one without a count keeps what is known.
+    append_run(store, table_read(ago(3), "t-1", 5, 40, source_rows="skipped"))
+    append_run(store, table_read(ago(2), "t-1", 7, None))
+    append_run(store, run(ago(1), delta_history="error"))
+    found = left(store)
+    assert found is not None
+    table = KnownTable(table_id="t-1", version=7, read_at=ago(2), counted=(3, 30))
+    assert found.tables == {"orders": table}
+    append_run(store, table_read(NOW, "t-2", 0, None))
+    found = left(store)
+    assert found is not None and found.tables == {"orders": KnownTable(table_id="t-2", version=0, read_at=NOW)}
 
 
 def test_stored_findings_have_their_codes_level() -> None:

@@ -87,7 +87,15 @@ class SourceRows(EvidenceCheck):
     """
 
     test: ClassVar[str] = "source_rows"
-    uses: ClassVar[Sequence[str]] = ("kafka", "delta", "sink_logs", "quarantine", "checkpoint", "progress")
+    uses: ClassVar[Sequence[str]] = (
+        "kafka",
+        "delta",
+        "delta_files",
+        "sink_logs",
+        "quarantine",
+        "checkpoint",
+        "progress",
+    )
     scope: ClassVar[str] = "sink"
 
     @override

@@ -10,7 +10,8 @@ from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import quarantine
 from recon.checks.evidence.source_rows.rows import rewrites
 from recon.checks.evidence.table_history import alive, changes_rows, first_version, is_restore, others, removes_rows
-from recon.model import Code, RowsWitness, Unavailable, Verdict, Witnesses
+from recon.checks.evidence.table_rows import compared
+from recon.model import Code, LiveFiles, RowsWitness, Unavailable, Verdict, Witnesses
 from recon.text import plural, some
 
 
@@ -53,6 +54,12 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     changing |= {v for v, commit in log.commits.items() if v > first and v in still and is_restore(commit)}
     if changing:
         yield f"version {some(sorted(changing))} of the sink changed rows"
+    gone = log.files.gone if isinstance(log.files, LiveFiles) else ()
+    if gone and not isinstance(gone, Unavailable):
+        yield f"the store lacks {plural(len(gone), 'data file')} of the sink"
+    rows = compared(witnesses, ledger, log)
+    if rows is not None and rows.doubt:
+        yield rows.doubt
 
 
 def added_by_others(counts: Account, witnesses: Witnesses) -> str:

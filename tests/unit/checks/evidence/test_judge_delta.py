@@ -10,10 +10,22 @@ from typing import Any
 import pytest
 
 from recon.checks.evidence.delta_history import DeltaHistory
-from recon.model import Code, DeltaCommit, DeltaWitness, LedgerSlice, PreviousAudit, Unavailable, Verdict
-from recon.testing.evidence import NOW, START, Entry, gone, ledger, span
+from recon.model import (
+    Code,
+    DataFile,
+    DeltaCommit,
+    DeltaWitness,
+    KnownTable,
+    LedgerSlice,
+    LiveFiles,
+    PreviousAudit,
+    Unavailable,
+    Verdict,
+)
+from recon.model.offsets import Span
+from recon.testing.evidence import NOW, SINK, START, TOPIC, Entry, gone, ledger, span
 from tests.support.messages import same_message
-from tests.support.witnesses import codes, commit, delta, regular_ledger, told, witnesses
+from tests.support.witnesses import codes, commit, delta, live_files, regular_ledger, told, witnesses
 
 ENTRIES = [Entry(i, (10 * i, 10 * i + 10)) for i in range(4)]
 LEDGER = ledger(*ENTRIES)
@@ -48,7 +60,14 @@ def test_entries_and_commits_agree() -> None:
     verdict = judged(log())
     assert (verdict.failures, verdict.warnings, verdict.unproved, verdict.findings) == (0, 0, None, ())
     assert same_message(verdict.message)
-    assert verdict.evidence == {"entries": 4, "commits": 4, "versions": [0, 3]}
+    assert verdict.evidence == {
+        "entries": 4,
+        "commits": 4,
+        "versions": [0, 3],
+        "table_id": None,
+        "table_version": 3,
+        "table_rows": 40,
+    }
 
 
 @pytest.mark.parametrize("texts", [True, False])
@@ -101,17 +120,127 @@ def test_a_table_that_is_gone() -> None:
 
 
 def test_commits_cleaned_up_from_the_log_are_attested_only() -> None:
-    verdict = judged(log(without=[0, 1]))
+    verdict = judged(log(without=[0, 1], files=live_files(*COMMITS)))
     assert codes(verdict) == [Code.ATTESTED_ONLY]
     assert (verdict.failures, verdict.warnings) == (0, 1)
     assert same_message(verdict.message)
 
 
 def test_a_commit_file_missing_in_the_middle() -> None:
-    verdict = judged(log(without=[1]))
+    verdict = judged(log(without=[1], files=live_files(*COMMITS)))
     assert codes(verdict) == [Code.INCONCLUSIVE]
     assert verdict.unproved is not None
     assert "no commit file for version 1" in verdict.unproved
+
+
+# -- the table itself --------------------------------------------------------------------------------------------
+
+
+def read_before(table_id: str = "t-1", version: int = 3, **fields: Any) -> PreviousAudit:
+    table = KnownTable(table_id=table_id, version=version, read_at=NOW - timedelta(hours=1), **fields)
+    return PreviousAudit(generated_at=NOW - timedelta(hours=1), tables={SINK: table})
+
+
+def test_another_id_than_the_last_audit_read() -> None:
+    previous = read_before("t-0")
+    anew = [commit(i, entry) for i, entry in enumerate([Entry(4, (40, 50)), Entry(5, (50, 60))])]
+    later = [
+        replace(head, committed_at=NOW, sink_version=version)
+        for version, head in enumerate(ledger(Entry(4, (40, 50)), Entry(5, (50, 60))).heads)
+    ]
+    both = ledger(*ENTRIES, Entry(4, (40, 50)), Entry(5, (50, 60)))
+    both = replace(both, heads=[*both.heads[:4], *later])
+    verdict = judged(delta(*anew, table_id="t-1"), both, previous=previous)
+    assert Code.MUTATED in codes(verdict) and Code.LEDGER_ORPHAN not in codes(verdict)
+    assert [(f.start_offset, f.end_offset) for f in verdict.findings if f.code is Code.GAP] == [(0, 40)]
+    assert same_message(verdict.findings[-1].message)
+    assert judged(log(table_id="t-1"), previous=read_before()).findings == ()
+
+
+def test_versions_that_begin_again() -> None:
+    again = [Entry(i, (10 * i, 10 * i + 10), sink_version=i - 4) for i in (4, 5)]
+    anew = [commit(entry.batch_id - 4, entry) for entry in again]
+    verdict = judged(delta(*anew), ledger(*ENTRIES, *again))
+    assert [(f.start_offset, f.end_offset) for f in verdict.findings if f.code is Code.GAP] == [(0, 40)]
+    assert set(codes(verdict)) == {Code.GAP, Code.MUTATED}
+    assert same_message(next(f.message for f in verdict.findings if f.code is Code.MUTATED))
+
+
+def test_a_log_that_ends_before_the_version_read_last() -> None:
+    verdict = judged(log(without=[3], table_id="t-1"), previous=read_before())
+    assert set(codes(verdict)) == {Code.GAP, Code.MUTATED}
+    assert same_message(next(f.message for f in verdict.findings if f.code is Code.MUTATED))
+
+
+def test_entries_of_two_drivers_that_cross_begin_nothing_again() -> None:
+    crossed = [Entry(0, (0, 10)), Entry(1, (10, 20), sink_version=2), Entry(2, (20, 30), sink_version=1)]
+    found = delta(commit(0, crossed[0]), commit(2, crossed[1]), commit(1, crossed[2]))
+    assert judged(found, ledger(*crossed)).findings == ()
+
+
+def lost(**fields: Any) -> LiveFiles:
+    return replace(live_files(*COMMITS), gone=(DataFile(path="part-1.parquet", **fields),))
+
+
+def test_a_data_file_that_is_gone_from_the_store() -> None:
+    named_rows = {"rows": 10, "batch_ids": (1, 1), "topic": TOPIC, "partition": 0, "offsets": Span(10, 20)}
+    verdict = judged(log(files=lost(**named_rows)))
+    assert set(codes(verdict)) == {Code.GAP, Code.MUTATED}
+    assert [(f.batch_id, f.start_offset, f.end_offset) for f in verdict.findings if f.code is Code.GAP] == [(1, 10, 20)]
+    assert all(same_message(finding.message) for finding in verdict.findings)
+    # Rows of offsets that the pipeline never read are a stranger's.
+    verdict = judged(log(files=lost(**{**named_rows, "offsets": Span(90, 99)})))
+    assert codes(verdict) == [Code.MUTATED]
+    # Without statistics of the source columns only the rows tell which offsets are lost.
+    verdict = judged(log(files=lost()))
+    assert set(codes(verdict)) == {Code.GAP, Code.MUTATED}
+    assert all(finding.start_offset is None and same_message(finding.message) for finding in verdict.findings)
+
+
+def test_files_that_could_not_be_looked_for_prove_nothing() -> None:
+    for files in (Unavailable("delta_files", "no access"), LiveFiles(files=4, rows=40, gone=Unavailable("x", "no"))):
+        verdict = judged(log(files=files))
+        assert codes(verdict) == [Code.INCONCLUSIVE] and verdict.unproved is not None
+        assert same_message(verdict.unproved)
+
+
+def test_fewer_rows_than_the_ledger_accounts_for_behind_a_log_that_was_cleaned_up() -> None:
+    verdict = judged(log(without=[0, 1], files=live_files(*COMMITS, before=-3)))
+    assert set(codes(verdict)) == {Code.ATTESTED_ONLY, Code.GAP, Code.MUTATED}
+    assert all(same_message(finding.message) for finding in verdict.findings)
+    assert (verdict.evidence["rows_before"], verdict.evidence["rows_accounted"]) == (17, 20)
+
+
+def test_rows_are_compared_with_those_that_an_audit_counted() -> None:
+    def found(rows: int, **fields: Any) -> Sequence[Code]:
+        files = live_files(*COMMITS, before=100 + rows)
+        return codes(judged(log(without=[0, 1], files=files, table_id="t-1"), **fields))
+
+    counted = read_before(version=0, counted=(0, 110))
+    assert found(0, previous=counted) == [Code.ATTESTED_ONLY]  # 100 rows were there before, and 10 of version 0
+    assert Code.MUTATED in found(-1, previous=counted)
+    # Somebody added rows, whose commit is cleaned up: nothing is refuted, and source_rows reads the rows.
+    assert found(1, previous=counted) == [Code.ATTESTED_ONLY]
+    # The log has every commit since.
+    assert found(-1, previous=read_before(version=1, counted=(1, 120))) == [Code.ATTESTED_ONLY]
+    # The table's rows are those of now.
+    bounded = found(-1, previous=counted, period_to=NOW - timedelta(minutes=1))
+    assert set(bounded) == {Code.ATTESTED_ONLY, Code.METRIC_UNRELIABLE}
+    # A MERGE replaces rows.
+    assert found(-1, previous=counted, rewriting={SINK}) == [Code.ATTESTED_ONLY]
+
+
+@pytest.mark.parametrize(
+    ("entries", "fields"),
+    [
+        (ENTRIES, {"files": LiveFiles(files=4, rows=None, without_statistics=2)}),
+        ([Entry(0, (0, 10), rows_written=None), *ENTRIES[1:]], {"files": live_files(*COMMITS)}),
+    ],
+)
+def test_rows_that_cannot_be_compared_warn(entries: Sequence[Entry], fields: dict[str, Any]) -> None:
+    verdict = judged(log(without=[0, 1], **fields), ledger(*entries))
+    assert set(codes(verdict)) == {Code.ATTESTED_ONLY, Code.METRIC_UNRELIABLE}
+    assert same_message(next(f.message for f in verdict.findings if f.code is Code.METRIC_UNRELIABLE))
 
 
 def test_nothing_read_and_nothing_written_prove_nothing() -> None:

@@ -1,0 +1,100 @@
+"""A Delta table that was dropped and made anew, or put back to an earlier state: what was written before is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from recon.checks.evidence.delta_changes import report_gone
+from recon.checks.evidence.findings import Findings, named
+from recon.checks.evidence.table_rows import is_another, known_table
+from recon.model import Code, DeltaWitness, LedgerSlice, Witnesses
+from recon.text import some
+
+
+def judge_identity(
+    witnesses: Witnesses,
+    ledger: LedgerSlice,
+    delta: DeltaWitness,
+    orphans: Mapping[int, str],
+    confirmed: Collection[int],
+    findings: Findings,
+) -> frozenset[int]:
+    """Adds findings where the table is another one than entries or an earlier audit know; gives the entries it lacks.
+
+    Args:
+        witnesses: with the previous audit.
+        ledger: the entries.
+        delta: the table's log.
+        orphans: entries of the slice, by index, whose commit the log ought to have and has not.
+        confirmed: entries whose commit is there.
+        findings: where findings are added.
+    """
+    why, lacking = _known_otherwise(witnesses, ledger, delta, orphans, confirmed)
+    begun, before = _begun_again(ledger, orphans, confirmed)
+    if begun:
+        why, lacking = why or begun, lacking | before
+    if not why:
+        return frozenset()
+    lost = "what was written to it before is gone; find out who did it, and read it again"
+    findings.add(Code.MUTATED, f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}")
+    report_gone(
+        ledger,
+        [entry in lacking for entry in range(len(ledger.heads))],
+        "were made before the table was made anew",
+        findings,
+    )
+    if not ledger.complete:
+        findings.add(
+            Code.GAP,
+            f"rows that were written to {delta.location} before the period are gone with the table that was there; "
+            "an audit with --from before the ledger's first entry names their offsets",
+        )
+    return frozenset(lacking)
+
+
+def _known_otherwise(
+    witnesses: Witnesses,
+    ledger: LedgerSlice,
+    delta: DeltaWitness,
+    orphans: Collection[int],
+    confirmed: Collection[int],
+) -> tuple[str, set[int]]:
+    """What an earlier audit knows otherwise, in a sentence, and the entries of before it that the table lacks."""
+    known = known_table(witnesses)
+    if known is None:
+        return "", set()
+    earlier = {
+        entry
+        for entry, head in enumerate(ledger.heads)
+        if head.committed_at < known.read_at and head.sink_version is not None and head.rows_written != 0
+    }
+    read = f"the audit of {known.read_at:%Y-%m-%d %H:%M:%S}Z read"
+    if is_another(delta, known):
+        since = [str(version) for version, commit in sorted(delta.commits.items()) if commit.table_id == delta.table_id]
+        at = f" since version {since[0]}" if since else ""
+        why = f"the table at {delta.location} has the id {delta.table_id}{at}, and {read} one with the id "
+        return why + known.table_id, earlier - set(confirmed)
+    if delta.last is not None and delta.last < known.version:
+        why = f"the log of {delta.location} ends at version {delta.last}, and {read} version {known.version}"
+        return why, earlier & set(orphans)
+    return "", set()
+
+
+def _begun_again(ledger: LedgerSlice, orphans: Collection[int], confirmed: Collection[int]) -> tuple[str, set[int]]:
+    """Where the chain's versions begin again, in a sentence, and the entries before it whose commits are not there."""
+    heads = ledger.heads
+    highest: tuple[int, int] | None = None  # version and entry of the orphan with the highest version so far
+    why, begun = "", -1
+    for entry, head in enumerate(heads):
+        version = head.sink_version
+        if version is None:
+            continue
+        if entry in orphans and (highest is None or version > highest[0]):
+            highest = version, entry
+        elif entry in confirmed and highest is not None and version <= highest[0]:
+            begun = entry
+            versions = some(
+                (f"{named(heads[highest[1]])} as version {highest[0]}", f"later {named(head)} as {version}")
+            )
+            why = why or f"the versions of the table begin again: the ledger has {versions}"
+    return why, {entry for entry in orphans if entry < begun}

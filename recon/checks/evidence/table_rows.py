@@ -1,0 +1,147 @@
+"""The rows that a Delta table has, against those that the ledger wrote, where its log no longer shows what happened.
+
+A commit that the log still has is judged as such. What was done to rows by commits that are cleaned up shows only in
+how many rows were there before the first commit that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from recon.checks.evidence.table_history import judged_since
+from recon.model import DeltaWitness, KnownTable, LedgerSlice, Unavailable, Witnesses
+from recon.text import plural
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Rows of the table before `version`, the first that its log still shows.
+
+    `held` is how many it had, `accounted` how many it should have had: those that an audit counted at version `since`,
+    and those that entries wrote after it (-1: every entry). `unknown` is why they cannot be compared.
+    """
+
+    version: int
+    since: int
+    held: int = 0
+    accounted: int = 0
+    unknown: str = ""
+
+    @property
+    def missing(self) -> int:
+        """How many rows fewer there were than there should have been."""
+        return max(self.accounted - self.held, 0)
+
+    @property
+    def doubt(self) -> str:
+        """Why rows may be gone that no commit of the log explains, in a sentence; "" where they cannot."""
+        if self.held == self.accounted and not self.unknown:
+            return ""
+        what = f"the log of the sink begins at version {self.version}, and what was done to rows before it "
+        if self.unknown:
+            return f"{what}cannot be told: {self.unknown}"
+        return f"{what}is not known: {plural(self.held, 'row')}, where {self.accounted:,} are accounted for"
+
+
+def known_table(witnesses: Witnesses) -> KnownTable | None:
+    """The judged sink's table as an earlier audit read it."""
+    return None if witnesses.previous is None else witnesses.previous.tables.get(witnesses.sink or "")
+
+
+def is_another(delta: DeltaWitness, known: KnownTable | None) -> bool:
+    """Whether the table is not the one that an earlier audit read: it has another id."""
+    return known is not None and delta.table_id is not None and delta.table_id != known.table_id
+
+
+def first_shown(delta: DeltaWitness) -> int | None:
+    """The first version from which on every commit was read; None where none was."""
+    version = delta.last
+    if version is None or version not in delta.commits:
+        return None
+    while version - 1 in delta.commits:
+        version -= 1
+    return version
+
+
+def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> TableRows | None:
+    """The table's rows against the ledger's; None where the log shows every commit, or micro-batches replace rows."""
+    known, version = known_table(witnesses), first_shown(delta)
+    if version is None or witnesses.sink in witnesses.rewriting or is_another(delta, known):
+        return None
+    base = known.counted if known is not None else None
+    reached = -1 if ledger.complete else judged_since(ledger)
+    if base is not None and reached > base[0]:
+        base = None  # entries between them are not in the slice
+    if base is None and not ledger.complete:
+        attested = any(
+            head.sink_version is not None and head.sink_version < version for head in ledger.heads[ledger.anchors :]
+        )
+        nothing = "no earlier audit counted the rows of the table"
+        return TableRows(version, -1, unknown=nothing) if attested else None
+    since_begin = _since(-1, 0, version, witnesses, ledger, delta) if ledger.complete else None
+    if base is None or (since_begin is not None and since_begin.missing):
+        return since_begin
+    return _since(*base, version, witnesses, ledger, delta)
+
+
+def _since(
+    since: int, rows: int, version: int, witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness
+) -> TableRows | None:
+    """The comparison that starts from `rows` rows at version `since`; None where the log shows all commits since."""
+    if version <= since + 1:
+        return None
+    held, written = _rows_before(delta, version), _written(ledger, since, version)
+    unknown = next((reason for reason in (held, written) if isinstance(reason, str)), "")
+    if witnesses.period_to < witnesses.now:
+        unknown = "the period ends before now, and the table's rows are those of now"
+    if isinstance(held, str) or isinstance(written, str) or unknown:
+        return TableRows(version, since, unknown=unknown)
+    return TableRows(version, since, held, rows + written)
+
+
+def rows_to_remember(witnesses: Witnesses, delta: DeltaWitness) -> int | None:
+    """The table's rows as the next audit may start from; None where this one did not read all commits up to now."""
+    known, version = known_table(witnesses), first_shown(delta)
+    if isinstance(delta.files, Unavailable) or version is None:
+        return None
+    base = known.counted if known is not None and not is_another(delta, known) else None
+    read_whole = base is None or version <= max(base[0] + 1, delta.first_retained or 0)
+    return delta.files.rows if read_whole else None
+
+
+def _rows_before(delta: DeltaWitness, version: int) -> int | str:
+    """The rows of the table before a version: those of now, without what the commits since added on balance."""
+    if isinstance(delta.files, Unavailable):
+        return delta.files.reason
+    if delta.files.rows is None:
+        return f"there are no statistics in {delta.files.without_statistics:,} of {delta.files.files:,} data files"
+    rows = delta.files.rows
+    for commit in delta.commits.values():
+        if commit.version >= version:
+            if commit.rows_added is None or commit.rows_removed is None:
+                return f"version {commit.version} does not say how many rows it added and removed"
+            rows -= commit.rows_added - commit.rows_removed
+    return rows
+
+
+def _written(ledger: LedgerSlice, since: int, before: int) -> int | str:
+    """The rows that entries wrote between two versions, both excluded; several entries may name one version."""
+    rows: dict[int, int | None] = {}
+    for head in ledger.heads:
+        if head.sink_version is not None and since < head.sink_version < before:
+            known = rows.get(head.sink_version)
+            rows[head.sink_version] = head.rows_written if known is None else known
+    unknown = sum(count is None for count in rows.values())
+    if unknown:
+        return f"the rows written are not known of {plural(unknown, 'ledger entry')}"
+    return sum(count for count in rows.values() if count is not None)
+
+
+def described(rows: TableRows | None) -> Mapping[str, int | str]:
+    """The comparison for a verdict's evidence; empty where there was none."""
+    if rows is None:
+        return {}
+    if rows.unknown:
+        return {"rows_not_compared": rows.unknown}
+    return {"rows_before": rows.held, "rows_accounted": rows.accounted, "log_shown_from": rows.version}

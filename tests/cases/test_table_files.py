@@ -1,0 +1,135 @@
+"""Fault cases 48, 84, 85 and 87 on real parts: the table's files, its id, and rows that a cleaned log lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+
+from recon.evidence import delta_log
+from recon.model import LiveFiles, RunResult
+from recon.storage import Storage
+from tests.cases.lake import Lake, failing, findings, ranges, statuses
+
+MakeLake = Callable[..., Lake]
+
+
+def _ran(lake: Lake, batches: int) -> None:
+    for _ in range(batches):
+        lake.produce(10)
+        lake.run()
+
+
+def _files(lake: Lake) -> list[Path]:
+    return [Path(unquote(uri)) for uri in DeltaTable(str(lake.table)).file_uris()]
+
+
+def _file_of(lake: Lake, version: int) -> Path:
+    (file,) = delta_log.added_files(Storage(str(lake.table)), version)
+    return Path(file)
+
+
+def _cleaned_up(lake: Lake) -> None:
+    """The log's files behind a new checkpoint are gone, as after `delta.logRetentionDuration`."""
+    table = DeltaTable(str(lake.table))
+    table.create_checkpoint()
+    for file in (lake.table / "_delta_log").glob("*.json"):
+        if file.stem.isdecimal() and int(file.stem) < table.version():
+            file.unlink()
+            for beside in (file.with_suffix(".crc"), file.with_name(f".{file.name}.crc")):
+                beside.unlink(missing_ok=True)
+
+
+def _refuted(run: RunResult, *codes: str) -> bool:
+    return run.pipelines[0].answer == "not complete" and failing(run) == set(codes)
+
+
+def test_84_a_data_file_is_removed_from_the_store(make_lake: MakeLake) -> None:
+    lake = make_lake(partitions=2)
+    _ran(lake, 3)
+    assert lake.audit().pipelines[0].answer == "complete"
+    _file_of(lake, 1).unlink()
+    run = lake.audit()
+    assert _refuted(run, "MUTATED", "GAP")
+    assert ranges(findings(run, "GAP")) == {(0, 10, 20)}
+    assert statuses(run)["source_rows"] == "fail", "the rows that are left were read"
+
+
+def test_84_a_file_with_rows_of_several_micro_batches_is_removed(make_lake: MakeLake) -> None:
+    """The statistics of a file that OPTIMIZE made name no range; the rows that are left do."""
+    lake = make_lake(partitions=2)
+    for _ in range(3):
+        lake.produce(10, partition=0)
+        lake.produce(10, partition=1)
+        lake.run()
+    lake.sql("OPTIMIZE {table}")
+    assert lake.audit().pipelines[0].answer == "complete"
+    (file,) = _files(lake)
+    file.unlink()
+    run = lake.audit()
+    assert _refuted(run, "MUTATED", "GAP")
+    assert {(0, 0, 30), (1, 0, 30)} <= ranges(findings(run, "GAP"))
+
+
+def test_85_rows_are_deleted_and_the_log_is_cleaned_up(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    _ran(lake, 3)
+    lake.sql("DELETE FROM {table} WHERE _source_offset BETWEEN 5 AND 8")
+    lake.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        lake.sql("VACUUM {table} RETAIN 0 HOURS")
+    finally:
+        lake.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    _ran(lake, 1)
+    _cleaned_up(lake)
+    run = lake.audit()
+    assert _refuted(run, "MUTATED", "GAP")
+    assert (0, 5, 9) in ranges(findings(run, "GAP"))
+    without_rows = lake.audit(no_spark=True)
+    assert without_rows.pipelines[0].answer == "not complete"
+
+
+def test_39_the_log_is_cleaned_up_and_nothing_is_gone(make_lake: MakeLake) -> None:
+    """Deletion vectors, OPTIMIZE and a cleaned log: the count is right, and no row is read."""
+    lake = make_lake()
+    _ran(lake, 2)
+    lake.sql("ALTER TABLE {table} SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
+    nothing = ", ".join(f"CAST(NULL AS BIGINT) AS {column}" for column in ("_batch_id", "_source_offset"))
+    lake.sql(
+        f"INSERT INTO {{table}} BY NAME SELECT * EXCEPT (_batch_id, _source_offset), {nothing} FROM {{table}} LIMIT 4"
+    )
+    lake.sql("DELETE FROM {table} WHERE _batch_id IS NULL")
+    files = delta_log.read(Storage(str(lake.table)), files=True).files
+    assert isinstance(files, LiveFiles) and files.rows == 20 and not files.gone
+    lake.sql("OPTIMIZE {table}")
+    _ran(lake, 1)
+    _cleaned_up(lake)
+    run = lake.audit(no_spark=True)
+    assert run.pipelines[0].answer == "complete", run.pipelines[0].because
+    assert findings(run, "ATTESTED_ONLY")
+
+
+def test_48_the_table_is_dropped_and_made_anew(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    _ran(lake, 3)
+    assert lake.audit().pipelines[0].answer == "complete"
+    schema = lake.spark.read.format("delta").load(str(lake.table)).schema
+    shutil.rmtree(lake.table)
+    lake.spark.createDataFrame([], schema).write.format("delta").save(str(lake.table))
+    _ran(lake, 2)
+    run = lake.audit()
+    assert _refuted(run, "MUTATED", "GAP")
+    assert ranges(findings(run, "GAP")) == {(0, 0, 30)}
+
+
+def test_87_the_tables_folder_is_removed_and_the_query_restarted(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    _ran(lake, 3)
+    shutil.rmtree(lake.table)
+    _ran(lake, 2)
+    run = lake.audit()
+    assert _refuted(run, "MUTATED", "GAP")
+    assert ranges(findings(run, "GAP")) == {(0, 0, 30)}
