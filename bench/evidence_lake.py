@@ -1,12 +1,13 @@
 """A lake as a year of 10 s micro-batches leaves it, without running one: ledger, Delta log, checkpoint, broker.
 
-What an audit reads is made to the byte as the real parts make it; what no audit reads (data files of the sink,
-ledger files that compaction replaced) is not made.
+What an audit reads is made to the byte as the real parts make it; what no audit reads (ledger files that compaction
+replaced) is not made, and the sink's data files, which are only looked for, are empty.
 
 - The ledger: whole days are appended by recon's own store, a commit a day. The last day's entries are sealed by
   `recon.ledger.chain`, its data files written by deltalake (and merged by its OPTIMIZE), and its 8,640 append and
   86 compaction commits written to the log as the hook's housekeeping would: the last 40 entries are small files.
-- The sink: Spark's commit files of the last day with stamp, statistics and checksum files beside them.
+- The sink: Spark's commit files of the last day with stamp, statistics and checksum files beside them, and the newest
+  checkpoint, in which the earlier days have a file each, as OPTIMIZE leaves them.
 - The checkpoint: the last 100 micro-batches.
 - Kafka: a real broker with a topic of 200 partitions whose logs are empty and begin at the end offsets, as if
   retention had removed all that was read.
@@ -19,7 +20,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +42,7 @@ PIPELINE = SINK = "events"
 QUERY_ID = "5c1f3a52-90d3-4a6b-9d3c-6f0f6a0f7d11"
 RUN_ID = "8f3f2f55-0c0e-4a0e-8d0e-5d9d3c6d2a43"
 CHECKPOINT_KEEPS = 100
+CHECKPOINT_EVERY = 10  # commits of the sink, Delta's default
 COMPACT_EVERY = 100  # appends, as recon.ledger does
 
 _YML = """\
@@ -86,6 +88,7 @@ class Lake:
     days: int
     topic: str
     topic_id: str
+    _live: list[Mapping[str, Any]] = field(default_factory=list, init=False)  # add actions of the sink's data files
 
     @property
     def ledger(self) -> Path:
@@ -248,12 +251,19 @@ class Lake:
             if day.batch_id(n) == 0:
                 lines[1:1] = [_line({"metaData": _METADATA}), _line({"protocol": _PROTOCOL})]
             _spark_file(log, day.batch_id(n), lines, self.topic)
+            if (day.batch_id(n) + 1) % CHECKPOINT_EVERY == 0 and n >= BATCHES - CHECKPOINT_EVERY:
+                self._sink_checkpoint(day.batch_id(n))
         return None
 
     def _sink_edge(self, log: Path, day: Day, edge: int) -> None:
         """The last commits before the day, from the ledger's own entries."""
         from recon.model import offsets_text
 
+        for number in range(day.number):
+            self._data_file(
+                BATCHES * 61 * 250_000, int(day.start.timestamp() * 1000), BATCHES * 250_000, number * BATCHES
+            )
+        self._sink_checkpoint(day.batch_id(0) - edge - 1)
         for entry in self._open().last(PIPELINE, SINK, edge):
             at = int(entry.committed_at.timestamp() * 1000) - 200
             text = offsets_text(entry.offsets)
@@ -292,17 +302,41 @@ class Lake:
             }
         )
         yield _line({"txn": {"appId": f"recon:{PIPELINE}:{SINK}:0", "version": batch_id, "lastUpdated": at}})
-        for i, size in enumerate(sizes):
-            name = f"part-{i:05d}-{uuid.uuid4()}-c000.snappy.parquet"
-            add = {
-                "path": name,
-                "partitionValues": {},
-                "size": size * 61,
-                "modificationTime": at,
-                "dataChange": True,
-                "stats": _stats(size, batch_id, self.topic),
-            }
-            yield _line({"add": add})
+        for size in sizes:
+            yield _line({"add": self._data_file(size * 61, at, size, batch_id)})
+
+    def _data_file(self, size: int, at: int, rows: int, batch_id: int) -> Mapping[str, Any]:
+        """The add action of an empty file that stands for one of so many rows."""
+        name = f"part-{len(self._live) % FILES:05d}-{uuid.uuid4()}-c000.snappy.parquet"
+        os.close(os.open(self.table / name, os.O_CREAT | os.O_WRONLY, 0o644))
+        add = {
+            "path": name,
+            "partitionValues": {},
+            "size": size,
+            "modificationTime": at,
+            "dataChange": True,
+            "stats": _stats(rows, batch_id, self.topic),
+        }
+        self._live.append(add)
+        return add
+
+    def _sink_checkpoint(self, version: int) -> None:
+        """The sink's newest checkpoint, with every data file so far."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = [{"protocol": _PROTOCOL}, {"metaData": _METADATA}, *({"add": add} for add in self._live)]
+        text, number, names = pa.string(), pa.int64(), pa.map_(pa.string(), pa.string())
+        of_add = {"path": text, "partitionValues": names, "size": number, "modificationTime": number}
+        of_add |= {"dataChange": pa.bool_(), "stats": text}
+        of_metadata = {"id": text, "schemaString": text, "partitionColumns": pa.list_(text), "configuration": names}
+        of_metadata |= {"format": pa.struct({"provider": text, "options": names}), "createdTime": number}
+        of_protocol = dict.fromkeys(_PROTOCOL, pa.int32())
+        structs = {"add": of_add, "metaData": of_metadata, "protocol": of_protocol}
+        schema = pa.schema([(name, pa.struct(list(fields.items()))) for name, fields in structs.items()])
+        log = self.table / "_delta_log"
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), log / f"{version:020d}.checkpoint.parquet")
+        (log / "_last_checkpoint").write_text(_line({"version": version, "size": len(rows)}))
 
     # -- the checkpoint ----------------------------------------------------------------------------
 

@@ -81,8 +81,8 @@ class Sources:
     ) -> RowsWitness | Unavailable:
         """The rows of a sink as groups, of the micro-batches from `first_batch` on; Spark jobs.
 
-        `others` are versions of a Delta table in which other programs added rows. `lacking` is True where the store lacks
-        data files of it: the rows of the files that are left are read.
+        `others` are versions of a Delta table in which other programs added rows. `lacking` is True where the store
+        lacks data files of it: the rows of the files that are left are read.
         """
         from recon.evidence import sink_rows
         from recon.quarantine import groups as quarantine_groups
