@@ -43,7 +43,7 @@ MEANINGS: Mapping[Code, str] = {
     Code.LOSS_AHEAD: "Kafka will delete unread records within the configured time.",
     Code.LEDGER_ORPHAN: "The ledger has an entry for a write that the sink has no commit for.",
     Code.SKIPPED: "Delta skipped a write without an error, because its transaction id had been used before.",
-    Code.MUTATED: "DELETE, UPDATE, RESTORE, an overwrite or a removed data file changed rows after recon had audited them.",
+    Code.MUTATED: "DELETE, UPDATE, RESTORE, an overwrite or a removed file changed rows after recon had audited them.",
     Code.TAMPERED: "A ledger entry was edited or removed: the hash chain is broken.",
     Code.NONDETERMINISTIC: "A replay of the same offsets produced other rows than the first attempt.",
     Code.VIOLATION: "Rows violate a data test: a key occurs twice, or a value is missing or not accepted.",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recon.checks.evidence.table_history import judged_since
-from recon.model import DeltaWitness, KnownTable, LedgerSlice, Unavailable, Witnesses
+from recon.model import DeltaWitness, KnownTable, LedgerSlice, Unavailable, Witnesses, known
 from recon.text import plural
 
 
@@ -46,7 +46,8 @@ class TableRows:
 
 def known_table(witnesses: Witnesses) -> KnownTable | None:
     """The judged sink's table as an earlier audit read it."""
-    return None if witnesses.previous is None else witnesses.previous.tables.get(witnesses.sink or "")
+    previous = known(witnesses.previous)
+    return None if previous is None else previous.tables.get(witnesses.sink or "")
 
 
 def is_another(delta: DeltaWitness, known: KnownTable | None) -> bool:
