@@ -60,18 +60,18 @@ class Lake(WorldSources):
         return checkpoint.read(Storage(str(self.folder / "cp")))
 
     @override
-    def delta_log(self, sink: Sink, from_version: int | None) -> DeltaWitness:
-        return delta_log.read(Storage(str(self.folder / "orders")), from_version=from_version)
+    def delta_log(self, sink: Sink, from_version: int | None, *, files: bool = False) -> DeltaWitness:
+        return delta_log.read(Storage(str(self.folder / "orders")), from_version=from_version, files=files)
 
     @override
-    def rows(self, sink: Sink, first_batch: int | None, others: Sequence[int]) -> RowsWitness:
+    def rows(self, sink: Sink, first_batch: int | None, others: Sequence[int], *, lacking: bool) -> RowsWitness:
         """The rows of the files that the log names."""
         if not sink.is_delta:
-            return super().rows(sink, first_batch, others)
+            return super().rows(sink, first_batch, others, lacking=lacking)
         commits, rows = self.delta_log(sink, None).commits, self.world.rows
         self.world.rows = [row for row in rows if row.version in commits and commits[row.version].rows_added != 0]
         try:
-            return super().rows(sink, first_batch, others)
+            return super().rows(sink, first_batch, others, lacking=lacking)
         finally:
             self.world.rows = rows
 
@@ -162,8 +162,10 @@ def _offsets(batch: CheckpointBatch, which: str) -> str:
 
 
 def write_log(world: World, folder: Path) -> None:
-    """The commit files of the world's table."""
+    """The commit files of the world's table, and its data files, which are empty."""
     for version, commit in world.commits.items():
+        if commit.rows_added:
+            _put(folder.parent / f"part-{version}.parquet", "")
         _put(folder / f"{version:020d}.json", "\n".join(map(_text, _actions(commit))) + "\n")
 
 
