@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from recon.errors import ConfigError, LedgerError
 from recon.lazy import np
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import utc_now
-from recon.ledger.results import findings_of, typed_row
+from recon.ledger.results import findings_of, hash_of, is_sealed, typed_row
 from recon.ledger.store import Filter
 from recon.model import RUNNING, Answer, Code, Finding, LedgerSlice, Level
 from recon.model.compliance import (
@@ -28,6 +28,7 @@ from recon.model.compliance import (
 )
 from recon.model.integrity import verify
 from recon.model.offsets import Spans
+from recon.model.proof import OpenFinding
 from recon.project import Pipeline, Project, Sink, as_project
 
 if TYPE_CHECKING:
@@ -99,7 +100,10 @@ def compliance(
         )
     now = utc_now()
     until = to if to < now else None  # to the present: what a clock that runs ahead committed belongs to it as well
-    audits = {pipe.name: _audits(ledger, pipe.name, from_, to) for pipe in project.pipelines}
+    read = {pipe.name: _audits(ledger, pipe.name, from_, to) for pipe in project.pipelines}
+    audits = {name: of_pipeline for name, (of_pipeline, _) in read.items()}
+    opened = [one for pipe in project.pipelines for sink in pipe.sinks for one in _open(ledger, pipe, sink)]
+    edited = [finding for _, findings in read.values() for finding in findings]
     return ComplianceReport(
         project=project.name,
         recon_version=__version__,
@@ -111,17 +115,57 @@ def compliance(
             for pipe in project.pipelines
             for sink in pipe.sinks
         ),
-        exceptions=tuple(e for of_pipeline in audits.values() for e in _exceptions(of_pipeline, from_)),
+        exceptions=(
+            *(e for of_pipeline in audits.values() for e in _exceptions(of_pipeline, from_, opened)),
+            *(ExceptionRecord(finding=f, first_seen=now, last_seen=now, audits=0, open=True) for f in edited),
+        ),
         audits=_records(audits),
         days_without_audit=_unaudited_days(from_, min(to, now), audits.values()),
     )
 
 
-def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> list[_Audit]:
-    """The audits whose period overlaps this one, oldest first; some run after it, as its last day is audited then."""
-    results = ledger.results.read(Filter.of(pipeline, from_=from_))
+def _open(ledger: Ledger, pipeline: Pipeline, sink: Sink) -> Sequence[OpenFinding]:
+    """What is open, or accepted, of a sink now; nothing where its state cannot be used, which `_edited` reports."""
+    try:
+        state = ledger.proofs.newest(pipeline.name, sink.name)
+    except LedgerError:
+        return ()
+    return state.open if state is not None else ()
+
+
+def _edited(
+    ledger: Ledger, pipeline: str, from_: datetime, rows: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    """What was changed in the stored results since audits wrote them: (invocation_id, a sentence)."""
+    by_audit: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_audit[row["invocation_id"]].append(row)
+        if not is_sealed(row):
+            yield row["invocation_id"], f"the stored result {row['name']} of audit {row['invocation_id']} was edited"
+    try:
+        proving = ledger.proofs.audits(pipeline, from_)
+    except LedgerError as error:
+        yield "", str(error)
+        return
+    for invocation_id, expected in proving.items():
+        if expected and hash_of(by_audit.get(invocation_id, ())) != expected:
+            yield (
+                invocation_id,
+                f"the stored results of audit {invocation_id} are not those that it proved with: some were removed, "
+                "added or edited",
+            )
+
+
+def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> tuple[list[_Audit], list[Finding]]:
+    """The audits whose period overlaps this one, oldest first, and what was edited in their results.
+
+    Some run after it, as its last day is audited then. Audits whose results were edited prove nothing.
+    """
+    results = ledger.results.read(Filter.of(pipeline, from_=from_)).to_pylist()
+    edited = list(_edited(ledger, pipeline, from_, results))
+    untrusted = {invocation_id for invocation_id, _ in edited}
     runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in map(typed_row, results.to_pylist()):
+    for row in map(typed_row, (row for row in results if row["invocation_id"] not in untrusted)):
         if row["check"] in RUNNING:
             continue  # how fast a stream ran proves nothing about its data
         if row["period_to"] > from_ and (row["period_from"] is None or row["period_from"] < to):
@@ -130,7 +174,8 @@ def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> lis
         _Audit(name, rows[0]["generated_at"], rows[0]["period_from"], rows[0]["period_to"], tuple(rows))
         for name, rows in runs.items()
     ]
-    return sorted(audits, key=lambda audit: audit.generated_at)
+    findings = [Finding(code=Code.TAMPERED, pipeline=pipeline, message=sentence) for _, sentence in edited]
+    return sorted(audits, key=lambda audit: audit.generated_at), findings
 
 
 def _key(finding: Finding) -> tuple[Any, ...]:
@@ -140,21 +185,36 @@ def _key(finding: Finding) -> tuple[Any, ...]:
     return where + place + ((finding.message,) if place == (None,) * 4 else ())
 
 
-def _exceptions(audits: Sequence[_Audit], since: datetime) -> list[ExceptionRecord]:
+def _exceptions(audits: Sequence[_Audit], since: datetime, opened: Sequence[OpenFinding]) -> Iterator[ExceptionRecord]:
     seen: dict[tuple[Any, ...], list[tuple[_Audit, Finding]]] = defaultdict(list)
     for audit in audits:
         for finding in {_key(f): f for f in audit.findings()}.values():
             seen[_key(finding)].append((audit, finding))
-    return [
-        ExceptionRecord(
-            finding=sightings[-1][1],
+    for sightings in seen.values():
+        finding = sightings[-1][1]
+        known_as = [one for one in opened if one.includes(finding)]
+        by = next((one.accepted for one in known_as if one.accepted is not None), None)
+        accepted = by is not None and all(one.accepted is not None for one in known_as)
+        repeated = any(_repeats(later, *sightings[-1], since) for later in audits)
+        yield ExceptionRecord(
+            finding=finding,
             first_seen=sightings[0][0].generated_at,
             last_seen=sightings[-1][0].generated_at,
             audits=len(sightings),
-            open=not any(_repeats(later, *sightings[-1], since) for later in audits),
+            open=not accepted and (bool(known_as) or not (repeated or _is_repaired(finding, audits))),
+            accepted=f"accepted by {by.by} on {by.at:%Y-%m-%d}: {by.reason}" if by is not None and accepted else "",
         )
-        for sightings in seen.values()
+
+
+def _is_repaired(finding: Finding, audits: Sequence[_Audit]) -> bool:
+    """Whether an audit found all offsets of a finding repaired."""
+    if finding.span is None:
+        return False
+    repairs = [f for audit in audits for row in audit.rows for f in row["findings"] if f.code is Code.REPAIRED]
+    mine = [
+        f.span for f in repairs if (f.sink, f.topic, f.partition) == (finding.sink, finding.topic, finding.partition)
     ]
+    return not Spans.of([finding.span]).minus(Spans.of(span for span in mine if span is not None))
 
 
 # These are about the present, not about a range of the past: that the same check ran again is enough.

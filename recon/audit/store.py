@@ -12,7 +12,7 @@ from recon.errors import ReconError
 from recon.ledger import open_ledger
 from recon.ledger.failures import FAILURES, append_failures
 from recon.ledger.proofs import ProofTable
-from recon.ledger.results import append_run
+from recon.ledger.results import append_run, hash_of, rows_of
 from recon.ledger.store import open_store
 from recon.model import CheckResult, RunResult, Unavailable, Witnesses, known
 from recon.project import Project
@@ -92,10 +92,12 @@ def append_proof(
     state = advance(before, sink, witnesses, results, run.invocation_id)
     if state is None:
         return ""
+    stored = [row for row in rows_of(run) if row["pipeline"] == witnesses.pipeline]
+    state = replace(state, results_hash=hash_of(stored))
     after = before.sequence if before is not None else witnesses.proofs.lengths.get(sink, 0)
     prev_hash = before.entry_hash if before is not None else ""
-    stored = table.append(state, after=after, prev_hash=prev_hash, cause="audit", at=run.generated_at)
-    return "" if stored else "another audit, or recon accept, stored a newer state meanwhile"
+    kept = table.append(state, after=after, prev_hash=prev_hash, cause="audit", at=run.generated_at)
+    return "" if kept else "another audit, or recon accept, stored a newer state meanwhile"
 
 
 def _measured(result: CheckResult) -> bool:

@@ -82,6 +82,17 @@ class ProofTable:
             raise ProofEdited(f"{place} is of pipeline {proof.pipeline}, sink {proof.sink}: it was edited")
         return replace(proof, sequence=row["sequence"], entry_hash=row["entry_hash"])
 
+    def audits(self, pipeline: str, since: datetime) -> dict[str, str]:
+        """The audits that advanced a proof of the pipeline since an instant: the hash of the results of each, by id.
+
+        Raises:
+            ProofEdited: a state is not what recon stored.
+            LedgerError: the table cannot be read.
+        """
+        rows = arrow.rows(self.store.read(Filter.of(pipeline, from_=since)))
+        states = [self._opened(row) for row in rows if row["cause"] == "audit"]
+        return {state.invocation_id: state.results_hash for state in states}
+
     def length(self, pipeline: str, sink: str) -> int:
         """How many states of a sink there are."""
         return self.store.length(chain_id(pipeline, sink))

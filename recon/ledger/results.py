@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Protocol
@@ -42,37 +43,63 @@ RESULTS = LedgerTable(
         "period_to": datetime,
         "execution_time": float,
         "recon_version": str,
+        "row_hash": str,
     },
 )
 
 
 def append_run(store: Store, run: RunResult) -> None:
     """Appends every result of a run, in one commit."""
+    store.append_rows(rows_of(run))
+
+
+def rows_of(run: RunResult) -> list[dict[str, Any]]:
+    """The results of a run as rows, each sealed by a hash of its content."""
     begins = {facts.name: facts.period_from for facts in run.pipelines}
-    store.append_rows(
-        {
-            "invocation_id": run.invocation_id,
-            "generated_at": run.generated_at,
-            "project": run.project,
-            "pipeline": result.pipeline,
-            "sink": result.sink,
-            "unique_id": result.unique_id,
-            "name": result.name,
-            "check": result.check,
-            "kind": result.kind,
-            "status": result.status,
-            "severity": result.severity,
-            "failures": result.failures,
-            "message": result.message,
-            "findings": json.dumps([f.as_dict() for f in result.findings]),
-            "evidence": json.dumps(plain(result.evidence), default=str),
-            "period_from": begins.get(result.pipeline or "", run.period_from),
-            "period_to": run.period_to,
-            "execution_time": result.execution_time,
-            "recon_version": run.recon_version,
-        }
+    return [
+        sealed(
+            {
+                "invocation_id": run.invocation_id,
+                "generated_at": run.generated_at,
+                "project": run.project,
+                "pipeline": result.pipeline,
+                "sink": result.sink,
+                "unique_id": result.unique_id,
+                "name": result.name,
+                "check": result.check,
+                "kind": result.kind,
+                "status": result.status,
+                "severity": result.severity,
+                "failures": result.failures,
+                "message": result.message,
+                "findings": json.dumps([f.as_dict() for f in result.findings]),
+                "evidence": json.dumps(plain(result.evidence), default=str),
+                "period_from": begins.get(result.pipeline or "", run.period_from),
+                "period_to": run.period_to,
+                "execution_time": result.execution_time,
+                "recon_version": run.recon_version,
+            }
+        )
         for result in run.results
-    )
+    ]
+
+
+def sealed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with its `row_hash`: SHA-256 over all other columns."""
+    values = [row[name] for name in RESULTS.columns if name != "row_hash"]
+    spelled = [value.isoformat() if isinstance(value, datetime) else value for value in values]
+    content = json.dumps(spelled, separators=(",", ":"), ensure_ascii=False)
+    return {**row, "row_hash": hashlib.sha256(content.encode()).hexdigest()}
+
+
+def is_sealed(row: Mapping[str, Any]) -> bool:
+    """Whether a stored row is what an audit wrote there."""
+    return bool(sealed(row)["row_hash"] == row["row_hash"])
+
+
+def hash_of(rows: Iterable[Mapping[str, Any]]) -> str:
+    """One hash of all results that an audit stored for a pipeline; in any order."""
+    return hashlib.sha256("".join(sorted(str(row["row_hash"]) for row in rows)).encode()).hexdigest()
 
 
 class Remembering(Protocol):
@@ -169,17 +196,7 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
     Each value is taken from the audit of the newest period that has it: an audit of a past week, or of one check,
     takes nothing away.
     """
-    wanted = [
-        "invocation_id",
-        "generated_at",
-        "sink",
-        "check",
-        "kind",
-        "status",
-        "evidence",
-        "period_to",
-    ]
-    stored = [typed_row(row) for row in arrow.rows(store.read(Filter.of(pipeline, from_=not_before), wanted))]
+    stored = [typed_row(row) for row in arrow.rows(store.read(Filter.of(pipeline, from_=not_before)))]
     rows = sorted(stored, key=lambda row: (row["period_to"], row["generated_at"]))
     if not rows:
         return None
@@ -219,6 +236,8 @@ def typed_row(row: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         LedgerError: the row does not hold what an audit writes there.
     """
+    if not is_sealed(row):
+        raise _malformed(row, ValueError("it does not match its own row_hash: it was edited"))
     evidence = evidence_of(row)
     try:
         for name in ("invocation_id", "check", "kind", "status"):

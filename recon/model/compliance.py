@@ -44,6 +44,7 @@ class ExceptionRecord:
     """A finding of the period, listed once for all audits that reported it.
 
     `audits` counts the audits that reported it; `open` is True when the last audit of its pipeline still did.
+    `accepted` says who accepted it, when and why; "" where nobody did.
     """
 
     finding: Finding
@@ -51,6 +52,7 @@ class ExceptionRecord:
     last_seen: datetime
     audits: int
     open: bool
+    accepted: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

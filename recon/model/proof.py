@@ -128,6 +128,7 @@ class SinkProof:
         unwitnessed: whether micro-batches before it are known, which no proof speaks of.
         table_id, table_version: the sink's Delta table, and the version up to which its commits were judged; None for
             other sinks.
+        results_hash: of the results that the audit stored for the pipeline; "" where that audit is not known.
         coverage: every offset that the entries up to `position` account for.
         open: findings that are not repaired; among them those that somebody accepted.
         sequence: the number of this state in its own chain, from 1 on.
@@ -144,6 +145,7 @@ class SinkProof:
     unwitnessed: bool = False
     table_id: str | None = None
     table_version: int | None = None
+    results_hash: str = ""
     coverage: tuple[CoveredRanges, ...] = ()
     open: tuple[OpenFinding, ...] = ()
     sequence: int = 0

@@ -19,7 +19,7 @@ from recon.checks.binding import bind
 from recon.errors import EvidenceError
 from recon.ledger import open_ledger
 from recon.ledger.ledger import Ledger
-from recon.ledger.results import RESULTS
+from recon.ledger.results import RESULTS, sealed
 from recon.model import Code, DeltaWitness, Unavailable
 from recon.project import Project, load
 from recon.testing.evidence import NOW, Entry, checkpoint, kafka
@@ -171,7 +171,7 @@ def results_row(readers: Readers, **changes: Any) -> None:
         "period_to": NOW,
     }
     columns = RESULTS.columns
-    open_ledger(readers.project).results.append_rows([{**dict.fromkeys(columns), **row, **changes}])
+    open_ledger(readers.project).results.append_rows([sealed({**dict.fromkeys(columns), **row, **changes})])
 
 
 @pytest.mark.parametrize(
