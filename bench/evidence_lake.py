@@ -152,6 +152,7 @@ class Lake:
         starts = np.concatenate([day.begins[None, :], day.ends[:-1]])
         written = (day.ends - starts).sum(axis=1).tolist()
         heads = []
+        given = self._fingerprints(starts, day.ends)
         for n, text in enumerate(texts):
             at = day.start + n * EVERY
             values: dict[str, Any] = {
@@ -171,6 +172,11 @@ class Lake:
                 "rows_written": written[n],
                 "rows_quarantined": 0,
                 "rows_filtered": 0,
+                "rows_returned": None,
+                "rows_given": written[n],
+                "fingerprint_read": None,
+                "fingerprint_returned": None,
+                "fingerprint_given": given[n],
                 "sink_version": day.batch_id(n),
                 "started_at": at + timedelta(milliseconds=180 + n % 7),
                 "committed_at": at + timedelta(milliseconds=3900 + n % 11, microseconds=n % 1000),
@@ -199,6 +205,22 @@ class Lake:
         arrays["date"] = pa.repeat(pa.scalar(day.start.date()), BATCHES)
         table = pa.table({name: arrays[name] for name in schema.names}).cast(schema)
         return table, [head["prev_hash"] for head in heads]
+
+    def _fingerprints(self, starts: Any, ends: Any) -> list[int]:
+        """The fingerprint that the hook counts of each micro-batch's rows."""
+        from recon.model import RangeTable
+        from recon.model.fingerprint import of_entries
+
+        batches, partitions = ends.shape
+        table = RangeTable(
+            entry=np.repeat(np.arange(batches), partitions),
+            topic=np.zeros(batches * partitions, np.int32),
+            partition=np.tile(np.arange(partitions, dtype=np.int64), batches),
+            start=starts.ravel(),
+            end=ends.ravel(),
+            topics=[(0, self.topic, self.topic_id)],
+        )
+        return [int(value) for value in of_entries(table, batches)]
 
     def _append_day(self, rows: pa.Table, number: int) -> None:
         from recon.ledger.ledger import chain_id
