@@ -28,6 +28,7 @@ from recon.ledger.proofs import ProofEdited
 from recon.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.ledger.results import previous_audit
 from recon.model import (
+    DeclaredRows,
     DeltaWitness,
     KafkaWitness,
     LedgerSlice,
@@ -151,6 +152,9 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         routed=pipeline.routes.sinks if pipeline.routes else (),
         progress=progress,
         proofs=proofs,
+        declared=DeclaredRows(
+            filters=pipeline.rows.filters, explodes=pipeline.rows.explodes, max_filtered=pipeline.max_filtered
+        ),
     )
     return Evidence(reader, witnesses, frozenset(wanted), broken)
 

@@ -385,6 +385,19 @@ class PreviousAudit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeclaredRows:
+    """What recon.yml says that a pipeline's transform does with rows; None where it does not say.
+
+    `filters`: it drops rows. `explodes`: it makes several rows of one record. `max_filtered`: the share of a
+    micro-batch's rows that it may drop, 0 to 1.
+    """
+
+    filters: bool | None = None
+    explodes: bool | None = None
+    max_filtered: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Witnesses:
     """All evidence for the checks of one pipeline (and one sink); a missing witness is an `Unavailable`.
 
@@ -395,7 +408,8 @@ class Witnesses:
     `previous` is None where no audit came before.
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
     `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
-    that earlier audits left of each sink.
+    that earlier audits left of each sink. `declared` is what
+    recon.yml says of the transform.
     """
 
     pipeline: str
@@ -418,6 +432,7 @@ class Witnesses:
     routed: Collection[str] = ()
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")
     proofs: Proofs = field(default_factory=Proofs)
+    declared: DeclaredRows = DeclaredRows()
 
     def of_sink(self, by_sink: Mapping[str, W] | Unavailable) -> W | None:
         """The judged sink's own of a witness per sink, such as `delta`; None where it was not read."""

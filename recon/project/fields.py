@@ -34,8 +34,19 @@ def one_tag(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _share(value: Any) -> Any:
+    """A share of rows as a number from 0 to 1; recon.yml may say `1%`."""
+    percent = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+    share = float(percent[1]) / 100 if percent else value
+    valid = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1
+    if value is not None and not valid:
+        raise BadValue("must be a share of the rows, from 0 to 1 or such as 1%", show_value=True)
+    return share
+
+
 Name = Annotated[str, AfterValidator(_name)]
 Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
+Share = Annotated[float, BeforeValidator(_share)]
 Tags = Annotated[tuple[str, ...], BeforeValidator(one_tag)]
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_
 
 from recon.errors import ConfigError
 from recon.project.checks import CheckConfig, WithTests
-from recon.project.fields import Name, Strict, Texts, require_unique
+from recon.project.fields import Name, Share, Strict, Texts, require_unique
 from recon.project.messages import BadValue
 from recon.project.sinks import Sink
 from recon.project.sql_tests import SqlTests
@@ -73,8 +73,22 @@ class Routes(Strict):
         return tuple(dict.fromkeys([*self.to.values(), *([self.otherwise] if self.otherwise else [])]))
 
 
+class Rows(Strict):
+    """What the transform does with rows. None is undeclared.
+
+    `filters`: it drops rows; where it must not, every dropped row is a GAP. `explodes`: it makes several rows of one
+    record; where it does not say so, rows that share an offset are DUPLICATE.
+    """
+
+    filters: bool | None = None
+    explodes: bool | None = None
+
+
 class Pipeline(WithTests):
-    """One streaming query: its checkpoint, its source, its sinks, its tests; `routes` split it between the sinks."""
+    """One streaming query: its checkpoint, its source, its sinks, its tests; `routes` split it between the sinks.
+
+    `rows` declares what its transform does with rows, `max_filtered` the share of a micro-batch that it may drop.
+    """
 
     name: Name
     checkpoint: str
@@ -83,6 +97,16 @@ class Pipeline(WithTests):
     defaults: CheckConfig = CheckConfig()
     sinks: tuple[Sink, ...] = Field(min_length=1)
     routes: Routes | None = None
+    rows: Rows = Rows()
+    max_filtered: Share | None = None
+
+    @model_validator(mode="after")
+    def _filters_where_some_may_be_filtered(self) -> Pipeline:
+        if self.max_filtered and self.rows.filters is False:
+            raise BadValue(
+                "allows filtered rows, and rows: filters: false allows none; keep one of them", "max_filtered"
+            )
+        return self
 
     @model_validator(mode="after")
     def _sinks_differ(self) -> Pipeline:

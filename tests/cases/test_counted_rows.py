@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
 from typing_extensions import override
 
+from recon.audit.run import run_audit
 from recon.model import ReconStamp
 from recon.model.fingerprint import of_offsets, of_ranges
+from recon.project import Project
+from recon.project.model import Rows
 from recon.sinks.delta.append import DeltaAppend
 from tests.cases.lake import Lake, failing, findings, ranges
 from tests.cases.test_quarantine import HAS_KEY, parse, produce
@@ -93,3 +97,28 @@ def test_a_sink_that_loses_a_row_it_was_given(make_lake: MakeLake) -> None:
     assert (entry.rows_read, entry.rows_filtered, entry.rows_given, entry.rows_written) == (10, 4, 6, 5)
     run = lake.audit()
     assert failing(run) == {"GAP"} and run.pipelines[0].answer == "not complete"
+
+
+def declared(lake: Lake, **rows: bool) -> Project:
+    """The lake's project with `rows` of its pipeline."""
+    (pipeline,) = lake.project.pipelines
+    return lake.project.model_copy(update={"pipelines": (pipeline.model_copy(update={"rows": Rows(**rows)}),)})
+
+
+def test_rows_that_a_transform_makes_of_one_record_are_doubled_unless_declared(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(10)
+    lake.run(transform=lambda frame: frame.selectExpr("*", "explode(sequence(1, 2)) AS line"))
+    (entry,) = lake.entries()
+    assert (entry.rows_read, entry.rows_returned, entry.rows_written) == (10, 20, 20)
+    lawful = run_audit(declared(lake, explodes=True), spark=lake.spark)
+    assert failing(lawful) == set() and lawful.pipelines[0].answer == "complete"
+    assert failing(lake.audit(from_=datetime.fromtimestamp(0, UTC))) == {"DUPLICATE"}
+
+
+def test_rows_that_a_transform_may_not_filter_are_a_gap(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(10)
+    lake.run(transform=lambda frame: frame.where("offset <> 6"))
+    run = run_audit(declared(lake, filters=False), spark=lake.spark)
+    assert failing(run) == {"GAP"} and ranges(findings(run, "GAP")) == {(0, 6, 7)}

@@ -177,12 +177,14 @@ def account(
     in_files: Mapping[int, int] | None = None,
     *,
     reduces: bool = False,
+    filters: bool | None = None,
 ) -> Account:
     """Counts the entries of a slice.
 
     `given` are the rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform,
     made fewer of them. `in_files` are the rows in the files of a commit, per version: an entry may have counted rows
     that a retried stage wrote twice. `reduces` is whether the sink may leave out rows that it was given.
+    `filters` is whether recon.yml says that the transform drops rows; where it must not, dropped rows are missing.
     """
     given = given or {}
     operators = operators or Operators()
@@ -199,6 +201,8 @@ def account(
     counted = {}
     for entry in covered.judged_entries():
         head, size = heads[entry], width[entry]
+        if filters is False and head.rows_filtered:
+            head = replace(head, rows_filtered=0)
         counts = _count(head, size, returned[entry], transforms=transforms, operators=operators)
         counted[entry] = counts._replace(
             holes=_holes(head, size, operators),

@@ -6,7 +6,6 @@ A micro-batch is retried after a crash, and what a retry does depends on the sin
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import ModelWrapValidatorHandler, field_validator, model_validator
 
 from recon.project.checks import CheckConfig, CheckSpec, Column, WithTests
-from recon.project.fields import Name, Strict, require_unique
+from recon.project.fields import Name, Share, Strict, require_unique
 from recon.project.messages import BadValue
 from recon.project.sinks import kinds
 from recon.text import did_you_mean
@@ -41,17 +40,7 @@ class QuarantineConfig(Strict):
     """
 
     target: str | None = None
-    stop_above: float | None = None
-
-    @field_validator("stop_above", mode="before")
-    @classmethod
-    def _percent(cls, value: Any) -> Any:
-        percent = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
-        share = float(percent[1]) / 100 if percent else value
-        valid = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 <= share <= 1
-        if value is not None and not valid:
-            raise BadValue("must be a share of the rows, from 0 to 1 or such as 1%", show_value=True)
-        return share
+    stop_above: Share | None = None
 
 
 class Sink(WithTests):

@@ -477,6 +477,37 @@ def test_a_share(written: Callable[..., Path], given: str, share: float) -> None
     assert project.pipelines[0].sinks[0].quarantine.stop_above == share
 
 
+CHECKPOINT = "    checkpoint: checkpoints/orders\n"
+
+
+def test_what_a_transform_does_with_rows(written: Callable[..., Path]) -> None:
+    declared = "    rows: {filters: true, explodes: false}\n    max_filtered: 1%\n"
+    (pipeline,) = load(written(CHECKPOINT, CHECKPOINT + declared)).pipelines
+    assert (pipeline.rows.filters, pipeline.rows.explodes, pipeline.max_filtered) == (True, False, 0.01)
+    (pipeline,) = load(written("a", "a")).pipelines
+    assert (pipeline.rows.filters, pipeline.rows.explodes, pipeline.max_filtered) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("rows: {filter: true}", "11: unknown key 'filter' in rows of pipeline 'orders'; did you mean 'filters'?"),
+        ("rows: {explodes: often}", "11: explodes in rows of pipeline 'orders' must be true or false, found 'often'"),
+        ("max_filterd: 1%", "11: unknown key 'max_filterd' in pipeline 'orders'; did you mean 'max_filtered'?"),
+        (
+            "max_filtered: 101%",
+            "11: max_filtered of pipeline 'orders' must be a share of the rows, from 0 to 1 or such",
+        ),
+        (
+            "rows: {filters: false}\n    max_filtered: 1%",
+            "12: max_filtered of pipeline 'orders' allows filtered rows, and rows: filters: false allows none",
+        ),
+    ],
+)
+def test_mistakes_in_what_a_transform_does_with_rows(written: Callable[..., Path], keys: str, told: str) -> None:
+    assert refused(written(CHECKPOINT, CHECKPOINT + f"    {keys}\n")).startswith(f"recon.yml:{told}")
+
+
 def test_the_nearest_config_wins(written: Callable[..., Path]) -> None:
     text = BASE.replace(TOP, "defaults: {+severity: warn, +tags: all, meta: {owner: ann, team: a}, limit: 9}\n")
     text = text.replace(

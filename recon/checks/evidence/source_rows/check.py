@@ -16,6 +16,7 @@ from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.row_accounting import Account, account
 from recon.checks.evidence.source_rows import rewriting
+from recon.checks.evidence.source_rows.filtered import judge_filtered, rows_filtered
 from recon.checks.evidence.source_rows.missing import judge_missing, missing_from
 from recon.checks.evidence.source_rows.present import judge_present, judge_surplus
 from recon.checks.evidence.source_rows.reasons import (
@@ -46,6 +47,9 @@ class SourceRows(EvidenceCheck):
     lost records.
     A period without a deficit needs neither Spark nor Kafka.
 
+    What the transform does with rows may be declared in recon.yml: with `rows: {filters: false}` every row that it
+    drops is a GAP. Otherwise rows that it drops are counted, and their number is in the message.
+
     A query that keeps state writes other rows than it reads. How many rows deduplication dropped is known from Spark's
     own counts, if `recon.ProgressListener` recorded them ([progress](progress.md)) and they add up with the rows that
     were written; without them offsets that have no row are neither lost nor explained.
@@ -66,12 +70,14 @@ class SourceRows(EvidenceCheck):
             it.
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
-            are no duplicates: entries show it by more rows written than read. Where another program added rows, the
-            whole table is searched for rows that they double.
+            are no duplicates where recon.yml declares it (`rows: {explodes: true}`). Where another program added rows,
+            the whole table is searched for rows that they double.
         OVERLAP: offsets of such rows, where another pipeline of recon's that writes this table read them.
         MUTATED: rows are missing, and a commit of another pipeline of recon's changed rows of this table.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
         PHANTOM_ROWS: rows of records whose transaction was aborted: the stream reads uncommitted.
+        UNUSUAL: a micro-batch of which the transform filtered more than `max_filtered` allows, or, where recon.yml has
+            no `max_filtered`, far more than it did of the micro-batches before it (warns).
         UNSTAMPED: rows that no ledger entry accounts for (warns).
         EXPLAINED: how many offsets per partition have no row for a known reason: transaction markers (control),
             aborted, compacted, filtered, quarantined (a row that waits in the quarantine table carries them).
@@ -137,7 +143,9 @@ def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     log = witnesses.of_sink(witnesses.delta)
     own = own_commits(log, ledger.pipeline, ledger.sink) if log is not None else ()
     in_files = {c.version: c.rows_added for c, _ in own if c.rows_added is not None and not c.is_merge}
-    return account(ledger, operators_of(witnesses), in_files=in_files)
+    # In a route's entry, the rows of other routes count as filtered.
+    filters = None if witnesses.sink in witnesses.routed else witnesses.declared.filters
+    return account(ledger, operators_of(witnesses), in_files=in_files, filters=filters)
 
 
 def _rows_of(counts: Account, witnesses: Witnesses, findings: Findings) -> SinkRows | None:
@@ -158,6 +166,7 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
         explained = judge_missing(sink, without_row)
         judge_present(sink)
     judge_surplus(counts, witnesses, findings)
+    judge_filtered(counts, witnesses, findings)
 
     batches, proved = len(counts.counted), len(counts.counted) - len(counts.open)
     message = f"{plural(batches, 'micro-batch')}: as many rows as offsets"
@@ -167,6 +176,9 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
         message = f"{plural(batches, 'micro-batch')}: every offset is in a row" + (
             f" or explained ({plural(missing, 'offset')} without a row)" if missing else ""
         )
+    filtered = rows_filtered(counts)
+    if filtered and witnesses.sink not in witnesses.routed:
+        message += f"; {plural(filtered, 'row')} filtered by the transform"
     verdict = _verdict(counts, findings, message, missing, explained)
     if sink is not None or not why:
         return verdict
@@ -205,6 +217,7 @@ def _verdict(counts: Account, findings: Findings, message: str, missing: int, ex
         batches=len(counts.counted),
         proved_by_counts=len(counts.counted) - len(counts.open),
         offsets_without_row=missing,
+        filtered=rows_filtered(counts),
         explained=dict(explained),
         dropped_by_state=sum(counted.dropped_by_state for counted in counts.counted.values()),
     )

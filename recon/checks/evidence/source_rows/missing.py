@@ -227,11 +227,14 @@ def _judge_records(sink: SinkRows, unread: Mapping[int, Sequence[Piece]], explai
         f"{in_kafka}: the query keeps state, and nothing recorded how many rows its stateful operators dropped; add "
         "recon.ProgressListener to the session",
     )
+    dropped_by = " nor does the micro-batch say it dropped them"
+    if sink.witnesses.declared.filters is False:
+        dropped_by = ", and recon.yml says that the transform filters none"
     sink.report(
         Code.GAP,
         lost,
-        "are in Kafka and were read past, and no row carries them nor does the micro-batch say it dropped them; read "
-        "exactly this range once more through the hook",
+        f"are in Kafka and were read past, and no row carries them{dropped_by}; read exactly this range once more "
+        "through the hook",
     )
 
 

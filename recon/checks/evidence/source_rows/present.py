@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from recon.checks.evidence.coverage import Key
 from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.own_writes import doubled, own_commits
-from recon.checks.evidence.row_accounting import Account, ReadStretches
+from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites
 from recon.checks.evidence.table_history import others
 from recon.model import Code, DeltaCommit, RowGroup, Witnesses, parse_offsets
@@ -168,7 +168,7 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         return
     mine = group.present.intersect(stretches.ranges)
     pieces = list(stretches.pieces(mine))
-    if not pieces or any(sink.counts.counted[piece.entry].explodes for piece in pieces):
+    if not pieces or _made_several(sink, pieces):
         return
     heads = [sink.ledger.heads[piece.entry] for piece in pieces]
     if rewrites(sink.witnesses) and any((h.epoch, h.batch_id) not in sink.counts.given for h in heads):
@@ -184,13 +184,31 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         sink.report(code, stretches.pieces(twice), "have two rows each: remove those of the later attempt")
         return
     key, span = Key(0, *where), (min(piece.start for piece in pieces), max(piece.end for piece in pieces))
+    declare = ""
+    if _counted_as_made(sink, pieces):
+        declare = "; where the transform makes several rows of one record, say so in recon.yml: rows: {explodes: true}"
     sink.findings.add(
         code,
-        f"{key}: {plural(surplus, 'row')} too many among {offsets(*span)} of {named(heads[0])}: rows share an offset",
+        f"{key}: {plural(surplus, 'row')} too many among {offsets(*span)} of {named(heads[0])}: rows share an offset"
+        + declare,
         head=heads[0],
         key=key,
         span=span,
     )
+
+
+def _made_several(sink: SinkRows, pieces: Iterable[Piece]) -> bool:
+    """Whether the query lawfully makes several rows of one record: recon.yml declares it, or a join does."""
+    if sink.witnesses.declared.explodes:
+        return True
+    if rewrites(sink.witnesses):  # a row per key: what the transform made of a record has keys of its own
+        return _counted_as_made(sink, pieces)
+    return any(sink.counts.operators.makes_rows(sink.ledger.heads[piece.entry]) for piece in pieces)
+
+
+def _counted_as_made(sink: SinkRows, pieces: Iterable[Piece]) -> bool:
+    """Whether counts show that the transform made more rows than it read."""
+    return any(sink.counts.counted[piece.entry].explodes for piece in pieces)
 
 
 def _recurring(counts: Account, keys: Iterable[Key]) -> Spans:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recon.checks.evidence.source_rows.check import SourceRows
-from recon.model import LedgerSlice, RowsWitness, Verdict
+from recon.model import DeclaredRows, LedgerSlice, RowsWitness, Verdict
 from recon.model.fingerprint import of_offsets
 from recon.testing.evidence import TOPIC, Entry, gone, kafka, ledger
 from tests.support.messages import same_message
@@ -105,3 +105,48 @@ def test_holes_that_were_there_when_they_were_read_are_explained() -> None:
     found = rows(group(0, (0, 2), (4, 10)))
     verdict = judged(slice_, found, probes=probe([(2, 4)]), kafka=kafka(policy="compact"))
     assert verdict.failures == 0 and verdict.unproved is None
+
+
+def test_rows_that_a_transform_may_not_filter_are_missing() -> None:
+    slice_ = ledger(counted(ALL, [o for o in ALL if o != 4], 9))
+    assert not wants(slice_)
+    filtered = judged(slice_)
+    assert filtered.failures == 0 and filtered.evidence["filtered"] == 1 and same_message(filtered.message)
+    none = DeclaredRows(filters=False)
+    assert CHECK.wants_rows(witnesses(slice_, declared=none))
+    in_kafka = [(4, 5)]
+    probes = probe(in_kafka, in_kafka, in_kafka)
+    verdict = judged(slice_, rows(group(0, (0, 4), (5, 10))), probes=probes, declared=none)
+    assert told(verdict) == [("GAP", 0, 4, 5)] and same_message(verdict.message)
+
+
+def with_shares(*filtered: int) -> LedgerSlice:
+    """Micro-batches of 100 rows, so many of them filtered."""
+    entries = [
+        Entry(n, (100 * n, 100 * n + 100), rows_read=100, rows_filtered=count, rows_written=100 - count)
+        for n, count in enumerate(filtered)
+    ]
+    return ledger(*entries)
+
+
+@pytest.mark.parametrize(
+    ("filtered", "most", "unusual"),
+    [
+        pytest.param((1, 1, 1, 1, 40), None, [4], id="the fifth may be unusual"),
+        pytest.param((1, 1, 1, 40), None, [], id="the fourth has too few before it"),
+        pytest.param((20, 22, 18, 20, 40), None, [], id="twice as many are not unusual"),
+        pytest.param((0, 0, 0, 0, 4), None, [], id="nor are a few where there were none"),
+        pytest.param((0, 2, 1, 0, 40), 0.01, [1, 4], id="more than agreed"),
+        pytest.param((1, 1, 1, 1, 40), 0.5, [], id="agreed"),
+    ],
+)
+def test_shares_of_filtered_rows(filtered: tuple[int, ...], most: float | None, unusual: list[int]) -> None:
+    declared = DeclaredRows(max_filtered=most)
+    verdict = judged(with_shares(*filtered), declared=declared)
+    found = [finding for finding in verdict.findings if finding.code == "UNUSUAL"]
+    assert bool(found) == bool(unusual) and verdict.failures == 0 and verdict.warnings == len(found)
+    if found:
+        assert same_message(found[0].message)
+        assert found[0].message.endswith("batch_id " + ", ".join(map(str, unusual)))
+    routed = judged(with_shares(*filtered), declared=declared, routed=("lake",))
+    assert not routed.findings, "what a route filters are the rows of the others"

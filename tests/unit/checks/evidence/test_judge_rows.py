@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recon.checks.evidence.source_rows.check import SourceRows
-from recon.model import Code, LedgerSlice, RowsWitness, Unavailable, Verdict, Witnesses
+from recon.model import Code, DeclaredRows, LedgerSlice, RowsWitness, Unavailable, Verdict, Witnesses
 from recon.model.offsets import Spans
 from recon.testing.evidence import NOW, Entry, gone, kafka, ledger, span
 from tests.support.messages import same_message
@@ -125,14 +125,17 @@ def test_rows_that_a_transform_makes_are_lawful() -> None:
     made = ledger(Entry(0, (0, 10), rows_read=10, rows_written=30, rows_filtered=None))
     assert wants(made)
     assert judged(made).unproved is not None
-    assert passed(judged(made, rows(group(0, (0, 10), rows=30))))
+    found = rows(group(0, (0, 10), rows=30))
+    assert passed(judged(made, found, declared=DeclaredRows(explodes=True)))
+    undeclared = judged(made, found)
+    assert told(undeclared) == [("DUPLICATE", 0, 0, 10)] and same_message(undeclared.message)
 
 
 def test_a_transform_may_make_fewer_rows_than_there_are_offsets() -> None:
     made = ledger(Entry(0, (0, 10), rows_read=4, rows_written=8, rows_filtered=None))
     assert wants(made)
     holes = rows(group(0, (0, 4), rows=8))
-    assert passed(judged(made, holes, probes=probe([(4, 10)])))
+    assert passed(judged(made, holes, probes=probe([(4, 10)]), declared=DeclaredRows(explodes=True)))
 
 
 def test_trimmed_rows_are_not_taken_for_filtered_ones() -> None:
