@@ -408,8 +408,7 @@ class Witnesses:
     `previous` is None where no audit came before.
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
     `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
-    that earlier audits left of each sink. `declared` is what
-    recon.yml says of the transform.
+    that earlier audits left of each sink. `declared` is what recon.yml says of the transform.
     """
 
     pipeline: str

@@ -625,6 +625,16 @@ def loss_and_duplicate_in_the_transform_of_a_topic_with_transactions() -> tuple[
 
 
 @of_case(59, "GAP", "DUPLICATE")
+def loss_and_duplicate_in_a_transform_that_filters() -> tuple[World, Judgement]:
+    world = World()
+    world.query.filters = lambda offset: offset % 3 == 0
+    ran(2, world)
+    world.produce()
+    world.micro_batch(lose=(1,), double=(8,), by="transform")
+    return world, audit(world)
+
+
+@of_case(59, "GAP", "DUPLICATE")
 def loss_and_duplicate_in_the_sink() -> tuple[World, Judgement]:
     return _loses_and_doubles("sink", 13)
 
