@@ -57,6 +57,7 @@ class ProofTable:
         length = self.length(pipeline, sink)
         if not length:
             return None
+        found: list[dict[str, Any]] = []
         for day in reversed(self.store.dates()):
             rows = arrow.rows(self.store.read(Filter.of(pipeline, sink, dates=(day,))))
             found = [row for row in rows if row["sequence"] == length]

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from recon.ledger.ledger import Ledger
-from recon.model import CheckpointBatch, DataFile, DeltaCommit, LedgerEntry, ReconStamp, offsets_text
+from recon.model import CheckpointBatch, DataFile, DeltaCommit, LedgerEntry, ReconStamp, offsets_text, parse_offsets
 from recon.model.fingerprint import PRIME, of_offsets
 from recon.model.offsets import OffsetSpan, Span
 from tests.truth.memory import memory_ledger
@@ -111,6 +111,8 @@ class World:
         self.origin: dict[tuple[str, int], int] = {}
         self.number = 0  # of the micro-batch that runs
         self.read_by: dict[Place, int] = {}  # the micro-batch of the first epoch that read past a record
+        self.snapshots: dict[int, list[Row]] = {}  # the rows of each version but the newest
+        self.interrupted: Callable[[], None] | None = None  # what the next start of the query does first
 
     # -- Kafka ---------------------------------------------------------------------------------------------------
 
@@ -132,6 +134,38 @@ class World:
         for topic in self.topics.values():
             for log in topic.logs:
                 log.start = max(log.start, min(upto, log.end))
+
+    def add_partition(self, topic: str = TOPIC) -> None:
+        """The topic gets one partition more."""
+        self.topics[topic].logs.append(Log())
+
+    def open_transaction(self, count: int, topic: str = TOPIC) -> None:
+        """A transaction writes records and stays open: the last stable offset is its first one."""
+        for log in self.topics[topic].logs:
+            log.stable = log.end if log.stable is None else log.stable
+            log.kinds += ["record"] * count
+
+    def end_transaction(self, outcome: Literal["committed", "aborted"], topic: str = TOPIC) -> None:
+        """The open transaction ends."""
+        for p, log in enumerate(self.topics[topic].logs):
+            if log.stable is None:
+                continue
+            if outcome == "aborted":
+                for offset in range(log.stable, log.end):
+                    place = (topic, self.topics[topic].topic_id, p, offset)
+                    log.kinds[offset] = "aborted"
+                    if place in self.expected:
+                        self.expected.discard(place)
+                        self.wrong.add(place)
+            log.kinds.append("marker")
+            log.stable = None
+
+    def compact(self, chosen: Callable[[int], bool], topic: str = TOPIC) -> None:
+        """Compaction takes records that the stream has read past out of the log."""
+        self.topics[topic].compacts = True
+        for p, log in enumerate(self.topics[topic].logs):
+            end = min(self.query.positions.get((topic, p), 0), log.end)
+            log.compacted |= {o for o in range(log.start, end) if log.kinds[o] == "record" and chosen(o)}
 
     # -- the stream -------------------------------------------------------------------------------------------------
 
@@ -165,6 +199,7 @@ class World:
             skip: offsets that each partition's read starts beyond its position (`failOnDataLoss=false`).
             inflated: rows by which the commit's numOutputRows exceed those in the files.
         """
+        self.restart()
         self.tick()
         query = self.query
         self.number = query.planned[-1].batch_id + 1 if query.planned else 0
@@ -200,13 +235,91 @@ class World:
         read = faulty if by == "reader" else read
         self._write(spans, read, returned, faulty, entry=entry, hook=hook, inflated=inflated)
 
+    def crash(self, at: Literal["write", "entry", "commit"], **faults: Any) -> None:
+        """The driver dies in a micro-batch: before its write, before its ledger entry, before commits/N."""
+        if at == "write":
+            self._crash_before_write()
+            return
+        self.micro_batch(entry=at != "entry", finish=False, **faults)
+        version, spans, read, returned = self.last
+        stamp = self.commits[version].stamp
+        assert stamp is not None
+        written = self.commits[version].rows_added
+
+        def replay() -> None:
+            if at == "entry":
+                self.restore_entry(version)
+            counts = {"read": read, "returned": returned, "written": written, "version": version}
+            self.enter(stamp, spans, status="already_committed", attempt=2, **counts)
+
+        self.interrupted = replay
+
+    def _crash_before_write(self) -> None:
+        """The micro-batch is planned and nothing of it written."""
+        self.tick()
+        query, spans = self.query, []
+        self.number = query.planned[-1].batch_id + 1 if query.planned else 0
+        for name in query.topics:
+            topic = self.topics[name]
+            for p, log in enumerate(topic.logs):
+                at = query.positions.get((name, p), 0)
+                self.origin.setdefault((name, p), at)
+                open_ = log.stable is not None and query.isolation == "read_committed"
+                end = max(at, log.stable or 0) if open_ else max(at, log.end)
+                spans.append(OffsetSpan(name, topic.topic_id, p, at, end))
+                query.positions[name, p] = end
+        self._plan(spans, finish=False)
+
+        def replay() -> None:
+            read = [
+                (s.topic, str(s.topic_id), s.partition, offset)
+                for s in spans
+                for offset in range(s.start_offset, s.end_offset)
+                if self._read(self.topics[s.topic], s.partition, offset)
+            ]
+            kept = [place for place in read if not query.filters(place[3])]
+            self._write(spans, read, kept, kept)
+
+        self.interrupted = replay
+
+    def restart(self) -> None:
+        """The query starts again after a crash: it replays the micro-batch that was not finished."""
+        if self.interrupted is not None:
+            self.tick()
+            replay, self.interrupted = self.interrupted, None
+            replay()
+            self.query.planned[-1] = replace(self.query.planned[-1], committed=True)
+
+    def restore_entry(self, version: int) -> None:
+        """The hook restores the entry of a commit from its stamp."""
+        commit = self.commits[version]
+        assert commit.stamp is not None
+        unknown = ("rows_read", "rows_filtered", "rows_returned", "rows_given")
+        prints = ("fingerprint_read", "fingerprint_returned", "fingerprint_given")
+        self.enter(
+            commit.stamp,
+            parse_offsets(commit.stamp.offsets_text),
+            read=(),
+            returned=(),
+            written=commit.rows_added or 0,
+            version=version,
+            status="rebuilt",
+            **dict.fromkeys((*unknown, *prints)),
+        )
+
+    def purge_checkpoint(self, keep: int) -> None:
+        """Spark removes the checkpoint's oldest micro-batches."""
+        self.query.planned = self.query.planned[-keep:]
+
     def _read(self, topic: Topic, partition: int, offset: int) -> bool:
         """Whether the stream gets a record there; what it should write is expected from now on."""
         log, place = topic.logs[partition], (topic.name, topic.topic_id, partition, offset)
         if not self.query.epoch and self.query.pipeline == PIPELINE:
             self.read_by.setdefault(place, self.number)
         if offset < log.start or offset in log.compacted:
-            if log.kinds[offset] == "record" and offset not in log.compacted:
+            if offset in log.compacted:
+                self.expected.discard(place)  # a later record of the key stands for it
+            elif log.kinds[offset] == "record":
                 self.expected.add(place)
             return False
         kind = log.kinds[offset]
@@ -257,6 +370,7 @@ class World:
             txn={f"recon:{query.pipeline}:{SINK}:{query.epoch}": batch_id} if hook else {},
             operation_metrics={"numOutputRows": str(len(written) + inflated)},
         )
+        self.last = (version, spans, read, returned)
         self.rows += [Row(version, query.pipeline, query.epoch, batch_id if hook else None, place) for place in written]
         if hook and entry:
             self.enter(stamp, spans, read=read, returned=returned, written=len(written) + inflated, version=version)
@@ -311,6 +425,7 @@ class World:
         """The checkpoint is removed and the query restarted, from the beginning or from these positions."""
         query = self.query
         number = int(query.query_id.split("-")[1]) + 1
+        self.interrupted = None
         starts = {(t, p): log.start for t in query.topics for p, log in enumerate(self.topics[t].logs)}
         self.query = replace(
             query,
@@ -339,6 +454,7 @@ class World:
             "data_change": bool(added or removed),
             "table_id": None if self.commits else self.table_id,
         }
+        self.snapshots[version - 1] = list(self.rows)
         self.commits[version] = DeltaCommit(**{**made, **fields})
         return version
 
@@ -400,16 +516,18 @@ class World:
         self.rows += [replace(row, version=version) for row in rows]
 
     def restore(self, version: int) -> None:
-        """RESTORE TABLE … TO VERSION AS OF; recon's own rows come and go with their commits."""
+        """RESTORE TABLE … TO VERSION AS OF."""
         self.tick()
-        gone = [row for row in self.rows if row.version > version]
-        self.commit("RESTORE", removed=len(gone), operation_parameters={"version": str(version)})
-        self.rows = [row for row in self.rows if row.version <= version]
+        then = self.snapshots.get(version, self.rows)
+        back, gone = Counter(then) - Counter(self.rows), Counter(self.rows) - Counter(then)
+        parameters = {"version": str(version)}
+        self.commit("RESTORE", added=back.total(), removed=gone.total(), operation_parameters=parameters)
+        self.rows = list(then)
         self.lost_files = [rows for rows in self.lost_files if rows[0].version <= version]
 
     def remove_table(self) -> None:
         """The table's folder is removed; the next commit makes it anew, with version 0."""
-        self.rows, self.commits, self.lost_files = [], {}, []
+        self.rows, self.commits, self.lost_files, self.snapshots = [], {}, [], {}
 
     def drop_table(self) -> None:
         """DROP TABLE and CREATE TABLE: versions begin at 0 again."""
@@ -417,10 +535,24 @@ class World:
         self.remove_table()
         self.commit("CREATE TABLE", data_change=False)
 
-    def clean_log(self) -> None:
+    def clean_log(self, keep: int = 1) -> None:
         """The log's files but the newest are cleaned up behind a checkpoint."""
-        newest = max(self.commits)
-        self.commits = {newest: self.commits[newest]}
+        first = max(min(self.commits), max(self.commits) - keep + 1)
+        self.commits = {v: commit for v, commit in self.commits.items() if v >= first}
+
+    def optimize(self) -> None:
+        """OPTIMIZE: the same rows in other files."""
+        self.tick()
+        self.commit("OPTIMIZE", data_change=False, files_added=1, files_removed=2)
+
+    def rewrite(self, changed: Callable[[Row], bool], lost: Callable[[Row], bool]) -> None:
+        """Another program's UPDATE or MERGE writes rows anew, and leaves some out."""
+        self.tick()
+        touched = [row for row in self.rows if changed(row)]
+        kept = [row for row in touched if not lost(row)]
+        version = self.commit("MERGE", added=len(kept), removed=len(touched))
+        rest = [row for row in self.rows if not changed(row)]
+        self.rows = rest + [replace(row, version=version) for row in kept]
 
     # -- time, and the truth ----------------------------------------------------------------------------------------
 
