@@ -118,10 +118,25 @@ class _Audit:
         rows = self.witnesses.rows
         if not isinstance(rows, RowsWitness) or not rows.has_source_columns or not self._is_evaluated:
             return Spans()
+        mine = [g for g in rows.groups if (g.topic, g.partition) == (one.finding.topic, one.finding.partition)]
         if one.is_loss:
-            mine = [g for g in rows.groups if (g.topic, g.partition) == (one.finding.topic, one.finding.partition)]
+            # Rows do not tell which incarnation of a topic they are of: another one's row at that offset mends nothing.
+            if self._is_recreated(one.finding.topic):
+                return Spans()
             return judged.intersect(Spans.of(span for group in mine for span in group.present))
-        return judged if one.is_doubling else Spans()
+        if not one.is_doubling:
+            return Spans()
+        # Which of these offsets has the row too many, the rows do not tell.
+        doubled = [span for g in mine if g.present and g.rows > g.present.size for span in g.present]
+        return judged.minus(Spans.of(doubled))
+
+    def _is_recreated(self, topic: str | None) -> bool:
+        """Whether the ledger, or what was proved of it, knows a topic by more than one id."""
+        proof = self.witnesses.proofs.of_sink.get(self.witnesses.sink or "")
+        known = {covered.topic_id for covered in (proof.coverage if proof else ()) if covered.topic == topic}
+        if self._ledger is not None:
+            known |= {topic_id for _, name, topic_id in self._ledger.ranges.topics if name == topic}
+        return len(known - {None}) > 1
 
     def _answers(self, finding: Finding) -> bool:
         """Whether the micro-batch of a finding without offsets was judged again, and the check found nothing."""

@@ -236,9 +236,11 @@ def _stored(head: EntryHead) -> int | None:
 
 
 def _returned(head: EntryHead, given: Mapping[tuple[int, int], int]) -> int | None:
-    """Rows that the transform returned: those written and quarantined, unless the sink itself left some out."""
+    """Rows that the transform returned; not counted there, those written and quarantined by a sink that keeps all."""
     rows = given.get((head.epoch, head.batch_id))
-    return _stored(head) if rows is None else rows + (head.rows_quarantined or 0)
+    if rows is not None:
+        return rows + (head.rows_quarantined or 0)
+    return _stored(head) if head.returned is None else head.returned.rows
 
 
 def _trimmed(head: EntryHead, width: int) -> bool:
@@ -298,5 +300,7 @@ def _count(head: EntryHead, width: int, returned: int | None, *, transforms: boo
     if total > width:
         surplus = 0 if transformed else total - width
         return Counted(None if transformed else 0, dropped, transformed, surplus, quarantined, dropped_by_state)
-    explodes = read is not None and not trimmed and max(total - dropped_by_state, returned or 0) > read
+    # Without a count of what the transform returned, every row more than were read is taken for one of its own.
+    made = (returned or 0) if head.returned is not None else max(total - dropped_by_state, returned or 0)
+    explodes = read is not None and not trimmed and made > read
     return Counted(None if explodes else width - total, dropped, explodes, 0, quarantined, dropped_by_state)
