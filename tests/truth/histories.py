@@ -128,8 +128,49 @@ def _optimizes(world: World, _: random.Random) -> None:
         world.optimize()
 
 
+def _crashes(world: World, rng: random.Random) -> None:
+    world.produce(rng.randint(0, 5))
+    world.crash(rng.choice(("write", "entry", "commit")))
+    if rng.random() < 0.3:
+        audit(world)
+    world.restart()
+
+
+def _transaction_stays_open(world: World, rng: random.Random) -> None:
+    world.open_transaction(rng.randint(1, 4))
+    ran(1, world, count=0)
+    if rng.random() < 0.3:
+        audit(world)
+    world.end_transaction(rng.choice(("committed", "aborted")))
+
+
+def _adds_a_partition(world: World, rng: random.Random) -> None:
+    world.add_partition()
+    _ordinary(world, rng)
+
+
+def _purges_the_checkpoint(world: World, rng: random.Random) -> None:
+    world.purge_checkpoint(rng.randint(1, 3))
+
+
+def _sink_doubles(world: World, rng: random.Random) -> None:
+    world.produce(5)
+    world.micro_batch(double=(rng.randint(0, 9),))
+
+
+def _rewrites(world: World, rng: random.Random) -> None:
+    if world.rows:
+        chosen = rng.choice(world.rows)
+        world.rewrite(lambda row: row.version == chosen.version, lambda row: row is chosen)
+
+
 # Acts after which the answer must still be "complete".
-HARMLESS = frozenset({"runs", "audited", "new epoch", "clock_jumps", "cleans_the_log", "optimizes"})
+HARMLESS = frozenset({"runs", "audited", "new epoch", "clock_jumps", "cleans_the_log", "optimizes"}) | {
+    "crashes",
+    "transaction_stays_open",
+    "adds_a_partition",
+    "purges_the_checkpoint",
+}
 
 FAULTS: dict[str, Act] = {
     fault.__name__.strip("_"): fault
@@ -153,6 +194,12 @@ FAULTS: dict[str, Act] = {
         _removes_the_table,
         _cleans_the_log,
         _optimizes,
+        _crashes,
+        _transaction_stays_open,
+        _adds_a_partition,
+        _purges_the_checkpoint,
+        _sink_doubles,
+        _rewrites,
     )
 }
 

@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Literal
 
 from recon.ledger.ledger import Ledger
+from recon.model import Code, Finding
+from recon.model.proof import Acceptance
 from tests.truth.judge import Judgement, audit
 from tests.truth.memory import MemoryStore, memory_ledger
 from tests.truth.world import PIPELINE, SINK, TOPIC, Log, Query, Row, Topic, World
@@ -695,6 +697,71 @@ def filter_and_one_row_removed() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
+@of_case(46, "INCONCLUSIVE")
+def lost_record_of_a_restored_entry_compacted_since() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce(5)
+    world.crash("entry", lose=(1,))
+    world.restart()
+    world.compact(lambda offset: offset == 11)
+    return world, audit(world)
+
+
+@of_case(59, "DUPLICATE")
+def sink_doubles_a_row() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce(5)
+    world.micro_batch(double=(2,))
+    return world, audit(world)
+
+
+@of_case(59, "GAP", "DUPLICATE")
+def loss_and_duplicate_in_a_commit_without_entry() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce(5)
+    world.micro_batch(lose=(4,), double=(0,), by="reader", entry=False)
+    world.tick(hours=1)
+    return world, audit(world)
+
+
+def _accepted(world: World, chosen: Callable[[Finding], bool]) -> None:
+    """Somebody accepts open findings."""
+    before = world.ledger.proofs.newest(PIPELINE, SINK)
+    assert before is not None
+    by = Acceptance(by="Ada", reason="known", at=world.now)
+    opened = tuple(replace(one, accepted=by) if chosen(one.finding) else one for one in before.open)
+    after = replace(before, open=opened)
+    proofs = world.ledger.proofs
+    assert proofs.append(after, after=before.sequence, prev_hash=before.entry_hash, cause="accept", at=world.now)
+
+
+@of_case(18, "GAP")
+def lost_record_whose_offset_the_topic_made_anew_has_again() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.produce(5)
+    world.micro_batch(lose=(1,))
+    audit(world)
+    world.recreate(refill=20)
+    world.new_checkpoint()
+    world.micro_batch()
+    audit(world)
+    _accepted(world, lambda finding: finding.code is not Code.GAP)
+    return world, audit(world, full=True)
+
+
+@of_case(48, "MUTATED")
+def table_made_anew_and_a_bounded_audit_was_the_first_to_see_it() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.tick(days=1)
+    audit(world)
+    world.drop_table()
+    ran(1, world)
+    audit(world, to=world.now)
+    world.tick(days=2)
+    ran(2, world)
+    return world, audit(world)
+
+
 # -- false alarms -----------------------------------------------------------------------------------------------------
 
 
@@ -775,6 +842,28 @@ def end_in_the_past_and_retention_since() -> tuple[World, Judgement]:
     ran(1, world)
     world.expire(18)
     return world, audit(world, to=end + timedelta(minutes=1))
+
+
+@of_case(73)
+def clock_ahead_and_a_full_audit_with_an_end() -> tuple[World, Judgement]:
+    world = ran(1)
+    world.skew = timedelta(days=365)
+    ran(1, world)
+    audit(world, from_=world.now - timedelta(days=1))
+    return world, audit(world, full=True, to=world.now)
+
+
+@of_case(73, "LEDGER_MISSING")
+def clock_ahead_and_a_commit_without_entry_in_a_bounded_period() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.skew = timedelta(days=365)
+    ran(1, world)
+    world.tick(days=2)
+    begin = world.now
+    world.produce(5)
+    world.crash("entry")
+    world.tick()
+    return world, audit(world, from_=begin, to=world.now)
 
 
 @of_case(74)

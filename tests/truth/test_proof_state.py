@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from recon.ledger.proofs import ProofEdited
 from recon.model import Code
 from recon.model.proof import Acceptance, SinkProof
 from tests.truth.judge import Judgement, audit
@@ -182,7 +183,6 @@ def test_rows_that_are_there_again_are_repaired_where_they_were_read() -> None:
     found = audit(world)
     assert found.codes >= {"GAP"} and spans(found, Code.GAP) == {(10, 15)}
     world.restore(3)
-    world.rows += [row for row in ran(4).rows if row.batch_id == 2]
     judgement = audit(world)
     assert spans(judgement, Code.REPAIRED) == {(10, 15)} and not spans(judgement, Code.GAP)
     assert world.truth.whole
@@ -199,6 +199,19 @@ def test_a_loss_is_not_forgotten_when_compaction_would_explain_it() -> None:
     for full in (False, True):
         next_day(world)
         assert audit(world, full=full).answer == "not complete"
+
+
+def test_a_doubled_row_is_not_repaired_because_another_one_is_found_beside_it() -> None:
+    world = ran(2)
+    world.produce(5)
+    world.micro_batch(lose=(0,), double=(7,), by="transform")
+    first = audit(world)
+    assert spans(first, Code.DUPLICATE) == {(10, 15)}
+    read_again(world, 4, 1)
+    second = audit(world)
+    assert world.truth.doubled >= {(TOPIC, "id-1", 1, 12)}
+    assert not any(begin <= 12 < end for begin, end in spans(second, Code.REPAIRED)), second.because
+    assert any(begin <= 12 < end for begin, end in spans(second, Code.DUPLICATE))
 
 
 # -- tampering ---------------------------------------------------------------------------------------
@@ -274,3 +287,10 @@ def test_an_entry_that_was_judged_and_is_another_one_now_is_tampered() -> None:
         world.produce()
         world.micro_batch()
     assert "TAMPERED" in audit(world).codes
+
+
+def test_a_state_whose_table_is_empty_though_its_log_counts_it_was_edited() -> None:
+    world = with_gap()
+    _row_of_the_newest_is_gone(world)
+    with pytest.raises(ProofEdited, match="has no state number 1 of pipeline orders, sink lake"):
+        world.ledger.proofs.newest(PIPELINE, SINK)
