@@ -77,15 +77,18 @@ class Lake:
         fail_on_data_loss: bool = True,
         **options: Any,
     ) -> None:
-        """Drain the topic with availableNow; raises what the stream raises."""
+        """Drain the topic with availableNow; raises what the stream raises.
+
+        It subscribes to the topic unless `stream_options` assign its partitions.
+        """
+        subscription = {} if "assign" in self.stream_options else {"subscribe": self.topic}
         reader = (
             self.spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.kafka.bootstrap_servers)
             .option("kafka.isolation.level", self.isolation_level)
-            .option("subscribe", self.topic)
             .option("startingOffsets", starting)
             .option("failOnDataLoss", str(fail_on_data_loss).lower())
-            .options(**self.stream_options)
+            .options(**subscription, **self.stream_options)
         )
         if per_trigger:
             reader = reader.option("maxOffsetsPerTrigger", per_trigger)
