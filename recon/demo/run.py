@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recon.audit.accept import open_findings
 from recon.demo import events
 from recon.demo.expected import differences
 from recon.demo.folder import DemoFolder
@@ -29,7 +30,7 @@ from recon.local.client import KafkaClient
 from recon.local.java import java_home
 from recon.local.kafka import LocalKafka, start_detached, stop_detached
 from recon.local.process import ChildProcess, tail
-from recon.model import DeltaCommit, LedgerEntry
+from recon.model import Code, DeltaCommit, LedgerEntry
 from recon.project import Project, load
 from recon.reports import run_results
 from recon.storage import Storage
@@ -66,6 +67,7 @@ def run(dir: Path, keep_broker: bool) -> int:
             demo.orders()
             demo.payments()
             code = demo.audit()
+            demo.accept()
         console.step("What to try next")
         _print_next_commands(folder, kafka, keep_broker, console)
         console.say(f"The demo took {time.monotonic() - began:.0f} s.")
@@ -284,6 +286,32 @@ class _Demo:
         )
         return _AS_EXPECTED
 
+    def accept(self) -> None:
+        """Lists what the audit left open, and accepts the loss that nothing can repair, as its owner would."""
+        console, why = self.console, "demo data, not needed"
+        console.step("What stays open")
+        console.say("Every later audit reports it again, until it is repaired or somebody accepts it.")
+        self._recon("findings")
+        lost = next((one for one in open_findings(self.project) if one.finding.code is Code.LOSS_RETENTION), None)
+        if lost is None:
+            raise ReconError("recon findings does not list the records that expired; run the demo again")
+        console.say("No copy of the expired records is left in Kafka. Whoever answers for them accepts the loss:")
+        self._recon("accept", lost.id, "--by", "Ada Lovelace", "--reason", why)
+        console.say(
+            "Later audits and reports name who accepted it, and why. The deleted rows are still open, and payments is "
+            "not complete until they are there again."
+        )
+
+    def _recon(self, *arguments: str) -> None:
+        """Runs a command of recon as a user would, and shows what it prints."""
+        self.console.command(shlex.join(("recon", *arguments)))
+        self.console.blank()
+        child = self._start(arguments[0], ["-m", "recon.cli", *arguments], shown=True)
+        self._await(child)
+        if child.exit_code != 0:
+            raise ReconError(self._failed(child, f"recon {arguments[0]}"))
+        self.console.blank()
+
     # -- processes and witnesses -------------------------------------------------------------------
 
     def _start(self, name: str, arguments: Sequence[str], *, shown: bool = False) -> ChildProcess:
@@ -337,6 +365,7 @@ def _print_next_commands(folder: DemoFolder, kafka: KafkaClient, keep_broker: bo
     console.command(f"cd {shlex.quote(here)}")
     console.command("recon ledger show --pipeline orders")
     console.command("recon offsets --pipeline orders")
+    console.command("recon findings")
     console.command("recon audit --no-spark")
     today = datetime.now(UTC).date()
     console.command(f"recon compliance --from {today} --to {today}")

@@ -137,6 +137,17 @@ def find(tree: Any, key: str) -> Any:
     return None
 
 
+def test_its_findings_are_listed_and_one_is_accepted(demo: Demo) -> None:
+    listed = recon(demo.folder, "findings", "--pipeline", "payments", "--output", "json")
+    assert listed.returncode == 0, listed.stderr
+    findings = {(f["finding"]["code"], f["finding"]["partition"]): f for f in json.loads(listed.stdout)}
+    accepted = {where for where, f in findings.items() if f["accepted"]}
+    assert accepted == {("LOSS_RETENTION", events.EXPIRED_PARTITION)}
+    assert {("GAP", p) for p in range(events.PAYMENTS_PARTITIONS)} <= findings.keys() - accepted
+    for one in findings.values():
+        assert one["id"] in demo.output
+
+
 def test_what_is_left(demo: Demo) -> None:
     left = {path.name for path in demo.folder.iterdir()}
     assert left == {
