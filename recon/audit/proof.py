@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from recon.audit import summary
@@ -12,7 +13,6 @@ from recon.model import (
     CheckResult,
     Code,
     EntryHead,
-    Finding,
     LedgerSlice,
     Level,
     Witnesses,
@@ -120,17 +120,14 @@ def _open(before: SinkProof | None, results: Sequence[CheckResult], now: datetim
     for check, finding in found:
         known_as = [one for one in earlier if one.check == check and one.accepted is None and one.includes(finding)]
         first_seen = min((one.first_seen for one in known_as), default=now)
-        message = next((o.finding.message for o in known_as if finding.message.startswith(o.finding.message)), None)
+        # Each audit adds the age to the message anew.
+        since = next((one.since for one in known_as if finding.message.endswith(one.since)), "")
         kept.append(
             OpenFinding(
-                finding=finding if message is None else _with_message(finding, message),
+                finding=replace(finding, message=finding.message.removesuffix(since)),
                 check=check,
                 first_seen=first_seen,
                 last_seen=now,
             )
         )
     return kept
-
-
-def _with_message(finding: Finding, message: str) -> Finding:
-    return Finding(**{**vars(finding), "message": message})

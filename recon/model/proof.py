@@ -63,6 +63,14 @@ class OpenFinding:
         text = found.message if found.span is None and found.batch_id is None else ""
         return hashlib.sha256(repr((kind_of(found), *where, text)).encode()).hexdigest()[:8]
 
+    @property
+    def since(self) -> str:
+        """What later audits add to its message: its id, its age, and what to do."""
+        return (
+            f" (finding {self.id}, open since the audit of {self.first_seen:%Y-%m-%d %H:%M:%S}Z; repair it, or decide "
+            f"with `recon accept {self.id}`)"
+        )
+
     def includes(self, other: Finding) -> bool:
         """Whether a finding is this one, or of a part of its offsets."""
         mine = self.finding

@@ -121,6 +121,18 @@ def test_a_refutation_stays_with_its_age_whatever_audit_runs() -> None:
     assert all(o.last_seen > o.first_seen for o in later)
 
 
+def test_a_refutation_that_is_looked_at_again_has_its_id_and_age_once() -> None:
+    world = with_gap()
+    opened = state(world).open
+    for _ in range(3):
+        world.tick(minutes=1)
+        judgement = audit(world)
+        findings = [f for r in judgement.results for f in r.findings if f.code is Code.GAP]
+        assert findings
+        assert all(sum(f.message.count(one.since) for one in opened) == 1 for f in findings)
+        assert {one.finding for one in state(world).open} == {one.finding for one in opened}
+
+
 def test_what_somebody_accepted_refutes_no_more_and_is_named() -> None:
     world = with_gap()
     accept(world)

@@ -22,7 +22,7 @@ def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Ve
     proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
     if proof is None or not proof.open:
         return verdict
-    found = [_accepted(finding, proof.open) for finding in verdict.findings]
+    found = [_known(finding, check, proof.open) for finding in verdict.findings]
     audit = _Audit(verdict, check, witnesses, found)
     of_check = [one for one in proof.open if one.check == check and one.accepted is None]
     carried = [finding for one in of_check for finding in audit.carried(one)]
@@ -43,8 +43,8 @@ def recheck(witnesses: Witnesses, check: str) -> bool:
     )
 
 
-def _accepted(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
-    """The finding, or where somebody accepted it, an explanation."""
+def _known(finding: Finding, check: str, open_: Sequence[OpenFinding]) -> Finding:
+    """The finding, with its age where it is an open one; where somebody accepted it, an explanation."""
     if finding.level not in (Level.FAIL, Level.UNPROVED):
         return finding
     for one in open_:
@@ -52,6 +52,9 @@ def _accepted(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
             by = one.accepted
             why = f"accepted by {by.by} on {by.at:%Y-%m-%d} ({by.reason})"
             return replace(finding, code=Code.ACCEPTED, message=f"{why}: {finding.code}: {finding.message}")
+    for one in open_:
+        if one.check == check and one.includes(finding) and one.finding.span == finding.span:
+            return replace(finding, message=finding.message + one.since)
     return finding
 
 
@@ -99,12 +102,7 @@ class _Audit:
 
     @staticmethod
     def _again(one: OpenFinding, finding: Finding) -> Finding:
-        since = f"{one.first_seen:%Y-%m-%d %H:%M:%S}Z"
-        return replace(
-            finding,
-            message=f"{one.finding.message} (finding {one.id}, open since the audit of {since}; repair it, or decide "
-            f"with `recon accept {one.id}`)",
-        )
+        return replace(finding, message=one.finding.message + one.since)
 
     def _repaired(self, one: OpenFinding) -> Spans:
         """The offsets of an open finding that this audit saw to be in order."""
