@@ -142,6 +142,8 @@ class Console:
             (pipeline.says, f"bold {_ANSWER_STYLES[pipeline.answer]}"),
             (f". {one_line(pipeline.because)}" if pipeline.because else "", None),
         )
+        for accepted in pipeline.accepted:
+            self._write(("  Accepted: ", "bold"), (one_line(accepted), None))
 
     def _write(self, *parts: tuple[str, str | None]) -> None:
         from rich.text import Text

@@ -137,6 +137,15 @@ def test_each_pipelines_answer_and_the_notes_are_told():
     assert "Note: No broker answered at kafka-2.internal:9092" in text
 
 
+def test_what_somebody_accepted_is_named_below_the_answer():
+    run = sample_run.healthy_run()
+    of_first = dataclasses.replace(run.pipelines[0], accepted=("GAP: orders-0; accepted by Ada\non 2026-11-22: lost",))
+    lines = summary_of(dataclasses.replace(run, pipelines=(of_first, *run.pipelines[1:]))).splitlines()
+    (answer,) = (place for place, line in enumerate(lines) if line.startswith(f"Pipeline {of_first.name}: "))
+    assert "complete, but for 1 accepted finding" in lines[answer]
+    assert lines[answer + 1] == "  Accepted: GAP: orders-0; accepted by Ada on 2026-11-22: lost"
+
+
 def test_data_cannot_steer_the_terminal():
     run = sample_run.hostile_run()
     out = io.StringIO()
