@@ -117,17 +117,11 @@ def _open(before: SinkProof | None, results: Sequence[CheckResult], now: datetim
     ran = {r.check for r in results}
     found = [(r.check, f) for r in results for f in r.findings if stays_open(r.check, f)]
     kept = [one for one in earlier if one.accepted is not None or one.check not in ran]
-    for check, finding in found:
+    for check, reported in found:
+        # Each audit adds the age to the message anew; a finding without a place is known by its message.
+        since = next((one.since for one in earlier if reported.message.endswith(one.since)), "")
+        finding = replace(reported, message=reported.message.removesuffix(since))
         known_as = [one for one in earlier if one.check == check and one.accepted is None and one.includes(finding)]
         first_seen = min((one.first_seen for one in known_as), default=now)
-        # Each audit adds the age to the message anew.
-        since = next((one.since for one in known_as if finding.message.endswith(one.since)), "")
-        kept.append(
-            OpenFinding(
-                finding=replace(finding, message=finding.message.removesuffix(since)),
-                check=check,
-                first_seen=first_seen,
-                last_seen=now,
-            )
-        )
+        kept.append(OpenFinding(finding=finding, check=check, first_seen=first_seen, last_seen=now))
     return kept

@@ -276,6 +276,24 @@ def test_a_state_that_is_not_what_recon_stored_is_tampered(tamper: Callable[[Wor
     assert "TAMPERED" in audit(world).codes
 
 
+def test_a_finding_without_a_place_keeps_its_id_and_age() -> None:
+    world = ran(3)
+    for _ in range(2):
+        audit(world)
+    _remove(world)
+    world.tick(minutes=1)
+    audit(world)
+    (opened,) = state(world).open
+    assert opened.finding.code is Code.TAMPERED and opened.finding.batch_id is opened.finding.span is None
+    for _ in range(3):
+        world.tick(minutes=1)
+        judgement = audit(world)
+        (found,) = (f for r in judgement.results for f in r.findings if f.code is Code.TAMPERED)
+        assert found.message == opened.finding.message + opened.since
+        (known,) = state(world).open
+        assert (known.id, known.first_seen, known.finding) == (opened.id, opened.first_seen, opened.finding)
+
+
 def test_a_proof_that_cannot_be_read_is_never_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     world = ran(3)
     audit(world)

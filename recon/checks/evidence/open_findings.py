@@ -22,10 +22,11 @@ def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Ve
     proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
     if proof is None or not proof.open:
         return verdict
-    found = [_known(finding, check, proof.open) for finding in verdict.findings]
+    found = [_accepted(finding, proof.open) for finding in verdict.findings]
     audit = _Audit(verdict, check, witnesses, found)
     of_check = [one for one in proof.open if one.check == check and one.accepted is None]
     carried = [finding for one in of_check for finding in audit.carried(one)]
+    found = [_with_age(finding, of_check) for finding in found]
     if not carried and found == list(verdict.findings):
         return verdict
     return _rejudged(verdict, [*found, *carried], proof)
@@ -43,8 +44,8 @@ def recheck(witnesses: Witnesses, check: str) -> bool:
     )
 
 
-def _known(finding: Finding, check: str, open_: Sequence[OpenFinding]) -> Finding:
-    """The finding, with its age where it is an open one; where somebody accepted it, an explanation."""
+def _accepted(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
+    """The finding, or where somebody accepted it, an explanation."""
     if finding.level not in (Level.FAIL, Level.UNPROVED):
         return finding
     for one in open_:
@@ -52,10 +53,14 @@ def _known(finding: Finding, check: str, open_: Sequence[OpenFinding]) -> Findin
             by = one.accepted
             why = f"accepted by {by.by} on {by.at:%Y-%m-%d} ({by.reason})"
             return replace(finding, code=Code.ACCEPTED, message=f"{why}: {finding.code}: {finding.message}")
-    for one in open_:
-        if one.check == check and one.includes(finding) and one.finding.span == finding.span:
-            return replace(finding, message=finding.message + one.since)
     return finding
+
+
+def _with_age(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
+    """The finding, with its id and age where it is one that is open."""
+    same = (one for one in open_ if one.includes(finding) and one.finding.span == finding.span)
+    known = next(same, None)
+    return finding if known is None else replace(finding, message=finding.message + known.since)
 
 
 def _judged(ledger: LedgerSlice, finding: Finding) -> Spans:
