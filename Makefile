@@ -11,7 +11,8 @@ SETUP := scripts/setup.sh
 BENCH ?=
 PYTEST_ARGS ?=
 
-# make soak ROUNDS=50 RANDOM_KILLS=100 SEED=7 SINKS=delta,kafka
+# make soak HISTORIES=100000 ROUNDS=50 RANDOM_KILLS=100 SEED=7 SINKS=delta,kafka
+HISTORIES ?= 100000
 ROUNDS ?= 20
 RANDOM_KILLS ?= 40
 SEED ?= $(shell date +%s)
@@ -37,8 +38,9 @@ messages: ## Take over changed messages into tests/golden/messages.json; read th
 	@$(SETUP) python $(if $(PYTEST_ARGS),java browser databases jars)
 	$(BIN)/python -m scripts.messages $(PYTEST_ARGS)
 
-soak: ## The crash tests for longer: more kills, and at random moments
+soak: ## Longer: random histories held against the truth, then crash tests with more kills, at random moments
 	@$(SETUP) python java databases jars
+	RECON_TRUTH_HISTORIES=$(HISTORIES) $(BIN)/pytest -q -n 2 tests/truth/test_truth.py
 	RECON_CRASH_ROUNDS=$(ROUNDS) RECON_CRASH_VARIANT_ROUNDS=$(ROUNDS) RECON_CRASH_RANDOM=$(RANDOM_KILLS) \
 	  RECON_CRASH_SEED=$(SEED) RECON_CRASH_AWAY=30 $(if $(SINKS),RECON_CRASH_SINKS=$(SINKS)) $(BIN)/pytest tests/crash -s $(PYTEST_ARGS)
 

@@ -82,6 +82,7 @@ def _feed(spark: Any, folder: Path) -> Callable[[int], None]:
             run_id=None,
             prev_hash="",
             offsets_text=offsets_text(spans),
+            number=batch_id + 1,
         )
         writer.write(frame(spark, rows, first), stamp)
         entry = LedgerEntry(

@@ -323,7 +323,7 @@ class Lake:
                 }
             }
         )
-        yield _line({"txn": {"appId": f"recon:{PIPELINE}:{SINK}:0", "version": batch_id, "lastUpdated": at}})
+        yield _line({"txn": {"appId": f"recon:{PIPELINE}:{SINK}", "version": batch_id + 1, "lastUpdated": at}})
         for size in sizes:
             yield _line({"add": self._data_file(size * 61, at, size, batch_id)})
 
@@ -557,7 +557,7 @@ def _spark_file(log: Path, version: int, lines: Sequence[str], topic: str) -> No
         "numFiles": version * FILES,
         "numMetadata": 1,
         "numProtocol": 1,
-        "setTransactions": [{"appId": f"recon:{PIPELINE}:{SINK}:0", "version": version, "lastUpdated": 0}],
+        "setTransactions": [{"appId": f"recon:{PIPELINE}:{SINK}", "version": version + 1, "lastUpdated": 0}],
         "domainMetadata": [],
         "metadata": _METADATA,
         "protocol": _PROTOCOL,

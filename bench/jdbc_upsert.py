@@ -144,6 +144,7 @@ def _ours(server: Any, stage_with: str) -> Callable[[Any, int], None]:
             run_id=None,
             prev_hash="",
             offsets_text=f'[[0,"orders",null,[0],[{turn}],[{turn + 1}]]]',
+            number=turn + 1,
         )
         sink.write(frame, stamp)
         assert sink.confirm(stamp).rows == ROWS

@@ -357,7 +357,7 @@ def _commit(version: int, stamp: ReconStamp | None, **fields: Any) -> DeltaCommi
         "operation": "WRITE",
         "operation_parameters": {},
         "operation_metrics": {},
-        "txn": {} if stamp is None else {"recon:p:s:0": stamp.batch_id},
+        "txn": {} if stamp is None else {"recon:p:s": stamp.batch_id},
         "user_metadata": None,
         "stamp": stamp,
         "files_added": 1,

@@ -18,6 +18,7 @@ from recon.errors import (
     NewEpochError,
     ReconError,
     SinkError,
+    TableReplacedError,
 )
 from recon.lazy import lazy_exports
 
@@ -26,13 +27,16 @@ if TYPE_CHECKING:
     from recon.audit.compliance import compliance as compliance_report
     from recon.audit.run import run_audit
     from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
-    from recon.hook import ForeachBatch, RoutedForeachBatch, foreach_batch
+    from recon.hook import ForeachBatch, RoutedForeachBatch, foreach_batch, read_kafka
     from recon.ledger import Ledger, open_ledger
     from recon.model import CheckResult, Code, Finding, LedgerEntry, Level, ReconStamp, RunResult, SinkCommit, SinkLog
     from recon.project import Guarantee, Project, Sink
     from recon.project import load as load_project
     from recon.quarantine.release import Released, release
     from recon.recovery.explain import Explanation, already_processed, explain
+    from recon.recovery.repair.plan import LeftOpen, PlannedRange, RepairPlan
+    from recon.recovery.repair.run import Repaired, repair
+    from recon.recovery.repair.witnesses import repair_plans
     from recon.recovery.starting_offsets import starting_offsets
     from recon.sinks import BatchSink, Landed
     from recon.sinks.custom import Batch
@@ -57,13 +61,17 @@ __all__ = [
     "Ledger",
     "LedgerEntry",
     "LedgerError",
+    "LeftOpen",
     "Level",
     "NewEpochError",
+    "PlannedRange",
     "ProgressListener",
     "Project",
     "ReconError",
     "ReconStamp",
     "Released",
+    "RepairPlan",
+    "Repaired",
     "RoutedForeachBatch",
     "RowDifference",
     "RunResult",
@@ -72,6 +80,7 @@ __all__ = [
     "SinkCommit",
     "SinkError",
     "SinkLog",
+    "TableReplacedError",
     "__version__",
     "accept",
     "already_processed",
@@ -84,7 +93,10 @@ __all__ = [
     "open_findings",
     "open_ledger",
     "read_batches",
+    "read_kafka",
     "release",
+    "repair",
+    "repair_plans",
     "run_audit",
     "starting_offsets",
 ]
@@ -93,7 +105,7 @@ _MODULES = {
     "recon.audit.accept": ("accept", "open_findings"),
     "recon.audit.run": ("run_audit",),
     "recon.comparison": ("ColumnDifference", "Comparison", "RowDifference", "SchemaDifference", "compare"),
-    "recon.hook": ("ForeachBatch", "RoutedForeachBatch", "foreach_batch"),
+    "recon.hook": ("ForeachBatch", "RoutedForeachBatch", "foreach_batch", "read_kafka"),
     "recon.ledger": ("Ledger", "open_ledger"),
     "recon.model": (
         "CheckResult",
@@ -109,6 +121,9 @@ _MODULES = {
     "recon.project": ("Guarantee", "Project", "Sink"),
     "recon.quarantine.release": ("Released", "release"),
     "recon.recovery.explain": ("Explanation", "already_processed", "explain"),
+    "recon.recovery.repair.plan": ("LeftOpen", "PlannedRange", "RepairPlan"),
+    "recon.recovery.repair.run": ("Repaired", "repair"),
+    "recon.recovery.repair.witnesses": ("repair_plans",),
     "recon.recovery.starting_offsets": ("starting_offsets",),
     "recon.sinks": ("BatchSink", "Landed"),
     "recon.sinks.custom": ("Batch",),

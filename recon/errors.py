@@ -29,5 +29,9 @@ class NewEpochError(SinkError):
     """The checkpoint starts a new epoch whose ranges overlap the ledger's end or leave a gap."""
 
 
+class TableReplacedError(SinkError):
+    """The sink's table is not the one that the ledger's entries were written into: it is gone, older, or another."""
+
+
 class GateError(SinkError):
     """A post-batch check with `on_failure: stop` failed; the micro-batch is not committed."""

@@ -10,17 +10,20 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote, urlparse
 
 from recon.errors import ConfigError, EvidenceError
+from recon.limits import S3_S, STORE_S, within
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+    from pyarrow.fs import FileInfo, FileSystem
+
+T = TypeVar("T")
 
 # Spark's s3a is s3 for pyarrow.
 _ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
@@ -70,9 +73,7 @@ class Storage:
         try:
             if self.local is not None:
                 return (self.local / name).read_bytes()
-            filesystem, path = self._arrow(name)
-            with filesystem.open_input_stream(path) as stream:
-                return bytes(stream.read())
+            return self._in_time(name, lambda: self._read(name))
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -94,10 +95,7 @@ class Storage:
         try:
             if self.local is not None:
                 return os.listdir(self.local / folder)  # noqa: PTH208 - tens of thousands of names, and names alone
-            from pyarrow.fs import FileSelector
-
-            filesystem, path = self._arrow(folder)
-            return [info.base_name for info in filesystem.get_file_info(FileSelector(path, allow_not_found=True))]
+            return [info.base_name for info in self._in_time(folder, lambda: self._listed(folder))]
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -107,11 +105,8 @@ class Storage:
         """Sizes of the files directly inside `folder`, by name; one that vanishes meanwhile is left out."""
         try:
             if self.local is None:
-                from pyarrow.fs import FileSelector, FileType
-
-                filesystem, path = self._arrow(folder)
-                infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
-                return {info.base_name: info.size for info in infos if info.type == FileType.File}
+                infos = self._in_time(folder, lambda: self._listed(folder))
+                return {info.base_name: info.size for info in infos if info.is_file}
             sizes = {}
             with os.scandir(self.local / folder) as entries:
                 for entry in entries:
@@ -172,6 +167,25 @@ class Storage:
             stream.write(content)
         filesystem.move(beside, path)
 
+    def create(self, name: str, content: bytes) -> bool:
+        """Writes a file that must not be there yet; whether it was this call that made it.
+
+        On a local filesystem with hard links one of several calls at the same moment makes it. Elsewhere it looks
+        before it writes.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self.local is not None:
+            return create_file(self.local / name, content)
+        from pyarrow.fs import FileType
+
+        filesystem, path = self._arrow(name)
+        if filesystem.get_file_info(path).type != FileType.NotFound:
+            return False
+        self.write(name, content)
+        return True
+
     def remove(self, name: str) -> None:
         """Removes a file or a folder with its content, where it exists.
 
@@ -194,6 +208,20 @@ class Storage:
         elif kind == FileType.File:
             filesystem.delete_file(path)
 
+    def _in_time(self, name: str, call: Callable[[], T]) -> T:
+        return within(STORE_S, call, f"{self.uri}/{name} cannot be read: the store did not answer")
+
+    def _read(self, name: str) -> bytes:
+        filesystem, path = self._arrow(name)
+        with filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
+
+    def _listed(self, folder: str) -> Sequence[FileInfo]:
+        from pyarrow.fs import FileSelector
+
+        filesystem, path = self._arrow(folder)
+        return list(filesystem.get_file_info(FileSelector(path, allow_not_found=True)))
+
     def _arrow(self, name: str) -> tuple[FileSystem, str]:
         """The filesystem, and the path of `name` on it."""
         import pyarrow.fs as pafs
@@ -204,7 +232,8 @@ class Storage:
         try:
             if scheme == "s3" and options:
                 s3_options = {_S3_OPTIONS[k]: v for k, v in options.items() if k in _S3_OPTIONS}
-                filesystem, root = pafs.S3FileSystem(**s3_options), f"{parsed.netloc}{parsed.path}"
+                waits = {"connect_timeout": S3_S, "request_timeout": S3_S}
+                filesystem, root = pafs.S3FileSystem(**s3_options, **waits), f"{parsed.netloc}{parsed.path}"
             else:
                 uri = self.uri.replace(f"{parsed.scheme}://", f"{scheme}://", 1)
                 filesystem, root = pafs.FileSystem.from_uri(uri)
@@ -221,6 +250,32 @@ def write_file(path: Path, content: bytes) -> Path:
     Raises:
         OSError: it cannot be written.
     """
+    with _beside(path, content) as beside:
+        beside.replace(path)
+    return path
+
+
+def create_file(path: Path, content: bytes) -> bool:
+    """Makes a local file in one step, as `Storage.create` does.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with _beside(path, content) as beside:
+        try:
+            path.hardlink_to(beside)
+        except FileExistsError:
+            return False
+        except OSError:  # a filesystem without hard links
+            if path.exists():
+                return False
+            beside.replace(path)
+    return True
+
+
+@contextmanager
+def _beside(path: Path, content: bytes) -> Iterator[Path]:
+    """A file with this content in the folder of `path`, removed afterwards unless it was renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     try:
@@ -228,8 +283,6 @@ def write_file(path: Path, content: bytes) -> Path:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
+        yield beside
+    finally:
         beside.unlink(missing_ok=True)
-        raise
-    return path

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test, in three parts that all run whatever the others say: what starts no JVM; what does, in two processes, since
-# a machine of two cores waits for brokers and commits half the time; the demo, which must end within four minutes.
+# a machine of two cores waits for brokers and commits half the time; the demo, which starts processes of its own.
 #   scripts/test.sh            all of it; `make test` calls it
 #   scripts/test.sh -k name    one pytest with these arguments
 set -uo pipefail
@@ -15,5 +15,5 @@ failed=0
 part() { printf '\n== %s\n' "$1"; shift; "$pytest" --durations=15 "$@" || failed=1; }
 part "without a JVM, two processes" -n 2 -m "not ($real or $alone)"
 part "on real parts, two processes" -n 2 --dist loadfile --no-loadscope-reorder -m "($real) and not ($alone)"
-part "the demo, whose time is limited, alone" -m "$alone"
+part "the demo, alone" -m "$alone"
 exit "$failed"

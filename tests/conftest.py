@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from recon.errors import ConfigError
+from tests.support import fault_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ _LONG = (
     "cluster/test_cluster_audit.py",
     "kafka/test_kafka_sink.py",
     "local/test_local_cluster.py",
+    "crash/test_killed_repair.py",
     "crash/test_outages.py",
     "cases/test_delta_merge.py",
     "cases/test_incremental_stream.py",
@@ -64,6 +66,20 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
     from tests.support.messages import not_run
 
     not_run(item.nodeid for item in items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    return (yield from fault_cases.watched(item))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    fault_cases.note(report)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # xdist: its processes report to this one
+        fault_cases.keep()
 
 
 @pytest.fixture(scope="session")

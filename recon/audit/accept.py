@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import open_ledger
 from recon.ledger.ledger import utc_now
-from recon.model.proof import Acceptance, OpenFinding
+from recon.model.proof import Acceptance, OpenFinding, with_id
 from recon.project import Project, as_project
-from recon.text import some
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_SHORTEST = 4  # characters of a finding's id
 
 
 def open_findings(project: str | Path | Project, *, spark: SparkSession | None = None) -> list[OpenFinding]:
@@ -60,14 +57,8 @@ def accept(
             raise ConfigError(f"{name} is empty; an auditor will ask for it")
     project, now = as_project(project), utc_now()
     known = open_findings(project, spark=spark)
-    ids = {one.id for one in known if len(finding) >= _SHORTEST and one.id.startswith(finding.lower())}
-    if len(ids) != 1:
-        waiting = sorted({one.id for one in known if one.accepted is None})
-        listed = f"; open are {some(waiting)}" if waiting else "; nothing is open"
-        raise ConfigError(
-            f"{'several findings have' if ids else 'there is no open finding with'} id {finding!r}{listed}"
-        )
-    chosen = [one for one in known if one.id in ids]
+    chosen = with_id(known, finding)
+    ids = {one.id for one in chosen}
     done = next((one.accepted for one in chosen if one.accepted is not None), None)
     if done is not None and all(one.accepted is not None for one in chosen):
         raise ConfigError(f"finding {finding} was accepted by {done.by} on {done.at:%Y-%m-%d}: {done.reason}")

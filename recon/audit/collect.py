@@ -19,6 +19,7 @@ from recon.audit.sources import Sources
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import Answers, Questions
+from recon.checks.evidence.kafka_states import read_under
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
@@ -97,16 +98,14 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     previous = known(earlier)
     proofs = known(attempt("proofs", lambda: reader.proofs(_required(ledger), previous))) or Proofs()
     begin = _period_from(options, pipeline, proofs, until or now)
+    goes_on = proofs if options.goes_on else Proofs()
 
     # 2. The checkpoint before the ledger: Spark marks a micro-batch as committed after its entry is written. Read the
     #    other way round, a micro-batch that ends in between would look like a commit without an entry.
     checkpoints = read("checkpoint", sources.checkpoint)
 
     # 3. The ledger.
-    after: Mapping[str, int] = {}
-    if options.goes_on and not isinstance(ledger, Unavailable):
-        after = known(attempt("ledgers", lambda: reader.positions(_required(ledger), proofs, begin))) or {}
-    slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, after))
+    slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on))
 
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
@@ -119,7 +118,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         "ledgers", lambda: reader.outruns(known(slices) or {}, known(delta) or {}, known(sink_logs) or {})
     )
     if outruns:
-        slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, after, whole=True))
+        slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on, whole=True))
 
     # 6. The logs of the quarantine tables of sinks whose entries count quarantined rows.
     quarantine = read("quarantine", lambda: reader.quarantine(_required(slices)))
@@ -304,7 +303,7 @@ class _Reader:
                 unreadable[sink.name] = first_line(error)
         return Proofs(of_sink=of_sink, damaged=damaged, unreadable=unreadable, lengths=lengths)
 
-    def positions(self, ledger: Ledger, proofs: Proofs, begin: datetime | None) -> Mapping[str, int]:
+    def _positions(self, ledger: Ledger, proofs: Proofs, begin: datetime | None) -> Mapping[str, int]:
         """The entry behind which each sink's slice begins: the proof's, or the last before the period."""
         name, after = self.sources.pipeline.name, {}
         for sink in self._sinks:
@@ -318,18 +317,18 @@ class _Reader:
         ledger: Ledger,
         previous: PreviousAudit | None,
         begin: datetime | None,
-        after: Mapping[str, int],
+        goes_on: Proofs,
         *,
         whole: bool = False,
     ) -> Slices:
-        """The entries of each sink: those behind a position, else of the period, else all.
+        """The entries of each sink: those behind the position of its proof, else of the period, else all.
 
-        With `whole`, the numbers of all its entries besides.
+        `goes_on` are the proofs that the audit goes on from. With `whole`, the numbers of all its entries besides.
         """
         if not ledger.exists():
             raise LedgerError(f"there is no ledger at {ledger.location}; has the hook ever written?")
         operations = ledger.store.operations(after=previous.ledger_version if previous else None)
-        name = self.sources.pipeline.name
+        name, after = self.sources.pipeline.name, self._positions(ledger, goes_on, begin)
         slices = {
             sink.name: ledger.slice(name, sink.name, after=after[sink.name], operations=operations)
             if sink.name in after
@@ -347,9 +346,9 @@ class _Reader:
     def _delta_log(self, sink: Sink, of_sink: LedgerSlice | None, files: bool) -> DeltaWitness:
         first = None
         if of_sink is not None and not of_sink.complete:
-            # From the anchor on: a mutation right after it belongs to the period. A release's version says nothing
-            # about how far the micro-batches have come.
-            anchors = [i for i in range(of_sink.anchors) if not of_sink.heads[i].is_release]
+            # From the anchor on: a mutation right after it belongs to the period. The version of a release or of a
+            # repair says nothing about how far the micro-batches have come.
+            anchors = [i for i in range(of_sink.anchors) if of_sink.heads[i].is_micro_batch]
             recent = of_sink.heads[anchors[-1] if anchors else 0 :]
             first = min((head.sink_version for head in recent if head.sink_version is not None), default=None)
         return self.sources.delta_log(sink, first, files=files)
@@ -384,7 +383,11 @@ class _Reader:
     def kafka(self, slices: Slices) -> KafkaWitness:
         positions = _positions(slices.values())
         topics = {*self.sources.pipeline.source.topics, *(topic for topic, _ in positions)}
-        return self.sources.kafka(sorted(topics), positions)
+        epochs: dict[tuple[str, int], set[tuple[int, int]]] = {}
+        for of_sink in slices.values():
+            for where, read in read_under(of_sink).items():
+                epochs.setdefault(where, set()).update((one.epoch, one.position) for one in read)
+        return self.sources.kafka(sorted(topics), positions, epochs)
 
     def progress(self, begin: datetime | None, samples: int) -> ProgressWitness:
         """What a listener recorded in the period, or in its last week."""
@@ -398,14 +401,16 @@ class _Reader:
         first = None
         if of_sink is not None and not of_sink.complete:
             heads = [head for head in of_sink.heads if not head.is_release]
-            # Batch ids of two epochs do not compare: where a new one began, all rows are read.
-            if len({head.epoch for head in heads}) == 1:
+            # Batch ids of two epochs do not compare: where a new one began, all rows are read. So they are after a
+            # repair, which touches rows of any micro-batch.
+            if {head.epoch for head in heads} == {heads[0].epoch if heads else 0} and heads[0].is_micro_batch:
                 first = min(head.batch_id for head in heads)
         strangers = others(log, of_sink) if log is not None and of_sink is not None else ()
         versions = [commit.version for commit in strangers if commit.rows_added != 0]
         files = log.files if log is not None else None
         lacking = isinstance(files, LiveFiles) and not isinstance(files.gone, Unavailable) and bool(files.gone)
-        return _attempt("rows", lambda: self.sources.rows(sink, first, versions, lacking=lacking))
+        version = log.last if log is not None else None
+        return _attempt("rows", lambda: self.sources.rows(sink, first, versions, version=version, lacking=lacking))
 
 
 def _positions(slices: Iterable[LedgerSlice]) -> dict[tuple[str, int], int]:

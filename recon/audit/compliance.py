@@ -255,16 +255,17 @@ def _sink(
         if finding.sink in (None, sink.name)
     ]
     proving = [audit for audit in audits if audit.proves(sink.name)]
-    places = [i for i in range(ledger.anchors, len(ledger.heads)) if not ledger.heads[i].is_release]
+    places = [i for i in range(ledger.anchors, len(ledger.heads)) if ledger.heads[i].reads]
     batch_of = {i: (ledger.heads[i].epoch, ledger.heads[i].batch_id) for i in places}
     judged = Spans.of(span for audit in proving for span in audit.judged(sink.name))
     covered = {batch_of[i] for i in places if ledger.heads[i].sequence in judged}
-    batches = set(batch_of.values())
+    batches = {batch for batch in batch_of.values() if batch[0] >= 0}
     refuted = summary.touched_batches(ledger, findings, Level.FAIL) & batches
-    proved = covered - refuted - summary.touched_batches(ledger, findings, Level.UNPROVED)
+    proved = (covered & batches) - refuted - summary.touched_batches(ledger, findings, Level.UNPROVED)
 
     ranges = ledger.ranges
-    in_period = ranges.entry >= ledger.anchors
+    reading = np.array([head.reads for head in ledger.heads], np.bool_)
+    in_period = (ranges.entry >= ledger.anchors) & reading[ranges.entry]
     ranges_refuted = summary.touched_ranges(ledger, findings, Level.FAIL) & in_period
     ranges_doubted = summary.touched_ranges(ledger, findings, Level.UNPROVED)
     of_covered = np.isin(ranges.entry, [i for i in places if batch_of[i] in covered])
@@ -294,7 +295,7 @@ def _sink(
 def _epochs(ledger: LedgerSlice) -> Iterable[EpochRecord]:
     by_epoch: dict[int, list[Any]] = defaultdict(list)
     for head in ledger.heads[ledger.anchors :]:
-        if not head.is_release:
+        if head.is_micro_batch:
             by_epoch[head.epoch].append(head)
     for epoch, heads in sorted(by_epoch.items()):
         yield EpochRecord(

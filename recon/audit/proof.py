@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from recon.audit import summary
 from recon.audit.scope import Place, stretches
+from recon.checks.evidence.table_rows import rows_to_remember
 from recon.model import (
     RUNNING,
     CheckResult,
     Code,
+    DeltaWitness,
     EntryHead,
     LedgerSlice,
     Level,
@@ -44,38 +46,55 @@ def advance(
     """
     ledger = (known(witnesses.ledgers) or {}).get(sink)
     mine = [r for r in results if r.kind == "evidence" and r.sink in (None, sink) and r.check not in RUNNING]
-    if ledger is None or not ledger.heads or not _whole(mine, sink):
+    if ledger is None or not ledger.heads or not _whole(mine, sink) or not _joins(before, ledger):
         return None
-    judged = ledger.heads[ledger.anchors :]
-    settled = _settled(judged, mine)
-    last = settled[-1] if settled else None
-    if before is None and last is None:
+    settled = _settled(ledger, mine, witnesses)
+    ends = [(before.position, before.chain_head)] if before is not None else []
+    ends += [(head.sequence, head.entry_hash) for head in settled[-1:]]
+    opened = tuple(_open(before, mine, witnesses.now))
+    if not ends and not opened:
         return None
-    first = next((head for head in ledger.heads if not head.is_release), ledger.heads[0])
-    tables = known(witnesses.delta) or {}
-    table = tables.get(sink)
-    moved = last is not None and (before is None or last.sequence > before.position)
+    # Before anything is settled, a state holds what is open, so that it can be accepted.
+    position, chain_head = max(ends, key=lambda end: end[0], default=(0, ""))
+    first = next((head for head in ledger.heads if head.is_micro_batch), ledger.heads[0])
+    table = (known(witnesses.delta) or {}).get(sink)
     return SinkProof(
         pipeline=witnesses.pipeline,
         sink=sink,
         at=witnesses.now,
         invocation_id=invocation_id,
-        position=last.sequence if last is not None and moved else before.position if before is not None else 0,
-        chain_head=last.entry_hash if last is not None and moved else before.chain_head if before is not None else "",
+        position=position,
+        chain_head=chain_head,
         first_epoch=before.first_epoch if before is not None else first.epoch,
         first_batch_id=before.first_batch_id if before is not None else first.batch_id,
         unwitnessed=(before is not None and before.unwitnessed)
         or any(f.code is Code.UNWITNESSED for r in mine for f in r.findings),
+        table_id=table.table_id if table is not None else None,
         table_version=table.last if table is not None else None,
+        table_rows=_rows(before, table, replace(witnesses, sink=sink)),
         coverage=_covered(before, ledger, len(settled)),
-        open=tuple(_open(before, mine, witnesses.now)),
+        open=opened,
     )
+
+
+def _rows(before: SinkProof | None, table: DeltaWitness | None, witnesses: Witnesses) -> tuple[int, int] | None:
+    """How many rows the table has at its newest version; what was known before where this audit cannot tell."""
+    rows = rows_to_remember(witnesses, table) if table is not None else None
+    if rows is None or table is None or table.last is None:
+        return before.table_rows if before is not None else None
+    return table.last, rows
 
 
 def _whole(results: Sequence[CheckResult], sink: str) -> bool:
     """Whether every check was evaluated, and among them all that a proof rests on."""
     of_sink = {r.check: looked(r) for r in results if r.sink == sink}
     return summary.proved_by(of_sink) and all(looked(r) for r in results)
+
+
+def _joins(before: SinkProof | None, ledger: LedgerSlice) -> bool:
+    """Whether no entry lies between those judged before and those judged now."""
+    judged = ledger.heads[ledger.anchors :]
+    return ledger.complete or (before is not None and (not judged or judged[0].sequence <= before.position + 1))
 
 
 def looked(result: CheckResult) -> bool:
@@ -87,15 +106,33 @@ def looked(result: CheckResult) -> bool:
     return result.status != "skipped"
 
 
-def _settled(judged: Sequence[EntryHead], results: Iterable[CheckResult]) -> Sequence[EntryHead]:
-    """The judged entries before the first one that is in flight."""
-    open_ = {
-        (f.epoch, f.batch_id) for r in results for f in r.findings if f.code is Code.INFLIGHT and f.batch_id is not None
-    }
+def _settled(ledger: LedgerSlice, results: Sequence[CheckResult], witnesses: Witnesses) -> Sequence[EntryHead]:
+    """The judged entries before the first one that a later audit has to judge again.
+
+    That is one in flight, or one that read records of a transaction which is still open. While it is not known whether
+    Kafka's log is the one that was read, it is every entry.
+    """
+    judged = ledger.heads[ledger.anchors :]
+    findings = [f for r in results for f in r.findings]
+    if any(f.level is Level.UNPROVED and f.topic is not None and f.span is None for f in findings):
+        return ()
+    open_ = {(f.epoch, f.batch_id) for f in findings if f.code is Code.INFLIGHT and f.batch_id is not None}
     for place, head in enumerate(judged):
         if (head.epoch, head.batch_id) in open_ or (None, head.batch_id) in open_:
             return judged[:place]
+        if head.isolation_level != "read_committed" and _is_undecided(ledger, ledger.anchors + place, witnesses):
+            return judged[:place]
     return judged
+
+
+def _is_undecided(ledger: LedgerSlice, entry: int, witnesses: Witnesses) -> bool:
+    """Whether an entry read records of a transaction that may still be aborted."""
+    for read in ledger.ranges.of(entry):
+        topic = witnesses.topic(read.topic)
+        partition = topic.partitions.get(read.partition) if topic is not None and topic.exists else None
+        if partition is not None and partition.last_stable < min(read.end_offset, partition.high_watermark):
+            return True
+    return False
 
 
 def _covered(before: SinkProof | None, ledger: LedgerSlice, settled: int) -> tuple[CoveredRanges, ...]:

@@ -21,7 +21,7 @@ from recon.audit import summary
 from recon.audit.collect import Evidence, collect
 from recon.audit.options import Options
 from recon.audit.session import AuditSession
-from recon.audit.sources import Sources
+from recon.audit.sources import Brokers, Sources
 from recon.audit.store import store, store_proofs
 from recon.checks.binding import bind
 from recon.checks.bound import Bound
@@ -29,7 +29,6 @@ from recon.checks.engine import runner
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.executor import reason_of
 from recon.checks.select import select, unmatched
-from recon.ledger import open_ledger
 from recon.ledger.ledger import utc_now
 from recon.ledger.results import History
 from recon.model import CheckResult, PipelineFacts, RunResult, Unavailable, Witnesses
@@ -171,21 +170,20 @@ class _Run:
 
     def __init__(self, project: Project, options: Options, now: datetime, bounds: Sequence[Bound]) -> None:
         self.project, self.options, self.now, self.bounds = project, options, now, bounds
-        self.session = AuditSession(project, options.no_spark, options.spark)
+        self.brokers = Brokers()
+        self.session = AuditSession(project, options.no_spark, options.spark, tidies=options.keep)
         self.failing_rows: dict[str, Sequence[Mapping[str, Any]]] = {}
         self.reached: dict[str, None] = {}  # pipelines whose turn had come when --fail-fast stopped
         self._pipelines = {pipeline.name: pipeline for pipeline in project.pipelines}
         self._evidence: dict[str, Evidence] = {}
         remembering = [bound.unique_id for bound in bounds if getattr(bound.check, "remembers", None)]
-        self._history = History(
-            lambda: open_ledger(project, self.session.running).results, remembering, options.history_to or now
-        )
+        self._history = History(lambda: self.session.ledger().results, remembering, options.history_to or now)
 
     def evidence_of(self, name: str) -> Evidence:
         """A pipeline's evidence, collected when first needed."""
         if name not in self._evidence:
             bounds = [bound for bound in self.bounds if bound.pipeline == name]
-            sources = Sources(self.project, self._pipelines[name], self.session)
+            sources = Sources(self.project, self._pipelines[name], self.session, self.brokers)
             self._evidence[name] = collect(sources, bounds, self.options, self.now)
         return self._evidence[name]
 

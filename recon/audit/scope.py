@@ -16,7 +16,7 @@ def speaks_of(proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice
     """The micro-batches and offsets of each sink: "micro-batch 3 (orders-0 from offset 3000) to 812"."""
     parts = []
     for sink, ledger in ledgers.items():
-        heads = [head for head in ledger.heads if not head.is_release]
+        heads = [head for head in ledger.heads if head.is_micro_batch]
         if not heads:
             continue
         proof = proofs.get(sink)

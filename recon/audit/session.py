@@ -1,34 +1,70 @@
-"""The Spark session of an audit."""
+"""What all pipelines of an audit share: the Spark session and the ledger."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from recon.errors import LedgerError
+from recon.ledger import Ledger, open_ledger
+from recon.ledger.progress import PROGRESS
+from recon.ledger.store import Store, open_store
 from recon.model import Unavailable
 from recon.project import Project
 from recon.spark.errors import spark_error
 from recon.spark.session import session
+from recon.text import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("recon")
 
 _NO_SPARK = "rows were not read (--no-spark)"
 
 
 class AuditSession:
-    """The Spark session of an audit, found or started when something first needs it: an audit may need no JVM."""
+    """The Spark session and the ledger of an audit, opened when something first needs them; it may need no JVM."""
 
-    def __init__(self, project: Project, no_spark: bool, spark: SparkSession | None) -> None:
-        """`spark` is a session to use; without it the active one, or one built from `spark:` in recon.yml."""
-        self._project, self._no_spark = project, no_spark
+    def __init__(self, project: Project, no_spark: bool, spark: SparkSession | None, *, tidies: bool = False) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            project: a loaded recon.yml.
+            no_spark: read no rows.
+            spark: a session to use; without it the active one, or one built from `spark:` in recon.yml.
+            tidies: merge the small files of the ledger's tables before the first of them is read.
+        """
+        self._project, self._no_spark, self._tidies = project, no_spark, tidies
         self.running: SparkSession | None = spark
+        self._ledger: Ledger | None = None
+        self._progress: Store | None = None
+
+    def ledger(self) -> Ledger:
+        """The ledger; each of its tables looks for newer versions before every read.
+
+        Raises:
+            ConfigError: recon.yml names no place for it.
+            LedgerError: Spark keeps the ledger and cannot be started.
+        """
+        if self._ledger is None:
+            ledger = open_ledger(self._project, self._for_ledger())
+            if self._tidies:
+                _tidy(ledger)
+            self._ledger = ledger
+        return self._ledger
+
+    def progress(self) -> Store:
+        """The table of what a listener recorded of each micro-batch; raises what `ledger` raises."""
+        if self._progress is None:
+            self._progress = open_store(self._project, PROGRESS, self._for_ledger())
+        return self._progress
 
     def for_rows(self) -> SparkSession | Unavailable:
         """The session to read rows with; none with --no-spark."""
         return Unavailable("rows", _NO_SPARK, skipped=True) if self._no_spark else self._started()
 
-    def for_ledger(self) -> SparkSession | None:
+    def _for_ledger(self) -> SparkSession | None:
         """The session to read the ledger with; None where Spark is not needed for that and none is running.
 
         A ledger that Spark keeps cannot be read without it, whatever --no-spark says about rows.
@@ -51,3 +87,11 @@ class AuditSession:
             except Exception as error:  # the JVM fails in many ways; each is one reason
                 return Unavailable("rows", f"no Spark session could be started: {spark_error(error)}")
         return self.running
+
+
+def _tidy(ledger: Ledger) -> None:
+    """Merges small files: every pipeline's entries are looked for in each of them."""
+    try:
+        ledger.tidy()
+    except Exception as error:  # the tables are read as they are, and say themselves what is wrong with them
+        log.info("the ledger's small files are not merged: %s", first_line(error))

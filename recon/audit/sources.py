@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeVar
 
 from recon.audit.session import AuditSession
 from recon.checks.engine.runner import Answers, Questions
+from recon.errors import EvidenceError
 from recon.evidence import checkpoint, delta_log
-from recon.ledger import Ledger, open_ledger, quarantined
-from recon.ledger.progress import PROGRESS, read_progress
-from recon.ledger.store import open_store
+from recon.evidence.kafka_admin import UnreachableError
+from recon.ledger import Ledger, quarantined
+from recon.ledger.progress import read_progress
+from recon.limits import STATEMENT_S, within
 from recon.model import (
     CheckpointWitness,
     DeltaWitness,
@@ -22,11 +25,34 @@ from recon.model import (
     SinkLog,
     Unavailable,
 )
-from recon.project import Pipeline, Project, Sink
+from recon.project import JdbcAppendSink, JdbcUpsertSink, KafkaSink, Pipeline, Project, Sink
 from recon.sinks import open_sink
 from recon.storage import Storage
 
 _NAMED_FILES = 1000
+T = TypeVar("T")
+
+
+class Brokers:
+    """The brokers of an audit: where one cannot be reached, that is its answer for all pipelines, found out once."""
+
+    def __init__(self) -> None:
+        self._unreachable: dict[str, str] = {}
+
+    def ask(self, conf: Mapping[str, str], question: Callable[[], T]) -> T:
+        """The answer to a question that is put to the broker of these settings.
+
+        Raises:
+            EvidenceError: the broker cannot be reached, now or when it was asked before; or what the question raises.
+        """
+        servers = conf.get("bootstrap.servers", "")
+        if servers in self._unreachable:
+            raise EvidenceError(self._unreachable[servers])
+        try:
+            return question()
+        except UnreachableError as error:
+            self._unreachable[servers] = str(error)
+            raise
 
 
 @dataclass(frozen=True)
@@ -36,10 +62,11 @@ class Sources:
     project: Project
     pipeline: Pipeline
     session: AuditSession
+    brokers: Brokers = field(default_factory=Brokers)
 
     def ledger(self) -> Ledger:
-        """The ledger, opened anew."""
-        return open_ledger(self.project, self.session.for_ledger())
+        """The ledger."""
+        return self.session.ledger()
 
     def checkpoint(self) -> CheckpointWitness:
         """The query's checkpoint."""
@@ -51,38 +78,55 @@ class Sources:
 
     def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
         """The record that a sink which is no Delta table keeps of recon's writes."""
-        return open_sink(self.project, self.pipeline.name, sink).log(since=since)
+        writer = open_sink(self.project, self.pipeline.name, sink)
+        if isinstance(sink, KafkaSink):
+            return self.brokers.ask({**self.project.kafka, **sink.kafka}, lambda: writer.log(since=since))
+        if isinstance(sink, (JdbcUpsertSink, JdbcAppendSink)):
+            slow = f"the database's record of sink {sink.name} cannot be read: the database did not answer"
+            return within(STATEMENT_S, lambda: writer.log(since=since), slow)
+        return writer.log(since=since)
 
     def quarantine_log(self, sink: Sink) -> DeltaWitness | None:
         """The log of a sink's quarantine table; None where it has none."""
         table = quarantined.location(self.project, self.pipeline.name, sink)
         return None if table is None else delta_log.read(self._storage(table))
 
-    def kafka(self, topics: Sequence[str], positions: Mapping[tuple[str, int], int]) -> KafkaWitness:
-        """The topics as Kafka describes them; `positions` is how far the stream has come."""
+    def kafka(
+        self,
+        topics: Sequence[str],
+        positions: Mapping[tuple[str, int], int],
+        epochs: Mapping[tuple[str, int], Collection[tuple[int, int]]],
+    ) -> KafkaWitness:
+        """The topics as Kafka describes them.
+
+        `positions` is how far the stream has come, `epochs` how far under which leader epochs.
+        """
         from recon.evidence import kafka
 
         isolation = self.pipeline.source.isolation_level
-        return kafka.read(self.project.kafka, topics, isolation_level=isolation, positions=positions)
+        conf = self.project.kafka
+        return self.brokers.ask(
+            conf, lambda: kafka.read(conf, topics, isolation_level=isolation, positions=positions, epochs=epochs)
+        )
 
     def probe(self, questions: Questions) -> Answers:
         """What Kafka's own records say about some offsets."""
         from recon.evidence import kafka_probe
 
-        return kafka_probe.probe(self.project.kafka, questions)
+        return self.brokers.ask(self.project.kafka, lambda: kafka_probe.probe(self.project.kafka, questions))
 
     def progress(self, since: datetime, until: datetime | None, samples: int) -> ProgressWitness:
         """What a listener recorded of each micro-batch; of `samples` micro-batches with their offsets."""
-        store = open_store(self.project, PROGRESS, self.session.for_ledger())
-        return read_progress(store, self.pipeline.name, since, until, samples=samples)
+        return read_progress(self.session.progress(), self.pipeline.name, since, until, samples=samples)
 
     def rows(
-        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, lacking: bool
+        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
     ) -> RowsWitness | Unavailable:
         """The rows of a sink as groups, of the micro-batches from `first_batch` on; Spark jobs.
 
-        `others` are versions of a Delta table in which other programs added rows. `lacking` is True where the store
-        lacks data files of it: the rows of the files that are left are read.
+        `version` is the one of a Delta table that the other witnesses speak of; None for the newest. `others` are
+        versions in which other programs added rows. `lacking` is True where the store lacks data files of it: the rows
+        of the files that are left are read.
         """
         from recon.evidence import sink_rows
         from recon.quarantine import groups as quarantine_groups
@@ -93,7 +137,7 @@ class Sources:
         location = self.project.location(sink)
         if sink.is_delta:
             with sink_rows.without_missing_files(spark) if lacking else nullcontext():
-                rows = sink_rows.read(spark, location, first_batch=first_batch)
+                rows = sink_rows.read(spark, location, version=version, first_batch=first_batch)
                 if others:
                     rows = replace(rows, repeated=sink_rows.repeated(spark, location, self._files(sink, others)))
         else:

@@ -46,7 +46,6 @@ def store(
         measured = [result for result in run.results if _measured(result)]
         if ledger.exists():
             append_run(ledger.results, run)
-            ledger.tidy()
         elif measured:  # a later audit's history; an audit that measured nothing creates no table
             append_run(ledger.results, replace(run, results=tuple(measured)))
     except Exception as error:

@@ -104,7 +104,7 @@ def pipeline_facts(
     slices, proofs = known(witnesses.ledgers) or {}, witnesses.proofs
     speaks_of = scope.speaks_of(proofs.of_sink, slices)
     outcome, because = answer(of_pipeline, [sink.name for sink in pipeline.sinks], proofs, speaks_of)
-    queries = (h.query_id for of_sink in slices.values() for h in reversed(of_sink.heads) if not h.is_release)
+    queries = (h.query_id for of_sink in slices.values() for h in reversed(of_sink.heads) if h.is_micro_batch)
     return PipelineFacts(
         name=pipeline.name,
         answer=outcome,
@@ -145,7 +145,7 @@ def sink_facts(sink: Sink, target: str, witnesses: Witnesses, results: Sequence[
     judging = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
     findings = [f for r in judging if r.sink in (None, name) for f in r.findings]
     proved = _proved(results, name)
-    batches = {(h.epoch, h.batch_id) for h in judged if not h.is_release}
+    batches = {(h.epoch, h.batch_id) for h in judged if h.is_micro_batch}
     refuted = touched_batches(ledger, findings, Level.FAIL) & batches
     doubted = touched_batches(ledger, findings, Level.UNPROVED) if proved else batches
     unproved = doubted & batches - refuted
@@ -155,7 +155,7 @@ def sink_facts(sink: Sink, target: str, witnesses: Witnesses, results: Sequence[
         batches_proved=len(batches) - len(refuted) - len(unproved),
         batches_refuted=len(refuted),
         batches_unproved=len(unproved),
-        epochs=len({h.epoch for h in judged if not h.is_release}),
+        epochs=len({h.epoch for h in judged if h.is_micro_batch}),
         rows_written=rows_written(judged),
         first_commit=judged[0].committed_at,
         last_commit=judged[-1].committed_at,
@@ -166,10 +166,10 @@ def sink_facts(sink: Sink, target: str, witnesses: Witnesses, results: Sequence[
 
 
 def rows_written(entries: Iterable[EntryHead]) -> int | None:
-    """The rows that these writes brought into the sink; None where one of them is not known."""
-    counts = [entry.rows_written for entry in entries if entry.status != "already_committed"]
-    known_counts = [count for count in counts if count is not None]
-    return sum(known_counts) if len(known_counts) == len(counts) else None
+    """The rows that these writes brought into the sink, less those removed; None where one of them is not known."""
+    written = [entry for entry in entries if entry.status != "already_committed"]
+    counts = [e.rows_written - (e.rows_removed or 0) for e in written if e.rows_written is not None]
+    return sum(counts) if len(counts) == len(written) else None
 
 
 def earliest(begins: Iterable[datetime | None]) -> datetime | None:
@@ -292,7 +292,7 @@ def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
     sums = np.concatenate(([0], np.cumsum(ledger.ranges.end - ledger.ranges.start)))
     widths = sums[low[1:]] - sums[low[:-1]]
     heads = ledger.heads
-    written = [i for i in judged if heads[i].status != "already_committed" and not heads[i].is_release]
+    written = [i for i in judged if heads[i].status != "already_committed" and heads[i].is_micro_batch]
     size = max(1, -(-len(written) // _POINTS))
     for at in range(0, len(written), size):
         members = written[at : at + size]

@@ -18,6 +18,7 @@ from recon.cli import (
     findings,
     ledger,
     quarantine,
+    repair,
     sinks,
     start,
 )
@@ -38,6 +39,10 @@ app = new_app(
             "compliance": audit.compliance,
             "findings": findings.findings,
             "accept": findings.accept,
+            "repair": Group(
+                "Repair what audits refuted: read missing offsets again, remove doubled rows.",
+                {"plan": repair.plan, "apply": repair.apply},
+            ),
             "advise": advise.advise,
             "compare": compare.compare,
             "offsets": ledger.offsets,

@@ -108,7 +108,8 @@ def verify(
 ) -> None:
     """Recompute every entry's hash and its link to the entry before.
 
-    The commits of Delta sinks say which entries there must be. Exit 1 when something is wrong or cannot be compared.
+    The commits of Delta sinks say which entries there must be. The states that audits left in the table `proof` are
+    verified, too. Exit 1 when something is wrong or cannot be compared.
     """
     session.check_names(pipeline, sink)
 

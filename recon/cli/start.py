@@ -69,9 +69,9 @@ def demo(
     ),
     keep_broker: Annotated[bool, typer.Option("--keep-broker", help="Leave the broker running.")] = False,
 ) -> None:
-    """Run two real streams, make faults, and audit them.
+    """Run two real streams, make faults, audit and repair them.
 
-    A real Kafka broker and Spark on this machine; the audit must find exactly the faults that were made.
+    A real Kafka broker and Spark on this machine; the audits must find exactly the faults that were made.
     """
     from recon.demo.run import run
 

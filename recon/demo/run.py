@@ -1,8 +1,8 @@
-"""`recon demo`: a real broker, two real streams, four faults made on purpose, and the audit that finds them.
+"""`recon demo`: a real broker, two real streams, faults made on purpose, the audit that finds them, and their repair.
 
 Every part is a process of its own: the broker, the two jobs (orders.py and payments.py, written into the demo's
-folder) and `recon audit`. The versions and counts that the demo prints are read from the Delta log and the ledger. At
-the end the audit's findings are compared with the faults that were made.
+folder), and the commands of recon, which share one Spark session. The versions and counts that the demo prints are read
+from the Delta log and the ledger. What the audits find is compared with the faults that were made.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from recon.audit.accept import open_findings
 from recon.demo import events
 from recon.demo.expected import differences
 from recon.demo.folder import DemoFolder
+from recon.demo.shell import Shell
 from recon.errors import ReconError
 from recon.evidence import delta_log
 from recon.ledger import open_ledger
@@ -30,7 +31,7 @@ from recon.local.client import KafkaClient
 from recon.local.java import java_home
 from recon.local.kafka import LocalKafka, start_detached, stop_detached
 from recon.local.process import ChildProcess, tail
-from recon.model import Code, DeltaCommit, LedgerEntry
+from recon.model import Code, DeltaCommit, Finding, LedgerEntry, RunResult
 from recon.project import Project, load
 from recon.reports import run_results
 from recon.storage import Storage
@@ -43,7 +44,7 @@ _AS_EXPECTED, _DIFFERENT = 0, 1
 
 
 def run(dir: Path, keep_broker: bool) -> int:
-    """Runs the demo in a folder; returns 0 when the audit found exactly the faults that were made, else 1.
+    """Runs the demo in a folder; returns 0 when the audits found exactly the faults that were made, else 1.
 
     Args:
         dir: an empty or new folder, or one of an earlier demo, which is replaced.
@@ -58,7 +59,7 @@ def run(dir: Path, keep_broker: bool) -> int:
     with DemoFolder(dir) as folder:
         console.say(
             "Everything here is real and runs on this machine: a Kafka broker, two Spark streams into Delta tables, "
-            "and faults made on purpose. It takes about two minutes."
+            "faults made on purpose, and their repair. It takes about two minutes."
         )
         console.say(f"All of it stays in {short_path(folder.path)} to look at afterwards.")
         with _broker(folder, keep_broker, console) as kafka:
@@ -66,8 +67,7 @@ def run(dir: Path, keep_broker: bool) -> int:
             demo = _Demo(folder, kafka, load(folder.path), console)
             demo.orders()
             demo.payments()
-            code = demo.audit()
-            demo.accept()
+            code = demo.answers()
         console.step("What to try next")
         _print_next_commands(folder, kafka, keep_broker, console)
         console.say(f"The demo took {time.monotonic() - began:.0f} s.")
@@ -249,31 +249,24 @@ class _Demo:
         metrics = table.delete(events.DELETED_WHERE)
         return table.version(), int(metrics["num_deleted_rows"])
 
-    # -- audit -------------------------------------------------------------------------------------
+    # -- audit and repair --------------------------------------------------------------------------
 
-    def audit(self) -> int:
-        """Runs `recon audit` as a user would, and compares its findings with the faults that were made."""
+    def answers(self) -> int:
+        """Audits, repairs and accepts as a user would; compares both audits with the faults that were made."""
+        with Shell(self.folder.path, self.folder.logs / "recon.log", self._env) as shell:
+            as_expected = self._audit(shell) and self._repair(shell)
+        # The folder of session artefacts, which Spark may leave and a killed Spark always leaves.
+        shutil.rmtree(self.folder.path / "artifacts", ignore_errors=True)
+        return _AS_EXPECTED if as_expected else _DIFFERENT
+
+    def _audit(self, shell: Shell) -> bool:
         console = self.console
         console.step("The audit")
         console.say("It compares the ledger, Spark's checkpoints, the Delta logs, Kafka and, where needed, the rows.")
-        console.command("recon audit")
-        console.blank()
-        child = self._start("audit", ["-m", "recon.cli", "audit"], shown=True)
-        self._await(child)
-        if child.exit_code not in (0, 1):
-            raise ReconError(self._failed(child, "recon audit"))
-        results = Path(self.project.resolve(self.project.target_path)) / "run_results.json"
-        errors = differences(run_results.read(results))
-        # The folder of session artefacts, which Spark may leave and a killed Spark always leaves.
-        shutil.rmtree(self.folder.path / "artifacts", ignore_errors=True)
+        self._recon(shell, "audit", ends_with=1)
         console.step("What that proves")
-        if child.exit_code == 0:
-            errors.append("recon audit ended with 0, though payments is not complete")
-        if errors:
-            console.say("The audit did not find exactly the faults that were made:", style="bold red")
-            for sentence in errors:
-                console.say(f"- {sentence}", style="red")
-            return _DIFFERENT
+        if not self._is_expected(differences(self._results("target"))):
+            return False
         console.say(
             "The audit found exactly the faults that were made. orders is complete in spite of the aborted "
             "transactions, the markers and the killed process.",
@@ -281,36 +274,68 @@ class _Demo:
         )
         console.say(
             "payments is not: the audit names the offsets that expired unread, the rows that were deleted and the "
-            "keys that are there twice. That is why `recon audit` itself ended with exit code 1; the demo ends with 0 "
-            "because this was expected."
+            "keys that are there twice. That is why `recon audit` ended with exit code 1. Every later audit reports it "
+            "again, until it is repaired or somebody accepts it:"
         )
-        return _AS_EXPECTED
+        self._recon(shell, "findings")
+        return True
 
-    def accept(self) -> None:
-        """Lists what the audit left open, and accepts the loss that nothing can repair, as its owner would."""
-        console, why = self.console, "demo data, not needed"
-        console.step("What stays open")
-        console.say("Every later audit reports it again, until it is repaired or somebody accepts it.")
-        self._recon("findings")
-        lost = next((one for one in open_findings(self.project) if one.finding.code is Code.LOSS_RETENTION), None)
-        if lost is None:
-            raise ReconError("recon findings does not list the records that expired; run the demo again")
-        console.say("No copy of the expired records is left in Kafka. Whoever answers for them accepts the loss:")
-        self._recon("accept", lost.id, "--by", "Ada Lovelace", "--reason", why)
+    def _repair(self, shell: Shell) -> bool:
+        """Repairs what Kafka still has, accepts the rest, and audits again."""
+        console = self.console
+        console.step("The repair")
+        console.say("What can be read again from Kafka, and what cannot:")
+        self._recon(shell, "repair", "plan")
+        console.say("Kafka has no copy of the records that expired: whoever answers for them accepts the loss.")
+        self._accept(shell, "demo data, not needed", lambda one: one.code is Code.LOSS_RETENTION)
+        console.say("Kafka still has the records of the deleted rows. They go through the transform of payments.py:")
+        what = ("--pipeline", "payments", "--transform", "payments:parsed", "--yes", "--no-audit")
+        self._recon(shell, "repair", "apply", *what)
+        console.say("The DELETE itself stays on record, in two findings. Its rows are there again:")
+        self._accept(shell, "its rows were read again", lambda one: one.span is None)
+
+        console.step("The audit after the repair")
+        where = "target/repaired"
+        self._recon(shell, "audit", "--select", "pipeline:payments", "--target-path", where, ends_with=1)
+        if not self._is_expected(differences(self._results(where), repaired=True)):
+            return False
         console.say(
-            "Later audits and reports name who accepted it, and why. The deleted rows are still open, and payments is "
-            "not complete until they are there again."
+            "payments is complete, but for what was accepted, and the report says by whom and why.", style="bold green"
         )
+        console.say(
+            f"{events.SENT_TWICE} keys are there twice because Kafka has two records of each: that check fails until "
+            "their producer corrects them, so that this audit, too, ended with 1. The demo ends with 0, because all of "
+            "it was expected."
+        )
+        return True
 
-    def _recon(self, *arguments: str) -> None:
+    def _is_expected(self, errors: Sequence[str]) -> bool:
+        if errors:
+            self.console.say("The audit did not find exactly the faults that were made:", style="bold red")
+        for sentence in errors:
+            self.console.say(f"- {sentence}", style="red")
+        return not errors
+
+    def _accept(self, shell: Shell, reason: str, which: Callable[[Finding], bool]) -> None:
+        """Accepts such findings that are open, as their owner would."""
+        ids = {one.id for one in open_findings(self.project) if one.accepted is None and which(one.finding)}
+        if not ids:
+            raise ReconError(f"recon findings lists nothing to accept because of '{reason}'; run the demo again")
+        for id_ in sorted(ids):
+            self._recon(shell, "accept", id_, "--by", "Ada Lovelace", "--reason", reason)
+
+    def _recon(self, shell: Shell, *arguments: str, ends_with: int = 0) -> None:
         """Runs a command of recon as a user would, and shows what it prints."""
         self.console.command(shlex.join(("recon", *arguments)))
         self.console.blank()
-        child = self._start(arguments[0], ["-m", "recon.cli", *arguments], shown=True)
-        self._await(child)
-        if child.exit_code != 0:
-            raise ReconError(self._failed(child, f"recon {arguments[0]}"))
+        code = shell.run(*arguments)
+        if code != ends_with:
+            what = " ".join(("recon", *arguments[:2]))
+            raise ReconError(f"{what} ended with exit code {code}, not {ends_with} (its log is {shell.log})")
         self.console.blank()
+
+    def _results(self, target_path: str) -> RunResult:
+        return run_results.read(self.folder.path / target_path / "run_results.json")
 
     # -- processes and witnesses -------------------------------------------------------------------
 
@@ -360,7 +385,8 @@ class _Demo:
 def _print_next_commands(folder: DemoFolder, kafka: KafkaClient, keep_broker: bool, console: _Narrator) -> None:
     here = short_path(folder.path)
     report = folder.path / "target" / "report.html"
-    console.say(f"The report: {report}")
+    console.say(f"The report with the faults: {report}")
+    console.say(f"The report after the repair: {report.parent / 'repaired' / report.name}")
     console.say("Tables, ledger, checkpoints, jobs and results stay in the folder. Try:")
     console.command(f"cd {shlex.quote(here)}")
     console.command("recon ledger show --pipeline orders")

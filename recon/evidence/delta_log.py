@@ -17,6 +17,7 @@ from urllib.parse import unquote
 from recon.errors import EvidenceError
 from recon.evidence import delta_files
 from recon.evidence.delta_commits import action_of, actions, contents, file_name, parse_commit, reader, version_of
+from recon.limits import delta_rs_options
 from recon.model import DeltaCommit, DeltaWitness, LiveFiles, SinkCommit, SinkLog, Unavailable
 from recon.model.wire.values import mapping, optional, text, whole
 from recon.storage import Storage
@@ -28,7 +29,9 @@ _LOG = "_delta_log"
 _LOG_RETENTION = "delta.logRetentionDuration"
 _UNITS = "week|day|hour|minute|second|millisecond|microsecond"
 _INTERVAL = re.compile(rf"(-?\d+)\s+({_UNITS})s?", re.IGNORECASE)
+_TABLE_ID = re.compile(rb'"metadata":\{"id":"([0-9A-Za-z-]+)"')  # of a checksum file
 _HEADROOM = 200  # commits read after the last checkpoint before a listing is the cheaper way
+_NEAR = 10  # newest commits that are searched for a txn before the table is opened
 
 
 def read(
@@ -148,6 +151,22 @@ def find_stamped(storage: Storage, app_id: str, batch_id: int, *, after: int) ->
     return None
 
 
+def table_id(storage: Storage, version: int) -> str | None:
+    """The id of the table at a version, from its checksum file or, where the commit sets it, from the commit.
+
+    None where neither has it, or cannot be read.
+    """
+    log = storage.child(_LOG)
+    try:
+        checksum = _TABLE_ID.search(log.find(f"{version:020d}.crc") or b"")  # it may list all data files: no parsing
+        if checksum is not None:
+            return checksum[1].decode()
+        raw = reader(log)(version)
+        return None if raw is None else parse_commit(log, version, raw, {})[0].table_id
+    except EvidenceError:
+        return None
+
+
 def stamped(storage: Storage, *, after: int | None = None) -> SinkLog:
     """The commits newer than a version that carry recon's stamp, as the sink's own record of its writes.
 
@@ -190,13 +209,25 @@ def latest_version(storage: Storage) -> int | None:
 def transaction_version(storage: Storage, app_id: str) -> int | None:
     """The newest txn version of `app_id` over the whole table, checkpoints included; None for none.
 
+    A few of the newest commits are read first; where they do not have it, the table is opened with deltalake.
+
     Raises:
-        EvidenceError: deltalake cannot open the table.
+        EvidenceError: a commit file is torn, or deltalake cannot open the table.
     """
+    log = storage.child(_LOG)
+    read_commit, latest = reader(log), latest_version(storage)
+    if latest is None:
+        return None
+    for version in range(latest, max(-1, latest - _NEAR), -1):
+        if (raw := read_commit(version)) is None:
+            break
+        commit, _ = parse_commit(log, version, raw, {})
+        if app_id in commit.txn:
+            return commit.txn[app_id]
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
-        version = open_table(storage).transaction_version(app_id)
+        known = open_table(storage).transaction_version(app_id)
     except TableNotFoundError:
         return None
     except (DeltaError, OSError, ValueError) as error:
@@ -204,7 +235,7 @@ def transaction_version(storage: Storage, app_id: str) -> int | None:
             f"Delta table {storage.uri} cannot be opened to look up txn {app_id}: {error}; check the path "
             "and storage_options in recon.yml"
         ) from error
-    return int(version) if version is not None else None
+    return int(known) if known is not None else None
 
 
 def added_files(storage: Storage, version: int) -> dict[str, Mapping[str, str | None]]:
@@ -295,12 +326,25 @@ def properties(storage: Storage) -> Mapping[str, str] | None:
         return None
 
 
+def current_table_id(storage: Storage, version: int) -> str | None:
+    """The id of the table at its newest version, also where neither checksum file nor commit have it."""
+    known = table_id(storage, version)
+    if known is not None:
+        return known
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return str(open_table(storage).metadata().id)
+    except (DeltaError, OSError):
+        return None
+
+
 def open_table(storage: Storage) -> DeltaTable:
     """The table through deltalake, which raises where it cannot read it."""
     from deltalake import DeltaTable
 
     where = str(storage.local) if storage.local is not None else storage.uri
-    return DeltaTable(where, storage_options=dict(storage.options) or None)
+    return DeltaTable(where, storage_options=delta_rs_options(where, storage.options))
 
 
 def _log_retention_days(storage: Storage, configuration: Mapping[str, str]) -> float:

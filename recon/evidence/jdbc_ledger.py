@@ -1,7 +1,8 @@
 """Reads the `recon_ledger` table of a database: its own record of recon's writes.
 
-Each row was committed in one transaction with the rows of its micro-batch; the primary key (pipeline, sink, epoch,
-batch_id) lets a micro-batch be committed once.
+Each row was committed in one transaction with the rows of its micro-batch. The primary key (pipeline, sink, epoch,
+batch_id) lets a micro-batch be committed once; the unique key (pipeline, sink, write_number) lets one of two drivers
+commit that have read the same entries, whatever their epochs and batch ids are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def ledger_table(schema: str | None) -> Table:
 
     Names are compared byte by byte, whatever the database's collation; times are UTC without a zone.
     """
-    from sqlalchemy import BigInteger, Column, DateTime, MetaData, String, Table, Text
+    from sqlalchemy import BigInteger, Column, DateTime, MetaData, String, Table, Text, UniqueConstraint
     from sqlalchemy.dialects import mssql, mysql
 
     binary = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
@@ -42,6 +43,7 @@ def ledger_table(schema: str | None) -> Table:
         Column("sink", word(200), primary_key=True),
         Column("epoch", number, primary_key=True, autoincrement=False),
         Column("batch_id", number, primary_key=True, autoincrement=False),
+        Column("write_number", number, nullable=False),
         Column("query_id", word(64), nullable=False),
         Column("run_id", word(64)),
         Column("target", word(400), nullable=False),
@@ -51,6 +53,7 @@ def ledger_table(schema: str | None) -> Table:
         Column("rows_written", number, nullable=False),
         Column("committed_at", instant, nullable=False),
         Column("recon_version", word(40), nullable=False),
+        UniqueConstraint("pipeline", "sink", "write_number", name="recon_ledger_write"),
         schema=schema,
         mysql_engine="InnoDB",
     )
@@ -64,6 +67,25 @@ def find(connection: Connection, schema: str | None, stamp: ReconStamp) -> JdbcE
     key = ledger_key(stamp)
     row = connection.execute(select(table).where(*(table.c[name] == value for name, value in key.items()))).first()
     return None if row is None else parse_ledger_row(row._asdict())
+
+
+def numbered(connection: Connection, schema: str | None, stamp: ReconStamp) -> JdbcEntry | None:
+    """The entry of the write with this number; None when there is none. The table must exist."""
+    from sqlalchemy import select
+
+    table = ledger_table(schema)
+    key = {"pipeline": stamp.pipeline, "sink": stamp.sink, "write_number": stamp.number}
+    row = connection.execute(select(table).where(*(table.c[name] == value for name, value in key.items()))).first()
+    return None if row is None else parse_ledger_row(row._asdict())
+
+
+def newest_number(connection: Connection, schema: str | None, pipeline: str, sink: str) -> int:
+    """The number of the newest write of a pipeline's sink, 0 before the first. The table must exist."""
+    from sqlalchemy import func, select
+
+    table = ledger_table(schema)
+    newest = select(func.max(table.c.write_number)).where(table.c.pipeline == pipeline, table.c.sink == sink)
+    return int(connection.execute(newest).scalar() or 0)
 
 
 def read(

@@ -6,13 +6,16 @@ Topics are named. A query with `subscribePattern` is not supported as such: name
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from recon.evidence.kafka_admin import KafkaAdmin, Key, received, remaining
 from recon.evidence.lazy import ck
 from recon.model import KafkaPartition, KafkaTopic, KafkaWitness
+
+EpochOffset = tuple[int, int]  # (leader epoch, offset)
 
 
 def read(
@@ -21,6 +24,7 @@ def read(
     *,
     isolation_level: str,
     positions: Mapping[Key, int] | None = None,
+    epochs: Mapping[Key, Collection[EpochOffset]] | None = None,
     timeout_s: float = 10,
 ) -> KafkaWitness:
     """The topics as the broker describes them now. Without topics the broker is not contacted.
@@ -31,6 +35,8 @@ def read(
         isolation_level: the stream's; decides `log_end`.
         positions: next offset to read per (topic, partition). Where records follow it, `unread_since` is
             the timestamp of the first; it stays None when that could not be read in time.
+        epochs: (leader epoch, offset) pairs to look up for `KafkaPartition.kept`. Of a partition whose leader is the
+            same, and below the log's start or above its end, nothing is looked up.
         timeout_s: for everything together.
 
     `cleanup_policy` is "unknown" where the broker refuses to tell a topic's configuration.
@@ -40,7 +46,8 @@ def read(
         EvidenceError: the broker cannot be reached in time, or refuses.
     """
     admin = KafkaAdmin(conf)
-    described = _topics(admin, topics, isolation_level, time.monotonic() + timeout_s, positions or {}) if topics else {}
+    deadline = time.monotonic() + timeout_s
+    described = _topics(admin, topics, isolation_level, deadline, positions or {}, epochs or {}) if topics else {}
     return KafkaWitness(
         bootstrap_servers=admin.bootstrap_servers,
         isolation_level=isolation_level,
@@ -50,7 +57,12 @@ def read(
 
 
 def _topics(
-    admin: KafkaAdmin, names: Sequence[str], isolation_level: str, deadline: float, positions: Mapping[Key, int]
+    admin: KafkaAdmin,
+    names: Sequence[str],
+    isolation_level: str,
+    deadline: float,
+    positions: Mapping[Key, int],
+    epochs: Mapping[Key, Collection[EpochOffset]],
 ) -> dict[str, KafkaTopic]:
     descriptions = admin.describe(names, deadline)
     existing = {name: described for name, described in descriptions.items() if described is not None}
@@ -66,6 +78,8 @@ def _topics(
     }
     for key, at in _first_timestamps(admin, behind, isolation_level, deadline).items() if behind else ():
         partitions[key] = replace(partitions[key], unread_since=at)
+    for key, kept in _kept(admin, partitions, epochs, deadline).items():
+        partitions[key] = replace(partitions[key], kept=kept)
     of_topic: dict[str, dict[int, KafkaPartition]] = {}
     for (name, number), partition in partitions.items():
         of_topic.setdefault(name, {})[number] = partition
@@ -87,6 +101,46 @@ def _topics(
     return topics
 
 
+def _kept(
+    admin: KafkaAdmin,
+    partitions: Mapping[Key, KafkaPartition],
+    epochs: Mapping[Key, Collection[EpochOffset]],
+    deadline: float,
+) -> dict[Key, dict[EpochOffset, bool]]:
+    """Whether logs are still those that earlier leaders had, up to an offset; what has no answer in time is absent.
+
+    A consumer that is told the leader epoch of what is below its position asks the leader where that epoch ended, and
+    fails if that is before its position (KIP-320).
+    """
+    pending = {
+        key: [
+            (epoch, offset)
+            for epoch, offset in sorted(set(asked), reverse=True)
+            if epoch != at.leader_epoch and at.log_start <= offset <= at.high_watermark
+        ]
+        for key, asked in epochs.items()
+        if (at := partitions.get(key)) is not None and at.leader_epoch is not None
+    }
+    kept: dict[Key, dict[EpochOffset, bool]] = {}
+    little: dict[str, Any] = {"fetch.message.max.bytes": 65_536, "queued.min.messages": 1}
+    while (round_ := {key: asked.pop() for key, asked in pending.items() if asked}) and time.monotonic() < deadline:
+        positions = {key: offset for key, (_, offset) in round_.items()}
+        unanswered = set(round_)
+        with admin.consumer("read_uncommitted", positions, {key: e for key, (e, _) in round_.items()}, **little) as c:
+            while unanswered and time.monotonic() < deadline:
+                for message in received(c, 500, min(0.2, remaining(deadline))):
+                    key, error = (message.topic(), message.partition()), message.error()
+                    if key not in unanswered:
+                        continue
+                    unanswered.discard(key)
+                    c.pause([ck.TopicPartition(*key)])
+                    if error is None or error.code() == ck.KafkaError._PARTITION_EOF:
+                        kept.setdefault(key, {})[round_[key]] = True
+                    elif error.code() == ck.KafkaError._AUTO_OFFSET_RESET:
+                        kept.setdefault(key, {})[round_[key]] = False
+    return kept
+
+
 def _first_timestamps(
     admin: KafkaAdmin, positions: Mapping[Key, int], isolation_level: str, deadline: float
 ) -> dict[Key, datetime]:
@@ -94,7 +148,7 @@ def _first_timestamps(
     timestamps: dict[Key, datetime] = {}
     pending = set(positions)
     # One record per partition is wanted: fetch little.
-    little = {"fetch.message.max.bytes": 65_536, "queued.min.messages": 1}
+    little: dict[str, Any] = {"fetch.message.max.bytes": 65_536, "queued.min.messages": 1}
     with admin.consumer(isolation_level, positions, **little) as consumer:
         while pending and time.monotonic() < deadline:
             for message in received(consumer, 500, min(0.2, remaining(deadline))):

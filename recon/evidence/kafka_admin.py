@@ -33,6 +33,10 @@ class TopicDescription:
     partitions: tuple[int, ...]
 
 
+class UnreachableError(EvidenceError):
+    """The broker did not answer in time, or refused the connection."""
+
+
 class _SettlingError(EvidenceError):
     """A partition has no leader at the moment, is being created, or was deleted: worth another request."""
 
@@ -67,13 +71,25 @@ class KafkaAdmin:
         (starts,) = self._list_offsets(keys, [("earliest", "read_uncommitted")], deadline)
         return {key: answer[0] for key, answer in starts.items() if answer is not None}
 
+    def leader_epochs(self, topic_partitions: Iterable[Key], timeout_s: float = 10) -> dict[Key, int | None]:
+        """(topic, partition) → the leader epoch of its newest record; a partition that does not exist is left out."""
+        deadline = time.monotonic() + timeout_s
+        (ends,) = self._list_offsets(list(topic_partitions), [("latest", "read_uncommitted")], deadline)
+        return {key: answer[1] for key, answer in ends.items() if answer is not None}
+
     def ends(self, topic_partition: Key, timeout_s: float = 10) -> KafkaPartition | None:
         """One partition's log start and both of its ends (`log_end` is the stable one), or None."""
         return self.offsets([topic_partition], time.monotonic() + timeout_s)[topic_partition]
 
     @contextmanager
-    def consumer(self, isolation_level: str, positions: Mapping[Key, int], **conf: Any) -> Iterator[Any]:
-        """A consumer outside any group's bookkeeping, assigned to these partitions from these offsets on."""
+    def consumer(
+        self, isolation_level: str, positions: Mapping[Key, int], epochs: Mapping[Key, int] | None = None, **conf: Any
+    ) -> Iterator[Any]:
+        """A consumer outside any group's bookkeeping, assigned to these partitions from these offsets on.
+
+        `epochs` are the leader epochs of what is below the offsets: where the log was cut off since, reading fails
+        (KIP-320).
+        """
         own = {
             # librdkafka insists on a group.id; none is joined, and nothing is committed to it.
             "group.id": f"recon-{uuid.uuid4().hex}",
@@ -91,7 +107,15 @@ class KafkaAdmin:
         except Exception as error:
             raise self._refused(error) from None
         try:
-            consumer.assign([ck.TopicPartition(*key, position) for key, position in positions.items()])
+            known = epochs or {}
+            consumer.assign(
+                [
+                    ck.TopicPartition(*key, position, leader_epoch=known[key])
+                    if key in known
+                    else ck.TopicPartition(*key, position)
+                    for key, position in positions.items()
+                ]
+            )
             yield consumer
         finally:
             consumer.close()
@@ -214,7 +238,7 @@ class KafkaAdmin:
         topic = f"topic {key}" if isinstance(key, str) else f"partition {key[1]} of topic {key[0]}"
         if error is None or error.code() in unreachable:
             reason = self._last_error or (error.str() if error is not None else "no answer in time")
-            return EvidenceError(
+            return UnreachableError(
                 f"Kafka at {self.bootstrap_servers} cannot be reached: {self.safe(reason)}; start the broker, "
                 "or check bootstrap.servers and the security settings below `kafka:` in recon.yml"
             )
@@ -242,6 +266,15 @@ class KafkaAdmin:
             if value and any(word in name for word in _SECRET):
                 text = text.replace(str(value), "***")
         return text
+
+
+def require_usable(conf: Mapping[str, str]) -> None:
+    """Holds settings against librdkafka's own: names, values, files that they name. No broker is contacted.
+
+    Raises:
+        ConfigError: librdkafka does not accept the configuration.
+    """
+    KafkaAdmin(conf)
 
 
 def received(consumer: Any, most: int, wait: float) -> list[Any]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from recon.errors import EvidenceError
 from recon.evidence.kafka_admin import KafkaAdmin
@@ -36,20 +37,22 @@ class Markers:
     tasks: dict[int, TaskMarker] = field(default_factory=dict)
     batches: dict[tuple[int, int], BatchMarker] = field(default_factory=dict)
 
-    def task(self, epoch: int, batch_id: int, task: int) -> TaskMarker | None:
+    def task(self, query_id: str, epoch: int, batch_id: int, task: int) -> TaskMarker | None:
         """The committed marker of a task of this micro-batch."""
-        marker = self.tasks.get(task)
-        return marker if marker is not None and (marker.epoch, marker.batch_id) == (epoch, batch_id) else None
+        return next((marker for marker in self.of(query_id, epoch, batch_id) if marker.task == task), None)
 
-    def of(self, epoch: int, batch_id: int) -> list[TaskMarker]:
-        """The committed markers of a micro-batch."""
-        return [t for _, t in sorted(self.tasks.items()) if (t.epoch, t.batch_id) == (epoch, batch_id)]
+    def of(self, query_id: str, epoch: int, batch_id: int) -> list[TaskMarker]:
+        """The committed markers of a query's micro-batch; other queries may have given it the same numbers."""
+        wanted = (query_id, epoch, batch_id)
+        return [t for _, t in sorted(self.tasks.items()) if (t.query_id, t.epoch, t.batch_id) == wanted]
 
     @property
-    def unfinished(self) -> Plan | None:
-        """The newest plan, if its micro-batch was never completed."""
+    def unfinished(self) -> tuple[Plan, ...]:
+        """The newest plan, if its micro-batch was never completed, and those that were not when it was committed."""
         plan = self.plan
-        return plan if plan is not None and (plan.epoch, plan.batch_id) not in self.batches else None
+        if plan is None or (plan.epoch, plan.batch_id) in self.batches:
+            return ()
+        return (plan, *plan.behind)
 
     def take(self, key: bytes, value: bytes | None, offset: int, at: datetime) -> None:
         """Add a committed record of this owner.
@@ -165,7 +168,7 @@ def _consume(
 ) -> int:
     """Read the owner's records from `start` to the end that this isolation level sees; returns that end."""
     # At the end of the log the broker would delay an empty answer by half a second.
-    soon = {"fetch.wait.max.ms": 5, "fetch.error.backoff.ms": 20}
+    soon: dict[str, Any] = {"fetch.wait.max.ms": 5, "fetch.error.backoff.ms": 20}
     prefix = owner.prefix
     with admin.consumer(isolation, {place: start}, **soon) as consumer:
         quiet_since = time.monotonic()

@@ -15,6 +15,7 @@ from recon.model import SinkCommit, SinkLog
 from recon.model.wire.manifests import (
     FOLDER,
     LAYOUTS,
+    WRITES,
     Layout,
     Manifest,
     group_of,
@@ -23,6 +24,7 @@ from recon.model.wire.manifests import (
     merged_path,
     parse_layout,
     parse_manifest,
+    write_path,
 )
 from recon.storage import Storage
 
@@ -33,6 +35,16 @@ def find(target: Storage, epoch: int, batch_id: int) -> Manifest | None:
     """The manifest of one micro-batch; None when there is none."""
     merged = (one for one in _merged(target, epoch, group_of(batch_id)) if one.stamp.batch_id == batch_id)
     return _single(target, manifest_path(epoch, batch_id)) or next(merged, None)
+
+
+def numbers(target: Storage) -> list[int]:
+    """The numbers of the newest writes, ascending."""
+    return sorted(int(match[1]) for name in target.names(WRITES) if (match := re.fullmatch(r"(\d+)\.json", name)))
+
+
+def numbered(target: Storage, number: int) -> Manifest | None:
+    """The manifest of the write with this number; None when there is none, or it is older than those kept."""
+    return _single(target, write_path(number))
 
 
 def _single(target: Storage, name: str) -> Manifest | None:

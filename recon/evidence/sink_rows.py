@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from recon.errors import EvidenceError
 from recon.model import RowGroup, RowsWitness
+from recon.model.fingerprint import PRIME
 from recon.model.offsets import Spans
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.spark.errors import spark_error
+from recon.spark.fingerprint import row_fingerprint, total_fingerprint
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -173,21 +175,24 @@ def _words(rows: DataFrame) -> DataFrame:
             F.col(partition).cast("bigint").alias("partition"),
             F.expr(f"CASE WHEN {placed} THEN shiftright(CAST({offset} AS BIGINT), 6) END").alias("word"),
             F.expr(f"shiftleft(1L, CAST({offset} & 63 AS INT))").alias("bit"),
+            row_fingerprint(*SOURCE_COLUMNS).alias("fingerprint"),
         )
         .groupBy(*group, "word")
-        .agg(F.bit_or("bit").alias("bits"), F.count(F.lit(1)).alias("n"))
+        .agg(F.bit_or("bit").alias("bits"), F.count(F.lit(1)).alias("n"), F.sum("fingerprint").alias("fingerprint"))
     )
     full = f"bits = {_FULL}"
     return words.groupBy(*group, F.expr("shiftright(word, 6)").alias("block")).agg(
         F.sum("n").alias("rows"),
+        total_fingerprint("fingerprint").alias("fingerprint"),
         F.expr(f"bit_or(shiftleft(1L, CAST(word & 63 AS INT))) FILTER (WHERE {full})").alias("full"),
         F.expr(f"collect_list(struct(word, bits)) FILTER (WHERE NOT {full})").alias("partial"),
     )
 
 
 def _decode(table: pa.Table, name: str, version: int | None) -> RowsWitness:
-    batch, topic, partition, block, rows, full = (
-        table.column(column).to_pylist() for column in ("batch", "topic", "partition", "block", "rows", "full")
+    batch, topic, partition, block, rows, full, fingerprints = (
+        table.column(column).to_pylist()
+        for column in ("batch", "topic", "partition", "block", "rows", "full", "fingerprint")
     )
     lists = table.column("partial").combine_chunks()
     words, bits = (lists.flatten().field(i).to_pylist() for i in range(2))
@@ -211,6 +216,7 @@ def _decode(table: pa.Table, name: str, version: int | None) -> RowsWitness:
                 partition=p,
                 rows=sum(rows[i] for i in members),
                 present=present,
+                fingerprint=_total(fingerprints[i] for i in members),
             )
         )
     return RowsWitness(
@@ -221,6 +227,12 @@ def _decode(table: pa.Table, name: str, version: int | None) -> RowsWitness:
         has_source_columns=True,
         groups=groups,
     )
+
+
+def _total(fingerprints: Iterable[int | None]) -> int | None:
+    """The fingerprint of all blocks; None where that of one is not known."""
+    known = list(fingerprints)
+    return None if None in known else sum(one for one in known if one is not None) % PRIME
 
 
 def _count(rows: DataFrame, columns: Collection[str], name: str, version: int | None) -> RowsWitness:

@@ -1,5 +1,6 @@
 """The hook that users call in `foreachBatch`: it stamps, confirms and records every sink write.
 
+`read_kafka` opens the stream with the options that recon.yml names.
 `foreach_batch` makes the hook from recon.yml or from arguments. `writer` writes into one sink, `routes` into several.
 `writer` uses `identify` (query and offset ranges of the micro-batch, with `broker`), `epochs` (new or a replay),
 `prepare` (transform and stamp), `gate` (post-batch checks), `row_counts`, and `repair` (commits that a crash left
@@ -9,7 +10,8 @@ without a ledger entry). The order of write, quarantine and ledger entry is what
 from __future__ import annotations
 
 from recon.hook.foreach_batch import foreach_batch
+from recon.hook.read_kafka import read_kafka
 from recon.hook.routes import RoutedForeachBatch
 from recon.hook.writer import ForeachBatch
 
-__all__ = ["ForeachBatch", "RoutedForeachBatch", "foreach_batch"]
+__all__ = ["ForeachBatch", "RoutedForeachBatch", "foreach_batch", "read_kafka"]

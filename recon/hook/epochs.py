@@ -83,21 +83,29 @@ class Epochs:
     def place(self, batch: Batch) -> BatchPlacement:
         """Classifies a micro-batch as new, a replay, or the first of an epoch.
 
+        A micro-batch whose offsets a repair has read begins a new epoch, too: Spark had taken it for done without a
+        write, and a checkpoint that was put back runs it again.
+
         Raises:
             NewEpochError: it begins a new epoch whose ranges overlap the ledger's or leave a gap to them, and
                 `on_new_epoch` is `stop`.
         """
         front = self.front
-        if front is None:
-            return BatchPlacement(epoch=0)
-        if front.query_id == batch.query_id:
-            if batch.batch_id > front.batch_id:
-                return BatchPlacement(epoch=front.epoch)
+        if front is None or (front.query_id == batch.query_id and batch.batch_id > front.batch_id):
+            if not self._is_repaired(batch):
+                return BatchPlacement(epoch=0 if front is None else front.epoch)
+        elif front.query_id == batch.query_id:
             replayed = self._replayed(front.epoch, batch)
             if replayed is not None:
                 return BatchPlacement(epoch=front.epoch, replays=replayed)
-        self._require_continuity(front, batch)
-        return BatchPlacement(epoch=front.epoch + 1)
+        epoch = 0 if front is None else front.epoch + 1
+        self._require_continuity(epoch, batch)
+        return BatchPlacement(epoch=epoch)
+
+    def _is_repaired(self, batch: Batch) -> bool:
+        """Whether a repair read offsets of the micro-batch."""
+        repaired = [span for entry in self._recent if entry.is_repair for span in entry.offsets]
+        return bool(repaired) and bool(coverage.relation(coverage.plus({}, repaired), batch.ranges)[0])
 
     def _coverage(self) -> dict[coverage.Key, Spans]:
         """The offsets that the ledger's entries cover, read once: only a new epoch needs all of them."""
@@ -125,14 +133,14 @@ class Epochs:
         covered = coverage.of(whole.ranges.take(np.array(others, dtype=bool)[whole.ranges.entry]))
         return offsets_text(_without_ids(coverage.remainder(covered, planned)))
 
-    def _require_continuity(self, front: LedgerEntry, batch: Batch) -> None:
+    def _require_continuity(self, epoch: int, batch: Batch) -> None:
         """Requires that a new epoch starts where the ledger ends, unless the user accepts an overlap or a gap."""
         overlaps, gaps = coverage.relation(self._coverage(), batch.ranges)
         name = f"pipeline {self._pipeline}, sink {self._sink.name}"
         if self._sink.trim_replayed_offsets:
             overlaps = []
         if not (overlaps or gaps):
-            log.warning("%s: query %s begins epoch %d", name, batch.query_id, front.epoch + 1)
+            log.warning("%s: query %s begins epoch %d", name, batch.query_id, epoch)
             return
         faults = []
         if overlaps:
@@ -186,8 +194,8 @@ def _starting_as(entry: LedgerEntry, batch: Batch) -> list[OffsetSpan]:
 
 
 def further(front: LedgerEntry | None, entry: LedgerEntry) -> LedgerEntry | None:
-    """The one that is further ahead; a replay replaces its micro-batch's earlier entry, a release does not count."""
-    if entry.is_release:
+    """The one that is further ahead; a replay replaces its micro-batch's earlier entry; only micro-batches count."""
+    if not entry.is_micro_batch:
         return front
     if front is None or (entry.epoch, entry.batch_id) >= (front.epoch, front.batch_id):
         return entry

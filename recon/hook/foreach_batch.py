@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recon.errors import ConfigError
+from recon.evidence.kafka_admin import require_usable
 from recon.hook.prepare import Transform
 from recon.hook.routes import RoutedForeachBatch
 from recon.hook.writer import ForeachBatch
-from recon.project import CustomSink, Project, Sink, as_project, without_yaml
+from recon.project import CustomSink, KafkaSink, Project, Sink, as_project, without_yaml
 from recon.sinks.custom import CustomWriter
 from recon.sinks.failpoints import Failpoint, no_failpoint
 
@@ -56,7 +57,8 @@ def foreach_batch(
         sink_options: further keys of a sink in recon.yml, such as `on_new_epoch="warn"`.
 
     Raises:
-        ConfigError: the project, pipeline or sink is not usable, before any batch is written.
+        ConfigError: the project, pipeline, sink or a setting of Kafka's client is not usable, before any batch is
+            written.
     """
     functions = {
         key: given for key, given in (("write", write), ("confirm", confirm), ("read", read)) if given is not None
@@ -84,11 +86,13 @@ def foreach_batch(
     if routed.routes is not None and sink is None:
         for each in routed.sinks:
             _require_functions(project, pipeline, each, functions)
+        _require_kafka(project, routed.sinks)
         return RoutedForeachBatch(project, routed, routed.routes, transform, failpoint=failpoint)
     pipe, out = project.find_sink(pipeline, sink)
     if functions and isinstance(out, CustomSink):
         out = out.model_copy(update=functions)
     _require_functions(project, pipeline, out, functions)
+    _require_kafka(project, [out])
     return ForeachBatch(project, pipe, out, transform, failpoint=failpoint)
 
 
@@ -101,3 +105,11 @@ def _require_functions(project: Project, pipeline: str, sink: Sink, functions: M
             f"pipeline {pipeline}, sink {sink.name} is of kind {sink.kind}, which writes by itself: "
             f"{next(iter(functions))}= is for kind custom; of a routed pipeline, name the functions in recon.yml"
         )
+
+
+def _require_kafka(project: Project, sinks: Sequence[Sink]) -> None:
+    """Kafka's client accepts the settings: otherwise the first micro-batch, or an audit, would be the first to say."""
+    of_sinks = [{**project.kafka, **sink.kafka} for sink in sinks if isinstance(sink, KafkaSink)]
+    for conf in (project.kafka, *of_sinks):
+        if conf:
+            require_usable(conf)

@@ -72,9 +72,15 @@ class WholeBatch(BatchRows):
         read = Counter(self.frame, source) if self._transform is not None or batch.trimmed else None
         rows = trimmed(self._with_source(self.frame if read is None else read.frame), batch)
         if self._transform is not None:
-            rows = self._with_source(call(self._transform, rows, batch.stamp.batch_id))
-        returned = Counter(stamped(rows, batch.stamp, self._sink), SOURCE_COLUMNS)
+            rows = self._with_source(self._transformed(rows, self._transform, batch))
+        returned = Counter(self._stamped(rows, batch), SOURCE_COLUMNS)
         return PreparedRows(rows=returned.frame, read=read, returned=returned)
+
+    def _transformed(self, rows: DataFrame, transform: Transform, batch: BatchToWrite) -> DataFrame:
+        return call(transform, rows, batch.stamp.batch_id)
+
+    def _stamped(self, rows: DataFrame, batch: BatchToWrite) -> DataFrame:
+        return stamped(rows, batch.stamp, self._sink)
 
     def _with_source(self, rows: DataFrame) -> DataFrame:
         return with_source(rows) if self._sink.stamp_source_offsets else rows
@@ -101,12 +107,23 @@ def with_source(frame: DataFrame) -> DataFrame:
 
 def call(transform: Transform, frame: DataFrame, batch_id: int) -> DataFrame:
     """What the user's transform returns, called with the batch_id if it has two required parameters."""
+    return transform(frame, batch_id) if takes_batch_id(transform) else transform(frame)
+
+
+def takes_batch_id(transform: Transform) -> bool:
+    """Whether the user's transform has two required parameters: the micro-batch and its batch_id."""
     required = [
         p
         for p in inspect.signature(transform).parameters.values()
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
     ]
-    return transform(frame, batch_id) if len(required) > 1 else transform(frame)
+    return len(required) > 1
+
+
+def name_of(transform: Transform) -> str:
+    """A transform as ledger entries name it: `module:function`, or its type where it is another callable."""
+    named = transform if hasattr(transform, "__qualname__") else type(transform)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def trimmed(frame: DataFrame, batch: BatchToWrite) -> DataFrame:

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from recon.errors import TableReplacedError
 from recon.hook.epochs import RECENT
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.rebuild import missing, restore
 from recon.model import LedgerEntry
+from recon.model.ledger import named
 from recon.project import Pipeline, Project, Sink
 from recon.sinks import BatchSink
 
@@ -19,23 +21,46 @@ if TYPE_CHECKING:
 log = logging.getLogger("recon")
 
 
+def require_same_table(pipeline: Pipeline, sink: Sink, writer: BatchSink, entries: Sequence[LedgerEntry]) -> None:
+    """Requires that the sink still is what the ledger's newest entry was written into.
+
+    Raises:
+        TableReplacedError: it is not, and `on_new_epoch` is `stop`.
+        EvidenceError: the sink cannot be read.
+    """
+    reason = writer.replaced(entries[-1]) if entries else ""
+    if not reason:
+        return
+    message = (
+        f"pipeline {pipeline.name}, sink {sink.name}: {reason}; rows that the ledger has are gone: put the table back, "
+        "or go on without them with `on_new_epoch: warn`, run `recon audit`, and read them again with `recon repair`"
+    )
+    if sink.on_new_epoch == "stop":
+        raise TableReplacedError(message)
+    log.warning(message)
+
+
 def open_repaired(
     project: Project, pipeline: Pipeline, sink: Sink, writer: BatchSink, spark: SparkSession
 ) -> tuple[Ledger, Sequence[LedgerEntry]]:
-    """The ledger and its newest entries of a sink, those included that were missing and are restored here."""
+    """The ledger and its newest entries of a sink, those included that were missing and are restored here.
+
+    Raises:
+        TableReplacedError: the sink's table is not the one of these entries.
+    """
     ledger = open_ledger(project, spark)
+    ledger.head_hash(pipeline.name, sink.name)  # read first: `others` then tells what is appended while we read
     recent = ledger.last(pipeline.name, sink.name, RECENT)
     commits = missing(ledger, pipeline.name, sink.name, recent, writer.log)
+    require_same_table(pipeline, sink, writer, recent)
     restored = restore(project, ledger, pipeline.name, sink, commits)
     for entry in restored:
         log.warning(
-            "pipeline %s, sink %s: %s %d (epoch %d) was committed%s and missing in the ledger; its entry was restored "
+            "pipeline %s, sink %s: %s was committed%s and missing in the ledger; its entry was restored "
             "from the sink's own record",
             pipeline.name,
             sink.name,
-            "release" if entry.is_release else "micro-batch",
-            entry.batch_id,
-            entry.epoch,
+            named(entry),
             "" if entry.sink_version is None else f" as version {entry.sink_version}",
         )
     return ledger, (*recent, *restored)

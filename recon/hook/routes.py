@@ -86,7 +86,7 @@ class RoutedForeachBatch:
         self.project, self.pipeline, self.routes = project, pipeline, routes
         self._transform = transform
         sinks = [sink for sink in pipeline.sinks if sink.name in routes.sinks]
-        self.parts = [ForeachBatch(project, pipeline, sink, failpoint=failpoint) for sink in sinks]
+        self.parts = [ForeachBatch(project, pipeline, sink, transform, failpoint=failpoint) for sink in sinks]
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, route by route, and enter each in the ledger.

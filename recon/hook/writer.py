@@ -17,7 +17,7 @@ from recon.hook.broker import Broker
 from recon.hook.epochs import Batch, BatchToWrite, Epochs
 from recon.hook.gate import Gate
 from recon.hook.identify import identify
-from recon.hook.prepare import BatchRows, PreparedRows, Transform, WholeBatch
+from recon.hook.prepare import BatchRows, PreparedRows, Transform, WholeBatch, name_of
 from recon.hook.repair import open_repaired
 from recon.hook.row_counts import CountedWrite, RowCounts, delivered
 from recon.ledger import Ledger
@@ -30,9 +30,12 @@ from recon.quarantine.rows import FAILING, FittedRowChecks, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
 from recon.sinks import BatchSink, Failpoint, Landed, failpoints, open_sink
 from recon.spark.observation import ROWS, Counter, observed
+from recon.spark.running_query import isolation_level
 from recon.storage import Storage
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import DataFrame, Observation, SparkSession
 
 log = logging.getLogger("recon")
@@ -63,6 +66,18 @@ class SinkWrite:
         return None if self.counts is None else self.counts[ROWS]
 
 
+@dataclass(kw_only=True)
+class Opened:
+    """What is known of a sink: its ledger, the epochs there, and the number of its newest write that is entered there.
+
+    `number` is None where the sink numbers no writes.
+    """
+
+    ledger: Ledger
+    epochs: Epochs
+    number: int | None
+
+
 class ForeachBatch:
     """One pipeline's writer into one sink; call it as `foreachBatch` does, with (DataFrame, batch_id)."""
 
@@ -91,6 +106,7 @@ class ForeachBatch:
 
         self.project, self.pipeline, self.sink = project, pipeline, sink
         self._transform, self._failpoint = transform, failpoint
+        self._transform_name = None if transform is None else name_of(transform)
         self._name = f"pipeline {pipeline.name}, sink {sink.name}"
         self._location = project.location(sink)
         self._checkpoint = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
@@ -98,11 +114,12 @@ class ForeachBatch:
         self._checks = RowChecks(bind_post_batch(project, pipeline.name, sink.name) if sink.post_batch else ())
         self._fingerprint = checks_fingerprint(sink)
         self._reports_observations = True  # until Spark once does not report one
+        self._levels: Mapping[str, str | None] = {}  # the running query's isolation level, by run_id
         self._open_anew()
         self._gate = Gate(project, sink, self._checks, self._quarantine.target if self._quarantine else None)
 
     def _open_anew(self) -> None:
-        self._opened: tuple[Ledger, Epochs] | None = None
+        self._opened: Opened | None = None
         self.writer: BatchSink = open_sink(self.project, self.pipeline.name, self.sink, self._failpoint)
         self._quarantine: QuarantineTable | None = None
         if self._checks.quarantines:
@@ -114,6 +131,7 @@ class ForeachBatch:
         Raises:
             SinkError: the sink did not commit the write, or it must not go on; nothing was entered.
             NewEpochError: the checkpoint started over and its ranges overlap or miss the ledger's end.
+            TableReplacedError: the sink's table is not the one that the ledger's entries were written into.
             LedgerError: the data is committed and the entry could not be written; the next start repairs it.
             GateError: a post-batch check with `on_failure: stop` failed, or more rows than `stop_above` allows.
         """
@@ -134,14 +152,18 @@ class ForeachBatch:
 
     def _write(self, rows: BatchRows, batch_id: int) -> None:
         started_at = utc_now()
-        ledger, epochs = self._open(rows.frame.sparkSession)
+        opened = self._open(rows.frame.sparkSession)
         identified = identify(
             rows.frame, batch_id, pipeline=self.pipeline.name, storage=self._checkpoint, broker=self._broker
         )
         # Entries of another query of this sink, or of a release: a driver that was replaced must not write on.
-        for entry in ledger.others(self.pipeline.name, self.sink.name):
-            epochs.add(entry)
-        batch = self._to_write(ledger, epochs, identified)
+        if opened.ledger.others(self.pipeline.name, self.sink.name):
+            self._opened = None
+            opened = self._open(rows.frame.sparkSession)
+        partitions = {(span.topic, span.partition) for span in identified.ranges}
+        if not self._broker.was_asked:
+            self._broker.ask_state(partitions, after=opened.ledger.end(self.pipeline.name, self.sink.name))
+        batch = self._to_write(opened, identified)
         stamp, earlier = batch.stamp, batch.replays
 
         landed = self.writer.landed(stamp, earlier.sink_version) if earlier else None
@@ -155,8 +177,50 @@ class ForeachBatch:
             landed, counts = self._write_rows(rows, batch)
             counts = counts.or_written(earlier.rows_written) if earlier else counts
 
-        entry = new_entry(
-            stamp,
+        attempt = earlier.attempt + 1 if earlier else 1
+        entry = replace(
+            self._entry(rows, batch, status, counts, landed, started_at, attempt),
+            isolation_level=self._isolation_level(rows.frame.sparkSession, identified),
+            kafka_state=self._broker.state(),
+        )
+        self._failpoint(failpoints.BEFORE_LEDGER, stamp)
+        self._enter(opened, entry, stamp)
+        self._broker.ask_state(partitions, after=opened.ledger.end(self.pipeline.name, self.sink.name))
+        self._failpoint(failpoints.AFTER_LEDGER, stamp)
+        if self._checks.others:
+            self._gate.require_whole_batch(self.writer.rows_of(rows.frame.sparkSession, landed, stamp), landed.version)
+
+    def write_repair(self, rows: BatchRows, batch: BatchToWrite, ledger: Ledger) -> LedgerEntry:
+        """Write rows that were read again, as a repair of its own, and enter it in the ledger.
+
+        Checks that judge a micro-batch as a whole are not evaluated.
+
+        Raises:
+            SinkError: the sink did not commit the write; nothing was entered.
+            LedgerError: the rows are committed and the entry could not be written.
+            GateError: a row check with `on_failure: stop` failed.
+        """
+        started_at = utc_now()
+        landed, counts = self._write_rows(rows, batch)
+        self._failpoint(failpoints.BEFORE_LEDGER, batch.stamp)
+        entry = ledger.append(
+            replace(self._entry(rows, batch, "repaired", counts, landed, started_at), guarantee="exactly-once")
+        )
+        self._failpoint(failpoints.AFTER_LEDGER, batch.stamp)
+        return entry
+
+    def _entry(
+        self,
+        rows: BatchRows,
+        batch: BatchToWrite,
+        status: EntryStatus,
+        counts: RowCounts,
+        landed: Landed,
+        started_at: datetime,
+        attempt: int = 1,
+    ) -> LedgerEntry:
+        return new_entry(
+            batch.stamp,
             self.sink,
             status,
             target=self._location,
@@ -164,25 +228,53 @@ class ForeachBatch:
             **{field.name: getattr(counts, field.name) for field in fields(counts)},
             version=landed.version,
             started_at=started_at,
-            attempt=earlier.attempt + 1 if earlier else 1,
+            attempt=attempt,
             spark_version=rows.frame.sparkSession.version,
             fingerprint=self._fingerprint,
+            transform=self._transform_name,
+            sink_table_id=self.writer.table_id(landed),
         )
-        self._failpoint(failpoints.BEFORE_LEDGER, stamp)
-        epochs.add(ledger.append(entry))
-        self._failpoint(failpoints.AFTER_LEDGER, stamp)
-        if self._checks.others:
-            self._gate.require_whole_batch(self.writer.rows_of(rows.frame.sparkSession, landed, stamp), landed.version)
 
-    def _open(self, spark: SparkSession) -> tuple[Ledger, Epochs]:
+    def _isolation_level(self, spark: SparkSession, batch: Batch) -> str | None:
+        """The level with which the running query reads Kafka, looked up once a run; None where it is not known."""
+        if batch.run_id is None:
+            return None
+        if batch.run_id not in self._levels:
+            level = isolation_level(spark, batch.query_id)
+            self._levels = {batch.run_id: level}
+            declared = self.pipeline.source.isolation_level
+            if level not in (None, declared):
+                log.warning(
+                    "%s: the query reads Kafka with isolation level %s, and recon.yml says %s; open its stream with "
+                    "recon.read_kafka, or correct the pipeline's source in recon.yml",
+                    self._name,
+                    level,
+                    declared,
+                )
+        return self._levels[batch.run_id]
+
+    def _open(self, spark: SparkSession) -> Opened:
         """The ledger, repaired on the first micro-batch, and the epochs it has."""
         if self._opened is None:
+            # The number is read first: the ledger, once repaired, then has every write up to it.
+            number = self.writer.newest_number(self.pipeline.name, self.sink.name)
             ledger, entries = open_repaired(self.project, self.pipeline, self.sink, self.writer, spark)
             epochs = Epochs(ledger, self.pipeline.name, self.sink, self._checkpoint.uri, entries)
-            self._opened = ledger, epochs
+            self._opened = Opened(ledger=ledger, epochs=epochs, number=number)
         return self._opened
 
-    def _to_write(self, ledger: Ledger, epochs: Epochs, batch: Batch) -> BatchToWrite:
+    def _enter(self, opened: Opened, entry: LedgerEntry, stamp: ReconStamp) -> None:
+        """Appends the entry; where another one came before it, the next micro-batch reads the ledger anew."""
+        appended = opened.ledger.append(entry)
+        if appended.prev_hash != stamp.prev_hash:
+            self._opened = None
+            return
+        opened.epochs.add(appended)
+        if entry.status == "committed":
+            opened.number = stamp.number
+
+    def _to_write(self, opened: Opened, batch: Batch) -> BatchToWrite:
+        ledger, epochs = opened.ledger, opened.epochs
         placement = epochs.place(batch)
         ranges = placement.replays.offsets if placement.replays else epochs.effective(batch, placement.epoch)
         stamp = ReconStamp(
@@ -194,6 +286,7 @@ class ForeachBatch:
             run_id=batch.run_id,
             prev_hash=ledger.head_hash(self.pipeline.name, self.sink.name),
             offsets_text=offsets_text(ranges),
+            number=None if opened.number is None else opened.number + 1,
         )
         trimmed = tuple(ranges) != batch.ranges
         return BatchToWrite(stamp=stamp, ranges=tuple(ranges), trimmed=trimmed, replays=placement.replays)

@@ -31,11 +31,18 @@ def new_entry(
     fingerprint_read: int | None = None,
     returned: CountedRows | None = None,
     given: CountedRows | None = None,
+    removed: int | None = None,
+    transform: str | None = None,
+    isolation_level: str | None = None,
+    kafka_state: str | None = None,
+    sink_table_id: str | None = None,
 ) -> LedgerEntry:
     """The entry of a write, not chained yet; `committed_at` is now. The arguments are the fields of LedgerEntry.
 
-    `read`, `written`, `quarantined` and `filtered` are rows, None where unknown; `guarantee` is the sink's by default.
-    `fingerprint_read`, `returned` and `given` are what was counted during the write, None where it was not.
+    `read`, `written`, `quarantined`, `filtered` and `removed` are rows, None where unknown; `guarantee` is the sink's
+    by default.
+    `fingerprint_read`, `returned` and `given` are what was counted during the write; `isolation_level`, `kafka_state`
+    and `sink_table_id` what Spark, the broker and the table said. None where they did not.
     """
     return LedgerEntry(
         pipeline=stamp.pipeline,
@@ -60,12 +67,17 @@ def new_entry(
         fingerprint_read=fingerprint_read,
         fingerprint_returned=None if returned is None else returned.fingerprint,
         fingerprint_given=None if given is None else given.fingerprint,
+        rows_removed=removed,
+        isolation_level=isolation_level,
+        kafka_state=kafka_state,
+        sink_table_id=sink_table_id,
         sink_version=version,
         started_at=started_at,
         committed_at=utc_now(),
         spark_version=spark_version,
         recon_version=__version__,
         checks_fingerprint=fingerprint,
+        transform=transform,
         prev_hash="",
         entry_hash="",
     )

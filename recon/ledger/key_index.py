@@ -16,6 +16,7 @@ from recon.errors import LedgerError
 from recon.lazy import np, pa
 from recon.ledger import arrow
 from recon.ledger.store.base import one_line
+from recon.limits import delta_rs_options
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class KeyIndex:
                 schema_mode="overwrite" if mode == "overwrite" else None,
                 partition_by=["part"],
                 writer_properties=WriterProperties(compression="UNCOMPRESSED"),
-                storage_options=self._options or None,
+                storage_options=delta_rs_options(self.uri, self._options),
             )
         except Exception as error:
             raise self._unusable(one_line(error)) from error
@@ -154,7 +155,7 @@ class KeyIndex:
     def _open(self) -> DeltaTable:
         from deltalake import DeltaTable
 
-        return DeltaTable(self.uri, storage_options=self._options or None)
+        return DeltaTable(self.uri, storage_options=delta_rs_options(self.uri, self._options))
 
     def _sizes(self, table: DeltaTable) -> Counter[str]:
         """Rows per part, by the table's own statistics."""

@@ -104,6 +104,10 @@ class Ledger:
         """The newest entry's hash, "" for a chain without entries."""
         return self._end(pipeline, sink)[2]
 
+    def end(self, pipeline: str, sink: str) -> int:
+        """The newest entry's sequence, as far as it was read; 0 for a chain without entries."""
+        return self._end(pipeline, sink)[1]
+
     def others(self, pipeline: str, sink: str) -> list[LedgerEntry]:
         """Entries that another writer appended since we last read the chain's end.
 
@@ -243,13 +247,13 @@ class Ledger:
         return sorted(set(arrow.tuples(self.store.read(Filter(), names), *names)))
 
     def verify(self, pipeline: str | None = None, sink: str | None = None) -> list[Finding]:
-        """What is wrong with whole chains, from their first entry on; empty when all are intact."""
+        """What is wrong with whole chains, from their first entry on, and with the states that audits left."""
         operations = self.store.operations()
         findings: list[Finding] = []
         for of_pipeline, of_sink in self.chains():
             if pipeline in (None, of_pipeline) and sink in (None, of_sink):
                 findings.extend(verify(self.slice(of_pipeline, of_sink, operations=operations)))
-        return findings
+        return [*findings, *self.proofs.verify(pipeline, sink)]
 
     def tidy(self) -> None:
         """Merge small files where a day has gathered many, so that reading it stays cheap."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -13,9 +13,11 @@ from recon._version import __version__
 from recon.errors import LedgerError
 from recon.ledger import arrow
 from recon.ledger.store import ChainMoved, Filter, LedgerTable, Store
+from recon.model import Code, Finding
 from recon.model.proof import SinkProof
 from recon.model.wire.app_ids import chain_id
 from recon.model.wire.proof import dump_proof, parse_proof
+from recon.text import some
 
 # One row per state; `cause` is "audit" or "accept", `state` is JSON.
 PROOF = LedgerTable(
@@ -93,6 +95,41 @@ class ProofTable:
         rows = arrow.rows(self.store.read(Filter.of(pipeline, from_=since)))
         states = [self._opened(row) for row in rows if row["cause"] == "audit"]
         return {state.invocation_id: state.results_hash for state in states}
+
+    def verify(self, pipeline: str | None = None, sink: str | None = None) -> list[Finding]:
+        """What is wrong with the states of whole proofs: edited, missing, or not linked to the one before.
+
+        Raises:
+            LedgerError: the table cannot be read.
+        """
+        if not self.store.exists():
+            return []
+        chains: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for row in arrow.rows(self.store.read(Filter.of(pipeline, sink))):
+            chains.setdefault((row["pipeline"], row["sink"]), []).append(row)
+        return [
+            Finding(code=Code.TAMPERED, message=message, pipeline=of_pipeline, sink=of_sink)
+            for (of_pipeline, of_sink), rows in sorted(chains.items())
+            for message in self._faults(of_pipeline, of_sink, sorted(rows, key=lambda row: int(row["sequence"])))
+        ]
+
+    def _faults(self, pipeline: str, sink: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        of_sink = f"of pipeline {pipeline}, sink {sink} in {self.store.location}"
+        numbers, length = [row["sequence"] for row in rows], self.length(pipeline, sink)
+        if numbers != list(range(1, length + 1)):
+            missing = sorted({*range(1, length + 1)} - set(numbers))
+            what = f"lack number {some(missing)}" if missing else "have numbers twice, or more than were stored"
+            yield f"the states {of_sink} {what}: the table was edited"
+        before = ""
+        for row in rows:
+            try:
+                self._opened(row)
+            except ProofEdited as error:
+                yield str(error)
+            # The state after one that could not be read begins the chain anew.
+            if row["prev_hash"] not in ("", before):
+                yield f"state {row['sequence']} {of_sink} does not follow the one before it: that was edited or removed"
+            before = row["entry_hash"]
 
     def length(self, pipeline: str, sink: str) -> int:
         """How many states of a sink there are."""

@@ -35,12 +35,13 @@ def entry_of(commit: SinkCommit, sink: Sink, *, target: str, quarantined: int | 
         "rebuilt",
         target=target,
         offsets=parse_offsets(stamp.offsets_text),
-        read=None,
+        read=stamp.held,
         written=commit.rows,
         quarantined=quarantined,
         filtered=max((stamp.given or 0) - (commit.rows or 0), 0) if reduces else None,
         version=commit.version,
         started_at=commit.at,
+        removed=stamp.removed,
     )
 
 
@@ -70,8 +71,8 @@ def missing(
     Raises:
         EvidenceError: the record cannot be read.
     """
-    # A release may have written while the query was down: commits before it may still lack their entry.
-    of_batches = [entry for entry in recent if not entry.is_release]
+    # A release or a repair may have written while the query was down: commits before it may still lack their entry.
+    of_batches = [entry for entry in recent if entry.is_micro_batch]
     versions = [entry.sink_version for entry in of_batches if entry.sink_version is not None]
     since = max((entry.committed_at - CLOCKS_APART for entry in of_batches), default=None)
     sink_log = read_log(after=max(versions, default=None), since=since)

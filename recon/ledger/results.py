@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from recon.errors import LedgerError
 from recon.ledger import arrow
 from recon.ledger.store import Filter, LedgerTable, Store
-from recon.model import Code, Finding, KnownTable, PreviousAudit, RunResult, plain
+from recon.model import ChainEnd, Code, Finding, KnownTable, PreviousAudit, RunResult, plain
 from recon.model.wire.values import checked, loads, mapping, optional, text, whole
 from recon.text import first_line
 
@@ -201,14 +201,18 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
     if not rows:
         return None
     newest = max(row["generated_at"] for row in rows)
-    heads: dict[str, tuple[datetime, str]] = {}
+    ends_of_chains: dict[str, ChainEnd] = {}
+    periods: dict[str, datetime] = {}
     ends: dict[tuple[str, int], int] = {}
     starts: dict[tuple[str, int], tuple[datetime, int]] = {}
     version: int | None = None
     states: dict[str, int] = {}
     for row in rows:
-        if row["evidence"].get("chain_head"):
-            heads[row["sink"]] = (row["period_to"], row["evidence"]["chain_head"])
+        position, head = row["evidence"].get("chain_position"), row["evidence"].get("chain_head")
+        if head and position is not None:
+            periods[row["sink"]] = row["period_to"]
+            end = ChainEnd(position, head, row["generated_at"])
+            ends_of_chains[row["sink"]] = max(end, ends_of_chains.get(row["sink"], end), key=lambda one: one.sequence)
         for topic, partition, end in row["evidence"].get("log_ends", ()):
             ends[(topic, partition)] = end
         if row["generated_at"] >= newest - _LOG_STARTS:
@@ -220,8 +224,8 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
             states[row["sink"]] = max(states.get(row["sink"], 0), row["evidence"]["proof_states"])
         version = max(version or 0, row["evidence"].get("ledger_version") or 0) or None
     return PreviousAudit(
-        generated_at=min((at for at, _ in heads.values()), default=rows[-1]["period_to"]),
-        chain_heads={sink: head for sink, (_, head) in heads.items()},
+        generated_at=min(periods.values(), default=rows[-1]["period_to"]),
+        chain_ends=ends_of_chains,
         log_ends=ends,
         log_starts=starts,
         ledger_version=version,
@@ -247,6 +251,7 @@ def typed_row(row: Mapping[str, Any]) -> dict[str, Any]:
                 raise ValueError(f"{name} is missing")
         typed = {
             "chain_head": optional(text, evidence.get("chain_head")),
+            "chain_position": optional(whole, evidence.get("chain_position")),
             "ledger_version": optional(whole, evidence.get("ledger_version")),
             "proof_states": optional(whole, evidence.get("proof_states")),
             "judged": [whole(sequence) for sequence in evidence.get("judged") or ()],

@@ -18,7 +18,7 @@ class ChildProcess:
     In a session of its own it does not get Ctrl-C, so that the parent can stop it in order. A guard process (a shell
     that waits for the parent's end of a pipe to close) sends it SIGTERM when the parent is killed; a `detached` process
     has no guard and runs on. With `shown` it writes to the parent's standard output, and the log gets standard error
-    alone.
+    alone. `stdin` and `pass_fds` are those of `subprocess.Popen`.
     """
 
     def __init__(
@@ -30,14 +30,17 @@ class ChildProcess:
         cwd: Path | None = None,
         detached: bool = False,
         shown: bool = False,
+        stdin: int = subprocess.DEVNULL,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 list(command),
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=None if shown else output,
                 stderr=output,
+                pass_fds=pass_fds,
                 env=None if env is None else dict(env),
                 cwd=cwd,
                 start_new_session=True,

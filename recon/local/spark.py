@@ -8,11 +8,10 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from recon.local.java import java_home
-from recon.spark.session import DELTA_CONF, SCALA, delta_package
+from recon.spark.session import DELTA_CONF, default_packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 
 def packages() -> list[str]:
     """Maven coordinates of Delta and the Kafka connector that fit the installed pyspark and delta-spark."""
-    spark, delta = version("pyspark"), version("delta-spark")
-    return [delta_package(spark, delta), f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}"]
+    return list(default_packages(kafka=True))
 
 
 def spark_session(

@@ -7,6 +7,7 @@ is the only place that writes and reads formats that cross a process. Imports no
 """
 
 from recon.model.evidence import (
+    ChainEnd,
     CheckpointBatch,
     CheckpointFlaw,
     CheckpointWitness,
@@ -31,7 +32,17 @@ from recon.model.evidence import (
     known,
     why_unknown,
 )
-from recon.model.ledger import RELEASES, CountedRows, EntryHead, EntryStatus, LedgerEntry, LedgerSlice, RangeTable
+from recon.model.ledger import (
+    RELEASES,
+    REMOVALS,
+    REPAIRS,
+    CountedRows,
+    EntryHead,
+    EntryStatus,
+    LedgerEntry,
+    LedgerSlice,
+    RangeTable,
+)
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
 from recon.model.result import (
     RUNNING,
@@ -54,10 +65,13 @@ from recon.model.wire.stamp import dump_stamp, offsets_text, parse_offsets, pars
 
 __all__ = [
     "RELEASES",
+    "REMOVALS",
+    "REPAIRS",
     "RUNNING",
     "Answer",
     "BatchPoint",
     "BatchProgress",
+    "ChainEnd",
     "CheckResult",
     "CheckpointBatch",
     "CheckpointFlaw",

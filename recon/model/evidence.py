@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from recon.model.ledger import LedgerSlice
 from recon.model.offsets import OffsetSpan, Span, Spans
@@ -54,6 +54,8 @@ class KafkaPartition:
     `log_end` is the end for the stream's isolation level: the last stable offset for read_committed, else
     the high watermark. `unread_since` is the timestamp of the first record at or after a given
     position; None when everything was read, or no position was given.
+    `kept` says of (leader epoch, offset) whether the log below the offset is still the one that this leader had: False
+    after an unclean leader election cut it off there. What was not asked, or not answered, is absent.
     """
 
     partition: int
@@ -63,6 +65,7 @@ class KafkaPartition:
     last_stable: int
     leader_epoch: int | None = None
     unread_since: datetime | None = None
+    kept: Mapping[tuple[int, int], bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +147,12 @@ class ReconStamp:
 
     `offsets_text` is the canonical text of the ranges (recon.model.wire.stamp), kept as text so that a day of commits
     is compared without parsing; `prev_hash` links to the ledger. A sink that reduces its input (a MERGE) adds `given`,
-    the rows of its input, and `taken`, the rows it applied, where its own metrics have no such counts.
+    the rows of its input, and `taken`, the rows it applied, where its own metrics have no such counts. A repair that
+    removed doubled rows adds `taken`, the rows it put back, `removed`, and `held`: the offsets of its ranges that had a
+    row before.
+
+    `number` counts the writes of the sink, from 1 on: the driver has read the entries of all writes before it, and the
+    sink refuses a number that it has. None where the sink numbers no writes.
     """
 
     pipeline: str
@@ -158,6 +166,9 @@ class ReconStamp:
 
     given: int | None = None
     taken: int | None = None
+    removed: int | None = None
+    held: int | None = None
+    number: int | None = None
 
     def is_of(self, pipeline: str, sink: str | None) -> bool:
         """Whether it marks a write of this pipeline's sink."""
@@ -300,7 +311,8 @@ class RowGroup:
     """Rows of one (batch_id, topic, partition) in the sink: how many, over which offsets.
 
     Of quarantined rows, `epoch` is the micro-batch's, and `release` the number of the release that took them (then
-    `batch_id` is that number, too); None before their release.
+    `batch_id` is that number, too); None before their release. `fingerprint` is that of the rows' source offsets
+    (recon.model.fingerprint), None where it was not computed.
     """
 
     batch_id: int
@@ -310,6 +322,7 @@ class RowGroup:
     present: Spans
     epoch: int = 0
     release: int | None = None
+    fingerprint: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,28 +368,38 @@ class KnownTable:
     """A Delta table as an earlier audit read it, at `read_at`: its id, and its newest version.
 
     `counted` is (version, rows): how many rows the table had at a version up to which every one of them was accounted
-    for; of the newest audit that could say so.
+    for; of the newest audit that could say so. `position` is the sequence number of the newest entry that was judged by
+    then; None where no proof says so.
     """
 
     table_id: str
     version: int
     read_at: datetime
     counted: tuple[int, int] | None = None
+    position: int | None = None
+
+
+class ChainEnd(NamedTuple):
+    """The newest entry of a chain that an audit read at `at`, UTC: its sequence number and its entry_hash."""
+
+    sequence: int
+    entry_hash: str
+    at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreviousAudit:
     """Values from the last audit of a pipeline, so that the next one notices what changed since.
 
-    `chain_heads` maps sink → entry_hash; `log_ends` maps (topic, partition) → log end offset; `log_starts` maps it to
-    an earlier log start offset and the time when an audit of the last days read it;
-    `ledger_version` is the version up to which the ledger table's own history was checked;
-    `proof_states` maps sink → the number of states of its proof that an audit found; `tables` maps sink →
-    the sink's Delta table as it was read last.
+    `chain_ends` maps sink → the newest entry of its chain that any audit read; `log_ends` maps (topic, partition) → log
+    end offset; `log_starts` maps it to an earlier log start offset and the time when an audit of the last days read it;
+    `ledger_version` is the version up to which the ledger table's own history was checked; `proof_states` maps sink →
+    the number of states of its proof that an audit found; `tables` maps sink → the sink's Delta table as it was read
+    last.
     """
 
     generated_at: datetime
-    chain_heads: Mapping[str, str] = field(default_factory=dict)
+    chain_ends: Mapping[str, ChainEnd] = field(default_factory=dict)
     log_ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
     log_starts: Mapping[tuple[str, int], tuple[datetime, int]] = field(default_factory=dict)
     ledger_version: int | None = None

@@ -17,10 +17,12 @@ from recon.model.offsets import OffsetSpan
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-EntryStatus = Literal["committed", "already_committed", "rebuilt", "released"]
+EntryStatus = Literal["committed", "already_committed", "rebuilt", "released", "repaired"]
 
-# The epoch of entries of `recon quarantine release`: batch_id is the number of the release, offsets are ().
-RELEASES = -1
+# Epochs of entries that no micro-batch wrote; batch_id is then the number of the release, the repair or the removal.
+RELEASES = -1  # `recon quarantine release`: offsets are ()
+REPAIRS = -2  # `recon repair apply` read missing offsets again: offsets are those
+REMOVALS = -3  # `recon repair apply` removed doubled rows: offsets are those whose rows were doubled
 
 
 class CountedRows(NamedTuple):
@@ -43,6 +45,13 @@ class EntryHead:
 
     `rows_read`, `rows_filtered` are None where no independent count exists, `rows_quarantined` where the quarantine
     commit of a restored entry is not known. `sink_version` is the Delta version of the data commit.
+    `rows_removed` are rows that a removal took out of the sink, None for every other write; its `rows_written` are
+    those that it put back, its `rows_read` the offsets of its ranges that had a row before. `transform` names the
+    function that the rows went through, as `module:function`; None where there was none, and in restored entries.
+    `isolation_level` is the one with which the running query reads Kafka, as Spark's plan has it, None where that is
+    not known. `kafka_state` is what the broker said of the topics' logs (recon.model.wire.kafka_state), asked while
+    nothing waits for it, after an earlier entry; None where no answer came since the entry before. `sink_table_id` is
+    the id of the Delta table that the commit is in, None for other sinks.
     `prev_hash` is the entry_hash of the entry before it of the same (pipeline, sink), "" for the first.
     """
 
@@ -67,12 +76,17 @@ class EntryHead:
     fingerprint_read: int | None = None
     fingerprint_returned: int | None = None
     fingerprint_given: int | None = None
+    rows_removed: int | None = None
+    isolation_level: str | None = None
+    kafka_state: str | None = None
+    sink_table_id: str | None = None
     sink_version: int | None
     started_at: datetime
     committed_at: datetime
     spark_version: str | None
     recon_version: str
     checks_fingerprint: str | None
+    transform: str | None = None
     prev_hash: str
     entry_hash: str
 
@@ -85,6 +99,26 @@ class EntryHead:
     def is_release(self) -> bool:
         """Whether the entry is a release from quarantine, not a micro-batch."""
         return self.epoch == RELEASES
+
+    @property
+    def is_repair(self) -> bool:
+        """Whether the entry is a repair that read missing offsets again."""
+        return self.epoch == REPAIRS
+
+    @property
+    def is_removal(self) -> bool:
+        """Whether the entry is a repair that removed doubled rows."""
+        return self.epoch == REMOVALS
+
+    @property
+    def is_micro_batch(self) -> bool:
+        """Whether a micro-batch of the query wrote it, and no command of recon's."""
+        return self.epoch >= 0
+
+    @property
+    def reads(self) -> bool:
+        """Whether its offsets were read from Kafka for it: by a micro-batch, or by a repair."""
+        return self.epoch >= 0 or self.epoch == REPAIRS
 
     @property
     def read(self) -> CountedRows | None:
@@ -119,9 +153,13 @@ class Numbered(Protocol):
 
 
 def named(write: Numbered) -> str:
-    """A micro-batch, or a release from quarantine, in messages."""
+    """A micro-batch, a release from quarantine or a repair, in messages."""
     if write.epoch == RELEASES:
         return f"release {write.batch_id} from quarantine"
+    if write.epoch == REPAIRS:
+        return f"repair {write.batch_id}"
+    if write.epoch == REMOVALS:
+        return f"removal {write.batch_id} of doubled rows"
     return f"micro-batch {write.batch_id} (epoch {write.epoch})"
 
 

@@ -7,12 +7,16 @@ was refuted on the way, or could not be decided, is an `OpenFinding` until it is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from recon.errors import ConfigError
 from recon.model.offsets import Span, Spans
 from recon.model.result import Code, Finding, Level
+from recon.text import some
+
+_SHORTEST = 4  # characters of a finding's id
 
 # What a finding says happened to a range: two checks may name one loss differently, and so does one check after
 # Kafka deleted the records.
@@ -100,6 +104,22 @@ class OpenFinding:
         return self.finding.code in _TWICE
 
 
+def with_id(known: Sequence[OpenFinding], finding: str) -> list[OpenFinding]:
+    """The findings with an id, or with one that begins so; several checks may report one loss.
+
+    Raises:
+        ConfigError: there is none, or several ids begin so.
+    """
+    ids = {one.id for one in known if len(finding) >= _SHORTEST and one.id.startswith(finding.lower())}
+    if len(ids) != 1:
+        waiting = sorted({one.id for one in known if one.accepted is None})
+        listed = f"; open are {some(waiting)}" if waiting else "; nothing is open"
+        raise ConfigError(
+            f"{'several findings have' if ids else 'there is no open finding with'} id {finding!r}{listed}"
+        )
+    return [one for one in known if one.id in ids]
+
+
 def kind_of(finding: Finding) -> str:
     """What happened, whatever the check that reports it calls it."""
     return "lost" if finding.code in _LOST else "twice" if finding.code in _TWICE else str(finding.code)
@@ -136,6 +156,8 @@ class SinkProof:
         unwitnessed: whether micro-batches before it are known, which no proof speaks of.
         table_id, table_version: the sink's Delta table, and the version up to which its commits were judged; None for
             other sinks.
+        table_rows: (version, rows): how many rows the table had at a version up to which every one was accounted for,
+            by the newest audit that could say so and advanced the proof.
         results_hash: of the results that the audit stored for the pipeline; "" where that audit is not known.
         coverage: every offset that the entries up to `position` account for.
         open: findings that are not repaired; among them those that somebody accepted.
@@ -153,6 +175,7 @@ class SinkProof:
     unwitnessed: bool = False
     table_id: str | None = None
     table_version: int | None = None
+    table_rows: tuple[int, int] | None = None
     results_hash: str = ""
     coverage: tuple[CoveredRanges, ...] = ()
     open: tuple[OpenFinding, ...] = ()

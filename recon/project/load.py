@@ -144,6 +144,7 @@ def _refuse_literals(project: Project, document: Document) -> None:
 def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str]:
     sinks = [sink for pipeline in project.pipelines for sink in pipeline.sinks]
     options = [
+        *(pipeline.source.options for pipeline in project.pipelines),
         *(settings for sink in sinks for settings in sink.settings()),
         *(table.options for table in project.tables),
     ]

@@ -40,11 +40,33 @@ class Table(Strict):
         return self
 
 
+# What recon sets itself from other keys of recon.yml.
+_SOURCE_KEYS = {
+    "subscribe": "source: topics",
+    "subscribepattern": "source: topics",
+    "assign": "source: topics",
+    "kafka.bootstrap.servers": "kafka: bootstrap.servers",
+    "kafka.isolation.level": "source: isolation_level",
+}
+
+
 class Source(Strict):
-    """The Kafka side of a pipeline. `isolation_level` is the stream's `kafka.isolation.level`."""
+    """The Kafka side of a pipeline. `isolation_level` is the stream's `kafka.isolation.level`.
+
+    `options` are further options of Spark's Kafka source, which `recon.read_kafka` sets.
+    """
 
     topics: tuple[str, ...] = ()
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_uncommitted"
+    options: Texts = Field(default_factory=dict, repr=False)
+
+    @field_validator("options")
+    @classmethod
+    def _set_elsewhere(cls, options: dict[str, str]) -> dict[str, str]:
+        for name in options:
+            if name.lower() in _SOURCE_KEYS:
+                raise BadValue(f"is set by `{_SOURCE_KEYS[name.lower()]}`; leave it out", name)
+        return options
 
 
 class Routes(Strict):

@@ -16,7 +16,7 @@ from recon.evidence import delta_log
 from recon.ledger import Ledger
 from recon.ledger.rebuild import recorded
 from recon.model import RELEASES
-from recon.model.wire.app_ids import claim_app_id, parse_app_id
+from recon.model.wire.app_ids import claim_app_id, numbers_taken
 from recon.model.wire.columns import RELEASE, ROW_ID
 from recon.model.wire.quarantine import ClaimNote, dump_claim, dump_returned, parse_claim
 from recon.quarantine.repair import Repair
@@ -122,7 +122,6 @@ class Claims:
         """A number that no claim, no entry and, as far as its newest version has txns, no commit of the sink has."""
         latest = delta_log.latest_version(self._target)
         txns = {} if latest is None else delta_log.read(self._target, from_version=latest).txns
-        apps = [app for app in map(parse_app_id, txns) if app is not None]
-        written = [app.release for app in apps if (app.pipeline, app.sink) == (self._pipeline, self._sink)]
+        written = numbers_taken(txns, self._pipeline, self._sink, RELEASES)
         claimed = delta_log.transaction_version(self._table.storage, self._app_id)
-        return 1 + max([-1, *self.recorded(), *(number for number in (*written, claimed) if number is not None)])
+        return 1 + max([-1, *self.recorded(), *written, *([] if claimed is None else [claimed])])

@@ -21,7 +21,7 @@ from recon.ledger import open_ledger, quarantined
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.model import RELEASES, LedgerEntry, ReconStamp
-from recon.model.wire.app_ids import release_app_id
+from recon.model.wire.app_ids import numbered_app_id
 from recon.model.wire.columns import QUARANTINE_COLUMNS, ROW_ID
 from recon.model.wire.quarantine import dump_closed
 from recon.project import DeltaSink, Pipeline, Project, Sink, as_project
@@ -303,7 +303,7 @@ class ReleaseRun:
         return None
 
     def _app_id(self, claim: Claim) -> str:
-        return release_app_id(self._pipeline.name, self._sink.name, claim.number)
+        return numbered_app_id(self._pipeline.name, self._sink.name, RELEASES, claim.number)
 
     def _landed(self, claim: Claim) -> Landed | None:
         """What the sink has of a claim; None where it was not written, or was closed."""

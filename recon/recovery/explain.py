@@ -14,9 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from recon.errors import EvidenceError, NewEpochError, ReconError
-from recon.evidence import checkpoint
+from recon.checks.evidence.table_history import alive
+from recon.errors import EvidenceError, NewEpochError, ReconError, TableReplacedError
+from recon.evidence import checkpoint, delta_log
 from recon.hook.epochs import RECENT, Batch, Epochs
+from recon.hook.repair import require_same_table
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.rebuild import entry_of, missing
 from recon.model import (
@@ -195,7 +197,7 @@ class _Witnesses:
     def _continue(self, witness: CheckpointWitness, last: CheckpointBatch) -> Explanation:
         kafka = self.kafka(last.ranges)
         number = last.batch_id + 1
-        ranges = tuple(onwards(span, kafka) for span in last.ranges)
+        ranges = tuple(onwards(span, kafka) for span in self._with_ids(last.ranges))
         planned = tuple(one.span for one in ranges if one.held != "unknown")
         batch = Batch(query_id=witness.query_id, run_id=None, batch_id=number, ranges=planned)
         sentence = (
@@ -213,7 +215,7 @@ class _Witnesses:
 
     def _replay(self, witness: CheckpointWitness, plan: CheckpointBatch) -> Explanation:
         kafka = self.kafka(plan.ranges)
-        ranges = tuple(held(span, kafka) for span in plan.ranges)
+        ranges = tuple(held(span, kafka) for span in self._with_ids(plan.ranges))
         sentences = [
             f"micro-batch {plan.batch_id} was planned{_at(plan.planned_at)} and not finished (no commits/"
             f"{plan.batch_id}): Spark replays it with these very ranges"
@@ -231,12 +233,24 @@ class _Witnesses:
             sentences=(*sentences, *losses(ranges, kafka)),
         )
 
+    def _with_ids(self, spans: Sequence[OffsetSpan], entered: Sequence[OffsetSpan] = ()) -> list[OffsetSpan]:
+        """Ranges of the checkpoint, which knows no topic ids, with those of the ledger's newest entries.
+
+        `entered` are the ranges of an entry of the same micro-batch, whose ids are taken first.
+        """
+        ids: dict[str, str | None] = {}
+        for sink in self.pipeline.sinks:
+            for entry in self.recent(sink)[-1:]:
+                ids |= {span.topic: span.topic_id for span in entry.offsets if span.topic_id is not None}
+        ids |= {span.topic: span.topic_id for span in entered if span.topic_id is not None}
+        return [span._replace(topic_id=span.topic_id or ids.get(span.topic)) for span in spans]
+
     def _past(self, witness: CheckpointWitness, plan: CheckpointBatch | None, number: int) -> Explanation:
         sinks = self._answers(witness.query_id, number, partial(self._written, witness.query_id, number))
         spans: Sequence[OffsetSpan] = next((one.entries[-1].offsets for one in sinks if one.entries), ())
         where = f"is no longer in the checkpoint, which begins at micro-batch {witness.batches[0].batch_id}"
         if plan is not None:
-            spans, where = plan.ranges or spans, f"is finished (commits/{number} exists)"
+            spans, where = self._with_ids(plan.ranges, spans) or spans, f"is finished (commits/{number} exists)"
         kafka = self.kafka(spans)
         ranges = tuple(held(span, kafka) for span in spans)
         sentence = f"micro-batch {number} {where}: Spark does not run it again unless the checkpoint is set back"
@@ -281,7 +295,7 @@ class _Witnesses:
             recent = self.recent(sink)
             try:
                 action, sentence = predict(sink, recent)
-            except NewEpochError as error:
+            except (NewEpochError, TableReplacedError) as error:
                 action, sentence = "stop", f"stops the query: {error}"
             except ReconError as error:
                 action, sentence = "unknown", f"cannot be predicted: {error}"
@@ -305,6 +319,11 @@ class _Witnesses:
         if self.landed(sink, entry) is None:
             place = self.project.location(sink)
             return "write again", f"writes it again: the ledger has it{version}, and {place} no longer has its rows"
+        if self._is_undone(sink, entry):
+            return (
+                "skip",
+                f"skips it, though a RESTORE undid it{version}: audit, then read it again with `recon repair`",
+            )
         if restored:
             return "restore", f"has the rows{version} without a ledger entry: restores the entry and writes nothing"
         return "skip", f"skips it: attempt {entry.attempt} wrote {_rows(entry)}{version}{_at(entry.committed_at)}"
@@ -344,13 +363,15 @@ class _Witnesses:
             return "unknown", f"has no ledger entry of micro-batch {number} among its newest {RECENT}"
         last = entries[-1]
         rows = f"{_rows(last)}{_version(last)}"
+        if self._is_undone(sink, last):
+            return "skip", f"had {rows}, and a RESTORE undid it: audit, then read it again with `recon repair`"
         if self.landed(sink, last) is None:
             place = self.project.location(sink)
             return "write again", f"had {rows}, and {place} no longer has them: run `recon audit`"
         return "skip", f"has {rows}, written{_at(last.committed_at)} (epoch {last.epoch})"
 
     def recent(self, sink: Sink) -> list[LedgerEntry]:
-        return [e for e in self.ledger.last(self.pipeline.name, sink.name, RECENT) if not e.is_release]
+        return [e for e in self.ledger.last(self.pipeline.name, sink.name, RECENT) if e.is_micro_batch]
 
     def replayed_entry(
         self, sink: Sink, recent: Sequence[LedgerEntry], batch: Batch
@@ -364,10 +385,20 @@ class _Witnesses:
         return Epochs(self.ledger, self.pipeline.name, sink, self.storage.uri, entries)
 
     def _restored(self, sink: Sink, recent: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-        """The entries that the next start restores from the sink's own record."""
-        read_log = open_sink(self.project, self.pipeline.name, sink).log
-        commits = missing(self.ledger, self.pipeline.name, sink.name, recent, read_log)
+        """The entries that the next start restores from the sink's own record; what stops it is raised."""
+        writer = open_sink(self.project, self.pipeline.name, sink)
+        require_same_table(self.pipeline, sink, writer, recent)
+        commits = missing(self.ledger, self.pipeline.name, sink.name, recent, writer.log)
         return [entry_of(commit, sink, target=self.project.location(sink)) for commit in commits]
+
+    def _is_undone(self, sink: Sink, entry: LedgerEntry) -> bool:
+        """Whether a RESTORE undid the commit of an entry; Delta keeps its txn, so that a replay is still skipped."""
+        version = entry.sink_version
+        if not sink.is_delta or version is None:
+            return False
+        storage = Storage(self.project.location(sink), self.project.storage_options)
+        log = delta_log.read(storage, from_version=version)
+        return version in log.commits and version not in alive(log)
 
     def landed(self, sink: Sink, entry: LedgerEntry) -> Landed | None:
         stamp = ReconStamp(

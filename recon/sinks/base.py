@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from recon.model import ReconStamp, SinkLog, parse_offsets
+from recon.model import LedgerEntry, ReconStamp, SinkLog, parse_offsets
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.sinks.failpoints import Failpoint, no_failpoint
@@ -45,8 +45,8 @@ class Landed:
 class BatchSink(ABC):
     """Writes the micro-batches of one sink.
 
-    The hook calls `log` once when it starts, and `landed` for a micro-batch that the ledger knows; else it calls
-    `write` and then `confirm`. What a retried `write` does is the `promise` of the sink's config class.
+    The hook calls `newest_number` and `log` when it starts, and `landed` for a micro-batch that the ledger knows; else
+    it calls `write` and then `confirm`. What a retried `write` does is the `promise` of the sink's config class.
     """
 
     # Called at the sink's own moments of a write (recon.sinks.failpoints); a crash test's ends the process there.
@@ -60,6 +60,17 @@ class BatchSink(ABC):
         Raises:
             ConfigError: something that the sink needs (a driver, a variable) is missing.
         """
+
+    def newest_number(self, pipeline: str, sink: str) -> int | None:
+        """The number of the sink's newest write, 0 before the first; None where it numbers none.
+
+        Called before the ledger and `log` are read: what they tell then holds every write up to this number, and the
+        next write has one more. The sink must refuse a number that it has, also where two drivers write it at once.
+
+        Raises:
+            EvidenceError: the number cannot be read.
+        """
+        return None
 
     @abstractmethod
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
@@ -83,6 +94,18 @@ class BatchSink(ABC):
         Where it returns None, the hook writes the micro-batch again. A sink without a record of its own trusts the
         ledger.
         """
+
+    def table_id(self, landed: Landed) -> str | None:
+        """The id of the table that a confirmed write is in, for sinks whose tables have one; None where unknown."""
+        return None
+
+    def replaced(self, entry: LedgerEntry) -> str:
+        """Why the sink is not the one that an entry was written into, in a clause; "" where it is, or nobody knows.
+
+        Raises:
+            EvidenceError: the sink cannot be read.
+        """
+        return ""
 
     @abstractmethod
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:

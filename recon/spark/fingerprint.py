@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-def fingerprint(topic: str, partition: str, offset: str) -> Column:
-    """The fingerprint of all rows with these columns; NULL of no rows, and where the sum does not fit into 64 bits.
+def row_fingerprint(topic: str, partition: str, offset: str) -> Column:
+    """The fingerprint of each row with these columns; NULL where one of them is no partition or offset.
 
-    It never fails, whatever the columns hold: the rows are being written. A value that is no partition or offset is
-    left out, so the fingerprint differs from the expected one.
+    It never fails, whatever the columns hold: the rows are being written.
     """
     prime = F.lit(PRIME)
     hashed = F.xxhash64(F.col(quoted(topic)).cast("string"), F.col(quoted(partition)).try_cast("int"))
@@ -24,5 +23,12 @@ def fingerprint(topic: str, partition: str, offset: str) -> Column:
     c = F.xxhash64(hashed).bitwiseAND(prime)
     o = F.pmod(F.col(quoted(offset)).try_cast("long"), prime)
     # Every product is below 2^63: of c and o, and of (p - 1 + b) and o.
-    value = ((c * o % prime + b) * o % prime + a) * o % prime
-    return F.try_sum(value) % prime
+    return ((c * o % prime + b) * o % prime + a) * o % prime
+
+
+def total_fingerprint(column: str) -> Column:
+    """The fingerprint of all rows, from the column of theirs; NULL of no rows, and where the sum exceeds 64 bits.
+
+    A row whose own is NULL is left out, so the fingerprint differs from the expected one.
+    """
+    return F.try_sum(F.col(column)) % F.lit(PRIME)

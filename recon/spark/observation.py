@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recon.model.ledger import CountedRows
-from recon.spark.fingerprint import fingerprint
+from recon.spark.fingerprint import row_fingerprint, total_fingerprint
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _WITHIN_S = 10.0
 _FINGERPRINT = "fingerprint"
+_ROW = "_recon_row_fingerprint"
 ROWS = "rows"  # the name of the count of all rows, whatever else is counted
 
 
@@ -31,11 +32,15 @@ class Counter:
         from pyspark.sql import Observation
 
         self._observation = Observation()
-        figures = [F.count(F.lit(1)).alias(ROWS)]
-        if source and set(source) <= set(frame.columns):
-            figures.append(fingerprint(*source).alias(_FINGERPRINT))
-        self._has_fingerprint = len(figures) > 1
-        self.frame = frame.observe(self._observation, *figures)
+        count = F.count(F.lit(1)).alias(ROWS)
+        self._has_fingerprint = bool(source) and set(source) <= set(frame.columns)
+        if not self._has_fingerprint:
+            self.frame = frame.observe(self._observation, count)
+            return
+        # Spark compiles what it observes anew in every task, and a column once per stage.
+        frame = frame.withColumn(_ROW, row_fingerprint(*source))
+        taken = total_fingerprint(_ROW).alias(_FINGERPRINT)
+        self.frame = frame.observe(self._observation, count, taken).drop(_ROW)
 
     def counted(self) -> CountedRows | None:
         """The rows and their fingerprint; None where Spark does not report them."""

@@ -33,13 +33,28 @@ def delta_package(spark: str, delta: str) -> str:
     return f"io.delta:delta-spark{line}_{SCALA}:{delta}"
 
 
+def kafka_package(spark: str) -> str:
+    """The Maven coordinate of Spark's Kafka connector.
+
+    >>> kafka_package("4.0.0")
+    'org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0'
+    """
+    return f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}"
+
+
+def default_packages(*, kafka: bool = False) -> tuple[str, ...]:
+    """The packages of a session that recon builds, for the installed versions; with `kafka`, the Kafka connector."""
+    spark = version("pyspark")
+    return (delta_package(spark, version("delta-spark")), *([kafka_package(spark)] if kafka else []))
+
+
 def _minor(release: str) -> tuple[int, int]:
     major, minor = release.split(".")[:2]
     return int(major), int(minor)
 
 
-def session(project: Project) -> SparkSession:
-    """The session to read rows with.
+def session(project: Project, *, kafka: bool = False) -> SparkSession:
+    """The session to read rows with; with `kafka`, to read Kafka, too.
 
     Under spark-submit, in a notebook or inside a running driver the active session is used unchanged.
     Otherwise one is built from `spark: {master, conf, packages}`; without `packages` Delta's own, for the
@@ -59,7 +74,7 @@ def session(project: Project) -> SparkSession:
         builder = builder.master(config.master)
     settings = {**DELTA_CONF, "spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has already chosen the jars
-        packages = config.packages or (delta_package(version("pyspark"), version("delta-spark")),)
+        packages = config.packages or default_packages(kafka=kafka)
         settings["spark.jars.packages"] = ",".join(packages)
     # PySpark logs the SQL of each query that fails, which may hold a secret; the check's result has the error.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

@@ -77,6 +77,7 @@ def head_of(entry: Entry, index: int, prev_hash: str) -> EntryHead:
         "rows_written": entry.width,
         "rows_quarantined": 0,
         "rows_filtered": 0,
+        "isolation_level": "read_committed",
         "sink_version": index,
         "started_at": at,
         "committed_at": at + timedelta(seconds=2),

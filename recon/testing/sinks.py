@@ -64,6 +64,7 @@ def micro_batch(
         run_id=None,
         prev_hash="",
         offsets_text=offsets_text([OffsetSpan(topic, None, 0, start, start + len(rows))]),
+        number=batch_id + 1,
     )
     return MicroBatch(frame=spark.createDataFrame(stamped, columns), stamp=stamp, rows=len(rows))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,3 +18,13 @@ def make_lake(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path)
         return Lake(tmp_path, kafka, spark, topic("t", partitions, config), **options)
 
     return make
+
+
+@pytest.fixture
+def audits_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
+    """Sets the clock of the audits that follow ahead."""
+
+    def set_ahead(by: timedelta) -> None:
+        monkeypatch.setattr("recon.audit.run.utc_now", lambda: datetime.now(UTC) + by)
+
+    return set_ahead

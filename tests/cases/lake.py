@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import override
 
-from recon.audit.run import run_audit
 from recon.hook import ForeachBatch, foreach_batch
 from recon.ledger import open_ledger
-from recon.model import Finding, LedgerEntry, Level, RunResult
+from recon.model import Finding, LedgerEntry, Level, ReconStamp, RunResult
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Source
+from recon.sinks.delta.append import DeltaAppend
+from tests.support import fault_cases
 from tests.support.kafka import LocalKafka
 
 EVIDENCE = ("offset_continuity", "kafka_end_offsets", "checkpoint_commits", "delta_history", "source_rows")
@@ -119,7 +121,19 @@ class Lake:
         shutil.rmtree(self.checkpoint)
 
     def audit(self, **options: Any) -> RunResult:
-        return run_audit(self.project, spark=self.spark, **options)
+        return fault_cases.audit(self.project, spark=self.spark, **options)
+
+
+class Keeps(DeltaAppend):
+    """Writes only those of the rows that it was given for which a condition holds."""
+
+    def __init__(self, lake: Lake, condition: str) -> None:
+        super().__init__(str(lake.table))
+        self.condition = condition
+
+    @override
+    def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
+        super().write(frame.where(self.condition), stamp)
 
 
 def statuses(run: RunResult) -> dict[str, str]:
@@ -141,8 +155,35 @@ def failing(run: RunResult) -> set[str]:
     return {str(f.code) for f in findings(run) if f.level is Level.FAIL}
 
 
+def refuted(run: RunResult, *codes: str) -> bool:
+    """Whether the answer is "not complete", for these codes and no others."""
+    return [p.answer for p in run.pipelines] == ["not complete"] and failing(run) == set(codes)
+
+
+def complete(run: RunResult) -> bool:
+    """Whether the answer is "complete" and nothing is refuted."""
+    return {p.answer for p in run.pipelines} == {"complete"} and not failing(run)
+
+
+def told(run: RunResult) -> list[tuple[str, str]]:
+    """What the audit found, for the message of an assertion."""
+    return [(str(f.code), f.message) for f in findings(run) if f.level is not Level.INFO]
+
+
 def ranges(found: Iterable[Finding]) -> set[tuple[int | None, int | None, int | None]]:
     return {(f.partition, f.start_offset, f.end_offset) for f in found}
 
 
-__all__ = ["EVIDENCE", "Lake", "failing", "findings", "ranges", "replace", "statuses"]
+__all__ = [
+    "EVIDENCE",
+    "Keeps",
+    "Lake",
+    "complete",
+    "failing",
+    "findings",
+    "ranges",
+    "refuted",
+    "replace",
+    "statuses",
+    "told",
+]

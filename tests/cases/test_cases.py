@@ -40,6 +40,8 @@ def assert_complete(lake: Lake, **options: Any) -> Any:
     return run
 
 
+@pytest.mark.case(1)
+@pytest.mark.case(7)
 def test_1_and_7_ranges_that_join_are_complete_and_empty_ones_too(make_lake: MakeLake) -> None:
     lake = make_lake(partitions=2)
     lake.produce(100)
@@ -52,6 +54,7 @@ def test_1_and_7_ranges_that_join_are_complete_and_empty_ones_too(make_lake: Mak
     assert (sink.batches, sink.batches_proved, sink.rows_written) == (4, 4, 105)
 
 
+@pytest.mark.case(2, "GAP")
 def test_2_a_gap_that_kafka_still_holds(make_lake: MakeLake) -> None:
     lake = make_lake(sink=WARN)
     lake.produce(100)
@@ -65,6 +68,7 @@ def test_2_a_gap_that_kafka_still_holds(make_lake: MakeLake) -> None:
     assert run.pipelines[0].answer == "not complete" and run.exit_code == 1
 
 
+@pytest.mark.case(3, "GAP", "LOSS_RETENTION")
 def test_3_a_gap_whose_records_are_gone(make_lake: MakeLake) -> None:
     lake = make_lake(sink=WARN)
     lake.produce(100)
@@ -79,6 +83,7 @@ def test_3_a_gap_whose_records_are_gone(make_lake: MakeLake) -> None:
     assert ranges(findings(run, "GAP")) == {(0, 130, 150)}
 
 
+@pytest.mark.case(4, "OVERLAP", "DUPLICATE")
 def test_4_an_overlap_and_the_rows_it_doubles(make_lake: MakeLake) -> None:
     lake = make_lake(sink=WARN)
     lake.produce(100)
@@ -90,6 +95,7 @@ def test_4_an_overlap_and_the_rows_it_doubles(make_lake: MakeLake) -> None:
     assert ranges(findings(run, "OVERLAP")) == ranges(findings(run, "DUPLICATE")) == {(0, 60, 100)}
 
 
+@pytest.mark.case(4)
 def test_4_an_overlap_that_was_trimmed_doubles_nothing(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"trim_replayed_offsets": True})
     lake.produce(100)
@@ -105,6 +111,7 @@ def test_4_an_overlap_that_was_trimmed_doubles_nothing(make_lake: MakeLake) -> N
     assert_complete(lake)
 
 
+@pytest.mark.case(5)
 def test_5_a_new_partition_read_from_its_beginning(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(20)
@@ -116,6 +123,7 @@ def test_5_a_new_partition_read_from_its_beginning(make_lake: MakeLake) -> None:
     assert_complete(lake)
 
 
+@pytest.mark.case(5, "LOSS_RETENTION")
 def test_5_a_new_partition_whose_first_records_are_gone(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(20)
@@ -128,6 +136,7 @@ def test_5_a_new_partition_whose_first_records_are_gone(make_lake: MakeLake) -> 
     assert failing(run) == {"LOSS_RETENTION"} and ranges(findings(run, "LOSS_RETENTION")) == {(1, 0, 4)}
 
 
+@pytest.mark.case(8, "EXPLAINED")
 def test_8_a_range_that_holds_only_a_transaction_marker(make_lake: MakeLake) -> None:
     lake = make_lake(isolation_level="read_committed")
     lake.kafka.transaction(lake.topic, [("k", "v", 0)] * 10)
@@ -137,6 +146,7 @@ def test_8_a_range_that_holds_only_a_transaction_marker(make_lake: MakeLake) -> 
     assert_complete(lake)
 
 
+@pytest.mark.case(9, "EXPLAINED")
 def test_9_committed_transactions(make_lake: MakeLake) -> None:
     lake = make_lake(partitions=2)
     for _ in range(5):
@@ -146,6 +156,7 @@ def test_9_committed_transactions(make_lake: MakeLake) -> None:
     assert "control" in " ".join(f.message for f in findings(run, "EXPLAINED"))
 
 
+@pytest.mark.case(10, "EXPLAINED")
 def test_10_aborted_transactions_that_the_stream_did_not_read(make_lake: MakeLake) -> None:
     lake = make_lake(isolation_level="read_committed")
     lake.produce(10)
@@ -157,6 +168,7 @@ def test_10_aborted_transactions_that_the_stream_did_not_read(make_lake: MakeLak
     assert "7 aborted" in " ".join(f.message for f in findings(run, "EXPLAINED"))
 
 
+@pytest.mark.case(11, "PHANTOM_ROWS")
 def test_11_aborted_transactions_that_the_stream_did_read(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(10)
@@ -168,6 +180,7 @@ def test_11_aborted_transactions_that_the_stream_did_read(make_lake: MakeLake) -
     assert failing(run) == {"PHANTOM_ROWS"} and ranges(findings(run, "PHANTOM_ROWS")) == {(0, 10, 17)}
 
 
+@pytest.mark.case(12, "INFLIGHT")
 def test_12_an_open_transaction_is_in_flight(make_lake: MakeLake) -> None:
     lake = make_lake(isolation_level="read_committed")
     lake.produce(10)
@@ -180,6 +193,7 @@ def test_12_an_open_transaction_is_in_flight(make_lake: MakeLake) -> None:
         txn.abort()
 
 
+@pytest.mark.case(16, "LOSS_RETENTION")
 def test_16_records_that_expire_while_the_batch_is_read(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(100)
@@ -201,6 +215,7 @@ def _recreate(lake: Lake, records: int) -> None:
     lake.produce(records)
 
 
+@pytest.mark.case(17, "RECREATED")
 def test_17_a_topic_made_anew_that_has_not_grown_back(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(50)
@@ -210,6 +225,7 @@ def test_17_a_topic_made_anew_that_has_not_grown_back(make_lake: MakeLake) -> No
     assert failing(run) == {"RECREATED"}
 
 
+@pytest.mark.case(18, "RECREATED", "GAP")
 def test_18_a_topic_made_anew_and_read_on_as_if_nothing_happened(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(50)
@@ -226,6 +242,7 @@ def dying(lake: Lake) -> ForeachBatch:
     return lake.hook(failpoint=dies_at(BEFORE_LEDGER))
 
 
+@pytest.mark.case(22, "LEDGER_MISSING")
 def test_22_a_commit_the_ledger_does_not_know_is_found_and_repaired(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(30)
@@ -248,6 +265,7 @@ def test_22_a_commit_the_ledger_does_not_know_is_found_and_repaired(make_lake: M
     assert_complete(lake)
 
 
+@pytest.mark.case(23, "REPLAYED")
 def test_23_a_replay_lands_once(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(30)
@@ -266,6 +284,7 @@ def test_23_a_replay_lands_once(make_lake: MakeLake) -> None:
     assert findings(run, "REPLAYED")
 
 
+@pytest.mark.case(27, "GAP")
 def test_27_an_error_the_users_function_swallowed(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(90)
@@ -286,6 +305,7 @@ def test_27_an_error_the_users_function_swallowed(make_lake: MakeLake) -> None:
     assert 1 in {f.batch_id for r in run.results if r.check == "checkpoint_commits" for f in r.findings}
 
 
+@pytest.mark.case(29, "NEW_EPOCH", "OVERLAP", "DUPLICATE")
 def test_29_a_lost_checkpoint_read_again_from_the_start(make_lake: MakeLake) -> None:
     lake = make_lake(sink=WARN)
     lake.produce(40)
@@ -297,6 +317,7 @@ def test_29_a_lost_checkpoint_read_again_from_the_start(make_lake: MakeLake) -> 
     assert ranges(findings(run, "DUPLICATE")) == {(0, 0, 40)} and len(lake.rows()) == 80
 
 
+@pytest.mark.case(30, "NEW_EPOCH", "SKIPPED")
 def test_30_a_lost_checkpoint_under_a_fixed_app_id(make_lake: MakeLake) -> None:
     lake = make_lake(sink={**WARN, "txn_app_id": "our-writer"})
     lake.produce(40)
@@ -311,6 +332,7 @@ def test_30_a_lost_checkpoint_under_a_fixed_app_id(make_lake: MakeLake) -> None:
     assert ranges(findings(run, "SKIPPED")) == {(0, 40, 60)}
 
 
+@pytest.mark.case(31, "NEW_EPOCH", "SKIPPED")
 def test_31_offsets_and_commits_deleted_with_metadata_kept(make_lake: MakeLake) -> None:
     lake = make_lake(sink={**WARN, "txn_app_id": "our-writer"})
     lake.produce(40)
@@ -325,6 +347,7 @@ def test_31_offsets_and_commits_deleted_with_metadata_kept(make_lake: MakeLake) 
     assert findings(run, "NEW_EPOCH") and "SKIPPED" in failing(run)
 
 
+@pytest.mark.case(31)
 def test_31_recons_own_app_id_skips_nothing(make_lake: MakeLake) -> None:
     lake = make_lake(sink={"trim_replayed_offsets": True})
     lake.produce(40)
@@ -338,6 +361,7 @@ def test_31_recons_own_app_id_skips_nothing(make_lake: MakeLake) -> None:
     assert_complete(lake)
 
 
+@pytest.mark.case(32, "NEW_EPOCH", "GAP")
 def test_32_a_new_checkpoint_at_latest(make_lake: MakeLake) -> None:
     lake = make_lake(sink=WARN)
     lake.produce(40)
@@ -352,6 +376,7 @@ def test_32_a_new_checkpoint_at_latest(make_lake: MakeLake) -> None:
     assert ranges(findings(run, "GAP")) == {(0, 40, 60)}
 
 
+@pytest.mark.case(36, "INFLIGHT")
 def test_36_what_is_not_read_yet_is_lag(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(40)
@@ -363,6 +388,7 @@ def test_36_what_is_not_read_yet_is_lag(make_lake: MakeLake) -> None:
     assert [p.lag for p in run.pipelines[0].sinks[0].partitions] == [25]
 
 
+@pytest.mark.case(38, "MUTATED", "GAP")
 def test_38_restore_takes_audited_rows_away(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(60)
@@ -377,6 +403,7 @@ def test_38_restore_takes_audited_rows_away(make_lake: MakeLake) -> None:
     assert failing(lake.audit()) >= {"MUTATED", "GAP"}
 
 
+@pytest.mark.case(38, "MUTATED")
 @pytest.mark.parametrize(
     "statement", ["DELETE FROM {table} WHERE _source_offset < 10", "INSERT OVERWRITE {table} SELECT * FROM {table}"]
 )
@@ -391,6 +418,7 @@ def test_38_delete_and_overwrite(make_lake: MakeLake, statement: str) -> None:
         assert "GAP" in failing(run) and "10 rows" in " ".join(f.message for f in findings(run, "MUTATED"))
 
 
+@pytest.mark.case(38, "MUTATED", "GAP")
 def test_38_deleted_rows_are_a_gap_though_kafka_forgot_them_too(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(60)
@@ -401,21 +429,22 @@ def test_38_deleted_rows_are_a_gap_though_kafka_forgot_them_too(make_lake: MakeL
     assert (0, 25, 35) in ranges(findings(run, "GAP")) and not findings(run, "INCONCLUSIVE", "LOSS_RETENTION")
 
 
-def _edit(lake: Lake, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+def edit_ledger(lake: Lake, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
     path = str(lake.path / "recon/ledger")
     table = pa.table(DeltaTable(path).scan())
     write_deltalake(path, pa.Table.from_pylist(change(table.to_pylist()), schema=table.schema), mode="overwrite")
 
 
+@pytest.mark.case(40, "TAMPERED")
 @pytest.mark.parametrize("how", ["edited", "deleted", "deleted by statement"])
 def test_40_a_tampered_ledger(make_lake: MakeLake, how: str) -> None:
     lake = make_lake()
     lake.produce(60)
     lake.run(per_trigger=20)
     if how == "edited":
-        _edit(lake, lambda rows: [{**r, "rows_written": r["rows_written"] + (r["batch_id"] == 1)} for r in rows])
+        edit_ledger(lake, lambda rows: [{**r, "rows_written": r["rows_written"] + (r["batch_id"] == 1)} for r in rows])
     elif how == "deleted":
-        _edit(lake, lambda rows: [r for r in rows if r["batch_id"] != 1])
+        edit_ledger(lake, lambda rows: [r for r in rows if r["batch_id"] != 1])
     else:
         DeltaTable(str(lake.path / "recon/ledger")).delete("batch_id = 2")
     run = lake.audit(keep=False)

@@ -103,6 +103,7 @@ def test_rebuild_restores_a_whole_ledger(make_lake: MakeLake) -> None:
     assert lake.audit().pipelines[0].answer == "complete"
 
 
+@pytest.mark.case(88)
 def test_a_batch_restored_late_is_no_gap_for_the_next_audit(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(60)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import pytest
 from pyspark.sql import DataFrame
 from typing_extensions import override
 
-from recon.audit.run import run_audit
 from recon.model import ReconStamp
 from recon.model.fingerprint import of_offsets, of_ranges
 from recon.project import Project
@@ -16,6 +16,7 @@ from recon.project.model import Rows
 from recon.sinks.delta.append import DeltaAppend
 from tests.cases.lake import Lake, failing, findings, ranges
 from tests.cases.test_quarantine import HAS_KEY, parse, produce
+from tests.support import fault_cases
 
 MakeLake = Callable[..., Lake]
 
@@ -60,6 +61,7 @@ def test_rows_without_source_columns_have_a_count_alone(make_lake: MakeLake) -> 
     assert entry.read == (20, of_ranges(entry.offsets)) and entry.returned == entry.given == (20, None)
 
 
+@pytest.mark.case(59, "GAP", "DUPLICATE")
 def test_a_transform_that_loses_a_row_and_doubles_another(make_lake: MakeLake) -> None:
     """Case 59: as many rows as offsets."""
     lake = make_lake(partitions=2)
@@ -86,6 +88,7 @@ class LosesARow(DeltaAppend):
         super().write(frame.where("_source_offset <> 4"), stamp)
 
 
+@pytest.mark.case(60, "GAP")
 def test_a_sink_that_loses_a_row_it_was_given(make_lake: MakeLake) -> None:
     """Case 60: the row does not pass for one of those that the transform filtered."""
     lake = make_lake()
@@ -111,14 +114,46 @@ def test_rows_that_a_transform_makes_of_one_record_are_doubled_unless_declared(m
     lake.run(transform=lambda frame: frame.selectExpr("*", "explode(sequence(1, 2)) AS line"))
     (entry,) = lake.entries()
     assert (entry.rows_read, entry.rows_returned, entry.rows_written) == (10, 20, 20)
-    lawful = run_audit(declared(lake, explodes=True), spark=lake.spark)
+    lawful = fault_cases.audit(declared(lake, explodes=True), spark=lake.spark)
     assert failing(lawful) == set() and lawful.pipelines[0].answer == "complete"
     assert failing(lake.audit(from_=datetime.fromtimestamp(0, UTC))) == {"DUPLICATE"}
 
 
+class LosesOneOfTwo(DeltaAppend):
+    """Leaves out one of the two rows that a transform made of offset 4, and which it was given."""
+
+    @override
+    def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
+        super().write(frame.where("NOT (_source_offset = 4 AND line = 2)"), stamp)
+
+
+@pytest.mark.case(60, "GAP")
+def test_a_sink_that_loses_one_of_the_rows_that_a_transform_made_of_a_record(make_lake: MakeLake) -> None:
+    """Every offset still has a row."""
+    lake = make_lake()
+    lake.produce(10)
+    hook = lake.hook(transform=lambda frame: frame.selectExpr("*", "explode(sequence(1, 2)) AS line"))
+    hook.writer = LosesOneOfTwo(str(lake.table))
+    lake.run(hook)
+    run = fault_cases.audit(declared(lake, explodes=True), spark=lake.spark)
+    assert failing(run) == {"GAP"} and run.pipelines[0].answer == "not complete"
+
+
+def test_a_transform_that_drops_records_and_makes_rows_of_others(make_lake: MakeLake) -> None:
+    """Counts alone say nothing of a record; the sink holds what it was given, of the records that were read."""
+    lake = make_lake()
+    lake.produce(10)
+    lake.run(transform=lambda frame: frame.where("offset % 2 = 0").selectExpr("*", "explode(sequence(1, 2)) AS line"))
+    lawful = fault_cases.audit(declared(lake, explodes=True), spark=lake.spark, full=True)
+    assert failing(lawful) == set() and lawful.pipelines[0].answer == "complete", lawful.pipelines[0].because
+    strict = fault_cases.audit(declared(lake, explodes=True, filters=False), spark=lake.spark, full=True)
+    assert failing(strict) == {"GAP"} and len(ranges(findings(strict, "GAP"))) == 5
+
+
+@pytest.mark.case(15, "GAP")
 def test_rows_that_a_transform_may_not_filter_are_a_gap(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(10)
     lake.run(transform=lambda frame: frame.where("offset <> 6"))
-    run = run_audit(declared(lake, filters=False), spark=lake.spark)
+    run = fault_cases.audit(declared(lake, filters=False), spark=lake.spark)
     assert failing(run) == {"GAP"} and ranges(findings(run, "GAP")) == {(0, 6, 7)}

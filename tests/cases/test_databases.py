@@ -49,6 +49,7 @@ def keyed(frame: DataFrame) -> DataFrame:
     return frame.select(F.col("key").cast("string").alias("k"), F.col("value").cast("string").alias("v"), *source)
 
 
+@pytest.mark.case(25, answer="complete")
 @pytest.mark.parametrize(("server", "kind"), [("postgres", "jdbc_upsert"), ("mariadb", "jdbc_append")])
 def test_a_stream_into_a_database(
     request: pytest.FixtureRequest,

@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from recon.audit.accept import open_findings
-from recon.audit.run import run_audit
 from recon.hook import foreach_batch
 from recon.ledger import open_ledger
 from recon.local.client import wait_until
@@ -24,21 +23,12 @@ from recon.model import CheckResult, RunResult
 from recon.model.proof import SinkProof
 from recon.project import CheckSpec, DeltaSink, Project
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, ranges
+from tests.support import fault_cases
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
 
 MakeLake = Callable[..., Lake]
 Recon = Callable[..., Ended]
 Later = Callable[[timedelta], None]
-
-
-@pytest.fixture
-def audits_later(monkeypatch: pytest.MonkeyPatch) -> Later:
-    """Sets the clock of the audits that follow ahead."""
-
-    def set_ahead(by: timedelta) -> None:
-        monkeypatch.setattr("recon.audit.run.utc_now", lambda: datetime.now(UTC) + by)
-
-    return set_ahead
 
 
 def swallowed(frame: DataFrame, batch_id: int) -> None:
@@ -79,6 +69,7 @@ def with_swallowed_middle(lake: Lake) -> None:
 # -- where a proof begins ----------------------------------------------------------------------------
 
 
+@pytest.mark.case(41, "GAP")
 def test_41_the_first_micro_batch_is_swallowed(make_lake: MakeLake) -> None:
     lake = make_lake()
     for hook in (swallowed, None):
@@ -90,6 +81,7 @@ def test_41_the_first_micro_batch_is_swallowed(make_lake: MakeLake) -> None:
     assert ranges(findings(run, "GAP")) == {(0, 0, 20)}
 
 
+@pytest.mark.case(42, "UNWITNESSED")
 def test_42_the_hook_is_added_to_a_query_that_already_wrote(make_lake: MakeLake) -> None:
     lake = make_lake()
 
@@ -118,6 +110,7 @@ def test_42_the_hook_is_added_to_a_query_that_already_wrote(make_lake: MakeLake)
     assert run.pipelines[0].because.endswith(f"micro-batch 1 ({lake.topic}-0 from offset 20) to 2 is accounted for")
 
 
+@pytest.mark.case(56, "GAP")
 def test_56_a_sink_that_gets_its_checks_later_is_judged_from_its_own_first_entry(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(30)
@@ -137,9 +130,9 @@ def test_56_a_sink_that_gets_its_checks_later_is_judged_from_its_own_first_entry
             second(frame, batch_id)
 
     lake.run(loses_the_middle_of_the_copy, per_trigger=10)
-    run_audit(with_copy(unchecked), spark=lake.spark)
+    fault_cases.audit(with_copy(unchecked), spark=lake.spark)
     assert state(lake).position == 3, "the sink with checks was judged"
-    run = run_audit(with_copy(checked), spark=lake.spark)
+    run = fault_cases.audit(with_copy(checked), spark=lake.spark)
     assert says(run) == "not complete" and {f.sink for f in findings(run, "GAP")} == {"copy"}
     assert ranges(findings(run, "GAP")) == {(0, 10, 20)}
 
@@ -147,6 +140,7 @@ def test_56_a_sink_that_gets_its_checks_later_is_judged_from_its_own_first_entry
 # -- what stays open, and what answers it ------------------------------------------------------------
 
 
+@pytest.mark.case(54, "GAP")
 def test_54_a_gap_stays_until_somebody_accepts_it(
     make_lake: MakeLake,
     audits_later: Later,
@@ -204,6 +198,7 @@ def repair(lake: Lake, start: int, size: int) -> None:
         query.stop()
 
 
+@pytest.mark.case(72, "REPAIRED")
 def test_72_a_gap_is_repaired_by_reading_exactly_that_range_again(make_lake: MakeLake) -> None:
     lake = make_lake()
     with_swallowed_middle(lake)
@@ -223,6 +218,7 @@ def test_72_a_gap_is_repaired_by_reading_exactly_that_range_again(make_lake: Mak
 # -- positions, not times ----------------------------------------------------------------------------
 
 
+@pytest.mark.case(69, "GAP")
 def test_69_the_drivers_clock_is_behind(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = make_lake()
     lake.produce(20)
@@ -241,6 +237,7 @@ def test_69_the_drivers_clock_is_behind(make_lake: MakeLake, monkeypatch: pytest
     assert ranges(findings(run, "GAP")) == {(0, 27, 28)} and state(lake).position == 2
 
 
+@pytest.mark.case(70, "STALLED")
 def test_70_a_partition_drops_out_of_the_plans(make_lake: MakeLake) -> None:
     lake = make_lake(partitions=2)
     for partition in (0, 1):

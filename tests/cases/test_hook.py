@@ -47,7 +47,7 @@ def test_every_row_and_commit_is_stamped(make_lake: MakeLake) -> None:
     stamp = parse_stamp(info["userMetadata"])
     assert stamp is not None and (stamp.epoch, stamp.batch_id, stamp.prev_hash) == (0, 0, "")
     txn = next(a["txn"] for a in actions if "txn" in a)
-    assert (txn["appId"], txn["version"]) == ("recon:p:s:0", 0)
+    assert (txn["appId"], txn["version"]) == ("recon:p:s", 1)
     entry = lake.entries()[0]
     assert entry.offsets[0].topic_id == lake.kafka.topic_id(lake.topic)
     assert entry.query_id == json.loads((lake.checkpoint / "metadata").read_text())["id"] and entry.run_id
@@ -120,6 +120,7 @@ def test_the_same_without_yaml(make_lake: MakeLake) -> None:
     assert len(lake.entries()) == 1 and lake.audit().pipelines[0].answer == "complete"
 
 
+@pytest.mark.case(15)
 def test_a_transform_keeps_the_stamps_and_its_filter_is_recorded(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(20)
@@ -138,6 +139,7 @@ def test_a_transform_keeps_the_stamps_and_its_filter_is_recorded(make_lake: Make
     assert failing(run) == set() and run.pipelines[0].answer == "complete"
 
 
+@pytest.mark.case(15, "GAP")
 def test_rows_dropped_before_the_hook_are_a_gap(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(20)
@@ -208,7 +210,9 @@ def test_without_a_broker_it_still_writes_and_the_audit_says_so(make_lake: MakeL
     lake.run(ForeachBatch(unreachable, hook.pipeline, hook.sink))
     assert lake.entries()[0].offsets[0].topic_id is None and len(lake.rows()) == 10
     run = lake.audit()
-    assert findings(run, "TOPIC_ID_UNKNOWN") and statuses(run)["kafka_end_offsets"] == "warn"
+    # Whether the topic is still the one that was read, nobody knows.
+    assert [finding.batch_id for finding in findings(run, "INCONCLUSIVE")] == [0]
+    assert statuses(run)["offset_continuity"] == "error" and run.pipelines[0].answer == "could not be proved"
 
 
 def test_a_ledger_that_cannot_be_written_stops_and_the_next_start_repairs(make_lake: MakeLake) -> None:

@@ -28,6 +28,7 @@ def _as(lake: Lake, pipeline: str) -> Project:
     return lake.project.model_copy(update={"pipelines": (mine.model_copy(update={"name": pipeline}),)})
 
 
+@pytest.mark.case(43, "OVERLAP", "DUPLICATE")
 def test_43_two_pipelines_append_one_topic_into_one_table(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(30)
@@ -40,6 +41,7 @@ def test_43_two_pipelines_append_one_topic_into_one_table(make_lake: MakeLake) -
     assert "pipeline p2, sink s" in findings(run, "OVERLAP")[0].message
 
 
+@pytest.mark.case(49, "DUPLICATE")
 @pytest.mark.parametrize("then", ["", "OPTIMIZE {table}"])
 def test_49_rows_of_the_table_are_inserted_into_it(make_lake: MakeLake, then: str) -> None:
     lake = make_lake()
@@ -53,6 +55,7 @@ def test_49_rows_of_the_table_are_inserted_into_it(make_lake: MakeLake, then: st
     assert (0, 5, 25) in ranges(findings(run, "DUPLICATE"))
 
 
+@pytest.mark.case(49, "UNSTAMPED")
 def test_49_a_stranger_whose_rows_are_no_records_doubles_nothing(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(30)
@@ -65,6 +68,7 @@ def test_49_a_stranger_whose_rows_are_no_records_doubles_nothing(make_lake: Make
     assert findings(run, "UNSTAMPED")
 
 
+@pytest.mark.case(50, "MUTATED", "GAP")
 def test_50_a_commit_without_an_entry_and_a_restore_over_it(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(30)
@@ -79,6 +83,7 @@ def test_50_a_commit_without_an_entry_and_a_restore_over_it(make_lake: MakeLake)
     assert (0, 30, 60) in ranges(findings(run, "GAP"))
 
 
+@pytest.mark.case(51, "TAMPERED")
 def test_51_the_ledger_is_put_back_from_an_older_copy(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(30)
@@ -102,6 +107,7 @@ def test_51_the_ledger_is_put_back_from_an_older_copy(make_lake: MakeLake) -> No
     assert not [f for f in verify(lake.project, open_ledger(lake.project)) if f.level is Level.FAIL]
 
 
+@pytest.mark.case(53, "GAP")
 def test_53_a_bounded_audit_of_a_time_whose_micro_batches_were_swallowed(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(30)
@@ -114,6 +120,7 @@ def test_53_a_bounded_audit_of_a_time_whose_micro_batches_were_swallowed(make_la
     assert run.pipelines[0].answer == "not complete" and ranges(findings(run, "GAP")) == {(0, 30, 60)}
 
 
+@pytest.mark.case(55, "GAP")
 def test_55_nothing_later_than_the_audit_counts_as_judged(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.produce(30)

@@ -30,12 +30,13 @@ MakeLake = Callable[..., Lake]
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def stream(lake: Lake, *topics: str, per_trigger: int | None = None) -> DataFrame:
+def stream(lake: Lake, *topics: str, per_trigger: int | None = None, **options: str) -> DataFrame:
     reader = (
         lake.spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", lake.kafka.bootstrap_servers)
         .option("subscribe", ",".join(topics or (lake.topic,)))
         .option("startingOffsets", "earliest")
+        .options(**options)
     )
     return (reader.option("maxOffsetsPerTrigger", per_trigger) if per_trigger else reader).load()
 

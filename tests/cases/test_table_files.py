@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
+import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 
+from recon import explain
 from recon.evidence import delta_log
 from recon.model import LiveFiles, RunResult
 from recon.storage import Storage
@@ -21,6 +24,22 @@ def _ran(lake: Lake, batches: int) -> None:
     for _ in range(batches):
         lake.produce(10)
         lake.run()
+
+
+def _is_stopped(lake: Lake) -> None:
+    """The next start stops before it writes."""
+    entries = len(lake.entries())
+    lake.produce(10)
+    with pytest.raises(StreamingQueryException, match="TableReplacedError"):
+        lake.run()
+    assert len(lake.entries()) == entries
+
+
+def _accepts_another_table(lake: Lake) -> None:
+    """`on_new_epoch: warn` for one start; later starts know the new table."""
+    before, lake.sink = lake.sink, {"on_new_epoch": "warn"}
+    lake.run()
+    lake.sink = before
 
 
 def _files(lake: Lake) -> list[Path]:
@@ -47,6 +66,7 @@ def _refuted(run: RunResult, *codes: str) -> bool:
     return run.pipelines[0].answer == "not complete" and failing(run) == set(codes)
 
 
+@pytest.mark.case(84, "MUTATED", "GAP")
 def test_84_a_data_file_is_removed_from_the_store(make_lake: MakeLake) -> None:
     lake = make_lake(partitions=2)
     _ran(lake, 3)
@@ -58,6 +78,7 @@ def test_84_a_data_file_is_removed_from_the_store(make_lake: MakeLake) -> None:
     assert statuses(run)["source_rows"] == "fail", "the rows that are left were read"
 
 
+@pytest.mark.case(84, "MUTATED", "GAP")
 def test_84_a_file_with_rows_of_several_micro_batches_is_removed(make_lake: MakeLake) -> None:
     """The statistics of a file that OPTIMIZE made name no range; the rows that are left do."""
     lake = make_lake(partitions=2)
@@ -74,6 +95,7 @@ def test_84_a_file_with_rows_of_several_micro_batches_is_removed(make_lake: Make
     assert {(0, 0, 30), (1, 0, 30)} <= ranges(findings(run, "GAP"))
 
 
+@pytest.mark.case(85, "MUTATED", "GAP")
 def test_85_rows_are_deleted_and_the_log_is_cleaned_up(make_lake: MakeLake) -> None:
     lake = make_lake()
     _ran(lake, 3)
@@ -92,8 +114,9 @@ def test_85_rows_are_deleted_and_the_log_is_cleaned_up(make_lake: MakeLake) -> N
     assert without_rows.pipelines[0].answer == "not complete"
 
 
+@pytest.mark.case(39, "ATTESTED_ONLY")
 def test_39_the_log_is_cleaned_up_and_nothing_is_gone(make_lake: MakeLake) -> None:
-    """Deletion vectors, OPTIMIZE and a cleaned log: the count is right, and no row is read."""
+    """Deletion vectors, OPTIMIZE and a cleaned log: the count is right, and the rows show that none was replaced."""
     lake = make_lake()
     _ran(lake, 2)
     lake.sql("ALTER TABLE {table} SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
@@ -107,11 +130,13 @@ def test_39_the_log_is_cleaned_up_and_nothing_is_gone(make_lake: MakeLake) -> No
     lake.sql("OPTIMIZE {table}")
     _ran(lake, 1)
     _cleaned_up(lake)
-    run = lake.audit(no_spark=True)
+    assert lake.audit(no_spark=True).pipelines[0].answer == "could not be proved"
+    run = lake.audit()
     assert run.pipelines[0].answer == "complete", run.pipelines[0].because
     assert findings(run, "ATTESTED_ONLY")
 
 
+@pytest.mark.case(48, "MUTATED", "GAP")
 def test_48_the_table_is_dropped_and_made_anew(make_lake: MakeLake) -> None:
     lake = make_lake()
     _ran(lake, 3)
@@ -119,17 +144,25 @@ def test_48_the_table_is_dropped_and_made_anew(make_lake: MakeLake) -> None:
     schema = lake.spark.read.format("delta").load(str(lake.table)).schema
     shutil.rmtree(lake.table)
     lake.spark.createDataFrame([], schema).write.format("delta").save(str(lake.table))
-    _ran(lake, 2)
+    _is_stopped(lake)
+    _accepts_another_table(lake)
+    _ran(lake, 1)
     run = lake.audit()
     assert _refuted(run, "MUTATED", "GAP")
     assert ranges(findings(run, "GAP")) == {(0, 0, 30)}
 
 
+@pytest.mark.case(87, "MUTATED", "GAP")
 def test_87_the_tables_folder_is_removed_and_the_query_restarted(make_lake: MakeLake) -> None:
     lake = make_lake()
     _ran(lake, 3)
     shutil.rmtree(lake.table)
-    _ran(lake, 2)
+    _is_stopped(lake)
+    explained = explain(lake.project, "p")
+    assert (explained.next, explained.sinks[0].action) == ("replay", "stop")
+    assert "there is no Delta table" in explained.sinks[0].sentence
+    _accepts_another_table(lake)
+    _ran(lake, 1)
     run = lake.audit()
     assert _refuted(run, "MUTATED", "GAP")
     assert ranges(findings(run, "GAP")) == {(0, 0, 30)}

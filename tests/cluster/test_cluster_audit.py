@@ -76,7 +76,7 @@ def _submit(cluster: StandaloneCluster, script: str, *arguments: str) -> list[st
 
 
 def test_hook_and_audit_on_a_cluster(cluster: StandaloneCluster, kafka: Any, project: Path) -> None:
-    stream = _run(_submit(cluster, "stream.py", "recon.yml", "orders", kafka.bootstrap_servers), project)
+    stream = _run(_submit(cluster, "stream.py", "recon.yml", "orders"), project)
     assert stream.returncode == 0, stream.stderr[-3000:]
 
     by_command = _run([sys.executable, "-m", "recon.cli", "audit"], project)

@@ -57,9 +57,9 @@ class Hit:
 class Child:
     """A child of our own, in a session of its own; it does not outlive us."""
 
-    def __init__(self, plan: Path, log: Path) -> None:
+    def __init__(self, plan: Path, log: Path, module: Sequence[str] = ("tests.crash.child",)) -> None:
         self.log, self.began = log, time.monotonic()
-        self._process = ChildProcess([sys.executable, "-m", "tests.crash.child", str(plan)], log, cwd=ROOT)
+        self._process = ChildProcess([sys.executable, "-m", *module, str(plan)], log, cwd=ROOT)
 
     @property
     def alive(self) -> bool:
@@ -223,12 +223,12 @@ class Crashes:
         )
         return replace(plan, **changes)
 
-    def launch(self, plan: Plan) -> Child:
-        """Start a child and return at once."""
+    def launch(self, plan: Plan, *module: str) -> Child:
+        """Start a child and return at once; `module` runs instead of tests.crash.child, with its arguments."""
         where = plan.write(self.folder / f"plan-{self.starts}.json")
         log = self.folder / f"child-{self.starts}.log"
         self.starts += 1
-        return Child(where, log)
+        return Child(where, log, *([module] if module else []))
 
     def warm_up(self) -> None:
         """Drain what is there once, and keep the JVM's classes: later starts take half the time."""

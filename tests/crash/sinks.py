@@ -165,7 +165,9 @@ def expected(records: Mapping[Where, str], *, deletes: bool) -> State:
 # -- Delta -----------------------------------------------------------------------------------------
 
 
-def _delta_rows(*names: str) -> Callable[[World], list[dict[str, Any]]]:
+def delta_rows(*names: str) -> Callable[[World], list[dict[str, Any]]]:
+    """Reads the rows of these Delta tables without recon."""
+
     def read(world: World) -> list[dict[str, Any]]:
         from deltalake import DeltaTable
 
@@ -178,7 +180,7 @@ def _delta_rows(*names: str) -> Callable[[World], list[dict[str, Any]]]:
 DELTA = Adapter(
     name="delta",
     config=lambda world: {"kind": "delta", "target": "delta"},
-    read=_delta_rows("delta"),
+    read=delta_rows("delta"),
     checks=("delta_history", "source_rows"),
 )
 
@@ -190,7 +192,7 @@ DELTA_MERGE = Adapter(
         "keys": ["id"],
         "delete_when": "op = 'd'",
     },
-    read=_delta_rows("delta_merge"),
+    read=delta_rows("delta_merge"),
     rewrites=True,
     deletes=True,
     points=("reduced",),
@@ -202,7 +204,7 @@ ROUTED = Adapter(
     routes={"by": "n % 3 = 0", "to": {"true": "thirds"}, "otherwise": "others"},
     sinks=("thirds", "others"),
     config=lambda world: {"kind": "delta", "target": "routed/{sink}"},
-    read=_delta_rows("routed/thirds", "routed/others"),
+    read=delta_rows("routed/thirds", "routed/others"),
     points=("first_route_before_write", "first_route_after_write", "first_route_after_ledger"),
     checks=("delta_history", "source_rows"),
     pipeline_checks=("atomicity",),

@@ -64,14 +64,16 @@ class Lake(WorldSources):
         return delta_log.read(Storage(str(self.folder / "orders")), from_version=from_version, files=files)
 
     @override
-    def rows(self, sink: Sink, first_batch: int | None, others: Sequence[int], *, lacking: bool) -> RowsWitness:
+    def rows(
+        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
+    ) -> RowsWitness:
         """The rows of the files that the log names."""
         if not sink.is_delta:
-            return super().rows(sink, first_batch, others, lacking=lacking)
+            return super().rows(sink, first_batch, others, version=version, lacking=lacking)
         commits, rows = self.delta_log(sink, None).commits, self.world.rows
         self.world.rows = [row for row in rows if row.version in commits and commits[row.version].rows_added != 0]
         try:
-            return super().rows(sink, first_batch, others, lacking=lacking)
+            return super().rows(sink, first_batch, others, version=version, lacking=lacking)
         finally:
             self.world.rows = rows
 
@@ -197,7 +199,9 @@ def write_manifests(world: World, target: Path) -> None:
         if commit.stamp is None:
             continue
         file = DataFile("part-0.parquet", 9, commit.rows_added)
-        manifest = Manifest(stamp=commit.stamp, at=commit.timestamp, rows=commit.rows_added, layout="l", files=(file,))
+        manifest = Manifest(
+            stamp=commit.stamp, attempt="a1", at=commit.timestamp, rows=commit.rows_added, layout="l", files=(file,)
+        )
         _put(target / manifest_path(commit.stamp.epoch, commit.stamp.batch_id), dump_manifest(manifest))
 
 

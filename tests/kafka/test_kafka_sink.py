@@ -29,6 +29,7 @@ from recon.project import Project
 from recon.sinks import open_sink
 from recon.sinks.failpoints import BEFORE_LEDGER
 from recon.sinks.kafka import task as kafka_task
+from recon.sinks.kafka.markers import MarkerTopic
 from recon.sinks.kafka.partitioner import spark_hash
 from recon.sinks.kafka.producer import cause_of, open_producer
 from recon.sinks.kafka.task import Job
@@ -54,11 +55,12 @@ def make_job(kafka: LocalKafka, topic: MakeTopic, **keys: Any) -> Job:
     marker_topic = keys.pop("marker_topic", None) or topic("markers", config=COMPACTED)
     target = keys.pop("target", None) or topic("out", partitions=2)
     owner = Owner("p", "s", target)
-    plan = Plan(epoch=0, batch_id=1, offsets_text="[]", tasks=1)
+    plan = Plan(query_id="q", epoch=0, batch_id=1, offsets_text="[]", tasks=1)
     kafka.transaction(marker_topic, [(markers.plan_key(owner), plan.dump(), 0)])
     return Job(
         conf={"bootstrap.servers": kafka.bootstrap_servers, "transaction.timeout.ms": "20000"},
         owner=owner,
+        query_id="q",
         epoch=0,
         batch_id=1,
         marker_topic=marker_topic,
@@ -127,8 +129,16 @@ def test_a_task_writes_its_rows_and_its_marker_or_neither(kafka: LocalKafka, top
     assert sources(kafka, job.owner.target) == list(range(10))
     found = kafka_markers.read(job.conf, job.marker_topic or "", job.owner)
     assert found is not None
-    assert found.task(0, 1, 0) == TaskMarker(
-        epoch=0, batch_id=1, task=0, tasks=1, rows=10, ids=45, content=0, sources=[("orders", 0, 0, 9, 10)]
+    assert found.task("q", 0, 1, 0) == TaskMarker(
+        query_id="q",
+        epoch=0,
+        batch_id=1,
+        task=0,
+        tasks=1,
+        rows=10,
+        ids=45,
+        content=0,
+        sources=[("orders", 0, 0, 9, 10)],
     )
 
     again = run(job, rows(10, content=1))
@@ -181,7 +191,7 @@ def test_a_fatal_error_that_confluent_kafka_lost_is_asked_for_again(kafka: Local
 
 def test_a_zombie_that_wakes_up_late_meets_the_newer_plan(kafka: LocalKafka, topic: MakeTopic) -> None:
     job = make_job(kafka, topic)
-    newer = Plan(epoch=1, batch_id=0, offsets_text="[]", tasks=1)
+    newer = Plan(query_id="q", epoch=1, batch_id=0, offsets_text="[]", tasks=1)
     kafka.transaction(job.marker_topic or "", [(markers.plan_key(job.owner), newer.dump(), 0)])
     with raises(SinkError):
         run(job, rows(10))
@@ -432,6 +442,50 @@ def test_a_new_epoch_does_not_write_again_what_the_old_one_left(
     assert once(kafka, keys["target"]) == {4: 30, 8: 5}
 
 
+def test_an_unfinished_plan_is_not_forgotten(
+    kafka: LocalKafka, spark: SparkSession, keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks of a fenced driver commit between the newer driver's look and its plan: it stops, and stops again."""
+    of, anew = stamp(5), stamp(0, epoch=1, first=55)
+    planned, goes_on, failed = threading.Event(), threading.Event(), list[str]()
+    old, newer = writer(kafka, **keys), writer(kafka, **keys)
+
+    def waits(point: str, _: ReconStamp) -> None:
+        if point == "planned":
+            planned.set()
+            assert goes_on.wait(60)
+
+    def write_old() -> None:
+        try:
+            old.write(frame(spark, of), of)
+        except SinkError as error:
+            failed.append(str(error))
+
+    begin = MarkerTopic.begin
+
+    def late(self: MarkerTopic, plan: Plan, stamp: ReconStamp) -> Plan:
+        if stamp == anew and not goes_on.is_set():
+            goes_on.set()
+            thread.join(120)
+        return begin(self, plan, stamp)
+
+    old.failpoint = waits
+    thread = threading.Thread(target=write_old)
+    thread.start()
+    assert planned.wait(120)
+    monkeypatch.setattr(MarkerTopic, "begin", late)
+    for driver in (newer, writer(kafka, **keys)):
+        with pytest.raises(SinkError, match=r"4 of 4 tasks of micro-batch 5 \(epoch 0\), which was never completed"):
+            driver.write(frame(spark, anew), anew)
+    assert len(failed) == 1 and "was fenced" in failed[0]
+    assert once(kafka, keys["target"]) == {4: 10}
+    # The query that began it completes it, and then another one may go on.
+    writer(kafka, **keys).write(frame(spark, of), of)
+    later = stamp(0, epoch=1, first=60)
+    writer(kafka, **keys).write(frame(spark, later), later)
+    assert once(kafka, keys["target"]) == {4: 20}
+
+
 def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
     kafka: LocalKafka, spark: SparkSession, topic: MakeTopic, keys: dict[str, Any]
 ) -> None:
@@ -567,4 +621,4 @@ def test_a_stream_through_the_hook_is_proved_by_its_audit(
 def test_open_sink_is_all_it_takes(kafka: LocalKafka, keys: dict[str, Any]) -> None:
     found = project(kafka, **keys)
     assert isinstance(open_sink(found, "p", found.pipelines[0].sinks[0]), KafkaWriter)
-    assert Markers(position=0).unfinished is None
+    assert Markers(position=0).unfinished == ()

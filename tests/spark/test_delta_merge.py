@@ -70,7 +70,7 @@ class Merging:
         spans = [OffsetSpan("topic", None, p, 0, end, 0) for p, end in self.offsets.items()]
         return ReconStamp(
             pipeline="p", sink="s", epoch=epoch, batch_id=batch_id, query_id="q", run_id=None, prev_hash="",
-            offsets_text=offsets_text(spans),
+            offsets_text=offsets_text(spans), number=batch_id + 1,
         )  # fmt: skip
 
     def batch(self, batch_id: int, *rows: Row) -> Landed:
@@ -122,7 +122,7 @@ def test_the_latest_of_a_key_is_merged_once_and_the_session_is_left_as_it_was(me
     assert table.rows() == [("a", 2), ("b", 2)]
     assert landed == Landed(version=1, rows=2, given=5)
     found = table.commit(1)
-    assert found["txn"]["appId"] == "recon:p:s:0" and found["txn"]["version"] == 0
+    assert found["txn"]["appId"] == "recon:p:s" and found["txn"]["version"] == 1
     log = table.writer.log()
     assert [(c.version, c.rows, c.stamp.given) for c in log.commits] == [(1, 2, 5)]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.support.kafka import LocalKafka
 
-APP = "recon:orders:lake:0"
+APP = "recon:orders:lake"
 
 
 @dataclass

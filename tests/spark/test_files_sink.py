@@ -38,6 +38,7 @@ def stamp(batch_id: int, start: int, end: int, epoch: int = 0, **fields: Any) ->
         "run_id": None,
         "prev_hash": "",
         "offsets_text": offsets_text([OffsetSpan("t", None, 0, start, end)]),
+        "number": 1000 * epoch + batch_id + 1,
     }
     return ReconStamp(**{**made, **fields})
 
@@ -89,7 +90,9 @@ def test_what_is_written_is_read_back(spark: SparkSession, lake: Path, kind: str
     assert [(c.stamp.batch_id, c.rows, c.version) for c in log.commits] == [(0, 5, None), (1, 4, None)]
     assert log.recorded and log.exists and log.commits[0].stamp == stamp(0, 0, 5)
     files = batch_files(target, batches=[0])
-    assert files and all(Path(file).is_file() and "/_recon_epoch=0/_batch_id=0/kind=" in file for file in files)
+    assert files and all(
+        Path(file).is_file() and "/_recon_epoch=0/_batch_id=0/_recon_attempt=" in file for file in files
+    )
     # Spark alone finds the same folders, as columns.
     plain = spark.read.format(kind).options(**options).load(target)
     assert {"_recon_epoch", "_batch_id", "kind"} <= set(plain.columns)
@@ -113,20 +116,56 @@ def test_half_written_folders_are_not_read_and_a_replay_leaves_one_copy(spark: S
         with pytest.raises(Stop):
             sink.write(frame(spark, batch, start, start + 5), stamp(batch, start, start + 5))
         folder = lake / "files" / "_recon_epoch=0" / f"_batch_id={batch}"
-        assert list(folder.glob("*.parquet"))
+        assert list(folder.rglob("*.parquet"))
         seen = expected(*((b, 5 * b, 5 * b + 5) for b in range(batch + (seam == "manifest_written"))))
         assert numbers(read_batches(spark, target)) == seen
-        left = set(folder.glob("*.parquet"))
+        left = set(folder.rglob("*.parquet"))
         again = FileReplace(target, "parquet")
         again.write(frame(spark, batch, start, start + 5), stamp(batch, start, start + 5))
         assert again.confirm(stamp(batch, start, start + 5)).rows == 5
         assert numbers(read_batches(spark, target)) == expected(*((b, 5 * b, 5 * b + 5) for b in range(batch + 1)))
-        # Without a manifest the folder is written anew; with one nothing is touched.
-        assert (set(folder.glob("*.parquet")) == left) == (seam == "manifest_written")
+        # Without a manifest it is written anew, and what was left is removed; with one nothing is touched.
+        there = set(folder.rglob("*.parquet"))
+        assert there == left if seam == "manifest_written" else there and not there & left
     # What a dead writer's late task leaves beside is not named by the manifest.
-    stray = next((lake / "files" / "_recon_epoch=0" / "_batch_id=0").glob("*.parquet"))
+    stray = next((lake / "files" / "_recon_epoch=0" / "_batch_id=0").rglob("*.parquet"))
     shutil.copy(stray, stray.with_name("part-99999-late.snappy.parquet"))
     assert read_batches(spark, target).count() == 15 and spark.read.parquet(target).count() > 15
+
+
+def test_a_number_is_taken_once(spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The orders of moves that `tests/model` has, at the sink itself."""
+    target = str(lake / "files")
+    first, second = FileReplace(target, "parquet"), FileReplace(target, "parquet")
+    first.write(frame(spark, 0, 0, 5), stamp(0, 0, 5))
+    # Another driver, which has read the same entries: other records, other epoch, the same number.
+    with raises(SinkError):
+        second.write(frame(spark, 0, 5, 9), stamp(0, 5, 9, epoch=1, query_id="other", number=1))
+    assert numbers(read_batches(spark, target)) == expected((0, 0, 5))
+
+    # A driver dies between the file of the number and the manifest: the next start completes it.
+    def dies(self: FileReplace, name: str, _: bytes) -> None:
+        if "/layouts/" not in name:
+            raise Stop(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileReplace, "_put", dies)
+        with pytest.raises(Stop):
+            FileReplace(target, "parquet").write(frame(spark, 1, 5, 9), stamp(1, 5, 9))
+    assert numbers(read_batches(spark, target)) == expected((0, 0, 5))
+    assert second.newest_number("p", "s") == 2
+    assert numbers(read_batches(spark, target)) == expected((0, 0, 5), (1, 5, 9))
+    assert [c.stamp.number for c in second.log().commits] == [1, 2]
+
+    # One that slept through many writes: the file of its number was removed, and it is refused all the same.
+    for number in range(3, 15):
+        second.storage.create(f"_recon_manifests/writes/{number}.json", b"{}")
+    second.write(frame(spark, 2, 9, 10), stamp(2, 9, 10, number=15))
+    assert manifests.numbers(second.storage) == list(range(6, 16))
+    with raises(SinkError):
+        first.write(frame(spark, 3, 10, 12), stamp(3, 10, 12, number=4))
+    assert manifests.numbers(second.storage) == list(range(6, 16))
+    assert numbers(read_batches(spark, target)) == expected((0, 0, 5), (1, 5, 9), (2, 9, 10))
 
 
 def test_epochs_schemas_and_other_writers(spark: SparkSession, lake: Path) -> None:
@@ -154,16 +193,18 @@ def test_epochs_schemas_and_other_writers(spark: SparkSession, lake: Path) -> No
     known = offsets_text([OffsetSpan("t", "id-1", 0, 0, 5)])
     assert sink.landed(stamp(0, 0, 5, offsets_text=known), None) is not None
     # A file that is gone: told by confirm, and the replay writes the micro-batch again.
-    victim = min((lake / "files" / "_recon_epoch=0" / "_batch_id=0").glob("*.parquet"))
+    victim = min((lake / "files" / "_recon_epoch=0" / "_batch_id=0").rglob("*.parquet"))
     victim.unlink()
     with raises(SinkError) as told:
         sink.confirm(stamp(0, 0, 5))
     assert victim.name in str(told.value)
     assert sink.landed(stamp(0, 0, 5), None) is None
-    sink.write(frame(spark, 0, 0, 5), stamp(0, 0, 5))
+    newest = sink.newest_number("p", "s")
+    assert newest == 1002
+    sink.write(frame(spark, 0, 0, 5), stamp(0, 0, 5, number=newest + 1))
     assert sink.confirm(stamp(0, 0, 5)).rows == 5 and read_batches(spark, target).count() == 8
     # A column that changes its type cannot be read together, and its own micro-batches can.
-    sink.write(frame(spark, 2, 8, 9).withColumn("n", col("n").cast("string")), stamp(2, 8, 9, epoch=1))
+    sink.write(frame(spark, 2, 8, 9).withColumn("n", col("n").cast("string")), stamp(2, 8, 9, epoch=1, number=1004))
     with raises(EvidenceError):
         read_batches(spark, target)
     assert read_batches(spark, target, batches=[2]).count() == 1
@@ -196,6 +237,7 @@ def test_a_year_of_manifests_is_not_read(lake: Path, monkeypatch: pytest.MonkeyP
     def put(batch_id: int, epoch: int = 0) -> None:
         made = Manifest(
             stamp=stamp(batch_id, batch_id, batch_id + 1, epoch),
+            attempt="a1",
             at=start + timedelta(hours=batch_id + 100 * epoch),
             rows=1,
             layout="x",

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from recon.model.fingerprint import PRIME, of_offsets
-from recon.spark.fingerprint import fingerprint
+from recon.spark.fingerprint import row_fingerprint, total_fingerprint
 from recon.spark.observation import Counter
 
 PLACES = [(topic, p) for topic in ("orders", "ünïcode." + "x" * 60) for p in (0, 1, 7, 199)]
@@ -15,8 +15,10 @@ PLACES = [(topic, p) for topic in ("orders", "ünïcode." + "x" * 60) for p in (
 def test_spark_and_python_compute_the_same(spark: Any) -> None:
     rng = random.Random(20261122)
     rows = [(t, p, o) for t, p in PLACES for o in (0, 1, 2**31 - 1, 2**31, *(rng.randrange(2**62) for _ in range(40)))]
-    frame = spark.createDataFrame(rows, "topic string, `the partition` int, offset long")
-    of_all = fingerprint("topic", "the partition", "offset")
+    frame = spark.createDataFrame(rows, "topic string, `the partition` int, offset long").withColumn(
+        "taken", row_fingerprint("topic", "the partition", "offset")
+    )
+    of_all = total_fingerprint("taken")
     expected = {(t, p): of_offsets(t, p, (o for a, b, o in rows if (a, b) == (t, p))) for t, p in PLACES}
     of_place = frame.groupBy("topic", "the partition").agg(of_all.alias("found")).collect()
     assert {(row[0], row[1]): row[2] for row in of_place} == expected

@@ -110,6 +110,7 @@ class Fed:
             run_id=None,
             prev_hash="",
             offsets_text=offsets_text(spans),
+            number=1000 * epoch + batch_id + 1,
         )
 
     def append(self, batch_id: int, rows: list[tuple], epoch: int = 0, txn_app_id: str | None = None) -> None:
@@ -125,7 +126,7 @@ class Fed:
             partition_by=self.partition_by or None,
             commit_properties=CommitProperties(
                 custom_metadata={"userMetadata": dump_stamp(stamp)},
-                app_transactions=[Transaction(txn_app_id or app_id("p", "s", epoch), batch_id)],
+                app_transactions=[Transaction(txn_app_id or app_id("p", "s"), stamp.number or 0)],
             ),
         )
         self.enter(batch_id, epoch, "committed", DeltaTable(self.table).version())

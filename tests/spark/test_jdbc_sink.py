@@ -93,6 +93,7 @@ pipelines:
 
     def stamp(self, batch: int, first: int = 0, end: int = 10, epoch: int = 0) -> ReconStamp:
         return ReconStamp(
+            number=1000 * epoch + batch + 1,
             pipeline="p",
             sink=f"s_{self.table}",
             epoch=epoch,
@@ -231,6 +232,40 @@ def test_two_drivers_on_one_micro_batch(desk: Desk) -> None:
         thread.join(60)
     assert failed == []
     assert [i for i, *_ in desk.rows()] == [1, 2] and desk.entries() == [(0, 0, 2, 2)] and desk.stages() == []
+
+
+def test_a_number_is_taken_once(desk: Desk) -> None:
+    """Two drivers that have read the same entries write other records, in other epochs, at the same moment."""
+    desk.create()
+    together, failed = threading.Barrier(2), list[BaseException]()
+
+    def run(first: int, epoch: int) -> None:
+        sink = desk.sink("jdbc_append")
+        sink.failpoint = lambda point, _: together.wait(30) if point == "staged" else None
+        mark = replace(desk.stamp(0, first, first + 2, epoch), number=1)
+        try:
+            sink.write(desk.frame([(first, "a", "1", NOON), (first + 1, "b", "2", NOON)], 0, first), mark)
+        except SinkError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=args) for args in ((0, 0), (10, 1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    (error,) = failed
+    assert "has write 1 of this sink, micro-batch 0" in str(error)
+    assert len(desk.rows()) == 2 and len(desk.entries()) == 1 and desk.stages() == []
+    ((epoch, *_),) = desk.entries()
+    assert desk.sink("jdbc_append").newest_number("p", f"s_{desk.table}") == 1
+    # The same micro-batch, of another query: it is not ours.
+    mark = replace(desk.stamp(0, 10 * epoch, 10 * epoch + 2, epoch), number=1, query_id="another")
+    with pytest.raises(SinkError, match="of another query than this micro-batch"):
+        desk.sink("jdbc_append").write(desk.frame([(7, "c", "1", NOON)], 0), mark)
+    # It has read the ledger before the write of that micro-batch.
+    with pytest.raises(SinkError, match="which another driver committed after this one had read the ledger"):
+        desk.sink("jdbc_append").write(desk.frame([(7, "c", "1", NOON)], 0), replace(mark, number=2, query_id="q"))
+    assert len(desk.rows()) == 2
 
 
 def test_only_newer_rows_and_some_columns(desk: Desk) -> None:

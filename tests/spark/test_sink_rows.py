@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from recon.errors import EvidenceError
 from recon.evidence.sink_rows import read
+from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Spans
 from recon.spark.frames import local_frame
 from tests.support.data_checks import counted_jobs
@@ -20,7 +21,8 @@ SCHEMA = "_batch_id bigint, _source_topic string, _source_partition int, _source
 
 def told(witness):
     return [
-        (g.batch_id, g.topic, g.partition, g.rows, g.present.size, *g.present.hull, g.present) for g in witness.groups
+        (g.batch_id, g.topic, g.partition, g.rows, g.present.size, *g.present.hull, g.present, g.fingerprint)
+        for g in witness.groups
     ]
 
 
@@ -29,7 +31,15 @@ def expected(rows):
     for batch, topic, partition, offset in rows:
         groups[batch, topic, partition].append(offset)
     return [
-        (*key, len(found), len(set(found)), min(found), max(found) + 1, Spans.of_offsets(found))
+        (
+            *key,
+            len(found),
+            len(set(found)),
+            min(found),
+            max(found) + 1,
+            Spans.of_offsets(found),
+            of_offsets(*key[1:], found),
+        )
         for key, found in sorted(groups.items())
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -121,6 +122,23 @@ class LocalKafka(local.LocalKafka):
             return sorted(records, key=lambda record: (record.partition, record.offset))
         finally:
             consumer.close()
+
+    def cut_off(self, topic: str, offset: int) -> None:
+        """Partition 0 gets a new leader that lacks the records from `offset` on, as after an unclean election.
+
+        The broker is killed, loses them, and leads the partition again with a higher epoch. `offset` begins a batch.
+        """
+        self.kill()
+        segment = self.data_dir / "logs" / f"{topic}-0" / f"{0:020d}.log"
+        content, at = segment.read_bytes(), 0
+        while at < len(content):
+            base, length = struct.unpack(">qi", content[at : at + 12])
+            if base >= offset:
+                break
+            at += 12 + length
+        segment.write_bytes(content[:at])
+        self.start()
+        wait_until(lambda: self.offsets(topic)[0][1] == offset, f"topic {topic} was not cut off at {offset}")
 
     def compact(self, topic: str) -> None:
         """Make the broker compact the topic now, and wait until no key is left twice.

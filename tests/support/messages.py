@@ -30,6 +30,7 @@ _NORMALISED = (
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
     (re.compile(r"\b0x[0-9a-f]+\b"), "<address>"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "<hex>"),
+    (re.compile(r"(?<=_recon_attempt=)a[0-9a-f]{8}\b"), "<attempt>"),
     # Spark's and Delta's own sentence behind its error class, which versions put in other words.
     (re.compile(r"(\[[A-Z][A-Z0-9]*_[A-Z0-9_.]*\]) .*?(?=; [a-z]|$)"), r"\1 <words>"),
     # Topics and tables of one test: `topic` of tests/conftest.py.

@@ -83,7 +83,7 @@ def commit(version: int, entry: Entry | None = None, **fields: Any) -> DeltaComm
         epoch = entry.head.get("epoch", 0)
         rows = entry.head.get("rows_written", entry.width)
         made |= {
-            "txn": {f"recon:{PIPELINE}:{SINK}:{epoch}": entry.batch_id},
+            "txn": {f"recon:{PIPELINE}:{SINK}": version + 1},
             "rows_added": rows,
             "operation_metrics": {"numOutputRows": str(rows)},
             "stamp": ReconStamp(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tests.truth.judge import Judgement, audit
+from tests.truth.repairs import repair
 from tests.truth.stories import ran
 from tests.truth.world import TOPIC, Query, World
 
@@ -164,12 +165,36 @@ def _rewrites(world: World, rng: random.Random) -> None:
         world.rewrite(lambda row: row.version == chosen.version, lambda row: row is chosen)
 
 
+def _repairs(world: World, rng: random.Random) -> None:
+    audit(world)
+    repair(world, crash=rng.choice((None, None, "write", "entry")))
+
+
+def _elects_a_leader(world: World, _: random.Random) -> None:
+    for log in world.topics[TOPIC].logs:
+        log.elect()
+    ran(1, world)
+
+
+def _elects_an_unclean_leader(world: World, rng: random.Random) -> None:
+    for p, log in enumerate(world.topics[TOPIC].logs):
+        read, end = world.query.positions.get((TOPIC, p), 0), log.end
+        keep = rng.randint(min(log.start, end), end)
+        # What takes the lost offsets is never read.
+        world.expected |= {(TOPIC, "after the election", p, offset) for offset in range(keep, read)}
+        log.elect(keep)
+        log.kinds += ["record"] * (end - keep)
+    ran(1, world)
+
+
 # Acts after which the answer must still be "complete".
 HARMLESS = frozenset({"runs", "audited", "new epoch", "clock_jumps", "cleans_the_log", "optimizes"}) | {
     "crashes",
     "transaction_stays_open",
     "adds_a_partition",
     "purges_the_checkpoint",
+    "repairs",
+    "elects_a_leader",
 }
 
 FAULTS: dict[str, Act] = {
@@ -200,6 +225,9 @@ FAULTS: dict[str, Act] = {
         _purges_the_checkpoint,
         _sink_doubles,
         _rewrites,
+        _repairs,
+        _elects_a_leader,
+        _elects_an_unclean_leader,
     )
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -46,6 +46,9 @@ from recon.model import (
 from recon.model.offsets import Spans
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
 from tests.truth.world import PIPELINE, SINK, TOPIC, World
+
+Offsets = Mapping[tuple[str, int], int]
+Epochs = Mapping[tuple[str, int], Collection[tuple[int, int]]]
 
 _OF_PIPELINE = ("offset_continuity", "kafka_end_offsets", "checkpoint_commits")
 _OF_SINK = ("ledger_integrity", "delta_history", "source_rows")
@@ -115,7 +118,7 @@ class WorldSources(Sources):
         )
 
     @override
-    def kafka(self, topics: Sequence[str], positions: Mapping[tuple[str, int], int]) -> KafkaWitness:
+    def kafka(self, topics: Sequence[str], positions: Offsets, epochs: Epochs) -> KafkaWitness:
         described = {}
         for name in topics:
             topic = self.world.topics.get(name)
@@ -133,6 +136,11 @@ class WorldSources(Sources):
                     high_watermark=log.end,
                     last_stable=stable,
                     leader_epoch=log.leader_epoch,
+                    kept={
+                        (epoch, offset): log.kept(epoch, offset)
+                        for epoch, offset in epochs.get((name, p), ())
+                        if epoch != log.leader_epoch and log.start <= offset <= log.end
+                    },
                 )
             described[name] = KafkaTopic(
                 topic=name,
@@ -171,7 +179,9 @@ class WorldSources(Sources):
         )
 
     @override
-    def rows(self, sink: Sink, first_batch: int | None, others: Sequence[int], *, lacking: bool) -> RowsWitness:
+    def rows(
+        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
+    ) -> RowsWitness | Unavailable:
         groups: dict[tuple[int, str, int], list[int]] = {}
         unstamped = 0
         for row in self.world.rows:
@@ -182,7 +192,7 @@ class WorldSources(Sources):
                 groups.setdefault((row.batch_id, topic, partition), []).append(offset)
         return RowsWitness(
             location="lake/orders",
-            version=None,
+            version=version,
             rows=unstamped + sum(map(len, groups.values())),
             unstamped_rows=unstamped,
             has_source_columns=True,
@@ -212,8 +222,18 @@ class WithoutKafka(WorldSources):
     """The same while no broker answers."""
 
     @override
-    def kafka(self, topics: Sequence[str], positions: Mapping[tuple[str, int], int]) -> KafkaWitness:
+    def kafka(self, topics: Sequence[str], positions: Offsets, epochs: Epochs) -> KafkaWitness:
         raise EvidenceError("no broker answers")
+
+
+class WithoutSpark(WorldSources):
+    """The same with --no-spark."""
+
+    @override
+    def rows(
+        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
+    ) -> RowsWitness | Unavailable:
+        return Unavailable("rows", "not read: --no-spark", skipped=True)
 
 
 @dataclass(frozen=True)
@@ -245,11 +265,11 @@ def audit(
     to: datetime | None = None,
     only: Sequence[str] = (),
     full: bool = False,
-    without_kafka: bool = False,
+    sources_of: Callable[[World], WorldSources] = WorldSources,
 ) -> Judgement:
     """`recon audit` at the world's present, which its results and its proof remember."""
     world.tick()
-    sources = WithoutKafka(world) if without_kafka else WorldSources(world)
+    sources = sources_of(world)
     options = Options(select=tuple(only), from_=from_, to=to, full=full)
     bounds = [b for b in select(bind(sources.project), options.select, (), None) if b.kind == "evidence"]
     evidence = collect(sources, bounds, options, world.now)

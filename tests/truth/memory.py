@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from operator import is_not
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ class MemoryStore(Store):
     def __init__(self, table: LedgerTable) -> None:
         super().__init__(table)
         self.parts: list[pa.Table] = []
+        self._joined: tuple[list[pa.Table], pa.Table] | None = None  # the parts, and all their rows
         self.lengths: dict[str, int] = {}
         self.history: list[tuple[int, str]] = []
 
@@ -46,12 +48,20 @@ class MemoryStore(Store):
 
     @override
     def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
-        rows = pa.concat_tables(self.parts) if self.parts else arrow.empty(self.schema)
+        rows = self._whole()
         mask = which.mask(rows, self.time_column)
         rows = rows if mask is None else rows.filter(mask)
         if which.dates is not None:
             rows = rows.filter(pa.array([day in which.dates for day in rows["date"].to_pylist()], pa.bool_()))
         return rows.select(list(columns)) if columns else rows
+
+    def _whole(self) -> pa.Table:
+        """All rows in one chunk; put together again when there are other parts."""
+        known = self._joined[0] if self._joined is not None else []
+        if self._joined is None or len(known) != len(self.parts) or any(map(is_not, known, self.parts)):
+            whole = pa.concat_tables(self.parts).combine_chunks() if self.parts else arrow.empty(self.schema)
+            self._joined = list(self.parts), whole
+        return self._joined[1]
 
     @override
     def length(self, chain: str) -> int:
@@ -59,7 +69,7 @@ class MemoryStore(Store):
 
     @override
     def dates(self) -> list[date]:
-        return sorted({day for part in self.parts for day in part["date"].to_pylist()})
+        return sorted({day for part in self.parts for day in part["date"].unique().to_pylist()})
 
     @override
     def operations(self, after: int | None = None) -> list[tuple[int, str]]:

@@ -252,7 +252,7 @@ def _merge_of_another_pipeline(world: World, gone: int) -> None:
         added=8,
         removed=10,
         stamp=replace(stamp, pipeline="orders_2"),
-        txn={"recon:orders_2:lake:0": 0},
+        txn={"recon:orders_2:lake": 1},
         operation_metrics={
             "numTargetRowsInserted": "0",
             "numTargetRowsUpdated": "8",
@@ -542,13 +542,35 @@ def entry_edited_so_that_it_covers_a_gap() -> tuple[World, Judgement]:
 # -- counts netted over a micro-batch ----------------------------------------------------------------------------------
 
 
-@of_case(45, "PHANTOM_ROWS")
-def declared_read_committed_and_read_uncommitted() -> tuple[World, Judgement]:
-    world = World()
+def _reads_uncommitted(world: World) -> tuple[World, Judgement]:
     world.query.isolation = "read_uncommitted"
     ran(2, world)
     world.produce(3, transaction="aborted")
     world.micro_batch()
+    return world, audit(world)
+
+
+@of_case(45, "PHANTOM_ROWS")
+def declared_read_committed_and_read_uncommitted() -> tuple[World, Judgement]:
+    return _reads_uncommitted(World())
+
+
+@of_case(45, "PHANTOM_ROWS")
+def declared_read_committed_and_read_otherwise_as_nobody_knows() -> tuple[World, Judgement]:
+    world = World()
+    world.levels_known = False
+    return _reads_uncommitted(world)
+
+
+@of_case(45, "PHANTOM_ROWS")
+def declared_read_committed_and_aborted_in_a_later_micro_batch() -> tuple[World, Judgement]:
+    world = World()
+    world.query.isolation = "read_uncommitted"
+    ran(2, world)
+    world.open_transaction(3)
+    world.micro_batch()
+    world.end_transaction("aborted")
+    ran(1, world)
     return world, audit(world)
 
 
@@ -659,7 +681,7 @@ def sink_loses_a_row_and_the_transform_filters_others() -> tuple[World, Judgemen
     return world, audit(world)
 
 
-@of_case(62, "RECREATED")
+@of_case(62, "INCONCLUSIVE")
 def topic_id_unknown_and_the_topic_made_anew() -> tuple[World, Judgement]:
     world = World()
     world.topics[TOPIC].topic_id = None  # type: ignore[assignment]
@@ -676,11 +698,66 @@ def _next_then_audit(world: World) -> Judgement:
     return audit(world)
 
 
+@of_case(62)
+def topic_id_unknown_for_a_while_and_the_same_since() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.topics[TOPIC].topic_id = None  # type: ignore[assignment]
+    ran(1, world)
+    world.topics[TOPIC].topic_id = "id-1"
+    for place in [place for place in world.expected if place[1] is None]:
+        world.expected.discard(place)
+        world.expected.add((place[0], "id-1", *place[2:]))
+    world.rows = [replace(row, place=(row.place[0], "id-1", *row.place[2:])) for row in world.rows]
+    ran(1, world)
+    return world, audit(world)
+
+
+@of_case(63)
+def clean_election() -> tuple[World, Judgement]:
+    world = ran(3)
+    for log in world.topics[TOPIC].logs:
+        log.elect()
+    ran(2, world)
+    return world, audit(world)
+
+
+@of_case(63, "INCONCLUSIVE")
+def two_elections_the_first_of_them_unclean() -> tuple[World, Judgement]:
+    world = ran(3)
+    _cut_off(world, 10)
+    world.produce(10)
+    world.micro_batch()
+    for log in world.topics[TOPIC].logs:
+        log.elect()
+    ran(2, world)
+    return world, audit(world)
+
+
+@of_case(63, "INCONCLUSIVE")
+def unclean_election_after_an_audit_reported_on_later_days() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(world)
+    _cut_off(world, 10)
+    world.produce(10)
+    world.micro_batch()
+    audit(world)
+    next_day(world)
+    next_day(world)
+    return world, audit(world)
+
+
+def _cut_off(world: World, keep: int) -> None:
+    for p, log in enumerate(world.topics[TOPIC].logs):
+        # The records that take the lost offsets again are others, which the stream never read.
+        world.expected |= {(TOPIC, "id-1 after the election", p, offset) for offset in range(keep, log.end)}
+        log.elect(keep)
+
+
 @of_case(63, "INCONCLUSIVE")
 def unclean_election_refilled_past_the_position() -> tuple[World, Judgement]:
     world = ran(3)
     for p, log in enumerate(world.topics[TOPIC].logs):
-        log.kinds, log.leader_epoch = log.kinds[:10], 5
+        log.elect(10)
         # The records that take the lost offsets again are others, which the stream never read.
         world.expected |= {(TOPIC, "id-1 after the election", p, offset) for offset in range(10, 15)}
     world.produce(10)
@@ -874,6 +951,26 @@ def aborted_records_at_the_start_of_a_range_audited_after_retention() -> tuple[W
     ran(2, world)
     audit(world)
     world.expire(4)
+    return world, audit(world)
+
+
+@of_case(74, "INCONCLUSIVE")
+def lost_before_the_hook_and_audited_after_retention() -> tuple[World, Judgement]:
+    world = World()
+    world.produce(5)
+    world.micro_batch(lose=(0, 1), by="reader")
+    ran(2, world)
+    world.expire(4)
+    return world, audit(world)
+
+
+@of_case(16, "LOSS_RETENTION")
+def records_expire_while_they_are_read_and_an_audit_comes_later() -> tuple[World, Judgement]:
+    world = World()
+    world.produce(5)
+    world.expire(2)
+    world.micro_batch()
+    ran(2, world)
     return world, audit(world)
 
 

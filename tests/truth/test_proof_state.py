@@ -8,10 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from recon.errors import LedgerError
 from recon.ledger.proofs import ProofEdited
 from recon.model import Code
 from recon.model.proof import Acceptance, SinkProof
-from tests.truth.judge import Judgement, audit
+from tests.truth.judge import Judgement, WithoutKafka, WithoutSpark, WorldSources, audit
 from tests.truth.memory import MemoryStore
 from tests.truth.stories import next_day, ran
 from tests.truth.world import PIPELINE, SINK, TOPIC, World
@@ -76,12 +77,57 @@ def test_an_audit_without_a_witness_advances_nothing_and_the_next_one_judges_it_
     audit(world)
     world.produce()
     world.micro_batch(lose=(1,), inflated=1)
-    assert audit(world, without_kafka=True).answer != "complete"
+    assert audit(world, sources_of=WithoutKafka).answer != "complete"
     assert state(world).position == 3
     for _ in range(3):
         next_day(world)
     assert "GAP" in audit(world).codes
     assert state(world).position == 13
+
+
+@pytest.mark.parametrize(
+    ("missing", "checks", "code"),
+    [
+        (WithoutKafka, ("kafka_end_offsets", "source_rows"), Code.INCONCLUSIVE),
+        (WithoutSpark, ("source_rows",), Code.GAP),
+    ],
+)
+def test_an_open_finding_does_not_make_an_audit_whole_that_lacks_a_witness(
+    missing: Callable[[World], WorldSources], checks: tuple[str, ...], code: Code
+) -> None:
+    """A check that only reports again what was open before has judged nothing of the new micro-batches."""
+    world = ran(3)
+    world.delete(lambda row: row.batch_id == 1)
+    audit(world)
+    before = state(world)
+    finding = replace(before.open[0].finding, code=code)
+    opened = tuple(replace(before.open[0], check=check, finding=finding) for check in checks)
+    after = replace(before, open=opened)
+    world.ledger.proofs.append(after, after=1, prev_hash=before.entry_hash, cause="audit", at=world.now)
+    world.produce()
+    world.micro_batch(lose=(1,), inflated=1)
+    for _ in range(2):
+        assert audit(world, sources_of=missing).answer != "complete"
+        assert state(world).position == 3
+    for _ in range(3):
+        next_day(world)
+    judgement = audit(world)
+    assert state(world).position == 13
+    assert spans(judgement, Code.GAP) >= {(16, 17)}
+
+
+def test_an_audit_that_cannot_find_the_position_advances_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ran(3)
+    audit(world)
+    next_day(world)
+
+    def unreadable(*_: object) -> int:
+        raise LedgerError("the store does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.ledger, "position_before", unreadable)
+        assert audit(world).answer == "could not be proved"
+    assert state(world).position == 3
 
 
 @pytest.mark.parametrize("bounded", [{"from_": 1}, {"to": 0}, {"only": ("offset_continuity",)}])
@@ -268,12 +314,33 @@ def test_a_state_that_is_not_what_recon_stored_is_tampered(tamper: Callable[[Wor
     audit(world)
     next_day(world)
     audit(world)
+    assert world.ledger.verify() == []
     tamper(world)
+    if tamper not in (_remove, _older_copy):  # those leave a table that is right in itself
+        assert {found.code for found in world.ledger.verify()} == {Code.TAMPERED}
     judgement = audit(world)
     assert judgement.answer == "not complete" and "TAMPERED" in judgement.codes
     # The whole ledger was judged, and the new state goes on: the finding stays until somebody accepts it.
     next_day(world)
     assert "TAMPERED" in audit(world).codes
+
+
+def test_every_state_of_a_proof_is_verified() -> None:
+    world = with_gap()
+    for _ in range(3):
+        next_day(world)
+        audit(world)
+    store, before = stored(world), list(stored(world).parts)
+    edited = before[1].to_pylist()[0] | {"cause": "accept"}
+    for parts in (
+        [before[0], pa.Table.from_pylist([edited], schema=store.schema), *before[2:]],
+        before[:1] + before[2:],
+    ):
+        store.parts = parts
+        assert {found.code for found in world.ledger.verify()} == {Code.TAMPERED}
+        assert world.ledger.verify("another") == []
+    store.parts = before
+    assert world.ledger.verify() == []
 
 
 def test_a_finding_without_a_place_keeps_its_id_and_age() -> None:

@@ -17,13 +17,15 @@ from recon.ledger.ledger import Ledger
 from recon.model import CheckpointBatch, DataFile, DeltaCommit, LedgerEntry, ReconStamp, offsets_text, parse_offsets
 from recon.model.fingerprint import PRIME, of_offsets
 from recon.model.offsets import OffsetSpan, Span
+from recon.model.wire.app_ids import app_id
+from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
 from tests.truth.memory import memory_ledger
 
 PIPELINE, SINK, TOPIC = "orders", "lake", "orders"
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 # What the entry of a commit has no counts of, where it was restored from the commit.
-_NOT_COUNTED: dict[str, None] = dict.fromkeys(
+NOT_COUNTED: dict[str, None] = dict.fromkeys(
     (
         "rows_read",
         "rows_filtered",
@@ -32,6 +34,9 @@ _NOT_COUNTED: dict[str, None] = dict.fromkeys(
         "fingerprint_read",
         "fingerprint_returned",
         "fingerprint_given",
+        "isolation_level",
+        "kafka_state",
+        "sink_table_id",
     )
 )
 
@@ -47,11 +52,23 @@ class Log:
     compacted: set[int] = field(default_factory=set)
     stable: int | None = None  # the last stable offset while a transaction is open
     leader_epoch: int = 0
+    epoch_starts: dict[int, int] = field(default_factory=lambda: {0: 0})  # the first offset of each leader epoch
 
     @property
     def end(self) -> int:
         """The high watermark."""
         return len(self.kinds)
+
+    def elect(self, keep: int | None = None) -> None:
+        """Another broker leads; an unclean election keeps its log below `keep` alone."""
+        del self.kinds[self.end if keep is None else keep :]
+        self.leader_epoch += 1
+        self.epoch_starts = {epoch: min(start, self.end) for epoch, start in self.epoch_starts.items()}
+        self.epoch_starts[self.leader_epoch] = self.end
+
+    def kept(self, epoch: int, offset: int) -> bool:
+        """Whether the log below an offset is the one that the leader of this epoch had, or the ones before it."""
+        return min((start for e, start in self.epoch_starts.items() if e > epoch), default=self.end) >= offset
 
 
 @dataclass
@@ -119,6 +136,9 @@ class World:
         self.lost_files: list[list[Row]] = []  # rows of files that the log names and the store does not have
         self.tables = 0  # how often the table was made
         self.statistics = True  # whether data files carry them
+        self.levels_known = True  # whether the hook learns the query's isolation level
+        self.states_known = True  # whether the hook learns the state of Kafka's logs
+        self.states: dict[str, str] = {}  # what each pipeline's hook learnt of it and no entry has yet
         self.expected: set[Place] = set()  # records that the stream read past and should have written
         self.wrong: set[Place] = set()  # records of aborted transactions that it wrote
         self.origin: dict[tuple[str, int], int] = {}
@@ -264,7 +284,7 @@ class World:
                 self.restore_entry(version)
             counts = {"read": read, "returned": returned, "written": written, "version": version}
             # A replay takes the counts of the earlier attempt's entry; a restored one has none.
-            unknown = _NOT_COUNTED if at == "entry" else {}
+            unknown = NOT_COUNTED if at == "entry" else {}
             self.enter(stamp, spans, status="already_committed", attempt=2, **counts, **unknown)
 
         self.interrupted = replay
@@ -317,7 +337,7 @@ class World:
             written=commit.rows_added or 0,
             version=version,
             status="rebuilt",
-            **_NOT_COUNTED,
+            **NOT_COUNTED,
         )
 
     def purge_checkpoint(self, keep: int) -> None:
@@ -375,12 +395,13 @@ class World:
             run_id=None,
             prev_hash=self.ledger.head_hash(query.pipeline, SINK),
             offsets_text=offsets_text(spans),
+            number=1 + sum(c.stamp is not None and c.stamp.pipeline == query.pipeline for c in self.commits.values()),
         )
         version = self.commit(
             "WRITE",
             added=len(written),
             stamp=stamp if hook else None,
-            txn={f"recon:{query.pipeline}:{SINK}:{query.epoch}": batch_id} if hook else {},
+            txn={app_id(query.pipeline, SINK): stamp.number or 0} if hook else {},
             operation_metrics={"numOutputRows": str(len(written) + inflated)},
         )
         self.last = (version, spans, read, returned)
@@ -422,6 +443,9 @@ class World:
             "fingerprint_read": fingerprint(read),
             "fingerprint_returned": fingerprint(returned),
             "fingerprint_given": fingerprint(returned),
+            "isolation_level": self.query.isolation if self.levels_known else None,
+            "kafka_state": self.states.pop(stamp.pipeline, None),
+            "sink_table_id": self.table_id,
             "sink_version": version,
             "started_at": self.now + self.skew,
             "committed_at": self.now + self.skew + timedelta(seconds=2),
@@ -432,7 +456,24 @@ class World:
             "entry_hash": "",
             "offsets": tuple(spans),
         }
-        return self.ledger.append(LedgerEntry(**{**made, **more}))
+        entry = self.ledger.append(LedgerEntry(**{**made, **more}))
+        if self.states_known:
+            self.states[stamp.pipeline] = self._kafka_state(entry.sequence)
+        return entry
+
+    def _kafka_state(self, after: int) -> str:
+        """What the broker says of the logs behind an entry; the next entry has it."""
+        topics = {
+            name: TopicLogs(
+                partition=list(range(len(logs := self.topics[name].logs))),
+                log_start=[log.start for log in logs],
+                last_stable=[log.end if log.stable is None else log.stable for log in logs],
+                high_watermark=[log.end for log in logs],
+                leader_epoch=[log.leader_epoch for log in logs],
+            )
+            for name in self.query.topics
+        }
+        return dump_kafka_state(KafkaState(asked_at=self.now, after=after, topics=topics))
 
     def new_checkpoint(self, positions: dict[tuple[str, int], int] | None = None, *, epoch: bool = True) -> None:
         """The checkpoint is removed and the query restarted, from the beginning or from these positions."""

@@ -95,7 +95,7 @@ class _Sink:
 
     def __post_init__(self) -> None:
         for i, head in enumerate(self.slice.heads):
-            if not head.is_release:
+            if head.is_micro_batch:
                 self.batches.setdefault((head.query_id, head.batch_id), []).append(i)
 
     def head(self, which: Which) -> EntryHead:
@@ -113,7 +113,7 @@ class _Sink:
     @cached_property
     def first(self) -> EntryHead | None:
         """The entry that the chain begins with; None when that is not in the slice or was removed."""
-        heads = [head for head in self.slice.heads if not head.is_release]
+        heads = [head for head in self.slice.heads if head.is_micro_batch]
         begins = self.slice.complete and bool(self.slice.heads) and not self.slice.heads[0].prev_hash
         return min(heads, key=lambda head: head.started_at) if begins and heads else None
 

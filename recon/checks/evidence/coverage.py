@@ -57,13 +57,25 @@ class Stretch(NamedTuple):
 class TopicIncarnation:
     """One topic partition under one topic id, stretches in reading order.
 
-    `since_start` says that everything below the first stretch counts as covered: the slice begins somewhere
-    in the chain, and the micro-batches before it are the business of earlier audits.
+    Stretches of entries before `anchors` stand for all that was read up to there: the slice begins somewhere in the
+    chain with the furthest micro-batch of each epoch, and those before it are the business of earlier audits.
+    `unnamed` are stretches read before the topic's id was known, `unnamed_since` those read after it was known last:
+    where it is the same before and after, it was so in between.
     """
 
     topic_id: str | None
     stretches: list[Stretch] = field(default_factory=list)
-    since_start: bool = False
+    anchors: int = 0
+    unnamed: list[Stretch] = field(default_factory=list)
+    unnamed_since: list[Stretch] = field(default_factory=list)
+
+    def add(self, stretch: Stretch, topic_id: str | None) -> None:
+        """Adds what was read next, under this topic id or under none that is known."""
+        self.stretches.append(stretch)
+        if topic_id is not None:
+            self.topic_id, self.unnamed_since = topic_id, []
+        elif stretch.end > stretch.start:
+            (self.unnamed if self.topic_id is None else self.unnamed_since).append(stretch)
 
     @cached_property
     def walked(self) -> Walked:
@@ -80,9 +92,10 @@ class TopicIncarnation:
             if end < start:
                 frontier = end
                 parts.append(([], []))
-            elif before is None:
-                covered.add(0 if self.since_start else start, end)
-                frontier = end
+            elif stretch.first < self.anchors or before is None:
+                begin = frontier if stretch.first < self.anchors else start
+                covered.add(min(begin, start), end)
+                frontier = max(frontier, end)
             elif start >= frontier:
                 if start > frontier:
                     parts[-1][0].append(Hole(frontier, start, stretch, before))
@@ -162,7 +175,7 @@ class Coverage:
 
     Args:
         slice: where they come from.
-        order: indices of the heads in reading order, replays and releases left out.
+        order: indices of the heads in reading order; left out are replays, and what read nothing: releases, removals.
         replays: entry → the earlier entry whose write it repeats (same epoch, batch_id and ranges, one commit).
         incarnations: per topic partition its incarnations, oldest first.
         ends: end offsets of all ranges, sorted by topic partition and reading order.
@@ -177,13 +190,23 @@ class Coverage:
     entries: Ints
 
     def before(self, entry: int) -> int | None:
-        """The entry read just before this one; None for the first."""
-        place = self._places[entry]
-        return self.order[place - 1] if place else None
+        """The micro-batch read just before this entry; None for the first."""
+        earlier = reversed(self.order[: self._places[entry]])
+        return next((one for one in earlier if self.slice.heads[one].is_micro_batch), None)
+
+    @cached_property
+    def micro_batches(self) -> Sequence[int]:
+        """The entries of micro-batches in reading order, repairs left out."""
+        return [entry for entry in self.order if self.slice.heads[entry].is_micro_batch]
 
     def place(self, entry: int) -> int:
         """Where an entry stands in reading order."""
         return self._places[entry]
+
+    def last_read(self, incarnation: TopicIncarnation) -> int | None:
+        """The micro-batch that read a topic partition last; None where a repair alone did."""
+        reading = (stretch.last for stretch in reversed(incarnation.stretches))
+        return next((entry for entry in reading if self.slice.heads[entry].is_micro_batch), None)
 
     @cached_property
     def _places(self) -> Mapping[int, int]:
@@ -217,9 +240,7 @@ def coverage(slice_: LedgerSlice) -> Coverage:
 
 def _walk(slice_: LedgerSlice) -> Coverage:
     heads = slice_.heads
-    # A release from quarantine belongs to no micro-batch: its offsets were accounted for when they were quarantined.
-    read = [i for i, head in enumerate(heads) if not head.is_release]
-    ranked = sorted(read, key=lambda i: (heads[i].epoch, heads[i].batch_id, i))
+    ranked = _ranked(slice_)
     replays = _replays(slice_, ranked)
     order = [entry for entry in ranked if entry not in replays]
 
@@ -231,13 +252,15 @@ def _walk(slice_: LedgerSlice) -> Coverage:
     # Sixteen bits are sorted by radix, in linear time.
     code = code.astype(np.uint16) if len(code) and int(code.max()) < 2**16 else code
     rows = _Rows(code, table.entry, table.topic, table.start, table.end)
-    if replays:
-        rows = rows.take(~np.isin(rows.entry, np.fromiter(replays, np.int64, len(replays))))
+    left_out = set(range(len(heads))).difference(ranked).union(replays)
+    if left_out:
+        rows = rows.take(~np.isin(rows.entry, np.fromiter(left_out, np.int64, len(left_out))))
     if ranked != list(range(len(heads))):
         rank = np.zeros(len(heads), np.int64)
         rank[ranked] = np.arange(len(ranked))
         rows = rows.take(np.argsort(rank[rows.entry], kind="stable"))
     rows = rows.take(np.argsort(rows.code, kind="stable"))
+    alone = np.array([head.is_repair for head in heads], np.bool_)
     changes = rows.changes(slice_.anchors)
     empty = rows.start == rows.end
     if empty.any():
@@ -245,7 +268,7 @@ def _walk(slice_: LedgerSlice) -> Coverage:
         last = np.append(changes[1:], True)[: len(changes)]
         rows = rows.take(~empty | changes | last)
         changes = rows.changes(slice_.anchors)
-    low = np.flatnonzero(rows.breaks(changes))
+    low = np.flatnonzero(rows.breaks(changes, alone))
     high = np.append(low[1:], len(rows.code))[: len(low)]
     fields = (low, high, rows.code[low], rows.topic[low], rows.start[low], rows.end[high - 1])
     columns = [column.tolist() for column in (*fields, rows.entry[low], rows.entry[high - 1])]
@@ -273,14 +296,38 @@ class _Rows(NamedTuple):
         found[1:] = _differ(self.code) | _differ(self.topic) | _differ(judged)
         return found
 
-    def breaks(self, changes: Bools) -> Bools:
-        """Where a stretch begins: at a change, where a range does not continue, around one that runs backward."""
+    def breaks(self, changes: Bools, alone: Bools) -> Bools:
+        """Where a stretch begins: at a change, where a range does not continue, around one that runs backward.
+
+        The ranges of entries that stand `alone` are stretches of their own.
+        """
         found = changes.copy()
+        if alone.any():
+            of_one = alone[self.entry]
+            found |= of_one
+            found[1:] |= of_one[:-1]
         found[1:] |= self.start[1:] != self.end[:-1]
         backward = self.end < self.start
         found |= backward
         found[1:] |= backward[:-1]
         return found
+
+
+def _ranked(slice_: LedgerSlice) -> list[int]:
+    """The entries that read offsets, in reading order: a repair stands behind the micro-batches that came before it.
+
+    What read nothing is left out: a release (its offsets were accounted for when they were quarantined) and a removal.
+    So is a repair before the period: the coverage of the anchors has everything before them.
+    """
+    heads, front = slice_.heads, (-1, -1)
+    places: dict[int, tuple[int, int, int]] = {}
+    for i, head in enumerate(heads):
+        if head.is_micro_batch:
+            front = max(front, (head.epoch, head.batch_id))
+            places[i] = (head.epoch, head.batch_id, i)
+        elif head.is_repair and i >= slice_.anchors:
+            places[i] = (*front, i)
+    return sorted(places, key=lambda i: places[i])
 
 
 def _differ(column: Ints | Bools) -> Bools:
@@ -296,13 +343,9 @@ def _incarnations(
         key = Key(*names[code // width], code % width)
         topic_id = slice_.ranges.topics[topic][2]
         mine = incarnations.setdefault(key, [])
-        if mine and (mine[-1].topic_id == topic_id or None in (mine[-1].topic_id, topic_id)):
-            mine[-1].topic_id = mine[-1].topic_id or topic_id
-        else:
-            mine.append(
-                TopicIncarnation(topic_id, since_start=not mine and not slice_.complete and first < slice_.anchors)
-            )
-        mine[-1].stretches.append(Stretch(start, end, first, last, (low, high)))
+        if not mine or (None not in (mine[-1].topic_id, topic_id) and mine[-1].topic_id != topic_id):
+            mine.append(TopicIncarnation(topic_id, anchors=0 if slice_.complete else slice_.anchors))
+        mine[-1].add(Stretch(start, end, first, last, (low, high)), topic_id)
     return incarnations
 
 
@@ -320,6 +363,13 @@ def _replays(slice_: LedgerSlice, ranked: Sequence[int]) -> dict[int, int]:
         if one_commit and ranges_of(slice_, i) == ranges_of(slice_, known):
             found[i] = known
     return found
+
+
+def cleaned(slice_: LedgerSlice, topic: str | None, partition: int | None, *, after: int = -1) -> Spans:
+    """The offsets of a topic partition whose doubled rows were removed, by entries behind a place in the slice."""
+    removals = [i for i, head in enumerate(slice_.heads) if head.is_removal and i > after]
+    spans = (s for i in removals for s in slice_.ranges.of(i) if (s.topic, s.partition) == (topic, partition))
+    return Spans.of(s.span for s in spans)
 
 
 def ranges_of(slice_: LedgerSlice, entry: int) -> Ranges:
@@ -384,5 +434,7 @@ def missed(
         gone = f"Kafka's log now starts at {log_start}, so these records cannot be read any more"
         yield Code.LOSS_RETENTION, Span(start, cut), gone
     if cut < end:
-        still = f"Kafka still holds them (log start {log_start}): read exactly this range once more through the hook"
+        still = (
+            f"Kafka still holds them (log start {log_start}): read exactly this range once more (`recon repair plan`)"
+        )
         yield Code.GAP, Span(cut, end), still

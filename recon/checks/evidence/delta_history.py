@@ -15,6 +15,7 @@ from recon.checks.evidence.coverage import widths
 from recon.checks.evidence.delta_changes import judge_changes
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, quiet
 from recon.checks.evidence.lost_files import judge_files
+from recon.checks.evidence.open_findings import recheck
 from recon.checks.evidence.own_writes import (
     own_commits,
     report_orphan,
@@ -23,7 +24,7 @@ from recon.checks.evidence.own_writes import (
     unrecorded,
 )
 from recon.checks.evidence.reading import reading_of
-from recon.checks.evidence.table_history import alive, judged_since
+from recon.checks.evidence.table_history import Alive, alive, judged_since
 from recon.checks.evidence.table_identity import judge_identity
 from recon.checks.evidence.table_rows import TableRows, compared, described, rows_to_remember
 from recon.lazy import np
@@ -31,14 +32,17 @@ from recon.model import (
     Code,
     DeltaCommit,
     DeltaWitness,
+    EntryHead,
     LedgerSlice,
     ReconStamp,
     Verdict,
     Witnesses,
     known,
+    parse_offsets,
     why_unknown,
 )
 from recon.model.integrity import verify_stamps
+from recon.model.offsets import Spans
 from recon.text import plural, some
 
 _NAMED = 20  # unusual micro-batches named one by one
@@ -94,6 +98,10 @@ class DeltaHistory(EvidenceCheck):
     factor: float = 3.0
 
     @override
+    def wants_rows(self, witnesses: Witnesses) -> bool:
+        return recheck(witnesses, self.test)
+
+    @override
     def judge(self, witnesses: Witnesses) -> Verdict:
         ledger = ledger_of(witnesses)
         delta = witnesses.of_sink(witnesses.delta)
@@ -115,7 +123,8 @@ class DeltaHistory(EvidenceCheck):
         if delta.exists:
             judge_files(ledger, delta, findings)
             rows = compared(witnesses, ledger, delta)
-            _judge_rows(rows, delta, findings)
+            whole = ledger.complete or witnesses.period_to < witnesses.now
+            _judge_rows(rows, delta, findings, whole=whole)
         _report_retention(witnesses, delta, findings)
         self._report_unusual(ledger, findings)
         judged = len(ledger.heads) - ledger.anchors
@@ -136,7 +145,7 @@ class DeltaHistory(EvidenceCheck):
         counted = [
             (i, head.rows_written)
             for i, head in enumerate(ledger.heads)
-            if head.rows_written and head.status != "already_committed" and not head.is_release
+            if head.rows_written and head.status != "already_committed" and head.is_micro_batch
         ]
         if len(counted) < max(self.history, 1):
             return
@@ -197,7 +206,9 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
             report_orphan(ledger.heads[i], "commit", reason, findings)
     for i, commit in confirmed.items():
         head, rows = ledger.heads[i], commit.rows_taken
-        if rows is not None and head.rows_written not in (None, rows, _reported(commit)):
+        if head.is_removal:
+            _judge_removal(head, commit, findings)
+        elif rows is not None and head.rows_written not in (None, rows, _reported(commit)):
             reason = f"the ledger claims {head.rows_written:,} rows and version {commit.version} holds {rows:,}"
             report_orphan(head, "commit", reason, findings)
     batches = plural(len(empty), "micro-batch")
@@ -211,6 +222,20 @@ def _judge_entries(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitnes
         f"{delta.first_retained}): the ledger alone attests them; audit within the log's retention",
     )
     _report_metrics(list(confirmed.values()), findings)
+
+
+def _judge_removal(head: EntryHead, commit: DeltaCommit, findings: Findings) -> None:
+    """A repair's removal of doubled rows: as many rows taken away and put back as its entry says, and no others."""
+    counts = (commit.metric("numTargetRowsDeleted"), commit.metric("numTargetRowsInserted"))
+    changed = commit.metric("numTargetRowsUpdated")
+    if commit.is_merge and not changed and None not in counts and counts == (head.rows_removed, head.rows_written):
+        return
+    deleted, inserted = ("an unknown number" if count is None else f"{count:,}" for count in counts)
+    reason = (
+        f"the ledger claims {head.rows_removed or 0:,} rows removed and {head.rows_written or 0:,} put back, and "
+        f"version {commit.version} ({commit.operation}) removed {deleted} and put back {inserted}"
+    )
+    report_orphan(head, "commit", reason, findings)
 
 
 def _other_write(ledger: LedgerSlice, entry: int, commit: DeltaCommit) -> str | None:
@@ -281,6 +306,8 @@ def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings
         # undid does not.
         if versions:
             versions |= {version for version in claimed.get(number, ()) if version in still}
+        if ledger is not None and len(versions) > 1 and _is_cleaned(ledger, stamp, max(versions), still):
+            continue
         if newest.version > since and len(versions) > 1:
             findings.add(
                 Code.DUPLICATE,
@@ -288,6 +315,21 @@ def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings
                 "are doubled; remove those of one version",
                 head=stamp,
             )
+
+
+def _is_cleaned(ledger: LedgerSlice, stamp: ReconStamp, version: int, still: Alive) -> bool:
+    """Whether repairs looked at every offset of a write after a version, and removed the doubled rows."""
+    removals = [i for i, head in enumerate(ledger.heads) if head.is_removal and (head.sink_version or -1) > version]
+    standing = [i for i in removals if (at := ledger.heads[i].sink_version) is not None and at in still]
+    looked_at = [span for i in standing for span in ledger.ranges.of(i)]
+    left = (
+        Spans.of([read.span]).minus(
+            Spans.of(s.span for s in looked_at if (s.topic, s.partition) == (read.topic, read.partition))
+        )
+        for read in parse_offsets(stamp.offsets_text)
+        if read.span.size > 0
+    )
+    return bool(looked_at) and not any(left)
 
 
 def _claimed(ledger: LedgerSlice) -> Mapping[tuple[int, int], set[int]]:
@@ -314,16 +356,22 @@ def _report_version_gaps(delta: DeltaWitness, findings: Findings) -> None:
         )
 
 
-def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings) -> None:
-    """Rows that the table lacks, and that no commit of the log took away."""
+def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings, *, whole: bool) -> None:
+    """Rows that the table lacks, and that no commit of the log took away.
+
+    Where `whole`, source_rows looks at the rows of all micro-batches of the ledger, or the audit proves nothing new.
+    """
     if rows is None:
         return
     if rows.unknown:
-        findings.add(
-            Code.METRIC_UNRELIABLE,
+        unknown = (
             f"the rows of {delta.location} could not be compared with those of the ledger: {rows.unknown}; its log "
-            f"begins at version {rows.version}, and what was done to rows before is not known",
+            f"begins at version {rows.version}, and what was done to rows before is not known"
         )
+        if whole:
+            findings.add(Code.METRIC_UNRELIABLE, unknown)
+        else:
+            findings.add(Code.INCONCLUSIVE, f"{unknown}; `recon audit --full` looks at the rows of all micro-batches")
     elif rows.missing:
         counted = "the ledger" if rows.since < 0 else f"the audit up to version {rows.since}, and the ledger since,"
         gone = plural(rows.missing, "row")

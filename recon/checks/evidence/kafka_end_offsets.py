@@ -42,8 +42,8 @@ class KafkaEndOffsets(EvidenceCheck):
             skips without an error.
         CLOSED: a topic or partition is gone, and the previous audit saw the same end as the ledger.
         LOSS: it is gone, and the previous audit saw more than the ledger read.
-        TOPIC_ID_UNKNOWN: the ledger or the broker knows no topic id, so a topic re-created and refilled would not be
-            noticed (warns).
+        TOPIC_ID_UNKNOWN: the broker gives no topic ids, so a topic re-created and refilled would not be noticed
+            (warns).
         INCONCLUSIVE: how far a deleted topic went is unknown; the log of the same topic ends below what was read
             (unclean leader election); or the age of unread records is not known though a limit is set.
 
@@ -116,7 +116,7 @@ class KafkaEndOffsets(EvidenceCheck):
                     )
                 else:
                     recreated[key] = f"{key} ends at {partition.log_end}, below {committed} which was read"
-            elif not known_ids:
+            elif not known_ids and topic.topic_id is None:
                 tally.ids_unknown += 1
             if partition is None:
                 continue
@@ -171,7 +171,7 @@ class KafkaEndOffsets(EvidenceCheck):
             findings.add(
                 Code.TOPIC_ID_UNKNOWN,
                 f"topic {topic}: no topic id is known for {plural(tally.ids_unknown, 'partition')}, so a topic that "
-                "was deleted, created again and refilled would not be noticed; let the hook reach the broker",
+                "was deleted, created again and refilled would not be noticed; brokers give ids from Kafka 2.8 on",
                 topic=topic,
             )
 
@@ -252,9 +252,9 @@ def _judge_dropped(key: Key, incarnation: TopicIncarnation, lag: int, witnesses:
     if ledger is None or not lag:
         return
     covered = coverage(ledger)
-    newest, last = covered.order[-1], incarnation.stretches[-1].last
+    newest, last = covered.micro_batches[-1], covered.last_read(incarnation)
     source = [c for k, c in covered.incarnations.items() if k.source == key.source]
-    if max(one[-1].stretches[-1].last for one in source) == newest != last:
+    if last is not None and max(covered.last_read(one[-1]) or 0 for one in source) == newest != last:
         head = ledger.heads[newest]
         findings.add(
             Code.STALLED,

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.findings import Findings, ledger_of, no_entries, quiet
-from recon.model import Code, LedgerSlice, Unavailable, Verdict, Witnesses, known
+from recon.model import ChainEnd, Code, LedgerSlice, Unavailable, Verdict, Witnesses, known
 from recon.model.integrity import verify
 
 
@@ -41,11 +41,11 @@ class LedgerIntegrity(EvidenceCheck):
         findings = Findings.of(witnesses)
         ledger = ledger_of(witnesses)
         if ledger is None:
-            _judge_previous(witnesses, None, findings)
+            _judge_previous(witnesses, findings)
             _judge_position(witnesses, None, findings)
             return no_entries(witnesses, findings)
         findings.items.extend(verify(ledger))
-        _judge_previous(witnesses, ledger, findings)
+        _judge_previous(witnesses, findings)
         _judge_position(witnesses, ledger, findings)
         _judge_history(witnesses, ledger, findings)
         if len(ledger.heads) == ledger.anchors:
@@ -56,6 +56,7 @@ class LedgerIntegrity(EvidenceCheck):
             message,
             entries=len(ledger.heads),
             chain_head=ledger.heads[-1].entry_hash,
+            chain_position=ledger.heads[-1].sequence,
             ledger_version=_looked_up_to(witnesses, ledger),
             judged=_judged(ledger),
             proof_states=witnesses.proofs.lengths.get(witnesses.sink or "", 0),
@@ -75,30 +76,10 @@ def _looked_up_to(witnesses: Witnesses, ledger: LedgerSlice) -> int | None:
     return max((version for version, _ in ledger.operations), default=before)
 
 
-def _judge_previous(witnesses: Witnesses, ledger: LedgerSlice | None, findings: Findings) -> None:
-    """The head of the chain at the previous audit must still be there, if this slice reaches from before to after."""
+def _judge_previous(witnesses: Witnesses, findings: Findings) -> None:
     if isinstance(witnesses.previous, Unavailable):
         reason = witnesses.previous.reason
         findings.add(Code.INCONCLUSIVE, f"how far the chain had come at earlier audits cannot be compared: {reason}")
-    previous = known(witnesses.previous)
-    if previous is None or witnesses.period_to < previous.generated_at:
-        return
-    if (witnesses.sink or "") in witnesses.proofs.of_sink:
-        return  # the proof's position says more
-    last = previous.chain_heads.get(witnesses.sink or "")
-    if not last:
-        return
-    heads = ledger.heads if ledger is not None else ()
-    # Anchors before the newest are the ends of earlier epochs: entries between them are not in the slice.
-    first = heads[max(ledger.anchors - 1, 0)] if ledger is not None and heads else None
-    reaches = ledger is None or ledger.complete or first is None or first.committed_at <= previous.generated_at
-    if not reaches or (first and first.prev_hash == last) or any(head.entry_hash == last for head in heads):
-        return
-    findings.add(
-        Code.TAMPERED,
-        f"the entry {last[:12]}… that ended the chain at the audit of {previous.generated_at:%Y-%m-%d %H:%M:%S}Z is "
-        "no longer in the ledger: entries were removed since",
-    )
 
 
 def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: Findings) -> None:
@@ -116,26 +97,36 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
             f"the state that earlier audits left cannot be read ({witnesses.proofs.unreadable[sink]}): what they "
             "refuted is not known; this audit judged the whole ledger",
         )
-    proof = witnesses.proofs.of_sink.get(sink)
-    if proof is None or not proof.position:
+    known_end = _known_end(witnesses)
+    if known_end is None:
         return
     heads = ledger.heads if ledger is not None else ()
-    at = next((head for head in heads if head.sequence == proof.position), None)
+    at = next((head for head in heads if head.sequence == known_end.sequence), None)
     last = heads[-1].sequence if heads else 0
+    # A period that ends before now leaves out entries that are there.
     unbounded = witnesses.period_to >= witnesses.now
-    if at is not None and at.entry_hash != proof.chain_head:
+    if at is not None and at.entry_hash != known_end.entry_hash:
         findings.add(
             Code.TAMPERED,
-            f"entry {proof.position} of the ledger is another one than at the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z: "
+            f"entry {at.sequence} of the ledger is another one than at the audit of {known_end.at:%Y-%m-%d %H:%M:%S}Z: "
             "entries were replaced since",
             head=at,
         )
-    elif at is None and last < proof.position and unbounded:
+    elif at is None and last < known_end.sequence and unbounded:
         findings.add(
             Code.TAMPERED,
-            f"the ledger ends with entry {last}, and the audit of {proof.at:%Y-%m-%d %H:%M:%S}Z saw entry "
-            f"{proof.position}: entries were removed since",
+            f"the ledger ends with entry {last}, and the audit of {known_end.at:%Y-%m-%d %H:%M:%S}Z saw entry "
+            f"{known_end.sequence}: entries were removed since",
         )
+
+
+def _known_end(witnesses: Witnesses) -> ChainEnd | None:
+    """The newest entry that was judged, as the proof has it; where nothing is proved yet, the newest that was read."""
+    sink, previous = witnesses.sink or "", known(witnesses.previous)
+    proof = witnesses.proofs.of_sink.get(sink)
+    if proof is not None and proof.position:
+        return ChainEnd(proof.position, proof.chain_head, proof.at)
+    return None if previous is None else previous.chain_ends.get(sink)
 
 
 def _judge_history(witnesses: Witnesses, ledger: LedgerSlice, findings: Findings) -> None:

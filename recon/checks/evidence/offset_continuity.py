@@ -10,10 +10,21 @@ from typing import ClassVar
 from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
-from recon.checks.evidence.coverage import Coverage, Hole, Key, TopicIncarnation, coverage, is_compacted, missed, widths
+from recon.checks.evidence.coverage import (
+    Coverage,
+    Hole,
+    Key,
+    Stretch,
+    TopicIncarnation,
+    coverage,
+    is_compacted,
+    missed,
+    widths,
+)
 from recon.checks.evidence.findings import Findings, named, no_entries, offsets, quiet
 from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.topic_identity import judge_logs
 from recon.model import Code, EntryHead, Verdict, Witnesses
 from recon.model.offsets import Span, Spans
 from recon.text import plural
@@ -37,10 +48,12 @@ class OffsetContinuity(EvidenceCheck):
             A short range in which Kafka has no record for the stream, but transaction markers alone, is none.
         LOSS_RETENTION: the same, but below Kafka's log start by now; also the offsets below the first one read of a
             partition that appeared while the query ran.
-        OVERLAP: offsets that two micro-batches read. Whether rows are doubled is `source_rows`' question.
+        OVERLAP: offsets that two micro-batches read, and whose doubled rows no repair removed. Whether rows are doubled
+            is `source_rows`' question.
         RECREATED: the topic was deleted and created again between two micro-batches.
         INCONCLUSIVE: a position went back within one topic: re-created without a known topic id, or cut off by an
-            unclean leader election.
+            unclean leader election. Or Kafka's log was cut off below what had been read and filled again, which leader
+            epochs show; or the topic's id was not known when it was read.
         NEW_EPOCH, REPLAYED, EMPTY: a checkpoint that started over, a micro-batch that was tried again and written
             once, micro-batches that read nothing; they explain and do not fail.
 
@@ -81,6 +94,7 @@ class OffsetContinuity(EvidenceCheck):
             _judge_start(covered, key, incarnations[0], key in anywhere, witnesses, findings)
             for number, incarnation in enumerate(incarnations):
                 _judge_incarnation(covered, key, incarnation, number, witnesses, findings)
+        judge_logs(covered, witnesses, findings)
 
         judged = covered.judged_entries()
         message = (
@@ -123,7 +137,10 @@ def _judge_incarnation(
             _judge_hole(covered, key, incarnation, hole, witnesses, findings)
     to_repair = unread_before(witnesses, key.topic, key.partition)
     for stretch, twice in walked.overlaps:
+        if heads[stretch.first].is_repair:
+            continue  # it read again what a micro-batch had read and the sink did not have: source_rows reads the rows
         again, to_repair = twice.minus(to_repair), to_repair.minus(twice)
+        again = again.minus(_cleaned(covered, key, stretch, again))
         for span in again if covered.judged(stretch.first) else ():
             head = heads[covered.entry_at(stretch, span.start)]
             findings.add(
@@ -146,6 +163,19 @@ def _judge_incarnation(
                 head=head,
                 key=key,
             )
+
+
+def _cleaned(covered: Coverage, key: Key, stretch: Stretch, again: Spans) -> Spans:
+    """Offsets that a stretch read again, and whose doubled rows a repair removed since."""
+    return Spans.of(
+        span
+        for i, head in enumerate(covered.slice.heads)
+        if head.is_removal
+        for read in covered.slice.ranges.of(i)
+        if (read.topic, read.partition) == (key.topic, key.partition)
+        for span in again.intersect(Spans.of([read.span]))
+        if covered.entry_at(stretch, span.end - 1) < i
+    )
 
 
 def _judge_hole(
@@ -256,7 +286,7 @@ def _report_recreated(covered: Coverage, findings: Findings) -> None:
 
 def _report_epochs(covered: Coverage, findings: Findings) -> None:
     heads = covered.slice.heads
-    for before, entry in pairwise(covered.order):
+    for before, entry in pairwise(covered.micro_batches):
         old, new = heads[before], heads[entry]
         if old.epoch == new.epoch or not covered.judged(entry):
             continue

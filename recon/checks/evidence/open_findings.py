@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from recon.checks.evidence.coverage import cleaned, is_compacted, widths
 from recon.checks.evidence.findings import offsets
 from recon.lazy import np
 from recon.model import Code, Finding, LedgerSlice, Level, RowsWitness, Verdict, Witnesses
@@ -49,11 +50,16 @@ def _accepted(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
     if finding.level not in (Level.FAIL, Level.UNPROVED):
         return finding
     for one in open_:
-        if one.accepted is not None and one.includes(finding):
+        if one.accepted is not None and one.includes(finding) and _is_no_other(one, finding):
             by = one.accepted
             why = f"accepted by {by.by} on {by.at:%Y-%m-%d} ({by.reason})"
             return replace(finding, code=Code.ACCEPTED, message=f"{why}: {finding.code}: {finding.message}")
     return finding
+
+
+def _is_no_other(one: OpenFinding, finding: Finding) -> bool:
+    """Whether rows that are doubled are as many as those that were accepted: the offsets may be those of many rows."""
+    return not one.is_doubling or one.finding.span != finding.span or one.finding.message == finding.message
 
 
 def _with_age(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
@@ -63,11 +69,13 @@ def _with_age(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
     return finding if known is None else replace(finding, message=finding.message + known.since)
 
 
-def _judged(ledger: LedgerSlice, finding: Finding) -> Spans:
-    """The offsets of the finding's topic partition that judged entries read."""
+def _judged(ledger: LedgerSlice, finding: Finding, *, read: bool = False) -> Spans:
+    """The offsets of the finding's topic partition that judged entries speak of; with `read`, those that they read."""
     ranges = ledger.ranges
     topics = [i for i, (_, name, _) in enumerate(ranges.topics) if name == finding.topic]
     mine = (ranges.entry >= ledger.anchors) & (ranges.partition == finding.partition) & np.isin(ranges.topic, topics)
+    if read:
+        mine &= np.array([head.reads for head in ledger.heads], np.bool_)[ranges.entry]
     spans = zip(ranges.start[mine].tolist(), ranges.end[mine].tolist(), strict=True)
     return Spans.of((start, end) for start, end in spans if start < end)
 
@@ -91,7 +99,9 @@ class _Audit:
         left = one.spans.minus(again)
         repaired = left.intersect(self._repaired(one))
         for start, end in repaired:
-            happened = "were read after all" if self.check in OF_UNREAD_RANGES else "are in the sink again, once"
+            happened = "are in the sink again, once"
+            if self.check in OF_UNREAD_RANGES:
+                happened = "were read after all" if one.is_loss else "were read twice, and their doubled rows removed"
             message = (
                 f"{one.finding.topic}-{one.finding.partition}: {offsets(start, end)} {happened}: {one.finding.code}, "
                 f"found on {one.first_seen:%Y-%m-%d}, is repaired"
@@ -117,7 +127,7 @@ class _Audit:
         if one.finding.level is Level.UNPROVED:
             return judged if self._is_evaluated else Spans()
         if self.check in OF_UNREAD_RANGES:
-            return judged if one.is_loss else Spans()
+            return self._read(self._ledger, one.finding) if one.is_loss else self._cleaned(one)
         rows = self.witnesses.rows
         if not isinstance(rows, RowsWitness) or not rows.has_source_columns or not self._is_evaluated:
             return Spans()
@@ -130,8 +140,36 @@ class _Audit:
         if not one.is_doubling:
             return Spans()
         # Which of these offsets has the row too many, the rows do not tell.
-        doubled = [span for g in mine if g.present and g.rows > g.present.size for span in g.present]
-        return judged.minus(Spans.of(doubled))
+        doubled = Spans.of(span for g in mine if g.present and g.rows > g.present.size for span in g.present)
+        seen = Spans()
+        for group in mine:
+            doubled, seen = doubled.union(seen.intersect(group.present)), seen.union(group.present)
+        return judged.minus(doubled)
+
+    def _read(self, ledger: LedgerSlice, finding: Finding) -> Spans:
+        """The offsets of a finding that judged entries read.
+
+        In a compacted topic, ranges of which they got fewer records are left out: what compaction removed before it was
+        read again is lost all the same.
+        """
+        read = _judged(ledger, finding, read=True)
+        if not is_compacted(finding.topic or "", self.witnesses):
+            return read
+        width = widths(ledger)
+        short = {i for i, head in enumerate(ledger.heads) if head.rows_read is None or head.rows_read < width[i]}
+        holed = [
+            s.span
+            for i in short
+            for s in ledger.ranges.of(i)
+            if (s.topic, s.partition) == (finding.topic, finding.partition)
+        ]
+        return read.minus(Spans.of(span for span in holed if span.size > 0))
+
+    def _cleaned(self, one: OpenFinding) -> Spans:
+        """The offsets that were read twice, and whose doubled rows a judged removal took out of the sink."""
+        if not one.is_doubling or self._ledger is None:
+            return Spans()
+        return cleaned(self._ledger, one.finding.topic, one.finding.partition, after=self._ledger.anchors - 1)
 
     def _is_recreated(self, topic: str | None) -> bool:
         """Whether the ledger, or what was proved of it, knows a topic by more than one id."""
@@ -176,7 +214,7 @@ def _rejudged(verdict: Verdict, findings: Sequence[Finding], proof: SinkProof) -
     unproved = [f for f in findings if f.level is Level.UNPROVED]
     failures = max(verdict.failures - len(before), 0) + len(failing)
     asked = any(f.level is Level.UNPROVED for f in verdict.findings)
-    unread = verdict.unproved if not asked else None
+    unread = verdict.skipped or (None if asked else verdict.unproved)
     message = verdict.message
     worst = next(iter((*failing, *unproved)), None)
     if worst is not None and (not verdict.failures or worst not in verdict.findings):
@@ -186,7 +224,7 @@ def _rejudged(verdict: Verdict, findings: Sequence[Finding], proof: SinkProof) -
         accepted = [f for f in findings if f.code is Code.ACCEPTED]
         message = accepted[0].message if accepted else ""
     reason = unread or (unproved[0].message if unproved else None)
-    evidence = {**verdict.evidence, "unread": unread} if unread and failing else verdict.evidence
+    evidence = {**verdict.evidence, "unread": unread} if unread else verdict.evidence
     return replace(
         verdict,
         failures=failures,

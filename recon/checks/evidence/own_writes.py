@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from recon.checks.evidence.findings import Findings
 from recon.checks.evidence.table_history import judged_since
 from recon.model import (
-    RELEASES,
     Code,
     DeltaCommit,
     DeltaWitness,
@@ -55,15 +54,19 @@ def _unrecorded_in_log(witnesses: Witnesses, log: DeltaWitness, ledger: LedgerSl
     heads: Sequence[EntryHead] = ledger.heads if ledger is not None else ()
     since = judged_since(ledger) if ledger is not None else -1
     last = max((head.sink_version for head in heads if head.sink_version is not None), default=-1)
-    # Of the releases before the period only the newest is in the slice; the others are the business of earlier audits.
+    # Of the releases and repairs before the period only the newest are in the slice; the others are the business of
+    # earlier audits.
     anchors = heads[: ledger.anchors] if ledger is not None else ()
-    released = max((head.batch_id for head in anchors if head.is_release), default=-1)
+    numbers: dict[int, int] = {}
+    for head in anchors:
+        if not head.is_micro_batch:
+            numbers[head.epoch] = max(head.batch_id, numbers.get(head.epoch, -1))
     begin = witnesses.period_from
     own = own_commits(log, witnesses.pipeline, witnesses.sink)
     newest = {(stamp.epoch, stamp.batch_id): (commit, stamp) for commit, stamp in own}
     for commit, stamp in newest.values():
         at = commit.timestamp
-        earlier = stamp.epoch == RELEASES and stamp.batch_id < released and begin is not None and at < begin
+        earlier = stamp.batch_id < numbers.get(stamp.epoch, -1) and begin is not None and at < begin
         # The entry comes a moment after the commit.
         may_follow = at > witnesses.now or (commit.version > last and entry_may_follow(at, witnesses))
         if commit.version > since and not earlier and not may_follow:

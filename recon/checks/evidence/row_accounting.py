@@ -178,6 +178,7 @@ def account(
     *,
     reduces: bool = False,
     filters: bool | None = None,
+    explodes: bool | None = None,
 ) -> Account:
     """Counts the entries of a slice.
 
@@ -185,6 +186,8 @@ def account(
     made fewer of them. `in_files` are the rows in the files of a commit, per version: an entry may have counted rows
     that a retried stage wrote twice. `reduces` is whether the sink may leave out rows that it was given.
     `filters` is whether recon.yml says that the transform drops rows; where it must not, dropped rows are missing.
+    `explodes` is whether recon.yml says that it makes several rows of one record; counts of rows then say nothing of
+    offsets, but for micro-batches in which it returned the rows that it read.
     """
     given = given or {}
     operators = operators or Operators()
@@ -195,7 +198,7 @@ def account(
     transforms = any(
         head.rows_read not in (None, returned[i]) and not _trimmed(head, width[i])
         for i, head in enumerate(heads)
-        if not head.is_release
+        if head.reads
     )
     expected = _fingerprints(ledger)
     counted = {}
@@ -204,10 +207,14 @@ def account(
         if filters is False and head.rows_filtered:
             head = replace(head, rows_filtered=0)
         counts = _count(head, size, returned[entry], transforms=transforms, operators=operators)
+        if explodes and not operators.keeps_state(head) and not _left_as_read(head):
+            counts = Counted(None, 0 if filters is False else None, True, 0, counts.quarantined)
         counted[entry] = counts._replace(
             holes=_holes(head, size, operators),
             lost=0 if reduces else _lost(head),
-            doubted=expected is not None and _doubted(head, CountedRows(size, expected[entry]), operators),
+            doubted=not counts.explodes
+            and expected is not None
+            and _doubted(head, CountedRows(size, expected[entry]), operators),
         )
     return Account(covered, counted, transforms, operators, width, given)
 
@@ -267,6 +274,11 @@ def _holes(head: EntryHead, width: int, operators: Operators) -> int | None:
 def _lost(head: EntryHead) -> int:
     """Rows that the sink was given and does not have; 0 where they were not counted."""
     return 0 if head.given is None or head.rows_written is None else head.given.rows - head.rows_written
+
+
+def _left_as_read(head: EntryHead) -> bool:
+    """Whether fingerprints show that the transform returned the rows that it read."""
+    return head.read is not None and head.read.fingerprint is not None and head.read == head.returned
 
 
 def _doubted(head: EntryHead, expected: CountedRows, operators: Operators) -> bool:

@@ -35,7 +35,7 @@ class Operators:
 
     def keeps_state(self, head: EntryHead) -> bool:
         """Whether the query that wrote the entry keeps state."""
-        return not head.is_release and head.query_id in self.stateful
+        return head.is_micro_batch and head.query_id in self.stateful
 
     def dropped(self, head: EntryHead, given: int | None) -> int | None:
         """Rows of the micro-batch that stateful operators dropped as duplicates or as late.

@@ -132,8 +132,8 @@ def judged_since(ledger: LedgerSlice) -> int:
     """The version up to which earlier audits looked; -1 when the slice begins at the chain's first entry."""
     if ledger.complete:
         return -1
-    # A release may stand behind micro-batches that are still to be recorded.
-    anchors = [head for head in ledger.heads[: ledger.anchors] if not head.is_release]
+    # A release or a repair may stand behind micro-batches that are still to be recorded.
+    anchors = [head for head in ledger.heads[: ledger.anchors] if head.is_micro_batch]
     of_anchors = [head.sink_version for head in anchors if head.sink_version is not None]
     every = [head.sink_version for head in ledger.heads if head.sink_version is not None]
     return max(of_anchors) if of_anchors else min(every, default=-1)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from recon.checks.evidence.delta_changes import report_gone
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.table_rows import is_another, known_table
-from recon.model import Code, DeltaWitness, LedgerSlice, Witnesses
+from recon.model import Code, DeltaWitness, EntryHead, KnownTable, LedgerSlice, Witnesses
 from recon.text import some
 
 
@@ -66,7 +66,7 @@ def _known_otherwise(
     earlier = {
         entry
         for entry, head in enumerate(ledger.heads)
-        if head.committed_at < known.read_at and head.sink_version is not None and head.rows_written != 0
+        if _of_then(head, known) and head.sink_version is not None and head.rows_written != 0
     }
     read = f"the audit of {known.read_at:%Y-%m-%d %H:%M:%S}Z read"
     if is_another(delta, known):
@@ -78,6 +78,13 @@ def _known_otherwise(
         why = f"the log of {delta.location} ends at version {delta.last}, and {read} version {known.version}"
         return why, earlier & set(orphans)
     return "", set()
+
+
+def _of_then(head: EntryHead, known: KnownTable) -> bool:
+    """Whether an entry is of the table as it was known, and not of one that was made since."""
+    if known.position is not None:
+        return head.sequence <= known.position
+    return head.committed_at < known.read_at
 
 
 def _begun_again(ledger: LedgerSlice, orphans: Collection[int], confirmed: Collection[int]) -> tuple[str, set[int]]:

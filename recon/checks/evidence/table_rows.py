@@ -45,9 +45,21 @@ class TableRows:
 
 
 def known_table(witnesses: Witnesses) -> KnownTable | None:
-    """The judged sink's table as an earlier audit read it."""
-    previous = known(witnesses.previous)
-    return None if previous is None else previous.tables.get(witnesses.sink or "")
+    """The judged sink's table, as its proof knows it; as an earlier audit read it, where nothing is proved yet.
+
+    An audit that advanced no proof may have read another table since, or counted rows of which it proved nothing.
+    """
+    sink, previous = witnesses.sink or "", known(witnesses.previous)
+    proof = witnesses.proofs.of_sink.get(sink)
+    if proof is None or proof.table_id is None or proof.table_version is None:
+        return None if previous is None else previous.tables.get(sink)
+    return KnownTable(
+        table_id=proof.table_id,
+        version=proof.table_version,
+        read_at=proof.at,
+        counted=proof.table_rows,
+        position=proof.position,
+    )
 
 
 def is_another(delta: DeltaWitness, known: KnownTable | None) -> bool:
@@ -96,6 +108,10 @@ def _since(
     unknown = next((reason for reason in (held, written) if isinstance(reason, str)), "")
     if witnesses.period_to < witnesses.now:
         unknown = "the period ends before now, and the table's rows are those of now"
+    own = {head.sink_version for head in ledger.heads if head.sink_version is not None}
+    unseen = version - since - 1 - sum(since < of_entry < version for of_entry in own)
+    if not unknown and unseen > 0 and held == rows + int(written):
+        unknown = f"the log no longer has {plural(unseen, 'commit')} of others, which may have replaced rows"
     if isinstance(held, str) or isinstance(written, str) or unknown:
         return TableRows(version, since, unknown=unknown)
     return TableRows(version, since, held, rows + written)
@@ -127,12 +143,16 @@ def _rows_before(delta: DeltaWitness, version: int) -> int | str:
 
 
 def _written(ledger: LedgerSlice, since: int, before: int) -> int | str:
-    """The rows that entries wrote between two versions, both excluded; several entries may name one version."""
+    """The rows that entries wrote between two versions, both excluded, less those that repairs removed.
+
+    Several entries may name one version.
+    """
     rows: dict[int, int | None] = {}
     for head in ledger.heads:
         if head.sink_version is not None and since < head.sink_version < before:
             known = rows.get(head.sink_version)
-            rows[head.sink_version] = head.rows_written if known is None else known
+            brought = None if head.rows_written is None else head.rows_written - (head.rows_removed or 0)
+            rows[head.sink_version] = brought if known is None else known
     unknown = sum(count is None for count in rows.values())
     if unknown:
         return f"the rows written are not known of {plural(unknown, 'ledger entry')}"

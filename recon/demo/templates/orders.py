@@ -28,13 +28,8 @@ def main() -> None:
     project = recon.load_project(Path(__file__).parent)
     spark = spark_session("orders")
     query = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", project.kafka["bootstrap.servers"])
-        .option("kafka.isolation.level", "read_committed")  # aborted transactions must not arrive
-        .option("subscribe", "orders")
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 18_000)
-        .load()
+        # The broker, the topic and read_committed are recon.yml's: aborted transactions must not arrive.
+        recon.read_kafka(spark, project, "orders", startingOffsets="earliest", maxOffsetsPerTrigger=18_000)
         # The one line that recon needs: write each micro-batch, confirm it, enter it in the ledger.
         .writeStream.foreachBatch(recon.foreach_batch(project, pipeline="orders", transform=parsed))
         .option("checkpointLocation", project.resolve("checkpoints/orders"))

@@ -28,13 +28,9 @@ def main() -> None:
     project = recon.load_project(Path(__file__).parent)
     spark = spark_session("payments")
     query = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", project.kafka["bootstrap.servers"])
-        .option("subscribe", "payments")
-        .option("startingOffsets", "earliest")
-        .option("failOnDataLoss", "false")
-        .option("maxOffsetsPerTrigger", 4_000)
-        .load()
+        recon.read_kafka(
+            spark, project, "payments", startingOffsets="earliest", failOnDataLoss=False, maxOffsetsPerTrigger=4_000
+        )
         .writeStream.foreachBatch(recon.foreach_batch(project, pipeline="payments", transform=parsed))
         .option("checkpointLocation", project.resolve("checkpoints/payments"))
         .trigger(availableNow=True)

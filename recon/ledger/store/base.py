@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, ClassVar
 
 from recon.errors import LedgerError
@@ -43,7 +43,7 @@ class LedgerTable:
     time: str
     columns: Mapping[str, Any]
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema that is persisted."""
         return pa.schema(list(_arrow_type({**self.columns, "date": date})))

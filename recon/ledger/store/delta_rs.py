@@ -18,6 +18,7 @@ from recon.errors import LedgerError
 from recon.lazy import pa
 from recon.ledger import arrow, files
 from recon.ledger.store.base import ChainMoved, Contended, Filter, LedgerTable, Store, one_line, operation_of
+from recon.limits import delta_rs_options
 from recon.storage import Storage
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class DeltalakeStore(Store):
     def __init__(self, table: LedgerTable, uri: str, options: Mapping[str, str] | None = None) -> None:
         """`uri` is a local path or a URI that delta-rs reaches; `options` are its storage options."""
         super().__init__(table)
-        self._uri, self._options = uri, dict(options or {})
+        self._uri, self._options = uri, delta_rs_options(uri, options or {})
         self._local = Storage(uri).local
         self._handle: DeltaTable | None = None
         self._refreshed_at = 0.0

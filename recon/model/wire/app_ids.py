@@ -6,6 +6,7 @@ recon.yml allows no `:` and no `/` in the names of pipelines and sinks, nor does
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from recon.model.ledger import RELEASES
@@ -16,40 +17,44 @@ _CLAIM = "claim"
 
 @dataclass(frozen=True)
 class AppId:
-    """The Delta app id under which a sink's commits of one epoch are numbered by batch_id.
+    """A Delta app id: of the writes of a sink, which are numbered across epochs, or of what is numbered on its own.
 
-    `part` tells apart what is numbered on its own: "" is the sink's table, "quarantine" its quarantine table, "claim"
-    the claims of releases there, and a number one release from quarantine.
+    Without `epoch` and `part` it is the sink's. `part` is "quarantine" for its quarantine table, numbered by batch_id
+    in each epoch; "claim" for the claims of releases there; a number for one release from quarantine, or one repair.
     """
 
     pipeline: str
     sink: str
-    epoch: int
+    epoch: int | None = None
     part: str = ""
 
     def dump(self) -> str:
-        """`recon:<pipeline>:<sink>:<epoch>`, and `:<part>` where there is one.
+        """`recon:<pipeline>:<sink>`, and `:<epoch>:<part>` where there are such.
 
-        >>> AppId("orders", "lake", 0).dump()
-        'recon:orders:lake:0'
+        >>> AppId("orders", "lake").dump()
+        'recon:orders:lake'
         """
-        return ":".join(["recon", self.pipeline, self.sink, str(self.epoch), *filter(None, [self.part])])
+        more = () if self.epoch is None else (str(self.epoch), self.part)
+        return ":".join(["recon", self.pipeline, self.sink, *more])
 
     @property
-    def release(self) -> int | None:
-        """The number of the release from quarantine; None for every other write."""
-        return int(self.part) if self.epoch == RELEASES and self.part.isdecimal() else None
+    def number(self) -> int | None:
+        """The number of a release or of a repair; None for a micro-batch, and for other tables than the sink's."""
+        of_its_own = self.epoch is not None and self.epoch < 0 and self.part.isdecimal()
+        return int(self.part) if of_its_own else None
 
 
 def parse_app_id(text: str) -> AppId | None:
     """The app id that a text stands for; None for one that is not recon's."""
-    match = re.fullmatch(r"recon:([^:]+):([^:]+):(-?\d+)(?::([^:]+))?", text)
-    return None if match is None else AppId(match[1], match[2], int(match[3]), match[4] or "")
+    match = re.fullmatch(r"recon:([^:]+):([^:]+)(?::(-?\d+):([^:]+))?", text)
+    if match is None:
+        return None
+    return AppId(match[1], match[2]) if match[3] is None else AppId(match[1], match[2], int(match[3]), match[4])
 
 
-def app_id(pipeline: str, sink: str, epoch: int) -> str:
-    """The app id of a Delta sink's commits in one epoch."""
-    return AppId(pipeline, sink, epoch).dump()
+def app_id(pipeline: str, sink: str) -> str:
+    """The app id of a Delta sink's writes; the txn version is the number of the write."""
+    return AppId(pipeline, sink).dump()
 
 
 def quarantine_app_id(pipeline: str, sink: str, epoch: int) -> str:
@@ -62,9 +67,16 @@ def claim_app_id(pipeline: str, sink: str) -> str:
     return AppId(pipeline, sink, RELEASES, _CLAIM).dump()
 
 
-def release_app_id(pipeline: str, sink: str, number: int) -> str:
-    """The app id of one release: under a shared one, Delta would skip whichever of two is written later."""
-    return AppId(pipeline, sink, RELEASES, str(number)).dump()
+def numbered_app_id(pipeline: str, sink: str, epoch: int, number: int) -> str:
+    """The app id of one release or repair: under a shared one, Delta would skip whichever of two is written later."""
+    return AppId(pipeline, sink, epoch, str(number)).dump()
+
+
+def numbers_taken(txns: Iterable[str], pipeline: str, sink: str, epoch: int) -> set[int]:
+    """The numbers of releases, or of repairs, that wrote to a table, by the app ids of its transactions."""
+    apps = (app for app in map(parse_app_id, txns) if app is not None)
+    mine = (app.number for app in apps if (app.pipeline, app.sink, app.epoch) == (pipeline, sink, epoch))
+    return {number for number in mine if number is not None}
 
 
 def chain_id(pipeline: str, sink: str) -> str:

@@ -14,6 +14,7 @@ KAFKA_COLUMNS = ("topic", "partition", "offset")
 
 # A folder of file sinks, which Spark reads as a column, and a column of quarantine tables.
 EPOCH = "_recon_epoch"
+ATTEMPT = "_recon_attempt"  # a folder of file sinks
 
 # Further columns of quarantine tables.
 ROW_ID = "_recon_id"

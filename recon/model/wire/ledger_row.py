@@ -40,6 +40,7 @@ def dump_ledger_row(entry: JdbcEntry) -> dict[str, Any]:
     stamp = entry.stamp
     return {
         **ledger_key(stamp),
+        "write_number": stamp.number,
         "query_id": stamp.query_id,
         "run_id": stamp.run_id,
         "target": entry.target,
@@ -61,6 +62,7 @@ def parse_ledger_row(row: Mapping[str, Any]) -> JdbcEntry:
     try:
         stamp = ReconStamp(
             **{name: row[name] for name in KEY},
+            number=row["write_number"],
             query_id=row["query_id"],
             run_id=row["run_id"],
             prev_hash=row["prev_hash"],

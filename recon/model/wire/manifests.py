@@ -1,9 +1,11 @@
 """The manifests of a file sink: which files of which micro-batch count, and the stamp of their write.
 
 `<target>/_recon_manifests/<epoch>/<batch_id // 1000>/<batch_id>.json` is written after the micro-batch's files, whole
-or not at all: it is the commit. A thousand micro-batches later the folder is merged into one file
-`<batch_id // 1000>.jsonl.gz`, so that a year of 10 s micro-batches is some 3,200 files and its newest day ten. The
-files' format, schema and reader's options are stored once per layout in `layouts/<hash>.json`.
+or not at all. The same content is made before it as `writes/<number>.json`, by the number of the write, which must not
+be there yet: that is the commit, and the next start writes the manifest where a crash came between the two. A thousand
+micro-batches later the folder is merged into one file `<batch_id // 1000>.jsonl.gz`, so that a year of 10 s
+micro-batches is some 3,200 files and its newest day ten. The files' format, schema and reader's options are stored once
+per layout in `layouts/<hash>.json`.
 
 Readers of data skip the folder by its name: it begins with `_` and holds no `=`.
 """
@@ -19,11 +21,12 @@ from typing import Any, NamedTuple
 from recon.errors import EvidenceError
 from recon.model.evidence import ReconStamp
 from recon.model.wire import values
-from recon.model.wire.columns import BATCH_ID, EPOCH
+from recon.model.wire.columns import ATTEMPT, BATCH_ID, EPOCH
 from recon.model.wire.stamp import dump_stamp, parse_stamp
 
 FOLDER = "_recon_manifests"
 LAYOUTS = f"{FOLDER}/layouts"
+WRITES = f"{FOLDER}/writes"
 PER_GROUP = 1000  # micro-batches whose manifests are merged into one file
 _MARK = "recon_manifest"
 
@@ -38,9 +41,13 @@ class DataFile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The files of one micro-batch and its stamp. `layout` names the file that says how to read them."""
+    """The files of one micro-batch and its stamp.
+
+    `attempt` names the folder of the attempt that wrote them, `layout` the file that says how to read them.
+    """
 
     stamp: ReconStamp
+    attempt: str
     at: datetime
     rows: int | None
     layout: str
@@ -48,8 +55,8 @@ class Manifest:
 
     @property
     def folder(self) -> str:
-        """The micro-batch's folder, relative to the sink's target."""
-        return folder_of(self.stamp.epoch, self.stamp.batch_id)
+        """The folder of the attempt that wrote the micro-batch, relative to the sink's target."""
+        return f"{folder_of(self.stamp.epoch, self.stamp.batch_id)}/{ATTEMPT}={self.attempt}"
 
     @property
     def row_count(self) -> int | None:
@@ -75,7 +82,10 @@ class Layout:
 
 
 def folder_of(epoch: int, batch_id: int) -> str:
-    """A micro-batch's folder below the target, which Spark and others read as two partition columns."""
+    """A micro-batch's folder below the target, which Spark and others read as two partition columns.
+
+    Each attempt has a folder in it, so that no driver removes or adds to what another one has written.
+    """
     return f"{EPOCH}={epoch}/{BATCH_ID}={batch_id}"
 
 
@@ -94,6 +104,11 @@ def merged_path(epoch: int, group: int) -> str:
     return f"{FOLDER}/{epoch}/{group}.jsonl.gz"
 
 
+def write_path(number: int) -> str:
+    """The path below the target of the file that a write with this number must be the first to make."""
+    return f"{WRITES}/{number}.json"
+
+
 def layout_path(layout: str) -> str:
     """A layout's path below the target."""
     return f"{LAYOUTS}/{layout}.json"
@@ -104,6 +119,7 @@ def dump_manifest(manifest: Manifest) -> str:
     document = {
         _MARK: 1,
         "stamp": dump_stamp(manifest.stamp),
+        "attempt": manifest.attempt,
         "at": manifest.at.isoformat(),
         "rows": manifest.rows,
         "layout": manifest.layout,
@@ -126,6 +142,7 @@ def parse_manifest(text: str | bytes, place: str) -> Manifest:
         files = tuple(_file(*file) for file in document["files"])
         return Manifest(
             stamp=stamp,
+            attempt=values.text(document["attempt"]),
             at=values.instant(document["at"]),
             rows=values.optional(_count, document["rows"]),
             layout=values.text(document["layout"]),

@@ -80,35 +80,46 @@ class Plan:
     """A micro-batch that the driver is about to write.
 
     `tasks` is how many share the rows, `starts` where each partition of the target ended before, `schema` the written
-    columns as Spark's JSON. `offset` is the record's own place in the marker topic: the newest plan has the highest.
+    columns as Spark's JSON. `behind` are plans of other micro-batches that were begun and never completed: tasks of
+    theirs may have written. `offset` is the record's own place in the marker topic: the newest plan has the highest.
     """
 
+    query_id: str
     epoch: int
     batch_id: int
     offsets_text: str
     tasks: int
+    behind: Sequence[Plan] = ()
     starts: Mapping[int, int] = field(default_factory=dict)
     schema: str | None = None
     offset: int = -1
 
     def dump(self) -> bytes:
         """The record's value."""
-        return _compact(
-            {
-                "epoch": self.epoch,
-                "batch_id": self.batch_id,
-                "offsets": self.offsets_text,
-                "tasks": self.tasks,
-                "starts": sorted(self.starts.items()),
-                "schema": self.schema,
-            }
-        )
+        return _compact(self._document())
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "query_id": self.query_id,
+            "epoch": self.epoch,
+            "batch_id": self.batch_id,
+            "offsets": self.offsets_text,
+            "tasks": self.tasks,
+            "behind": [{**plan._document(), "offset": plan.offset} for plan in self.behind],
+            "starts": sorted(self.starts.items()),
+            "schema": self.schema,
+        }
 
     @classmethod
     def parse(cls, value: bytes, offset: int) -> Plan:
         """The plan that a value stands for, read at `offset`."""
-        fields = values.mapping(values.loads(value))
+        return cls._of(values.mapping(values.loads(value)), offset)
+
+    @classmethod
+    def _of(cls, fields: Mapping[str, Any], offset: int) -> Plan:
         plan = cls(
+            query_id=fields["query_id"],
+            behind=tuple(cls._of(values.mapping(one), values.whole(one["offset"])) for one in fields["behind"]),
             epoch=fields["epoch"],
             batch_id=fields["batch_id"],
             offsets_text=fields["offsets"],
@@ -128,6 +139,7 @@ class TaskMarker:
     are the same whatever the order of the rows.
     """
 
+    query_id: str
     epoch: int
     batch_id: int
     task: int

@@ -18,6 +18,7 @@ from recon.model.wire.values import checked, loads, optional, text, whole
 
 _OPENING = '{"recon":1,'
 _HEAD = ("pipeline", "sink", "epoch", "batch_id", "query_id", "run_id", "prev_hash")
+_COUNTS = ("number", "given", "taken", "removed", "held")
 _OFFSETS = ',"offsets":'
 
 
@@ -62,7 +63,7 @@ def parse_offsets(canonical: str) -> tuple[OffsetSpan, ...]:
 def dump_stamp(stamp: ReconStamp) -> str:
     """The stamp as text: compact JSON with the ranges last."""
     head = {name: getattr(stamp, name) for name in _HEAD}
-    counts = {name: count for name in ("given", "taken") if (count := getattr(stamp, name)) is not None}
+    counts = {name: count for name in _COUNTS if (count := getattr(stamp, name)) is not None}
     text = json.dumps({"recon": 1, **head, **counts}, separators=(",", ":"), ensure_ascii=False)
     return f"{text[:-1]}{_OFFSETS}{stamp.offsets_text}}}"
 

@@ -47,7 +47,8 @@ class Sink(WithTests):
     """The keys that every sink has; `kind` says which subclass a sink of recon.yml is.
 
     `stamp_source_offsets`: also stamp `_source_topic`, `_source_partition`, `_source_offset`.
-    `on_new_epoch`: what a checkpoint that starts over does when its ranges overlap or miss the ledger's end.
+    `on_new_epoch`: what a checkpoint that starts over does when its ranges overlap or miss the ledger's end, and what a
+    start does when the sink's table is not the one that the ledger's entries were written into.
     `trim_replayed_offsets`: drop rows whose (topic, partition, offset) the ledger already holds.
     """
 

@@ -34,7 +34,9 @@ class DeltaSink(Sink):
         # With a fixed app id a new checkpoint's batch 0 cannot be distinguished from the old one's.
         return Guarantee(
             label="exactly-once" if self.txn_app_id is None else "exactly-once within one checkpoint",
-            how="the commit carries a txn, so Delta drops a second write of the micro-batch",
+            how="the commit carries a txn with the number of the write, which Delta takes once"
+            if self.txn_app_id is None
+            else "the commit carries a txn with the batch id, so Delta drops a second write of the micro-batch",
             needs="a Delta table that only recon's app id writes with txn",
         )
 
@@ -146,6 +148,6 @@ class DeltaMergeSink(Sink):
     def promise(self) -> Guarantee:
         return Guarantee(
             label="exactly-once",
-            how="the MERGE's commit carries a txn, so Delta drops a second one of the micro-batch",
+            how="the MERGE's commit carries a txn with the number of the write, which Delta takes once",
             needs="a Delta table that only this sink writes, and keys that are never NULL",
         )

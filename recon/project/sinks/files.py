@@ -48,6 +48,6 @@ class FileSink(Sink):
             )
         return Guarantee(
             label="exactly-once",
-            how="a retry replaces the micro-batch's folder; its manifest is written last",
+            how="each attempt has a folder; the file of the write's number, made once, and a manifest name one",
             needs="readers that read what the manifests name (recon.read_batches)",
         )

@@ -110,7 +110,7 @@ class JdbcUpsertSink(JdbcSink):
     def promise(self) -> Guarantee:
         return Guarantee(
             label="exactly-once",
-            how="the upsert and a row of recon_ledger, whose key is the micro-batch, are one transaction",
+            how="the upsert and a row of recon_ledger, keyed by micro-batch and number, are one transaction",
             needs="a unique key on the table, and the right to create tables beside it",
         )
 
@@ -135,6 +135,6 @@ class JdbcAppendSink(JdbcSink):
             )
         return Guarantee(
             label="exactly-once",
-            how="the insert and a row of recon_ledger, whose key is the micro-batch, are one transaction",
+            how="the insert and a row of recon_ledger, keyed by micro-batch and number, are one transaction",
             needs="the right to create tables beside the target",
         )

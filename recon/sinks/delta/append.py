@@ -1,8 +1,9 @@
 """Append to a Delta table: exactly once by `txn`, found again by `userMetadata`.
 
-The data commit carries `txn(app id, batch_id)` (Delta PROTOCOL.md, "Transaction Identifiers"), so Delta
-itself drops a second write of the same micro-batch. It does so silently, and would also drop the first
-write of another micro-batch with the same number: hence an app id per epoch, and `confirm`.
+The data commit carries `txn(app id, number)` (Delta PROTOCOL.md, "Transaction Identifiers"). There is one app id per
+sink, and the number is one more than that of the newest write whose ledger entry the driver has read. So of two drivers
+that have read the same entries Delta takes one, whatever their epochs and batch ids are. It refuses the other's commit
+where that was under way, and drops its write silently where it begins later: hence `confirm`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing_extensions import override
 
 from recon.errors import EvidenceError, SinkError
 from recon.evidence import delta_log
-from recon.model import DeltaCommit, ReconStamp, SinkLog, dump_stamp
+from recon.model import DeltaCommit, LedgerEntry, ReconStamp, SinkLog, dump_stamp
+from recon.model.ledger import named
 from recon.model.wire.app_ids import app_id
 from recon.project import DeltaSink, Project, Sink
 from recon.sinks.base import Landed
@@ -65,7 +67,7 @@ class DeltaAppend(PathSink):
         options: Mapping[str, str] | None = None,
         txn_app_id: str | None = None,
     ) -> None:
-        """`options` go to Spark's writer; `txn_app_id` replaces recon's app id per epoch by a fixed one."""
+        """`options` go to Spark's writer; with `txn_app_id` that app id is used, and numbered by batch_id."""
         super().__init__(target, "delta", storage_options=storage_options, partition_by=partition_by, options=options)
         self._fixed_app_id = txn_app_id
         self._seen: int | None = None  # newest version that was read; later ones are read one by one
@@ -82,12 +84,24 @@ class DeltaAppend(PathSink):
             txn_app_id=config.txn_app_id,
         )
 
-    def _app_id(self, stamp: ReconStamp) -> str:
-        return self._fixed_app_id or app_id(stamp.pipeline, stamp.sink, stamp.epoch)
+    def _txn(self, stamp: ReconStamp) -> tuple[str, int]:
+        """The app id and the version of a write's transaction."""
+        if self._fixed_app_id is not None:
+            return self._fixed_app_id, stamp.batch_id
+        if stamp.number is None:
+            raise SinkError(f"{stamp.label} has no number, by which Delta tells writes of this sink apart")
+        return app_id(stamp.pipeline, stamp.sink), stamp.number
+
+    @override
+    def newest_number(self, pipeline: str, sink: str) -> int | None:
+        """The txn version of the sink's newest commit; None with a fixed app id."""
+        if self._fixed_app_id is not None:
+            return None
+        return delta_log.transaction_version(self.storage, app_id(pipeline, sink)) or 0
 
     @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
-        """Append with txn and userMetadata; Delta skips it silently if it knows the txn already."""
+        """Append with txn and userMetadata; Delta skips it silently if it has the txn's version, or a later one."""
         if self._seen is None:
             self._seen = self._newest()
         writer = self._writer(frame, "append").options(**self._commit_options(stamp))
@@ -100,12 +114,12 @@ class DeltaAppend(PathSink):
         return -1 if latest is None else latest
 
     def _commit_options(self, stamp: ReconStamp) -> dict[str, Any]:
-        return commit_options(self._app_id(stamp), stamp.batch_id, dump_stamp(stamp))
+        return commit_options(*self._txn(stamp), dump_stamp(stamp))
 
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
         after = -1 if self._seen is None else self._seen
-        commit = delta_log.find_stamped(self.storage, self._app_id(stamp), stamp.batch_id, after=after)
+        commit = delta_log.find_stamped(self.storage, *self._txn(stamp), after=after)
         if commit is None:
             raise SinkError(self._no_commit(stamp))
         self._require_ours(commit, stamp)
@@ -120,13 +134,34 @@ class DeltaAppend(PathSink):
         log = delta_log.read(self.storage, from_version=version, to_version=version)
         commit = log.commits.get(version)
         if commit is None and log.first_retained is not None and version < log.first_retained:
-            # The log no longer holds the commit; its txn is still known, so it was there.
-            known = delta_log.transaction_version(self.storage, self._app_id(stamp))
-            return Landed(version=version, rows=None) if known is not None and known >= stamp.batch_id else None
+            # The log no longer holds the commit; the sink's txn is still known, so it was there.
+            app = self._fixed_app_id or app_id(stamp.pipeline, stamp.sink)
+            known = delta_log.transaction_version(self.storage, app)
+            least = stamp.batch_id if self._fixed_app_id else 1
+            return Landed(version=version, rows=None) if known is not None and known >= least else None
         if commit is None or commit.stamp is None:
             return None
         same = commit.stamp.epoch == stamp.epoch and commit.stamp.batch_id == stamp.batch_id
         return _landed(commit) if same and commit.stamp.offsets_text == stamp.offsets_text else None
+
+    @override
+    def table_id(self, landed: Landed) -> str | None:
+        return None if landed.version is None else delta_log.table_id(self.storage, landed.version)
+
+    @override
+    def replaced(self, entry: LedgerEntry) -> str:
+        if entry.sink_version is None:
+            return ""
+        version = f"the version {entry.sink_version} that {named(entry)} wrote"
+        newest = delta_log.latest_version(self.storage)
+        if newest is None:
+            return f"there is no Delta table at {self.target} any more, and the ledger has {version}"
+        if newest < entry.sink_version:
+            return f"{self.target} ends at version {newest}, before {version}: it was made anew, or is an older copy"
+        now = delta_log.current_table_id(self.storage, newest)
+        if None not in (now, entry.sink_table_id) and now != entry.sink_table_id:
+            return f"{self.target} is another table (id {now}) than that of {version} (id {entry.sink_table_id})"
+        return ""
 
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
@@ -152,24 +187,26 @@ class DeltaAppend(PathSink):
     def _require_ours(self, commit: DeltaCommit, stamp: ReconStamp) -> None:
         ours = commit.stamp
         if ours is None or (ours.query_id, ours.offsets_text) != (stamp.query_id, stamp.offsets_text):
+            app, version = self._txn(stamp)
             raise SinkError(
-                f"{self.target} version {commit.version} carries txn ({self._app_id(stamp)}, {stamp.batch_id}) "
-                f"{_difference(ours, stamp)}: two writers share the app id, and Delta dropped this one's rows; stop "
-                "one of them, then run `recon audit`"
+                f"{self.target} version {commit.version} carries txn ({app}, {version}) {_difference(ours, stamp)}: "
+                "two drivers write this sink, and Delta dropped this one's rows; stop one of them, then restart the "
+                "other, which reads what was written"
             )
 
     def _no_commit(self, stamp: ReconStamp) -> str:
         name = stamp.label
-        known = delta_log.transaction_version(self.storage, self._app_id(stamp))
-        if known is not None and known >= stamp.batch_id:
+        app, version = self._txn(stamp)
+        known = delta_log.transaction_version(self.storage, app)
+        if known is not None and known >= version:
             return (
-                f"{name} was SKIPPED: {self.target} already holds txn version {known} of app id "
-                f"{self._app_id(stamp)}, so Delta dropped the write without an error and its rows are not in the "
-                "table; "
+                f"{name} was SKIPPED: {self.target} already holds txn version {known} of app id {app}, so Delta "
+                "dropped the write without an error and its rows are not in the table; "
                 + (
-                    "remove txn_app_id from the sink (recon uses one app id per epoch) and restart"
+                    "remove txn_app_id from the sink (recon numbers the writes of a sink itself) and restart"
                     if self._fixed_app_id
-                    else "another writer uses recon's app id, or the table was restored: run `recon audit`"
+                    else f"another driver wrote this sink after this one had read it (up to write {version - 1}): "
+                    "stop one of them, then restart the other, which reads what was written"
                 )
             )
         return (

@@ -91,7 +91,7 @@ class DeltaMerge(DeltaAppend):
         if self.sink.evolve_schema:
             merging = merging.withSchemaEvolution()
         try:
-            commit = committing_with(spark, dump_stamp(stamp), self._app_id(stamp), stamp.batch_id)
+            commit = committing_with(spark, dump_stamp(stamp), *self._txn(stamp))
             with refusing_other_writers(self.target, stamp), commit:
                 merging.execute()
         except Exception as error:

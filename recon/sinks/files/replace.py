@@ -1,8 +1,12 @@
 """Write each micro-batch into a folder of its own, and its manifest last.
 
-`<target>/_recon_epoch=<e>/_batch_id=<n>/` holds a micro-batch; batch ids start over in a new epoch, hence both. A
-folder without a manifest is no part of the data: it is half written, and the replay overwrites it. The manifest names
-the files with their rows, so that files which a dead writer's late task adds to the folder are not read either.
+`<target>/_recon_epoch=<e>/_batch_id=<n>/_recon_attempt=<a>/` holds a micro-batch; batch ids start over in a new epoch,
+hence both, and each attempt has a folder of its own. A folder without a manifest is no part of the data: it is half
+written, and removed after the replay. The manifest names the files with their rows, so that files which a dead writer's
+late task adds to the folder are not read either.
+
+Before the manifest, its content is made as the file of the write's number, which must not exist: that is the commit. Of
+two drivers that have read the same entries one makes it, and the other's files stay without a manifest.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import hashlib
 import json
 import logging
 import re
+import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,7 +28,7 @@ from typing_extensions import override
 from recon.errors import EvidenceError, SinkError
 from recon.evidence import manifests
 from recon.model import ReconStamp, SinkLog, parse_offsets
-from recon.model.wire.columns import BATCH_ID, EPOCH
+from recon.model.wire.columns import ATTEMPT, BATCH_ID, EPOCH
 from recon.model.wire.manifests import (
     FOLDER,
     PER_GROUP,
@@ -37,6 +42,7 @@ from recon.model.wire.manifests import (
     layout_path,
     manifest_path,
     merged_path,
+    write_path,
 )
 from recon.model.wire.stamp import offsets_text
 from recon.project import FileSink, Project, Sink
@@ -55,6 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("recon")
 
 _THREADS = 16
+_NUMBERS_KEPT = 10  # files of writes' numbers; the newest is enough, others are there to be looked at
 _JOB = re.compile(r"part-\d+-(?:.*-)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 # What a reader must know to read what a writer with these options wrote; others (and secrets) are not kept.
 _SHARED_OPTIONS = frozenset(
@@ -73,6 +80,7 @@ class FileReplace(PathSink):
         super().__init__(target, kind, **options)
         self._layouts: set[str] = set()  # names of layouts that are in the target
         self._merged = False  # whether older manifests were merged since the start
+        self._tidy = False  # whether folders of crashed attempts were removed since the start
 
     @classmethod
     @override
@@ -81,43 +89,101 @@ class FileReplace(PathSink):
         return super().of(project, pipeline, sink) if sink.mode == "replace" else FileAppend.of(project, pipeline, sink)
 
     @override
+    def newest_number(self, pipeline: str, sink: str) -> int | None:
+        """The newest number that has a file; its manifest is written where a crash came before that."""
+        numbers = manifests.numbers(self.storage)
+        newest = manifests.numbered(self.storage, numbers[-1]) if numbers else None
+        if newest is None:
+            return 0
+        known = manifests.find(self.storage, newest.stamp.epoch, newest.stamp.batch_id)
+        if known is None or (known.stamp.number or 0) < numbers[-1]:
+            self._put(_path_of(newest), dump_manifest(newest).encode())
+        return numbers[-1]
+
+    @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
-        """Overwrite the micro-batch's folder, then write its manifest."""
+        """Write the micro-batch's files into a folder of this attempt, then commit them by number and manifest."""
         manifest = self._manifest(stamp)
         if manifest is not None and self._missing(manifest) is None:
+            if manifest.stamp.number != stamp.number:
+                raise self._overtaken(stamp)
             log.warning("%s already holds micro-batch %d (epoch %d)", self.target, stamp.batch_id, stamp.epoch)
             return
-        folder = folder_of(stamp.epoch, stamp.batch_id)
-        if EPOCH in frame.columns:
-            raise SinkError(f"{stamp.label} has a column {EPOCH}, which the sink's folders have; rename it in the rows")
+        attempt = f"a{secrets.token_hex(4)}"
+        folder = f"{folder_of(stamp.epoch, stamp.batch_id)}/{ATTEMPT}={attempt}"
+        for name in (EPOCH, ATTEMPT):
+            if name in frame.columns:
+                raise SinkError(
+                    f"{stamp.label} has a column {name}, which the sink's folders have; rename it in the rows"
+                )
         # Parquet's footers have the counts; Spark counts the rows of other formats while it writes them.
         counter = None if self.kind == "parquet" else Counter(frame.drop(BATCH_ID))
         out = frame.drop(BATCH_ID) if counter is None else counter.frame
         # Dynamic overwriting would keep partitions that only a failed attempt wrote.
         writer = self._writer(out, "overwrite").option("partitionOverwriteMode", "static")
-        try:
-            writer.save(f"{self.target.rstrip('/')}/{folder}")
-        except Exception as error:
-            if "_temporary" not in str(error) or "FileNotFound" not in str(error):
-                raise
-            raise SinkError(
-                f"{stamp.label}: files were removed from {self.target}/{folder} while they were written: two queries "
-                "write this target at once; stop the other one, then restart this one, which writes the micro-batch "
-                "again"
-            ) from error
+        writer.save(f"{self.target.rstrip('/')}/{folder}")
         self.failpoint(failpoints.FILES_WRITTEN, stamp)
         files = self._files(folder)
         self._require_one_writer(files, folder, stamp)
         layout = self._layout(out.schema)
         rows = sum(file.rows or 0 for file in files) if counter is None else counter.rows()
-        manifest = Manifest(stamp=stamp, at=datetime.now(UTC), rows=rows, layout=layout, files=tuple(files))
+        manifest = Manifest(
+            stamp=stamp, attempt=attempt, at=datetime.now(UTC), rows=rows, layout=layout, files=tuple(files)
+        )
         if rows is None:  # Spark reported no count, so the files are read
             rows = open_batches(frame.sparkSession, self.storage, [manifest]).count()
             manifest = replace(manifest, rows=rows)
-        self._manifest(stamp)  # raises where another writer has written a manifest meanwhile
-        self._put(manifest_path(stamp.epoch, stamp.batch_id), dump_manifest(manifest).encode())
+        self._commit(manifest)
         self.failpoint(failpoints.MANIFEST_WRITTEN, stamp)
+        self._remove_other_attempts(manifest)
         self._merge(stamp)
+
+    def _commit(self, manifest: Manifest) -> None:
+        """Make the file of the write's number, and then the manifest."""
+        stamp, content = manifest.stamp, dump_manifest(manifest).encode()
+        self._manifest(stamp)  # raises where another writer has written a manifest meanwhile
+        if stamp.number is None:
+            raise SinkError(f"{stamp.label} has no number, by which this sink tells its writes apart")
+        name = write_path(stamp.number)
+        try:
+            made = self.storage.create(name, content)
+        except OSError as error:
+            raise self._not_written(name, error) from error
+        numbers = manifests.numbers(self.storage)
+        if made and numbers[-1] > stamp.number:  # older files are removed, so ours could be made though it is taken
+            self.storage.remove(name)
+        if not made or numbers[-1] > stamp.number:
+            self._remove(manifest.folder)
+            raise self._overtaken(stamp)
+        self._put(_path_of(manifest), content)
+        for number in numbers[:-_NUMBERS_KEPT]:
+            self.storage.remove(write_path(number))
+
+    def _overtaken(self, stamp: ReconStamp) -> SinkError:
+        return SinkError(
+            f"{stamp.label} was not written: {self.target} has write {stamp.number} of this sink, or later ones, which "
+            "another driver made after this one had read the ledger; stop one of them, then restart the other, which "
+            "reads what was written"
+        )
+
+    def _remove_other_attempts(self, manifest: Manifest) -> None:
+        """Remove what crashed attempts of the micro-batch left; once per start, since only a replay has such."""
+        if self._tidy:
+            return
+        self._tidy = True
+        folder = folder_of(manifest.stamp.epoch, manifest.stamp.batch_id)
+        for name in self.storage.names(folder):
+            if name != f"{ATTEMPT}={manifest.attempt}":
+                self._remove(f"{folder}/{name}")
+
+    def _remove(self, folder: str) -> None:
+        """Remove files that no manifest names; where that fails they stay, and are not read."""
+        try:
+            self.storage.remove(folder)
+        except OSError as error:
+            log.warning(
+                "%s/%s holds files that no manifest names and could not be removed: %s", self.target, folder, error
+            )
 
     @override
     def confirm(self, stamp: ReconStamp) -> Landed:
@@ -167,9 +233,9 @@ class FileReplace(PathSink):
                 f", sink {theirs.sink}: two sinks write one target; give pipeline {stamp.pipeline}, sink {stamp.sink} "
                 "a target of its own"
             )
-        if _ranges(theirs) != _ranges(stamp):
+        if (theirs.query_id, _ranges(theirs)) != (stamp.query_id, _ranges(stamp)):
             raise SinkError(
-                f"{stamp.label}: {self.target} already holds a micro-batch of this number with other offsets, of "
+                f"{stamp.label}: {self.target} already holds another micro-batch of this number, of "
                 f"query {theirs.query_id}: two queries write this sink, or the ledger was restored to an older state; "
                 "stop one of them, or run `recon ledger rebuild`, then restart the query"
             )
@@ -219,10 +285,13 @@ class FileReplace(PathSink):
         try:
             self.storage.write(name, content)
         except OSError as error:
-            raise SinkError(
-                f"{self.target}/{name} cannot be written: {error}; the micro-batch counts as not written until it is, "
-                "so repair the cause and restart the query"
-            ) from error
+            raise self._not_written(name, error) from error
+
+    def _not_written(self, name: str, error: OSError) -> SinkError:
+        return SinkError(
+            f"{self.target}/{name} cannot be written: {error}; the micro-batch counts as not written until it is, "
+            "so repair the cause and restart the query"
+        )
 
     def _merge(self, stamp: ReconStamp) -> None:
         """Merge the manifests of earlier thousands, at a start and with each new thousand; a failure is only logged."""
@@ -248,6 +317,10 @@ def merge(target: Storage, keep: tuple[int, int]) -> int:
             target.remove(f"{FOLDER}/{epoch}/{group}")
             done += 1
     return done
+
+
+def _path_of(manifest: Manifest) -> str:
+    return manifest_path(manifest.stamp.epoch, manifest.stamp.batch_id)
 
 
 def _is_data(path: str) -> bool:

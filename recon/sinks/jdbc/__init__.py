@@ -1,4 +1,4 @@
-"""Database sinks: rows and a row of `recon_ledger`, whose key is the micro-batch, in one transaction.
+"""Database sinks: rows and a row of `recon_ledger`, whose keys are the micro-batch and its number, in one transaction.
 
 `writers` are the three sinks; `staged` is the transaction over a staging table, whose order of steps must not change;
 `target` describes and checks the table that is written; `table` is what all writers share. `dialects` is the only place

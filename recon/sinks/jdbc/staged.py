@@ -1,9 +1,10 @@
 """Upsert into, or append to, a database table: exactly once by one transaction with an entry of recon_ledger.
 
 Spark's tasks write the micro-batch to a staging table of this attempt alone. One transaction of the driver then inserts
-the micro-batch into `recon_ledger`, whose primary key it is, moves the stage's rows into the target and commits both. A
-second driver waits at the key; a replay finds it. Before rows move, the stage is counted against the tasks' own
-counts: this finds a task that Spark ran twice, and an unlogged table that a server lost.
+the micro-batch into `recon_ledger`, whose primary key it is, moves the stage's rows into the target and commits both.
+The number of the write is a key there, too: of two drivers that have read the same entries, whatever they are about to
+write, the second one waits at that key and is refused. A replay finds its entry. Before rows move, the stage is counted
+against the tasks' own counts: this finds a task that Spark ran twice, and an unlogged table that a server lost.
 
 The driver connects from Python (SQLAlchemy and a driver of the database), so nothing here needs the JVM gateway.
 """
@@ -52,7 +53,7 @@ class _StageLostError(Exception):
 
 
 class _AlreadyThereError(Exception):
-    """recon_ledger has this micro-batch's key: another driver committed it meanwhile."""
+    """recon_ledger has this micro-batch, or a write of its number: another driver committed it meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +88,17 @@ class StagedWriter(JdbcWriter):
             while True:
                 try:
                     # An earlier attempt, or another driver, may have committed it.
-                    if self._entry(stamp) is None:
+                    entry = self._entry(stamp)
+                    if entry is not None and entry.stamp.number != stamp.number:
+                        raise self._overtaken(stamp, entry)
+                    if entry is None:
                         staged += stage is None
                         self._computed_again = staged > 1
                         stage = stage or self._stage(frame, stamp)
                         self._move(stage, stamp)
                     break
                 except _AlreadyThereError as error:
+                    self._require_number(stamp)
                     if not tries.again():
                         raise self.refused(stamp, str(error), f"look at {LEDGER_TABLE}") from None
                 except _StageLostError as lost:
@@ -177,6 +182,40 @@ class StagedWriter(JdbcWriter):
 
     # -- recon_ledger ------------------------------------------------------------------------------
 
+    @override
+    def newest_number(self, pipeline: str, sink: str) -> int | None:
+        def read() -> int:
+            with self.engine.connect() as connection:
+                if not self._sees_ledger(connection):
+                    return 0
+                return jdbc_ledger.newest_number(connection, self.work_schema, pipeline, sink)
+
+        try:
+            return self._retried(read)
+        except ReconError:
+            raise
+        except Exception as error:
+            what = f"{LEDGER_TABLE} of the {self.database.label} cannot be read: {reason(error, self.database)}"
+            raise EvidenceError(
+                f"{what}; check the connection and the user's right to read {LEDGER_TABLE}, then restart the query"
+            ) from None
+
+    def _require_number(self, stamp: ReconStamp) -> None:
+        """Raises SinkError where another micro-batch has the number."""
+        with self.engine.connect() as connection:
+            entry = jdbc_ledger.numbered(connection, self.work_schema, stamp)
+        if entry is not None and ledger_key(entry.stamp) != ledger_key(stamp):
+            raise self._overtaken(stamp, entry)
+
+    def _overtaken(self, stamp: ReconStamp, entry: JdbcEntry) -> SinkError:
+        theirs = entry.stamp
+        return SinkError(
+            f"{stamp.label} was not written to {self.where}: {LEDGER_TABLE} has write {theirs.number} of this sink, "
+            f"micro-batch {theirs.batch_id} (epoch {theirs.epoch}) of query {theirs.query_id}, which another driver "
+            "committed after this one had read the ledger; stop one of them, then restart the other, which reads what "
+            "was written"
+        )
+
     def _entry(self, stamp: ReconStamp) -> JdbcEntry | None:
         """This micro-batch's entry; raises SinkError when another micro-batch has its name."""
         with self.engine.connect() as connection:
@@ -190,9 +229,10 @@ class StagedWriter(JdbcWriter):
                 f"and not for {self.target}: another project, or an earlier one, has a pipeline and a sink of these "
                 "names; give the sink another name"
             )
-        if entry is not None and not same_ranges(entry.stamp.offsets_text, stamp.offsets_text):
+        if entry is not None and not _same(entry.stamp, stamp):
+            other = "with other offsets than" if entry.stamp.query_id == stamp.query_id else "of another query than"
             raise SinkError(
-                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.label} has it with other offsets than "
+                f"{stamp.label}: {LEDGER_TABLE} of the {self.database.label} has it {other} "
                 "this micro-batch: two queries write as one sink, or the ledger was lost; stop one of them, or give "
                 "the sink another name, then run `recon audit`"
             )
@@ -320,3 +360,7 @@ class StagedWriter(JdbcWriter):
     @abstractmethod
     def _move_rows(self, connection: Connection, stage: Stage) -> int:
         """Move the stage's rows into the target; returns how many rows were inserted or updated."""
+
+
+def _same(one: ReconStamp, other: ReconStamp) -> bool:
+    return one.query_id == other.query_id and same_ranges(one.offsets_text, other.offsets_text)

@@ -35,6 +35,7 @@ class MarkerTopic:
         self._conf, self._owner, self._sink = conf, owner, sink
         self.topic = sink.marker_topic
         self._driver: Any = None  # the driver's transactional producer
+        self._opened = False
         self._markers: Markers | None = None
         self._from_begin = False  # whether `_markers` was read from the topic's beginning
 
@@ -44,27 +45,35 @@ class MarkerTopic:
 
     # -- read --------------------------------------------------------------------------------------
 
-    def opened(self, stamp: ReconStamp) -> Markers:
-        """The markers, once the topic is fit to keep them and this driver is the only one that may write them."""
+    def take_over(self, name: str) -> None:
+        """Fence the driver that wrote this sink before: it commits neither a plan nor a batch marker any more.
+
+        What is read from the topic from here on holds all that it has completed. `name` is for errors.
+        """
         if self._driver is None:
-            self._require_compacted(stamp)
-            driver = self._fencing("driver", stamp, reports=True)
-            # Markers that were read before the other driver was fenced may lack what it has committed since. Markers
-            # that `log` began to read at the ledger's end are enough: older ones are complete, and `batch` finds them.
-            markers = self.read(self._markers, stamp, decides=lambda key, _: False)
-            if markers.unfinished is not None:
+            self._require_compacted(name)
+            self._driver = self._fencing("driver", name, reports=True)
+
+    def opened(self, name: str) -> Markers:
+        """The markers, once this driver is the only one that may write them, and no task of another one writes."""
+        if not self._opened:
+            self.take_over(name)
+            # Markers that `log` began to read at the ledger's end are enough: older ones are complete, and `batch`
+            # finds them. Those that were read before the other driver was fenced may lack what it has committed since.
+            markers = self.read(self._markers, name, decides=lambda key, _: False)
+            for plan in markers.unfinished:
                 # Transactions that its tasks left open hide what was written after them, and hold back readers.
-                self.fence(range(markers.unfinished.tasks), stamp)
-            self._markers = self.read(markers, stamp, decides=lambda key, _: parse_key(key).kind != TASK)
-            self._driver = driver
+                self.fence(range(plan.tasks), name)
+            self._markers = self.read(markers, name, decides=lambda key, _: parse_key(key).kind != TASK)
+            self._opened = True
         assert self._markers is not None
         return self._markers
 
-    def read(self, known: Markers | None, stamp: ReconStamp, decides: Decides | None = None) -> Markers:
+    def read(self, known: Markers | None, name: str, decides: Decides | None = None) -> Markers:
         """What follows on `known` in the topic; raises SinkError where the topic is gone."""
         markers = self._read(known, decides)
         if markers is None:
-            raise SinkError(f"{stamp.label}: marker topic {self.topic} is gone; restart the query")
+            raise SinkError(f"{name}: marker topic {self.topic} is gone; restart the query")
         return markers
 
     def all(self, since: datetime | None = None) -> Markers | None:
@@ -99,35 +108,35 @@ class MarkerTopic:
 
     def begin(self, plan: Plan, stamp: ReconStamp) -> Plan:
         """Commit a plan: from here on tasks of any other plan write nothing."""
-        plan = replace(plan, offset=self._commit(plan_key(self._owner), plan.dump(), stamp))
+        plan = replace(plan, offset=self._commit(plan_key(self._owner), plan.dump(), stamp.label))
         if self._markers is not None:
             self._markers.plan = plan
         return plan
 
     def finish(self, marker: BatchMarker, stamp: ReconStamp) -> None:
         """Commit a batch marker."""
-        offset = self._commit(batch_key(self._owner, stamp.epoch, stamp.batch_id), marker.dump(), stamp)
-        markers = self.opened(stamp)
+        offset = self._commit(batch_key(self._owner, stamp.epoch, stamp.batch_id), marker.dump(), stamp.label)
+        markers = self.opened(stamp.label)
         # Nothing before our own newest record can matter to the tasks of the next micro-batch.
         markers.position = offset + 1
         markers.tasks.clear()
         markers.batches[stamp.epoch, stamp.batch_id] = marker
 
-    def fence(self, tasks: Iterable[int], stamp: ReconStamp) -> None:
+    def fence(self, tasks: Iterable[int], name: str) -> None:
         """End the open transactions of tasks."""
         for task in tasks:
-            self._fencing(task, stamp)
+            self._fencing(task, name)
 
-    def _fencing(self, name: str | int, stamp: ReconStamp, *, reports: bool = False) -> Any:
+    def _fencing(self, producer_id: str | int, name: str, *, reports: bool = False) -> Any:
         """A producer that has fenced an earlier one of its id, and ended that one's transaction."""
-        producer = open_producer(self._conf, transactional_id(self._owner, name), reports=reports)
+        producer = open_producer(self._conf, transactional_id(self._owner, producer_id), reports=reports)
         try:
             producer.init_transactions(INIT_S)
         except Exception as error:
-            raise self._error(error, producer, stamp) from None
+            raise self._error(error, producer, name) from None
         return producer
 
-    def _commit(self, key: bytes, value: bytes, stamp: ReconStamp) -> int:
+    def _commit(self, key: bytes, value: bytes, name: str) -> int:
         """Commit one record of the driver's; returns its offset."""
         offsets: list[int] = []
         try:
@@ -142,26 +151,26 @@ class MarkerTopic:
             self._driver.flush(INIT_S)
             self._driver.commit_transaction(INIT_S)
         except Exception as error:
-            raise self._error(error, self._driver, stamp, self.topic) from None
+            raise self._error(error, self._driver, name, self.topic) from None
         if not offsets:
-            raise SinkError(f"{stamp.label}: Kafka did not report the marker's offset; restart the query")
+            raise SinkError(f"{name}: Kafka did not report the marker's offset; restart the query")
         return offsets[0]
 
-    def _error(self, error: BaseException, producer: Any, stamp: ReconStamp, topic: str | None = None) -> SinkError:
+    def _error(self, error: BaseException, producer: Any, name: str, topic: str | None = None) -> SinkError:
         cause = cause_of(error, producer)
-        return SinkError(sentence(stamp.label, cause, self._conf, self._owner, topic or self._owner.target))
+        return SinkError(sentence(name, cause, self._conf, self._owner, topic or self._owner.target))
 
     # -- the topic ---------------------------------------------------------------------------------
 
-    def _require_compacted(self, stamp: ReconStamp) -> None:
+    def _require_compacted(self, name: str) -> None:
         topic = self.topic
         servers = self._conf.get("bootstrap.servers")
         if self._admin.ends((topic, kafka_markers.PARTITION)) is None:
-            self._create_topic(stamp)
+            self._create_topic(name)
         settings = self._admin.settings([topic]).get(topic)
         if settings is None:
             raise SinkError(
-                f"{stamp.label}: the broker does not show whether marker topic {topic} is compacted; grant this user "
+                f"{name}: the broker does not show whether marker topic {topic} is compacted; grant this user "
                 "DescribeConfigs on it"
             )
         policies = {p.strip() for p in settings.get("cleanup.policy", "").split(",")}
@@ -172,12 +181,12 @@ class MarkerTopic:
                 "" if kept else f", retention.ms={retention}"
             )
             raise SinkError(
-                f"{stamp.label}: marker topic {topic} is not compacted ({policy}), so Kafka would drop the "
+                f"{name}: marker topic {topic} is not compacted ({policy}), so Kafka would drop the "
                 f"markers that keep a replay from writing twice; run: kafka-configs --bootstrap-server {servers} "
                 f"--alter --topic {topic} --add-config cleanup.policy=compact; nothing was written"
             )
 
-    def _create_topic(self, stamp: ReconStamp) -> None:
+    def _create_topic(self, name: str) -> None:
         import confluent_kafka.admin as admin
 
         topic = self.topic
@@ -196,12 +205,12 @@ class MarkerTopic:
             if getattr(first, "name", lambda: "")() != "TOPIC_ALREADY_EXISTS":
                 text = first.str() if hasattr(first, "str") else str(first)
                 raise SinkError(
-                    f"{stamp.label}: marker topic {topic} is not there and could not be created: "
+                    f"{name}: marker topic {topic} is not there and could not be created: "
                     f"{self._admin.safe(text)}; create it with one partition and cleanup.policy=compact, or grant "
                     "this user Create"
                 ) from None
         deadline = time.monotonic() + 30
         while self._admin.ends((topic, kafka_markers.PARTITION)) is None:
             if time.monotonic() > deadline:
-                raise SinkError(f"{stamp.label}: marker topic {topic} was created and has no leader; restart the query")
+                raise SinkError(f"{name}: marker topic {topic} was created and has no leader; restart the query")
             time.sleep(0.05)

@@ -18,6 +18,7 @@ from recon.model.wire.columns import (
 from recon.model.wire.markers import Owner
 from recon.project import KafkaSink
 from recon.sinks.kafka.frame import JSON_OPTIONS
+from recon.spark.kafka import kafka_options
 from recon.spark.lazy import F
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def read_records(
     """
     begin = json.dumps({sink.target: {str(p): at for p, at in starts.items()}}) if starts else "earliest"
     options = {
-        **spark_options(conf),
+        **kafka_options(conf),
         "subscribe": sink.target,
         "startingOffsets": begin,
         "endingOffsets": "latest",
@@ -109,23 +110,3 @@ def _inferred(rows: DataFrame) -> StructType:
     array = spark.range(0).select(F.from_json(F.lit(text), ddl).alias("a")).schema["a"].dataType
     element = array.elementType if isinstance(array, ArrayType) else None
     return element if isinstance(element, StructType) else StructType()
-
-
-def spark_options(conf: Mapping[str, str]) -> dict[str, str]:
-    """Librdkafka's connection settings as options of Spark's Kafka reader, as far as they have a counterpart."""
-    same = ("bootstrap.servers", "security.protocol", "client.id")
-    options = {f"kafka.{name}": conf[name] for name in same if name in conf}
-    if "security.protocol" in conf:
-        options["kafka.security.protocol"] = conf["security.protocol"].upper()
-    mechanism = conf.get("sasl.mechanism") or conf.get("sasl.mechanisms")
-    if mechanism:
-        options["kafka.sasl.mechanism"] = mechanism
-        module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
-        if "sasl.username" in conf and (mechanism == "PLAIN" or mechanism.startswith("SCRAM")):
-            user, word = (conf.get(f"sasl.{name}", "").replace('"', '\\"') for name in ("username", "password"))
-            options["kafka.sasl.jaas.config"] = (
-                f'org.apache.kafka.common.security.{module}LoginModule required username="{user}" password="{word}";'
-            )
-    if "ssl.ca.location" in conf:
-        options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": conf["ssl.ca.location"]}
-    return options

@@ -45,6 +45,7 @@ class Job:
 
     conf: Mapping[str, str] = field(repr=False)
     owner: Owner
+    query_id: str
     epoch: int
     batch_id: int
     marker_topic: str | None
@@ -149,6 +150,7 @@ class TaskTransaction:
             self.abort()
             return
         marker = TaskMarker(
+            query_id=job.query_id,
             epoch=job.epoch,
             batch_id=job.batch_id,
             task=self.number,
@@ -200,7 +202,7 @@ class TaskTransaction:
                 f"{job.name}: task {self.number} belongs to a driver that was replaced: micro-batch {newer.batch_id} "
                 f"(epoch {newer.epoch}) was begun after it; nothing of this task was written"
             )
-        self.marker = markers.task(job.epoch, job.batch_id, self.number)
+        self.marker = markers.task(job.query_id, job.epoch, job.batch_id, self.number)
         if self.marker is None:
             with self._errors_of(job.owner.target):
                 producer.begin_transaction()

@@ -23,10 +23,11 @@ What makes it hold:
   fences it. It finds a plan newer than its own in the marker topic, and writes nothing.
 - *Two drivers.* The driver has a transactional.id, too. The one that starts last fences the other, which then can
   commit neither a plan nor a batch marker; tasks of both for one micro-batch fence each other and are the same rows.
+  It does so before it reads the ledger and the markers: what the other has completed is in its view by then.
 - *A checkpoint that starts over (a new epoch) while a micro-batch of the old one is written in part.* Its rows are in
-  the topic, and no ledger entry has them. The driver commits its own plan, fences the tasks of the unfinished one, and
-  reads their markers: where the new micro-batch would read their source records again it stops, unless
-  `on_new_epoch: warn`.
+  the topic, and no ledger entry has them. The driver commits its own plan, which names the unfinished one, fences its
+  tasks, and reads their markers: where the new micro-batch would read their source records again it stops, unless
+  `on_new_epoch: warn`. When it is started again, its own plan is the newest, and still names the other.
 - *A transform that gives other rows on the replay.* A task compares number and hash of its source records with the
   marker, and the driver does so for tasks that now have no rows: a difference is an error. Other keys or values of the
   same source records (a processing time) double and lose nothing: a warning.
@@ -41,6 +42,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -96,6 +98,13 @@ class KafkaWriter(BatchSink):
     # -- write -------------------------------------------------------------------------------------
 
     @override
+    def newest_number(self, pipeline: str, sink: str) -> int | None:
+        """Fences the driver that wrote before, so that `log` then tells all that it completed; there are no numbers."""
+        if self.sink.transactional:
+            self._markers.take_over(f"pipeline {pipeline}, sink {sink}")
+        return None
+
+    @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         self._done = self._plain_rows = None
         records = record_frame(frame, self.sink, stamp)
@@ -103,28 +112,27 @@ class KafkaWriter(BatchSink):
             self._starts = self._target_ends(stamp)
             self._plain_rows = sum(report.rows for report in _run(records, self._job(stamp, marker_topic=None)))
             return
-        markers = self._markers.opened(stamp)
+        markers = self._markers.opened(stamp.label)
         complete = markers.batches.get((stamp.epoch, stamp.batch_id))
         if complete is not None:
             self._require_ours(complete, stamp)
             self._done = complete
             return
-        unfinished = markers.unfinished
-        resumed = unfinished if unfinished is not None and _same_batch(unfinished, stamp) else None
-        other_plan = unfinished if resumed is None else None
-        if other_plan is not None:
-            self._require_no_overlap(other_plan, markers, stamp)
+        resumed = next((plan for plan in markers.unfinished if _same_batch(plan, stamp)), None)
+        others = tuple(replace(plan, behind=()) for plan in markers.unfinished if plan is not resumed)
+        self._require_no_overlap(others, markers, stamp)
         tasks = task_count(stamp, self.sink.tasks) if resumed is None else resumed.tasks
-        position, known = markers.position, {m.task: m for m in markers.of(stamp.epoch, stamp.batch_id)}
-        plan = self._markers.begin(self._plan(frame, stamp, tasks, resumed), stamp)
+        position, found = markers.position, markers
+        plan = self._markers.begin(replace(self._plan(frame, stamp, tasks, resumed), behind=others), stamp)
         self.failpoint(failpoints.PLANNED, stamp)
-        if other_plan is not None:
-            # A task that still writes for it meets our plan from here on, or was fenced, or had committed.
-            self._markers.fence(range(other_plan.tasks), stamp)
-            again = self._markers.read(Markers(position=position, tasks=dict(markers.tasks)), stamp)
-            self._require_no_overlap(other_plan, again, stamp)
-            # Its markers may have our number, where a checkpoint was thrown away before the ledger had an entry of it.
-            position, known = again.position, {}
+        if others:
+            # A task that still writes for them meets our plan from here on, or was fenced, or had committed. Where the
+            # records of one stop this write, our plan names theirs for the next attempt.
+            self._markers.fence(range(max(other.tasks for other in others)), stamp.label)
+            found = self._markers.read(Markers(position=position, tasks=dict(markers.tasks)), stamp.label)
+            self._require_no_overlap(others, found, stamp)
+            position = found.position
+        known = {marker.task: marker for marker in found.of(stamp.query_id, stamp.epoch, stamp.batch_id)}
         job = self._job(
             stamp, marker_topic=self._markers.topic, tasks=tasks, plan=plan.offset, position=position, known=known
         )
@@ -234,6 +242,7 @@ class KafkaWriter(BatchSink):
 
     def _plan(self, frame: DataFrame, stamp: ReconStamp, tasks: int, resumed: Plan | None) -> Plan:
         return Plan(
+            query_id=stamp.query_id,
             epoch=stamp.epoch,
             batch_id=stamp.batch_id,
             offsets_text=stamp.offsets_text,
@@ -243,20 +252,33 @@ class KafkaWriter(BatchSink):
         )
 
     def _job(self, stamp: ReconStamp, **more: Any) -> Job:
-        return Job(conf=self.conf, owner=self.owner, epoch=stamp.epoch, batch_id=stamp.batch_id, **more)
+        return Job(
+            conf=self.conf,
+            owner=self.owner,
+            query_id=stamp.query_id,
+            epoch=stamp.epoch,
+            batch_id=stamp.batch_id,
+            **more,
+        )
 
     # -- refusals ---------------------------------------------------------------------------------
 
     def _require_ours(self, marker: BatchMarker, stamp: ReconStamp) -> None:
-        if not same_ranges(marker.stamp.offsets_text, stamp.offsets_text):
+        theirs = marker.stamp
+        if theirs.query_id != stamp.query_id or not same_ranges(theirs.offsets_text, stamp.offsets_text):
+            other = "with other offsets" if theirs.query_id == stamp.query_id else f"of query {theirs.query_id}"
             raise SinkError(
-                f"{stamp.label} is in topic {self.sink.target} already, with other offsets: two queries write this "
+                f"{stamp.label} is in topic {self.sink.target} already, {other}: two queries write this "
                 "sink, or the ledger is older than the topic; stop one of them, then run `recon audit`"
             )
 
-    def _require_no_overlap(self, unfinished: Plan, markers: Markers, stamp: ReconStamp) -> None:
-        """Nothing of another micro-batch that was never completed may be written a second time."""
-        written = markers.of(unfinished.epoch, unfinished.batch_id)
+    def _require_no_overlap(self, unfinished: Iterable[Plan], markers: Markers, stamp: ReconStamp) -> None:
+        """Nothing of other micro-batches that were never completed may be written a second time."""
+        for plan in unfinished:
+            self._require_apart(plan, markers, stamp)
+
+    def _require_apart(self, unfinished: Plan, markers: Markers, stamp: ReconStamp) -> None:
+        written = markers.of(unfinished.query_id, unfinished.epoch, unfinished.batch_id)
         ranges = parse_offsets(stamp.offsets_text)
         repeated = [
             (topic, partition, low, high)
@@ -295,10 +317,10 @@ class KafkaWriter(BatchSink):
         without_rows = sorted(set(range(job.tasks)) - {report.task for report in reports if report.rows})
         if not without_rows:
             return
-        self._markers.fence(without_rows, stamp)
-        markers = self._markers.read(Markers(position=job.position, tasks=dict(job.known)), stamp)
+        self._markers.fence(without_rows, stamp.label)
+        markers = self._markers.read(Markers(position=job.position, tasks=dict(job.known)), stamp.label)
         for task in without_rows:
-            marker = markers.task(job.epoch, job.batch_id, task)
+            marker = markers.task(job.query_id, job.epoch, job.batch_id, task)
             if marker is not None:
                 kafka_task.require_same(job, marker, rows=0, ids=0)
 
@@ -320,5 +342,5 @@ def _run(frame: DataFrame, job: Job) -> list[Row]:
 
 
 def _same_batch(plan: Plan, stamp: ReconStamp) -> bool:
-    same = (plan.epoch, plan.batch_id) == (stamp.epoch, stamp.batch_id)
+    same = (plan.query_id, plan.epoch, plan.batch_id) == (stamp.query_id, stamp.epoch, stamp.batch_id)
     return same and same_ranges(plan.offsets_text, stamp.offsets_text)

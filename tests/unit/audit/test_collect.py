@@ -210,7 +210,7 @@ def test_whatever_breaks_is_not_known_and_the_audit_ends_with_a_result(readers: 
 
     places: dict[str, Callable[..., Any]] = {
         "recon.audit.collect.previous_audit": broken,
-        "recon.audit.sources.open_ledger": broken,
+        "recon.audit.session.open_ledger": broken,
         "recon.audit.summary.sink_facts": facts_of_entries,
         "recon.audit.store.append_run": broken,
     }

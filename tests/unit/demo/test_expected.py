@@ -69,6 +69,22 @@ def expected_run() -> RunResult:
     )  # fmt: skip
 
 
+def repaired_run() -> RunResult:
+    run = expected_run()
+    again = tuple(
+        Finding(code=Code.REPAIRED, message="m", partition=partition, start_offset=start, end_offset=end)
+        for partition, (start, end) in events.deleted_offsets().items()
+    )
+    results = [r for r in run.results if r.pipeline == "payments" and r.status == "pass"]
+    results += [
+        result("payments", "delta_history", findings=()),
+        result("payments", "source_rows", findings=again),
+        result("payments", "unique", "fail", column="payment_id", failures=events.SENT_TWICE),
+    ]
+    facts = replace(run.pipelines[1], answer="complete", accepted=("a loss", "a gap", "a mutation"))
+    return replace(run, results=tuple(results), pipelines=(facts,))
+
+
 def with_result(run: RunResult, at: int, **changes: object) -> RunResult:
     results = list(run.results)
     results[at] = replace(results[at], **changes)  # type: ignore[arg-type]
@@ -77,6 +93,24 @@ def with_result(run: RunResult, at: int, **changes: object) -> RunResult:
 
 def test_the_expected_run_differs_in_nothing() -> None:
     assert differences(expected_run()) == []
+
+
+def test_the_repaired_run_differs_in_nothing() -> None:
+    assert differences(repaired_run(), repaired=True) == []
+
+
+def test_what_the_repair_left_is_named() -> None:
+    run = repaired_run()
+    where = at(run, "payments", "source_rows")
+    fewer = with_result(run, where, findings=run.results[where].findings[1:])
+    (difference,) = differences(fewer, repaired=True)
+    assert difference.startswith("REPAIRED was expected for")
+    one = replace(run, pipelines=(replace(run.pipelines[0], accepted=("a loss",)),))
+    assert differences(one, repaired=True) == [
+        "pipeline payments: expected 'complete, but for 3 accepted findings', "
+        "found 'complete, but for 1 accepted finding'"
+    ]
+    assert len(differences(expected_run(), repaired=True)) > 3
 
 
 def at(run: RunResult, pipeline: str, check: str) -> int:

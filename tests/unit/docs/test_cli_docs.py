@@ -50,7 +50,7 @@ def test_there_are_the_commands_we_promise() -> None:
     alone += ["explain", "sinks"]
     ledger = [f"ledger {c}" for c in ("show", "verify", "rebuild", "compact")]
     local = [f"local kafka {c}" for c in ("start", "stop")]
-    aside = [f"quarantine {c}" for c in ("show", "release")]
+    aside = [f"quarantine {c}" for c in ("show", "release")] + [f"repair {c}" for c in ("plan", "apply")]
     others = ["import dbt", "export gx"]
     assert sorted(COMMANDS) == sorted(f"recon {c}" for c in (*alone, "demo", *ledger, *local, *aside, *others))
 

@@ -39,7 +39,7 @@ def rows(*values: int) -> pa.Table:
 def append(path: Path, data: pa.Table, batch_id: int, *, stamp: ReconStamp | None = None, **more: Any) -> None:
     properties = CommitProperties(
         custom_metadata={"userMetadata": dump_stamp(stamp)} if stamp else None,
-        app_transactions=[Transaction("recon:orders:lake:0", batch_id)],
+        app_transactions=[Transaction("recon:orders:lake", batch_id)],
     )
     write_deltalake(str(path), data, mode="append", commit_properties=properties, **more)
 
@@ -87,7 +87,7 @@ def test_commits_of_a_table_written_by_deltalake(tmp_path: Path) -> None:
 
     assert (witness.exists, witness.first_retained, witness.last) == (True, 0, 4)
     assert witness.log_retention_days == 10.0
-    assert witness.txns == {"recon:orders:lake:0": 8}
+    assert witness.txns == {"recon:orders:lake": 8}
     assert list(witness.commits) == [0, 1, 2, 3, 4]
     history = {h["version"]: h for h in DeltaTable(str(table)).history()}
     for version, commit in witness.commits.items():
@@ -97,7 +97,7 @@ def test_commits_of_a_table_written_by_deltalake(tmp_path: Path) -> None:
         assert commit.operation_metrics == history[version]["operationMetrics"]
         assert commit.operation_parameters == history[version]["operationParameters"]
     append_, delete, optimize = witness.commits[1], witness.commits[2], witness.commits[4]
-    assert (append_.txn, append_.stamp) == ({"recon:orders:lake:0": 7}, STAMP)
+    assert (append_.txn, append_.stamp) == ({"recon:orders:lake": 7}, STAMP)
     assert append_.user_metadata == dump_stamp(STAMP)
     assert (append_.files_added, append_.rows_added, append_.rows_removed) == (3, 3, 0)
     assert append_.data_change
@@ -280,13 +280,13 @@ def test_the_stamped_commit_is_found_behind_others(tmp_path: Path) -> None:
     append(table, rows(1), 6)
     append(table, rows(2), 7, stamp=STAMP)
     write_deltalake(str(table), rows(3), mode="append")
-    found = delta_log.find_stamped(storage, "recon:orders:lake:0", 7, after=-1)
+    found = delta_log.find_stamped(storage, "recon:orders:lake", 7, after=-1)
     assert found is not None
     assert (found.version, found.stamp, found.rows_added) == (1, STAMP, 1)
-    assert delta_log.find_stamped(storage, "recon:orders:lake:0", 7, after=0) == found
-    assert delta_log.find_stamped(storage, "recon:orders:lake:0", 7, after=1) is None
-    assert delta_log.find_stamped(storage, "recon:orders:lake:0", 8, after=-1) is None
-    assert delta_log.find_stamped(storage, "recon:orders:other:0", 7, after=-1) is None
+    assert delta_log.find_stamped(storage, "recon:orders:lake", 7, after=0) == found
+    assert delta_log.find_stamped(storage, "recon:orders:lake", 7, after=1) is None
+    assert delta_log.find_stamped(storage, "recon:orders:lake", 8, after=-1) is None
+    assert delta_log.find_stamped(storage, "recon:orders:other", 7, after=-1) is None
 
 
 def test_the_latest_version_with_and_without_a_checkpoint(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_the_latest_version_with_and_without_a_checkpoint(tmp_path: Path) -> Non
         (table / "_delta_log" / f"{version:020d}.json").unlink()
     assert delta_log.latest_version(storage) == 4
     assert delta_log.read(storage).first_retained == 4
-    assert delta_log.transaction_version(storage, "recon:orders:lake:0") == 9
+    assert delta_log.transaction_version(storage, "recon:orders:lake") == 9
     assert delta_log.transaction_version(storage, "nobody") is None
 
 
@@ -373,5 +373,5 @@ def test_a_store_that_is_not_local_gives_the_same(tmp_path: Path, monkeypatch: p
     assert delta_log.read(storage) == direct
     assert list(delta_log.read(storage).commits) == list(range(40))
     assert delta_log.latest_version(storage) == 39
-    assert delta_log.find_stamped(storage, "recon:orders:lake:0", 5, after=3) == direct.commits[5]
+    assert delta_log.find_stamped(storage, "recon:orders:lake", 5, after=3) == direct.commits[5]
     assert next(iter(delta_log.added_files(storage, 0))).startswith(f"file://{table}/part-")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,15 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from recon.errors import NewEpochError
 from recon.hook import ForeachBatch, foreach_batch
 from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import BatchRows, PreparedRows
 from recon.ledger import open_ledger
-from recon.model import CountedRows, LedgerEntry
+from recon.ledger.entries import new_entry
+from recon.ledger.ledger import utc_now
+from recon.model import CountedRows, LedgerEntry, ReconStamp, offsets_text
+from recon.model.offsets import OffsetSpan
 from recon.project import CustomSink, LedgerConfig, Pipeline, Project
 from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from tests.support.failpoints import dies_at
@@ -136,6 +141,29 @@ def test_a_replay_that_does_not_find_its_rows_writes_them_again(
     hook = make_hook()
     hook.write(Rows(read=10), 0)
     assert [attempt(entry) for entry in entries(hook)] == [(0, "committed", 1), (0, "committed", 2)]
+    assert sink.writes == ["p:s:0:0"]
+
+
+def test_an_entry_that_another_query_appends_during_the_write_is_seen(
+    make_hook: Callable[..., ForeachBatch], sink: Sink
+) -> None:
+    """Its entry comes between the stamp and the entry of micro-batch 0, and has the records of micro-batch 1."""
+
+    def appends(point: str, stamp: ReconStamp) -> None:
+        if point == BEFORE_LEDGER:
+            of = [OffsetSpan("orders", None, 0, 10, 20)]
+            other = replace(stamp, query_id="q-2", epoch=1, offsets_text=offsets_text(of))
+            fields = {"read": 10, "written": 10, "quarantined": 0, "filtered": 0, "version": None}
+            ledger = open_ledger(hook.project)
+            ledger.append(
+                new_entry(other, hook.sink, "committed", target="t", offsets=tuple(of), started_at=utc_now(), **fields)
+            )
+
+    hook = make_hook(failpoint=appends)
+    hook.write(Rows(read=10), 0)
+    assert [(entry.query_id, entry.epoch) for entry in entries(hook)] == [("q-2", 1), ("q-1", 0)]
+    with pytest.raises(NewEpochError):
+        hook.write(Rows(read=10), 1)
     assert sink.writes == ["p:s:0:0"]
 
 

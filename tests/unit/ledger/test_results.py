@@ -10,7 +10,7 @@ from pathlib import Path
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run, findings_of, previous_audit
 from recon.ledger.store import Store
-from recon.model import CheckResult, Code, Finding, KnownTable, Level, PreviousAudit, RunResult, Status
+from recon.model import ChainEnd, CheckResult, Code, Finding, KnownTable, Level, PreviousAudit, RunResult, Status
 from recon.model.result import PipelineFacts
 from tests.support.ledger_entries import project
 
@@ -29,7 +29,9 @@ def run(at: datetime, **statuses: Status) -> RunResult:
             message="",
             pipeline="orders",
             sink="orders",
-            evidence={"chain_head": f"head-{at:%d}", "ledger_version": at.day} if check == "ledger_integrity" else {},
+            evidence={"chain_head": f"head-{at:%d}", "chain_position": at.day, "ledger_version": at.day}
+            if check == "ledger_integrity"
+            else {},
         )
         for check, status in statuses.items()
     )
@@ -75,7 +77,11 @@ def test_an_audit_of_one_check_or_of_the_past_takes_no_memory_away(tmp_path: Pat
     late = whole(ago(5))
     append_run(store, replace(late, invocation_id="late", generated_at=NOW))
     found = left(store)
-    assert found is not None and found.chain_heads == {"orders": "head-19"} and found.ledger_version == 19
+    assert (
+        found is not None
+        and found.chain_ends == {"orders": ChainEnd(19, "head-19", ago(1))}
+        and found.ledger_version == 19
+    )
     assert found.generated_at == ago(1)
 
 

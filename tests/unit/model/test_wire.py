@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import recon
 from recon.errors import EvidenceError
 from recon.evidence.jdbc_ledger import ledger_table
-from recon.model import ReconStamp, dump_stamp, offsets_text, parse_offsets, parse_stamp
+from recon.model import RELEASES, REPAIRS, ReconStamp, dump_stamp, offsets_text, parse_offsets, parse_stamp
 from recon.model.offsets import OffsetSpan
 from recon.model.wire import app_ids, columns, ledger_row, manifests, markers, quarantine
 from recon.model.wire.app_ids import AppId, parse_app_id
@@ -55,31 +55,36 @@ stamps = st.builds(
     offsets_text=st.just("[]") | texts.map(lambda topic: offsets_text([OffsetSpan(topic, None, 0, 1, 2)])),
     given=st.none() | counts,
     taken=st.none() | counts,
+    number=st.none() | counts,
 )
 owners = st.builds(markers.Owner, texts, texts, texts)
 
 
-@given(st.builds(AppId, names, names, st.integers(-1, 1000), st.just("") | st.just("claim") | counts.map(str)))
+parts = st.builds(AppId, names, names, st.integers(-1, 1000), st.just("claim") | counts.map(str))
+
+
+@given(parts | st.builds(AppId, names, names))
 def test_app_ids(app: AppId) -> None:
     assert parse_app_id(app.dump()) == app
 
 
 @given(names, names, counts)
 def test_app_ids_by_what_they_are_for(pipeline: str, sink: str, number: int) -> None:
-    assert parse_app_id(app_ids.app_id(pipeline, sink, number)) == AppId(pipeline, sink, number)
-    release = parse_app_id(app_ids.release_app_id(pipeline, sink, number))
-    assert release is not None and release.release == number
+    assert parse_app_id(app_ids.app_id(pipeline, sink)) == AppId(pipeline, sink)
+    release = parse_app_id(app_ids.numbered_app_id(pipeline, sink, RELEASES, number))
+    assert release is not None and release.number == number
     for other in (app_ids.claim_app_id(pipeline, sink), app_ids.quarantine_app_id(pipeline, sink, number)):
         parsed = parse_app_id(other)
-        assert parsed is not None and parsed.release is None
+        assert parsed is not None and parsed.number is None
     assert app_ids.parse_chain_id(app_ids.chain_id(pipeline, sink)) == (pipeline, sink)
 
 
 def test_app_ids_as_tables_have_them() -> None:
-    assert app_ids.app_id("orders", "lake", 0) == "recon:orders:lake:0"
+    assert app_ids.app_id("orders", "lake") == "recon:orders:lake"
     assert app_ids.quarantine_app_id("orders", "lake", 2) == "recon:orders:lake:2:quarantine"
     assert app_ids.claim_app_id("orders", "lake") == "recon:orders:lake:-1:claim"
-    assert app_ids.release_app_id("orders", "lake", 7) == "recon:orders:lake:-1:7"
+    assert app_ids.numbered_app_id("orders", "lake", RELEASES, 7) == "recon:orders:lake:-1:7"
+    assert app_ids.numbers_taken(["recon:orders:lake:-2:4", "recon:orders:lake", "x"], "orders", "lake", REPAIRS) == {4}
     assert app_ids.chain_id("orders", "lake") == "chain:orders/lake"
     assert app_ids.transactional_id("orders", "out", "topic", "driver") == "recon:orders:out:topic:driver"
     assert app_ids.transactional_id("orders", "out", "topic", 3) == "recon:orders:out:topic:3"
@@ -123,19 +128,24 @@ def test_marker_keys(owner: markers.Owner, one: int, other: int, stranger: marke
         assert key.startswith(owner.prefix) and key.startswith(stranger.prefix) == (stranger == owner)
 
 
+plans = st.builds(
+    markers.Plan,
+    query_id=texts,
+    epoch=counts,
+    batch_id=counts,
+    offsets_text=texts,
+    tasks=counts,
+    starts=starts,
+    schema=st.none() | texts,
+    offset=counts,
+)
+
+
 @given(
-    st.builds(
-        markers.Plan,
-        epoch=counts,
-        batch_id=counts,
-        offsets_text=texts,
-        tasks=counts,
-        starts=starts,
-        schema=st.none() | texts,
-        offset=counts,
-    ),
+    st.builds(replace, plans, behind=st.lists(plans, max_size=2).map(tuple)),
     st.builds(
         markers.TaskMarker,
+        query_id=texts,
         epoch=counts,
         batch_id=counts,
         task=counts,
@@ -167,8 +177,13 @@ def test_markers_as_topics_have_them() -> None:
     assert markers.plan_key(owner) == b'["p","s","out","plan"]'
     assert markers.task_key(owner, 1) == b'["p","s","out","task",1]'
     assert markers.batch_key(owner, 0, 3) == b'["p","s","out","batch",0,3]'
-    plan = b'{"epoch":0,"batch_id":3,"offsets":"[]","tasks":2,"starts":[[0,5]],"schema":null}'
-    task = b'{"epoch":0,"batch_id":3,"task":1,"tasks":2,"rows":4,"ids":-9,"content":7,"sources":[["\xc3\xbc",1,0,3,4]]}'
+    plan = (
+        b'{"query_id":"q","epoch":0,"batch_id":3,"offsets":"[]","tasks":2,"behind":[],"starts":[[0,5]],"schema":null}'
+    )
+    task = (
+        b'{"query_id":"q","epoch":0,"batch_id":3,"task":1,"tasks":2,"rows":4,"ids":-9,"content":7,'
+        b'"sources":[["\xc3\xbc",1,0,3,4]]}'
+    )
     batch = (
         b'{"stamp":"{\\"recon\\":1,\\"pipeline\\":\\"p\\",\\"sink\\":\\"s\\",\\"epoch\\":0,\\"batch_id\\":3,'
         b'\\"query_id\\":\\"q\\",\\"run_id\\":null,\\"prev_hash\\":\\"\\",\\"offsets\\":[]}","tasks":2,"rows":4,'
@@ -186,6 +201,7 @@ def test_markers_as_topics_have_them() -> None:
     st.builds(
         manifests.Manifest,
         stamp=stamps,
+        attempt=texts,
         at=times,
         rows=st.none() | counts,
         layout=texts,
@@ -215,11 +231,11 @@ def test_a_manifest_as_folders_have_it() -> None:
     line = (
         '{"recon_manifest":1,"stamp":"{\\"recon\\":1,\\"pipeline\\":\\"p\\",\\"sink\\":\\"s\\",\\"epoch\\":0,'
         '\\"batch_id\\":3,\\"query_id\\":\\"q\\",\\"run_id\\":null,\\"prev_hash\\":\\"\\",\\"offsets\\":[]}",'
-        '"at":"2026-11-21T00:00:00+00:00","rows":4,"layout":"ab","files":[["x=1/part-0.parquet",10,4]]}'
+        '"attempt":"a1","at":"2026-11-21T00:00:00+00:00","rows":4,"layout":"ab","files":[["x=1/part-0.parquet",10,4]]}'
     )
     manifest = manifests.parse_manifest(line, "here")
     assert manifests.dump_manifest(manifest) == line
-    assert manifest.paths == ["_recon_epoch=0/_batch_id=3/x=1/part-0.parquet"]
+    assert manifest.paths == ["_recon_epoch=0/_batch_id=3/_recon_attempt=a1/x=1/part-0.parquet"]
     layout = b'{"format":"parquet","options":{},"partition_by":["x"],"schema":{"type":"struct"}}'
     assert manifests.dump_layout(manifests.parse_layout(layout)) == layout
     with pytest.raises(EvidenceError):

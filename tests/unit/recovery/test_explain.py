@@ -18,6 +18,7 @@ from recon.model.wire.app_ids import app_id
 from recon.project import Project
 from recon.recovery.explain import Explanation, already_processed, explain
 from recon.recovery.ranges import held, losses
+from recon.recovery.starting_offsets import starting_offsets
 from recon.testing.evidence import kafka, span
 from tests.support import ledger_entries
 from tests.support.ledger_entries import AT
@@ -60,7 +61,7 @@ class Stage:
             )  # fmt: skip
             actions = (
                 {"commitInfo": {"timestamp": 1, "operation": "WRITE", "userMetadata": dump_stamp(stamp)}},
-                {"txn": {"appId": app_id("orders", "orders", one.epoch), "version": one.batch_id}},
+                {"txn": {"appId": app_id("orders", "orders"), "version": one.batch_id + 1}},
                 {"add": {"path": f"f{one.sink_version}", "dataChange": True, "stats": json.dumps({"numRecords": 20})}},
             )
             (log / f"{one.sink_version:020d}.json").write_text("\n".join(map(json.dumps, actions)))
@@ -226,3 +227,56 @@ def test_what_kafka_has_of_a_range(witness: KafkaWitness | Unavailable, expected
     found = held(span(10, 20), witness)
     assert found.held == expected
     assert bool(losses([found])) == (expected != "held")
+
+
+# -- topics and tables that are not what they were --------------------------------------------------------------------
+
+
+def of_topic(batch_id: int, topic_id: str = "id-1") -> LedgerEntry:
+    return entry(batch_id, offsets=(OffsetSpan("orders", topic_id, 0, 10 * batch_id, 10 * batch_id + 10),))
+
+
+def kafka_says(stage: Stage, monkeypatch: pytest.MonkeyPatch, witness: KafkaWitness) -> None:
+    """Kafka answers, and describes the topic so."""
+    monkeypatch.setattr("recon.evidence.kafka.read", lambda *_, **__: witness)
+    stage.project = stage.project.model_copy(update={"kafka": {"bootstrap.servers": "localhost:1"}})
+
+
+@pytest.mark.parametrize("committed", [1, 2])
+def test_a_topic_made_anew_is_not_held(stage: Stage, monkeypatch: pytest.MonkeyPatch, committed: int) -> None:
+    stage.checkpoint(planned=2, committed=committed)
+    stage.commits(of_topic(0), of_topic(1))
+    stage.entered(of_topic(0), of_topic(1))
+    kafka_says(stage, monkeypatch, kafka(log_start=0, log_end=90, topic_id="id-1"))
+    assert {one.held for one in stage.explain().ranges} == {"held"}
+    kafka_says(stage, monkeypatch, kafka(log_start=0, log_end=90, topic_id="id-2"))
+    explained = stage.explain()
+    assert {one.held for one in explained.ranges} == {"re-created"}
+    assert any("topic orders was deleted and created again" in sentence for sentence in explained.sentences)
+
+
+def test_the_offsets_of_a_topic_made_anew_are_its_log_starts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.commits(of_topic(0), of_topic(1))
+    stage.entered(of_topic(0), of_topic(1))
+    kafka_says(stage, monkeypatch, kafka(log_start=4, log_end=90, topic_id="id-1"))
+    assert json.loads(starting_offsets(stage.project, "orders")) == {"orders": {"0": 20}}
+    kafka_says(stage, monkeypatch, kafka(log_start=4, log_end=90, topic_id="id-2"))
+    assert json.loads(starting_offsets(stage.project, "orders")) == {"orders": {"0": 4}}
+
+    def unreachable(*_: object, **__: object) -> KafkaWitness:
+        raise EvidenceError("no broker answers")
+
+    monkeypatch.setattr("recon.evidence.kafka.read", unreachable)
+    assert json.loads(starting_offsets(stage.project, "orders")) == {"orders": {"0": 20}}
+
+
+def test_a_replay_of_what_a_restore_undid_is_skipped_and_said(stage: Stage) -> None:
+    stage.checkpoint(planned=2, committed=1)
+    stage.commits(entry(0), entry(1))
+    stage.entered(entry(0), entry(1))
+    restore = {"commitInfo": {"timestamp": 2, "operation": "RESTORE", "operationParameters": {"version": "0"}}}
+    (stage.path / "orders" / "_delta_log" / f"{2:020d}.json").write_text(json.dumps(restore))
+    (answer,) = stage.explain().sinks
+    assert answer.action == "skip" and "a RESTORE undid it as version 1" in answer.sentence
+    (answer,) = stage.explain(1).sinks
+    assert "a RESTORE undid it" in answer.sentence

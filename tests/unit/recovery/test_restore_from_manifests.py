@@ -40,6 +40,7 @@ def put(folder: Path, batch_id: int) -> None:
     fields: dict[str, Any] = {"pipeline": "orders", "sink": "orders", "epoch": 0, "batch_id": batch_id}
     made = manifests.Manifest(
         stamp=ReconStamp(**fields, query_id="q-1", run_id=None, prev_hash="", offsets_text=offsets_text(spans)),
+        attempt="a1",
         at=AT + timedelta(seconds=10 * batch_id),
         rows=10,
         layout="x",

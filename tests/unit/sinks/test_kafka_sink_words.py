@@ -19,8 +19,8 @@ from recon.project import KafkaSink
 from recon.sinks.kafka import producer
 from recon.sinks.kafka import task as kafka_task
 from recon.sinks.kafka.partitioner import partition_values, spark_hash
-from recon.sinks.kafka.reading import spark_options
 from recon.sinks.kafka.task import Job
+from recon.spark.kafka import kafka_options
 from tests.support.messages import raises, same_message
 
 OWNER = Owner("p", "s", "out")
@@ -82,26 +82,35 @@ def test_a_producer_waits_for_all_replicas_whatever_the_project_says() -> None:
 
 
 def test_markers_come_back_as_they_were_written() -> None:
-    plan = Plan(epoch=1, batch_id=3, offsets_text="[]", tasks=2, starts={0: 5, 1: 7}, schema='{"a":1}')
+    plan = Plan(query_id="q", epoch=1, batch_id=3, offsets_text="[]", tasks=2, starts={0: 5, 1: 7}, schema='{"a":1}')
     task = TaskMarker(
-        epoch=1, batch_id=3, task=1, tasks=2, rows=4, ids=-9, content=2**62, sources=[("orders", 1, 0, 3, 4)]
+        query_id="q",
+        epoch=1,
+        batch_id=3,
+        task=1,
+        tasks=2,
+        rows=4,
+        ids=-9,
+        content=2**62,
+        sources=[("orders", 1, 0, 3, 4)],
     )
     batch = BatchMarker(stamp=stamp(), tasks=2, rows=4, ids=1, content=2, starts={0: 5}, at=AT)
     found = Markers(position=0)
     found.take(markers.plan_key(OWNER), plan.dump(), 17, AT)
     found.take(markers.task_key(OWNER, 1), task.dump(), 18, AT)
-    assert found.unfinished == Plan(**{**plan.__dict__, "offset": 17})
-    assert found.task(1, 3, 1) == task
-    assert found.task(1, 4, 1) is None
-    assert found.task(0, 3, 1) is None
-    assert found.of(1, 3) == [task]
+    assert found.unfinished == (Plan(**{**plan.__dict__, "offset": 17}),)
+    assert found.task("q", 1, 3, 1) == task
+    assert found.task("q", 1, 4, 1) is None
+    assert found.task("another", 1, 3, 1) is None
+    assert found.task("q", 0, 3, 1) is None
+    assert found.of("q", 1, 3) == [task]
     found.take(markers.batch_key(OWNER, 0, 3), batch.dump(), 19, AT)
     assert found.batches == {(0, 3): batch}
-    assert found.unfinished is not None, "another micro-batch is complete, not the plan's"
+    assert found.unfinished, "another micro-batch is complete, not the plan's"
     found.take(
         markers.batch_key(OWNER, 1, 3), BatchMarker(**{**batch.__dict__, "stamp": stamp(epoch=1)}).dump(), 20, AT
     )
-    assert found.unfinished is None
+    assert found.unfinished == ()
     found.take(markers.batch_key(OWNER, 0, 3), None, 21, AT)
     assert list(found.batches) == [(1, 3)]
 
@@ -151,11 +160,11 @@ def test_hashes_add_up_as_64_bits_whatever_the_order() -> None:
 
 
 def job() -> Job:
-    return Job(conf=CONF, owner=OWNER, epoch=0, batch_id=3, marker_topic="m", tasks=2)
+    return Job(conf=CONF, owner=OWNER, query_id="q", epoch=0, batch_id=3, marker_topic="m", tasks=2)
 
 
 def test_other_rows_on_a_replay_are_named() -> None:
-    marker = TaskMarker(epoch=0, batch_id=3, task=1, tasks=2, rows=4, ids=7, content=0)
+    marker = TaskMarker(query_id="q", epoch=0, batch_id=3, task=1, tasks=2, rows=4, ids=7, content=0)
     kafka_task.require_same(job(), marker, rows=4, ids=7)
     with raises(SinkError):
         kafka_task.require_same(job(), marker, rows=3, ids=7)
@@ -199,7 +208,7 @@ def test_connection_settings_reach_sparks_reader() -> None:
         "ssl.ca.location": "/ca.pem",
         "linger.ms": "5",
     }
-    assert spark_options(conf) == {
+    assert kafka_options(conf) == {
         "kafka.bootstrap.servers": "b:1",
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
@@ -212,7 +221,9 @@ def test_connection_settings_reach_sparks_reader() -> None:
 
 def test_the_marker_of_a_task_is_small() -> None:
     sources = [("a-topic-with-a-name", p, 10**12, 10**12 + 999, 1000) for p in range(25)]
-    value = TaskMarker(epoch=0, batch_id=1, task=0, tasks=8, rows=1, ids=1, content=1, sources=sources).dump()
+    value = TaskMarker(
+        query_id="q", epoch=0, batch_id=1, task=0, tasks=8, rows=1, ids=1, content=1, sources=sources
+    ).dump()
     assert len(value) < 2_500
     assert json.loads(value)["sources"][0][0] == "a-topic-with-a-name"
 
@@ -222,7 +233,7 @@ def test_a_record_that_does_not_arrive_is_named(value: bytes) -> None:
     import pyarrow as pa
 
     conf = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": "500", "message.max.bytes": "1500"}
-    alone = Job(conf=conf, owner=OWNER, epoch=0, batch_id=1, marker_topic=None)
+    alone = Job(conf=conf, owner=OWNER, query_id="q", epoch=0, batch_id=1, marker_topic=None)
     rows = [
         {"value": what, "_topic": "orders", "_partition": 0, "_offset": offset}
         for offset, what in [(6, b"z"), (7, value), (8, b"z")]

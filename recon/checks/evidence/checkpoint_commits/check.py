@@ -288,9 +288,9 @@ class _Evaluation:
 
     def _judge_new_epoch(self, new: Sequence[tuple[CheckpointBatch, DeltaCommit | None]]) -> bool:
         """Whether the checkpoint started an epoch that the ledger does not know, and where it begins."""
-        if self.writes.ledger is None or self.writes.covered is None or not self.writes.covered.order:
+        if self.writes.ledger is None or self.writes.covered is None or not self.writes.covered.micro_batches:
             return False
-        newest = self.writes.ledger.heads[self.writes.covered.order[-1]]
+        newest = self.writes.ledger.heads[self.writes.covered.micro_batches[-1]]
         other_query = newest.query_id != self.checkpoint.query_id
         contradicts = [(batch, commit) for batch, commit in new if self.writes.numbers(batch.batch_id)]
         if not contradicts and not (other_query and new):

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from recon.model import RELEASES, DeltaCommit, DeltaWitness
+from recon.model import DeltaCommit, DeltaWitness
 from recon.model.wire.app_ids import parse_app_id
 
 
 class Transactions(NamedTuple):
-    """The transaction numbers of a sink's table.
+    """The transaction numbers of a sink's table, where the sink was given `txn_app_id`: they are batch ids.
+
+    recon's own app id skips no micro-batch: each start reads its newest version, and the next write has one more.
 
     Args:
         taken: all (app id, version) of the commits that were read.
         newest: the newest version of each app id.
-        last_apps: the app ids of the newest commit that recon made for the sink, releases from quarantine left out.
-        fixed_apps: app ids of the sink's commits that recon did not make, because the sink was given `txn_app_id`.
+        last_apps: the fixed app ids of the newest commit of the sink, releases from quarantine left out.
+        fixed_apps: the fixed app ids of all commits of the sink.
     """
 
     taken: frozenset[tuple[str, int]]
@@ -31,10 +33,11 @@ class Transactions(NamedTuple):
         newest = dict(log.txns)
         for app, version in taken:
             newest[app] = max(version, newest.get(app, -1))
-        of_batches = [c for c in commits if c.stamp is None or c.stamp.epoch != RELEASES]
-        last_apps = list(max(of_batches, key=lambda commit: commit.version).txn) if of_batches else []
+        of_batches = [c for c in commits if c.stamp is None or c.stamp.epoch >= 0]
+        last_apps = max(of_batches, key=lambda commit: commit.version).txn if of_batches else {}
         apps = dict.fromkeys(app for commit in commits for app in commit.txn)
-        return cls(taken, newest, last_apps, [app for app in apps if not _is_made_by_recon(app, pipeline, sink)])
+        fixed_apps = [app for app in apps if not _is_made_by_recon(app, pipeline, sink)]
+        return cls(taken, newest, [app for app in last_apps if app in fixed_apps], fixed_apps)
 
     def skipping(self, batch_id: int, *, beyond: bool) -> str | None:
         """The app id under which another write of the same epoch has used the batch_id.
@@ -48,11 +51,11 @@ class Transactions(NamedTuple):
         return None
 
     def skipping_a_new_epoch(self, batch_id: int) -> str | None:
-        """The app id under which an earlier epoch used the batch_id: each has its own, unless the sink's is fixed."""
+        """The app id under which an earlier epoch used the batch_id."""
         return next((app for app in self.fixed_apps if self.newest.get(app, -1) >= batch_id), None)
 
 
 def _is_made_by_recon(app: str, pipeline: str, sink: str | None) -> bool:
-    """Whether recon made the app id for this sink, one per epoch."""
+    """Whether recon made the app id for this sink."""
     parsed = parse_app_id(app)
     return parsed is not None and (parsed.pipeline, parsed.sink) == (pipeline, sink)

@@ -131,11 +131,11 @@ class Writes:
         if self.ledger is None or not self.ledger.complete:
             return None
         return min(
-            (head for head in self.heads if not head.is_release), key=lambda h: (h.epoch, h.batch_id), default=None
+            (head for head in self.heads if head.is_micro_batch), key=lambda h: (h.epoch, h.batch_id), default=None
         )
 
     def _is_own(self, head: EntryHead) -> bool:
-        return head.query_id == self.checkpoint.query_id and not head.is_release
+        return head.query_id == self.checkpoint.query_id and head.is_micro_batch
 
     def skipping_app(self, batch: CheckpointBatch, *, new_epoch: bool) -> str | None:
         """The app id under which Delta takes this write for one that the table has already; None for none."""

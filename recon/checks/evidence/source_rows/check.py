@@ -17,8 +17,14 @@ from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.row_accounting import Account, account
 from recon.checks.evidence.source_rows import rewriting
 from recon.checks.evidence.source_rows.filtered import judge_filtered, rows_filtered
+from recon.checks.evidence.source_rows.made import judge_made
 from recon.checks.evidence.source_rows.missing import judge_missing, missing_from
-from recon.checks.evidence.source_rows.present import judge_present, judge_surplus
+from recon.checks.evidence.source_rows.present import (
+    judge_present,
+    judge_surplus,
+    read_uncommitted,
+    readings_of,
+)
 from recon.checks.evidence.source_rows.reasons import (
     added_by_others,
     attested,
@@ -66,30 +72,34 @@ class SourceRows(EvidenceCheck):
             progress says that every offset was read, and no row shows what became of each (warns).
         GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered; or
             the commit wrote a row for every offset, and rows are missing now; or the sink took in fewer rows than it
-            was given; or a release took the row from quarantine, and neither the sink has it nor did the repair drop
-            it.
+            was given, or holds fewer; or a release took the row from quarantine, and neither the sink has it nor did
+            the repair drop it.
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
-            are no duplicates where recon.yml declares it (`rows: {explodes: true}`). Where another program added rows,
-            the whole table is searched for rows that they double.
+            are no duplicates where recon.yml declares it (`rows: {explodes: true}`). There the rows of each
+            micro-batch must be as many as the sink was given. Where another program added rows, the whole table is
+            searched for rows that they double.
         OVERLAP: offsets of such rows, where another pipeline of recon's that writes this table read them.
         MUTATED: rows are missing, and a commit of another pipeline of recon's changed rows of this table.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
-        PHANTOM_ROWS: rows of records whose transaction was aborted: the stream reads uncommitted.
+        PHANTOM_ROWS: rows of records whose transaction was aborted: the stream reads uncommitted, whatever recon.yml
+            says.
         UNUSUAL: a micro-batch of which the transform filtered more than `max_filtered` allows, or, where recon.yml has
             no `max_filtered`, far more than it did of the micro-batches before it (warns).
         UNSTAMPED: rows that no ledger entry accounts for (warns).
         EXPLAINED: how many offsets per partition have no row for a known reason: transaction markers (control),
-            aborted, compacted, filtered, quarantined (a row that waits in the quarantine table carries them).
+            aborted, compacted, filtered, quarantined (a row that waits in the quarantine table carries them), or
+            without a record when they were read, as an earlier audit found while Kafka still held them.
         INFLIGHT: micro-batches of the last minutes whose progress is not recorded yet.
         INCONCLUSIVE: offsets that could not be read from Kafka, or whose micro-batch does not say what it filtered;
             offsets without a record today, of which more had one when they were read;
             offsets of rows that a release claimed and did not enter in the ledger.
 
     What Kafka deletes while a micro-batch reads is the beginning of its range. Offsets further in, below today's log
-    start, were there when they were read; whether they were markers or lost records is unknown:
-    INCONCLUSIVE. Audit while Kafka still holds the records. A transaction marker and a record that compaction
-    removed look the same from outside; in a compacted topic both count as compacted.
+    start, were there when they were read, and so were those of which the broker told the hook later that it still held
+    them. Whether they were markers or lost records is unknown: INCONCLUSIVE. Audit while Kafka still holds the records.
+    A transaction marker and a record that compaction removed look the same from outside; in a compacted topic both
+    count as compacted.
     """
 
     test: ClassVar[str] = "source_rows"
@@ -123,10 +133,12 @@ class SourceRows(EvidenceCheck):
         if sink is None:
             return {}
         unexplained = missing_from(sink).unexplained
-        if witnesses.isolation_level == "read_uncommitted":
-            # Rows of aborted transactions lie anywhere in a partition that has records without a row.
-            return {where: counts.judged[where].ranges for where in unexplained}
-        return {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in unexplained.items()}
+        # Rows of aborted transactions lie anywhere in a partition that has offsets without a row.
+        doubtful = read_uncommitted(counts, witnesses)
+        return {
+            where: Spans.of((p.start, p.end) for p in (*pieces, *readings_of(counts.judged[where], doubtful)))
+            for where, pieces in unexplained.items()
+        }
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
@@ -144,8 +156,9 @@ def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     own = own_commits(log, ledger.pipeline, ledger.sink) if log is not None else ()
     in_files = {c.version: c.rows_added for c, _ in own if c.rows_added is not None and not c.is_merge}
     # In a route's entry, the rows of other routes count as filtered.
-    filters = None if witnesses.sink in witnesses.routed else witnesses.declared.filters
-    return account(ledger, operators_of(witnesses), in_files=in_files, filters=filters)
+    declared = witnesses.declared
+    filters = None if witnesses.sink in witnesses.routed else declared.filters
+    return account(ledger, operators_of(witnesses), in_files=in_files, filters=filters, explodes=declared.explodes)
 
 
 def _rows_of(counts: Account, witnesses: Witnesses, findings: Findings) -> SinkRows | None:
@@ -165,6 +178,7 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
         missing = without_row.offsets
         explained = judge_missing(sink, without_row)
         judge_present(sink)
+        judge_made(sink)
     judge_surplus(counts, witnesses, findings)
     judge_filtered(counts, witnesses, findings)
 

@@ -29,7 +29,7 @@ def judge_filtered(counts: Account, witnesses: Witnesses, findings: Findings) ->
         return
     unusual: list[EntryHead] = []
     before: list[float] = []
-    for entry in counts.covered.order:
+    for entry in counts.covered.micro_batches:
         share = _share(heads[entry])
         if share is None:
             continue

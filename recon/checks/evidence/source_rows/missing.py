@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from recon.checks.evidence.coverage import is_compacted
+from recon.checks.evidence.kafka_states import was_held
 from recon.checks.evidence.row_accounting import Piece
+from recon.checks.evidence.source_rows.made import filtered_by_transform, read_others
 from recon.checks.evidence.source_rows.quarantine import judge_unreleased, waiting
 from recon.checks.evidence.source_rows.reasons import awaited
 from recon.checks.evidence.source_rows.rows import (
@@ -70,7 +72,7 @@ def missing_from(sink: SinkRows) -> Missing:
         if counted.proved and not counted.dropped:
             # The commit wrote a row for every offset, whatever Kafka may still know of them.
             removed.append(piece)
-        elif not counted.explodes and counted.dropped == of_entry[piece.entry]:
+        elif not (counted.explodes or counted.doubted) and counted.dropped == of_entry[piece.entry]:
             explained[piece.where]["filtered"] += piece.size
         else:
             unexplained.setdefault(piece.where, []).append(piece)
@@ -84,12 +86,13 @@ def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
     unread: dict[int, list[Piece]] = {}
     not_there: dict[int, list[Piece]] = {}
     explained: Explained = {where: Counter(tally) for where, tally in missing.explained.items()}
+    proved = _proved_before(sink, missing)
     for where, pieces in missing.unexplained.items():
         answer = sink.witnesses.probes.get(where)
         if answer is None:
             sink.report(Code.INCONCLUSIVE, pieces, "are in no row, and Kafka could not be read to explain them")
             continue
-        for piece in _without_a_record(sink, pieces, answer, explained[where], not_there):
+        for piece in _without_a_record(sink, pieces, answer, explained[where], not_there, proved):
             unread.setdefault(piece.entry, []).append(piece)
     _judge_records(sink, unread, explained)
     _judge_holes(sink, unread, not_there)
@@ -111,14 +114,31 @@ def _judge_lost(sink: SinkRows, missing: Missing) -> None:
     named_already = {(f.epoch, f.batch_id) for f in sink.findings.items if f.code is Code.GAP}
     open_entries = {piece.entry for pieces in missing.unexplained.values() for piece in pieces}
     for entry in sorted(open_entries):
+        if sink.witnesses.declared.explodes and sink.counts.counted[entry].explodes:
+            continue  # judge_made compares its rows
         counted, head = sink.counts.counted[entry], sink.ledger.heads[entry]
-        if counted.lost > 0 and (head.epoch, head.batch_id) not in named_already:
+        lost = counted.lost - _read_again(sink, entry)
+        if lost > 0 and (head.epoch, head.batch_id) not in named_already:
             sink.findings.add(
                 Code.GAP,
                 f"the sink was given {plural(head.rows_given or 0, 'row')} of {named(head)} and took in "
-                f"{head.rows_written or 0:,}: {counted.lost:,} were lost in between",
+                f"{head.rows_written or 0:,}: {lost:,} were lost in between",
                 head=head,
             )
+
+
+def _read_again(sink: SinkRows, entry: int) -> int:
+    """How many offsets of an entry repairs read again and have a row now."""
+    heads, ranges = sink.ledger.heads, sink.ledger.ranges
+    repaired = [read for i, head in enumerate(heads) if head.is_repair for read in ranges.of(i)]
+    return sum(
+        Spans.of([read.span])
+        .intersect(Spans.of(s.span for s in repaired if (s.topic, s.partition) == (read.topic, read.partition)))
+        .intersect(sink.present.get((read.topic, read.partition), Spans()))
+        .size
+        for read in (ranges.of(entry) if repaired else ())
+        if read.span.size > 0
+    )
 
 
 def _report_other_pipelines(sink: SinkRows, missing: Missing) -> None:
@@ -148,10 +168,12 @@ def _without_a_record(
     answer: ProbeAnswer,
     tally: Counter[str],
     not_there: dict[int, list[Piece]],
+    proved: Collection[int],
 ) -> Iterator[Piece]:
     """Counts or reports what Kafka explains or has deleted; yields offsets that have a record, and so need a row.
 
-    Offsets that have no record for a reader of committed records go to `not_there`, by the entry that read them.
+    Offsets that have no record for a reader of committed records go to `not_there`, by the entry that read them. Of
+    entries that are `proved`, offsets that Kafka has deleted since are explained.
     """
     wanted = Spans.of((piece.start, piece.end) for piece in pieces)
     expired = wanted.intersect(Spans.of([(0, answer.log_start)]))
@@ -163,11 +185,13 @@ def _without_a_record(
     tally["aborted"] += aborted.intersect(sure).size
     tally["compacted" if is_compacted(answer.topic, sink.witnesses) else "control"] += unseen.intersect(sure).size
     log_start = f"are in no row, and Kafka's log now starts at {answer.log_start}"
-    gone = list(within(pieces, expired))
-    sink.report(Code.LOSS_RETENTION, (p for p in gone if p.leads), f"{log_start}: they cannot be read any more")
+    gone = [piece for piece in within(pieces, expired) if piece.entry not in proved]
+    tally["without a record when read"] += expired.size - sum(piece.size for piece in gone)
+    unread = [piece for piece in gone if piece.leads and not _was_held(sink, piece)]
+    sink.report(Code.LOSS_RETENTION, unread, f"{log_start}: they cannot be read any more")
     sink.report(
         Code.INCONCLUSIVE,
-        (p for p in gone if not p.leads),
+        (piece for piece in gone if piece not in unread),
         f"{log_start}: they were there when they were read, and whether they were records is unknown",
     )
     why = answer.truncated or "the probe did not reach them"
@@ -175,6 +199,38 @@ def _without_a_record(
     for piece in within(pieces, aborted.union(unseen).intersect(sure)):
         not_there.setdefault(piece.entry, []).append(piece)
     yield from within(pieces, seen)
+
+
+def _was_held(sink: SinkRows, piece: Piece) -> bool:
+    """Whether the broker said, after the piece was read, that Kafka still held it: it did not expire unread."""
+    return was_held(sink.ledger, sink.ledger.heads[piece.entry].sequence, piece.where, piece.start)
+
+
+def _proved_before(sink: SinkRows, missing: Missing) -> frozenset[int]:
+    """Entries that an earlier audit proved, and of which no more offsets lack a row than lacked a record when read.
+
+    That audit found the reason for each of these offsets while Kafka could still show it.
+    """
+    proof = sink.witnesses.proofs.of_sink.get(sink.ledger.sink)
+    if proof is None:
+        return frozenset()
+    named_open = {(one.finding.epoch, one.finding.batch_id) for one in proof.open}
+    without, doubted = Counter[int](), set[int]()
+    for where, pieces in missing.unexplained.items():
+        of_where = [one.spans for one in proof.open if (one.finding.topic, one.finding.partition) == where]
+        open_spans = Spans.of(span for spans in of_where for span in spans)
+        for piece in pieces:
+            without[piece.entry] += piece.size
+            if Spans.of([(piece.start, piece.end)]).intersect(open_spans):
+                doubted.add(piece.entry)
+    proved = set[int]()
+    for entry, size in without.items():
+        head, counted = sink.ledger.heads[entry], sink.counts.counted[entry]
+        if head.sequence > proof.position or entry in doubted or (head.epoch, head.batch_id) in named_open:
+            continue
+        if counted.holes is not None and not counted.explodes and size <= counted.holes + (counted.dropped or 0):
+            proved.add(entry)
+    return frozenset(proved)
 
 
 def _judge_holes(
@@ -212,9 +268,12 @@ def _judge_records(sink: SinkRows, unread: Mapping[int, Sequence[Piece]], explai
             continue
         if dropped is None and counts.operators.keeps_state(sink.ledger.heads[entry]):
             in_state += pieces
-        elif dropped is None and (counts.transforms or counts.only_rebuilt):
+        elif dropped is None and counts.counted[entry].explodes and filtered_by_transform(sink, entry, pieces):
+            for piece in pieces:
+                explained[piece.where]["filtered"] += piece.size
+        elif dropped is None and (counts.counted[entry].explodes or counts.transforms or counts.only_rebuilt):
             undecided += pieces
-        elif sum(piece.size for piece in pieces) <= (dropped or 0):
+        elif sum(piece.size for piece in pieces) <= (dropped or 0) and not read_others(sink, entry, pieces):
             for piece in pieces:
                 explained[piece.where]["filtered"] += piece.size
         else:
@@ -234,7 +293,7 @@ def _judge_records(sink: SinkRows, unread: Mapping[int, Sequence[Piece]], explai
         Code.GAP,
         lost,
         f"are in Kafka and were read past, and no row carries them{dropped_by}; read exactly this range once more "
-        "through the hook",
+        "(`recon repair plan`)",
     )
 
 

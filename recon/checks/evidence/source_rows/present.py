@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from recon.checks.evidence.coverage import Key
+from recon.checks.evidence.coverage import Key, by_key
 from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.own_writes import doubled, own_commits
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
-from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites
+from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.checks.evidence.table_history import others
 from recon.model import Code, DeltaCommit, RowGroup, Witnesses, parse_offsets
 from recon.model.offsets import Span, Spans
@@ -38,13 +38,36 @@ def judge_present(sink: SinkRows) -> None:
     _judge_phantoms(sink)
     _judge_duplicates(sink)
     _judge_repeated(sink)
+    _judge_removals(sink)
     _judge_unstamped(sink)
 
 
 # -- aborted transactions ----------------------------------------------------------------------------------------------
 
 
+def read_uncommitted(counts: Account, witnesses: Witnesses) -> frozenset[int]:
+    """The judged entries whose query read uncommitted records, or may have.
+
+    What Spark's plan says of the query counts. Where it is not known, recon.yml may say otherwise than the query does.
+    """
+    heads = counts.covered.slice.heads
+    return frozenset(entry for entry in counts.counted if heads[entry].isolation_level != "read_committed")
+
+
+def readings_of(stretches: ReadStretches, entries: Collection[int]) -> Iterator[Piece]:
+    """What some of the entries read of a topic partition."""
+    return (piece for piece in stretches.pieces(stretches.ranges) if piece.entry in entries) if entries else iter(())
+
+
 def _judge_phantoms(sink: SinkRows) -> None:
+    proof, heads = sink.witnesses.proofs.of_sink.get(sink.ledger.sink), sink.ledger.heads
+    position = proof.position if proof is not None else 0
+    unproved = {
+        entry
+        for entry in sink.counts.counted
+        if heads[entry].sequence > position
+        and (heads[entry].isolation_level or sink.witnesses.isolation_level) == "read_uncommitted"
+    }
     for where, answer in sorted(sink.witnesses.probes.items()):
         stretches = sink.counts.judged.get(where)
         if stretches is None:
@@ -62,6 +85,19 @@ def _judge_phantoms(sink: SinkRows) -> None:
             )
         elif phantoms:
             sink.report(Code.INCONCLUSIVE, pieces, f"may be rows of aborted transactions: {answer.truncated}")
+        # Without a marker, or a record of an aborted transaction, nothing shows that producers use transactions.
+        transactions = answer.requested.intersect(Spans.of([(answer.log_start, answer.last_stable)])).minus(
+            answer.committed
+        )
+        expired = (
+            sink.present.get(where, Spans()).intersect(Spans.of([(0, answer.log_start)])) if transactions else Spans()
+        )
+        sink.report(
+            Code.INCONCLUSIVE,
+            (piece for piece in stretches.pieces(expired.intersect(stretches.ranges)) if piece.entry in unproved),
+            f"have rows that were read uncommitted, and Kafka's log now starts at {answer.log_start}: whether their "
+            "transaction was aborted is not known any more; audit while Kafka holds what was read",
+        )
 
 
 # -- doubled rows ------------------------------------------------------------------------------------------------------
@@ -78,7 +114,7 @@ def _judge_duplicates(sink: SinkRows) -> None:
         in_groups = sum(group.present.size for group in groups)
         if in_groups <= sink.present[where].size or _may_repeat(sink, stretches):
             continue
-        depths = list(_depths(groups))
+        depths = list(_depths(span for group in groups for span in group.present))
         twice = Spans.of(span for span, depth in depths if depth > incarnations)
         if incarnations > 1:
             several = Spans.of(span for span, depth in depths if depth > 1)
@@ -179,7 +215,13 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         sink.report(Code.INCONCLUSIVE, pieces[:1], "lie in a topic that was re-created, and rows share their offsets")
         return
     code, _ = doubled(sink.witnesses)
-    twice = Spans.of(span for key in stretches.keys for span in sink.counts.overlaps.get(key, Spans()).intersect(mine))
+    # Rows of two micro-batches fall into one group where both have this batch_id: two epochs count from 0 each.
+    readings = [
+        piece
+        for piece, head in ((piece, sink.ledger.heads[piece.entry]) for piece in stretches.readings(mine))
+        if head.is_micro_batch and head.batch_id == group.batch_id
+    ]
+    twice = Spans.of(span for span, depth in _depths(Span(p.start, p.end) for p in readings) if depth > 1)
     if twice.size == surplus:
         sink.report(code, stretches.pieces(twice), "have two rows each: remove those of the later attempt")
         return
@@ -223,18 +265,40 @@ def _recurring(counts: Account, keys: Iterable[Key]) -> Spans:
     return recurring
 
 
-def _depths(groups: Iterable[RowGroup]) -> Iterator[tuple[Span, int]]:
-    """How many groups of rows carry each range of offsets, where any does."""
+def _depths(spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
+    """How many of some ranges hold each offset, where any does."""
     steps: Counter[int] = Counter()
-    for group in groups:
-        for start, end in group.present:
-            steps[start] += 1
-            steps[end] -= 1
+    for start, end in spans:
+        steps[start] += 1
+        steps[end] -= 1
     depth, before = 0, 0
     for at in sorted(steps):
         if depth:
             yield Span(before, at), depth
         depth, before = depth + steps[at], at
+
+
+def _judge_removals(sink: SinkRows) -> None:
+    """After a repair removed doubled rows, every offset that had a row has one: not two still, and not none."""
+    for i in range(sink.ledger.anchors, len(sink.ledger.heads)):
+        head = sink.ledger.heads[i]
+        if not head.is_removal:
+            continue
+        held = 0
+        for where, spans in by_key((s.source, s.topic, s.partition, *s.span) for s in sink.ledger.ranges.of(i)).items():
+            every = [span for group in sink.groups.get((where.topic, where.partition), ()) for span in group.present]
+            held += spans.intersect(sink.present.get((where.topic, where.partition), Spans())).size
+            twice = Spans.of(span for span, depth in _depths(every) if depth > 1).intersect(spans)
+            for span in twice:
+                left = f"{where}: {offsets(*span)} have more rows than one, though {named(head)} removed such"
+                sink.findings.add(doubled(sink.witnesses)[0], left, head=head, key=where, span=span)
+        if head.rows_read is None:
+            sink.findings.add(
+                Code.INCONCLUSIVE, f"{named(head)} does not say how many offsets had a row before", head=head
+            )
+        elif held < head.rows_read:
+            lost = plural(head.rows_read - held, "offset")
+            sink.findings.add(Code.GAP, f"{lost} of {named(head)} had rows before it, and have none now", head=head)
 
 
 # -- rows that no entry accounts for -----------------------------------------------------------------------------------
@@ -251,7 +315,7 @@ def _judge_unstamped(sink: SinkRows) -> None:
     if not sink.ledger.complete or sink.witnesses.period_to < sink.witnesses.now:
         return
     accounted = _accounted_for(sink)
-    bounded = not _rows_are_no_newer(sink)
+    bounded = not rows_are_no_newer(sink)
     for where, present in sorted(sink.present.items()):
         in_ledger, key = accounted.get(where, Spans()), Key(0, *where)
         strays = present.minus(in_ledger)
@@ -281,9 +345,3 @@ def _accounted_for(sink: SinkRows) -> dict[TopicPartition, Spans]:
             if read.span.size > 0:
                 spans.setdefault((read.topic, read.partition), []).append(read.span)
     return {where: Spans.of(mine) for where, mine in spans.items()}
-
-
-def _rows_are_no_newer(sink: SinkRows) -> bool:
-    """Whether the rows were read at a version that the Delta log's witness knows."""
-    log, version = sink.witnesses.of_sink(sink.witnesses.delta), sink.rows.version
-    return log is not None and log.last is not None and version is not None and version <= log.last

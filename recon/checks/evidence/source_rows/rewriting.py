@@ -91,7 +91,7 @@ def _judge(
             return
         held.setdefault((read.topic, read.partition), Counter()).update(answer)
     committed, aborted = (sum(of[reader] for of in held.values()) for reader in ("committed", "aborted"))
-    uncommitted_too = witnesses.isolation_level == "read_uncommitted"
+    uncommitted_too = (head.isolation_level or witnesses.isolation_level) == "read_uncommitted"
     records = committed + aborted if uncommitted_too else committed
     unknown = _unknown(head, counts, counted.dropped)
     sums = f"accounts for {plural(accounted, 'row')}, and Kafka has {plural(records, 'record')} in its ranges"

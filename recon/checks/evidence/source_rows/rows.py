@@ -50,6 +50,12 @@ class SinkRows:
             )
 
 
+def rows_are_no_newer(sink: SinkRows) -> bool:
+    """Whether the rows were read at a version that the Delta log's witness knows."""
+    log, version = sink.witnesses.of_sink(sink.witnesses.delta), sink.rows.version
+    return log is not None and log.last is not None and version is not None and version <= log.last
+
+
 def by_partition(groups: Iterable[RowGroup]) -> dict[TopicPartition, list[RowGroup]]:
     """Groups of rows by topic partition."""
     by: dict[TopicPartition, list[RowGroup]] = {}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from recon.checks.evidence.ledger_integrity import LedgerIntegrity
-from recon.model import Code, LedgerSlice, PreviousAudit, ReconStamp, Verdict
+from recon.model import ChainEnd, Code, LedgerSlice, PreviousAudit, ReconStamp, Verdict
 from recon.model.integrity import verify_stamps
-from recon.testing.evidence import NOW, SINK, START, Entry, ledger, range_table
+from recon.testing.evidence import NOW, SINK, Entry, ledger, range_table
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, commit, witnesses
 
@@ -26,17 +26,20 @@ def without(slice_: LedgerSlice, *lost: int, **changes: object) -> LedgerSlice:
     return replace(slice_, heads=heads, ranges=range_table([[]] * len(heads)), offsets_texts=(), **changes)
 
 
-def previous(head: str, at: datetime = NOW) -> PreviousAudit:
-    return PreviousAudit(generated_at=at, chain_heads={SINK: head})
+def previous(sequence: int, entry_hash: str = "") -> PreviousAudit:
+    """An audit that saw the chain end with an entry."""
+    end = ChainEnd(sequence, entry_hash or f"hash-{sequence - 1}", NOW)
+    return PreviousAudit(generated_at=NOW, chain_ends={SINK: end})
 
 
 def test_a_whole_chain_passes() -> None:
-    verdict = judged(CHAIN, previous=previous("hash-1"))
+    verdict = judged(CHAIN, previous=previous(2))
     assert (verdict.failures, verdict.warnings, verdict.unproved, verdict.findings) == (0, 0, None, ())
     assert same_message(verdict.message)
     assert verdict.evidence == {
         "entries": 4,
         "chain_head": "hash-3",
+        "chain_position": 4,
         "ledger_version": None,
         "proof_states": 0,
         "judged": [1, 4],
@@ -70,17 +73,22 @@ def test_the_first_entries_are_gone() -> None:
 def test_the_last_entry_is_gone_and_the_previous_audit_knew_it() -> None:
     shorter = without(CHAIN, 3)
     assert codes(judged(shorter)) == []
-    assert codes(judged(shorter, previous=previous("hash-3"))) == [Code.TAMPERED]
-    assert codes(judged(None, previous=previous("hash-3"))) == [Code.TAMPERED]
+    gone = judged(shorter, previous=previous(4))
+    assert codes(gone) == [Code.TAMPERED] and same_message(gone.message)
+    assert codes(judged(None, previous=previous(4))) == [Code.TAMPERED]
+
+
+def test_another_entry_stands_where_the_previous_audit_knew_one() -> None:
+    replaced = judged(CHAIN, previous=previous(2, "another"))
+    assert codes(replaced) == [Code.TAMPERED] and same_message(replaced.message)
 
 
 def test_a_slice_that_does_not_reach_back_to_the_previous_audit() -> None:
     later = without(CHAIN, 0, 1, complete=False, anchors=1)
-    before = START + timedelta(seconds=30)
-    assert codes(judged(later, previous=previous("hash-0", before))) == []
-    assert codes(judged(later, previous=previous("hash-1", START + timedelta(minutes=1.5)))) == []
-    # An audit of a time before the previous audit cannot know its head.
-    assert codes(judged(without(CHAIN, 3), previous=previous("hash-3"), period_to=NOW - timedelta(hours=1))) == []
+    assert codes(judged(later, previous=previous(1))) == []
+    assert codes(judged(later, previous=previous(3))) == []
+    # An audit of a period that ends before now may leave out entries that are there.
+    assert codes(judged(without(CHAIN, 3), previous=previous(4), period_to=NOW - timedelta(hours=1))) == []
 
 
 def test_two_writers_warn() -> None:
@@ -112,7 +120,7 @@ def test_operations_that_keep_house() -> None:
 
 
 def test_the_next_audit_learns_how_far_the_operations_were_judged() -> None:
-    known = replace(previous("hash-1"), ledger_version=7)
+    known = replace(previous(2), ledger_version=7)
     assert judged(CHAIN, previous=known).evidence["ledger_version"] == 7
     appended = replace(CHAIN, operations=[(8, "WRITE"), (9, "WRITE")])
     assert judged(appended, previous=known).evidence["ledger_version"] == 9

@@ -128,10 +128,10 @@ def test_recreated_without_ids_is_seen_by_its_end() -> None:
     assert told(judged(kafka(0, 30), NO_IDS)) == [("RECREATED", 0, None, None)]
 
 
-def test_unknown_ids_warn() -> None:
-    verdict = judged(kafka(0, 100), NO_IDS)
+def test_a_broker_without_ids_is_a_warning() -> None:
+    verdict = judged(kafka(0, 100, topic_id=None), NO_IDS)
     assert codes(verdict) == [Code.TOPIC_ID_UNKNOWN]
-    assert (verdict.failures, verdict.warnings) == (0, 1)
+    assert (verdict.failures, verdict.warnings, verdict.unproved) == (0, 1, None)
 
 
 def test_the_log_of_the_same_topic_was_cut_off() -> None:

@@ -129,9 +129,8 @@ def test_an_unknown_count_is_not_proved() -> None:
 
 def test_a_stream_that_reads_uncommitted_merged_what_was_aborted() -> None:
     verdict = judged(
-        merged(0, 0, 10, 5, rows_read=9, rows_filtered=4),
+        merged(0, 0, 10, 5, rows_read=9, rows_filtered=4, isolation_level="read_uncommitted"),
         given=9,
-        isolation_level="read_uncommitted",
         probes=probe([(0, 10)], [(0, 9)], [(0, 7)]),
     )
     assert codes(verdict) == [Code.PHANTOM_ROWS] and same_message(verdict.message)

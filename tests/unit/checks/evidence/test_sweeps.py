@@ -60,9 +60,10 @@ def _walk(incarnation: TopicIncarnation) -> tuple[list[Hole], list[tuple[Stretch
         if end < start:
             frontier, before = end, stretch
             continue
-        if frontier is None or before is None:
-            covered.append(Span(0 if incarnation.since_start else start, end))
-            frontier = end
+        if stretch.first < incarnation.anchors or before is None:
+            begin = min(frontier or 0, start) if stretch.first < incarnation.anchors else start
+            covered = list(Spans.of([*covered, Span(begin, end)]))
+            frontier = max(frontier or 0, end)
         elif start >= frontier:
             if start > frontier:
                 holes.append(Hole(frontier, start, stretch, before))
@@ -81,10 +82,10 @@ def _walk(incarnation: TopicIncarnation) -> tuple[list[Hole], list[tuple[Stretch
     return holes, overlaps, Spans.of(covered), frontier or 0
 
 
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(-6, 12)), min_size=1, max_size=12), st.booleans())
-def test_holes_and_overlaps(read: Sequence[tuple[int, int]], since_start: bool) -> None:
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(-6, 12)), min_size=1, max_size=12), st.integers(0, 4))
+def test_holes_and_overlaps(read: Sequence[tuple[int, int]], anchors: int) -> None:
     stretches = [Stretch(start, max(start + width, 0), n, n, (n, n + 1)) for n, (start, width) in enumerate(read)]
-    incarnation = TopicIncarnation("id", stretches, since_start)
+    incarnation = TopicIncarnation("id", stretches, anchors)
     assert tuple(incarnation.walked) == _walk(incarnation)
 
 

@@ -1,0 +1,104 @@
+"""What the broker said of the logs while the query ran, as ledger entries have it: leader epochs and log starts."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from recon.errors import LedgerError
+from recon.model import LedgerSlice
+from recon.model.offsets import OffsetSpan
+from recon.model.wire.kafka_state import KafkaState, parse_kafka_state
+
+TopicPartition = tuple[str, int]
+_STATES, _EPOCHS = "kafka_states", "leader_epochs"  # in `LedgerSlice.derived`
+
+
+class ReadUnder(NamedTuple):
+    """How far the stream had read when a leader epoch was the newest.
+
+    `position` is the next offset, `entry` the entry that came to it. All that was read before it was written by this
+    leader or by earlier ones.
+    """
+
+    epoch: int
+    position: int
+    entry: int
+    topic_id: str | None
+
+
+def kafka_states(ledger: LedgerSlice) -> Sequence[KafkaState]:
+    """The broker's answers in a slice, in the order in which it was asked; one that cannot be read is left out."""
+    if _STATES not in ledger.derived:
+        found = []
+        for head in ledger.heads:
+            if head.kafka_state is not None:
+                try:
+                    found.append(parse_kafka_state(head.kafka_state))
+                except LedgerError:
+                    continue  # the entry was edited, which ledger_integrity reports
+        ledger.derived[_STATES] = sorted(found, key=lambda state: state.after)
+    states: Sequence[KafkaState] = ledger.derived[_STATES]
+    return states
+
+
+def was_held(ledger: LedgerSlice, sequence: int, where: TopicPartition, offset: int) -> bool:
+    """Whether Kafka still held an offset after the entry with this sequence had read it, as the broker said later."""
+    states = kafka_states(ledger)
+    topic, partition = where
+    for state in states[bisect_left([state.after for state in states], sequence) :]:
+        logs = state.topics.get(topic)
+        if logs is not None and logs.log_start is not None and partition in logs.partition:
+            return logs.log_start[logs.partition.index(partition)] <= offset
+    return False
+
+
+def read_under(ledger: LedgerSlice) -> Mapping[TopicPartition, Sequence[ReadUnder]]:
+    """How far the stream had come under each leader epoch of each topic partition, oldest first."""
+    if _EPOCHS not in ledger.derived:
+        ledger.derived[_EPOCHS] = _read_under(ledger)
+    found: Mapping[TopicPartition, Sequence[ReadUnder]] = ledger.derived[_EPOCHS]
+    return found
+
+
+def _read_under(ledger: LedgerSlice) -> dict[TopicPartition, list[ReadUnder]]:
+    sequences = [head.sequence for head in ledger.heads]
+    by_epoch: dict[TopicPartition, dict[int, ReadUnder]] = {}
+    for topic, state in _last_of_each(kafka_states(ledger)):
+        entry = _newest_reader(ledger, bisect_right(sequences, state.after) - 1)
+        if entry is None:
+            continue
+        logs = state.topics[topic]
+        epochs = dict(zip(logs.partition, logs.leader_epoch, strict=True))
+        for read in ledger.ranges.of(entry):
+            epoch = epochs.get(read.partition) if read.topic == topic else None
+            if epoch is not None:
+                _note(by_epoch.setdefault((topic, read.partition), {}), epoch, read, entry)
+    return {where: list(of.values()) for where, of in by_epoch.items()}
+
+
+def _note(of: dict[int, ReadUnder], epoch: int, read: OffsetSpan, entry: int) -> None:
+    known = of.get(epoch)
+    if known is None or known.position <= read.end_offset or known.topic_id != read.topic_id:
+        of[epoch] = ReadUnder(epoch, read.end_offset, entry, read.topic_id)
+
+
+def _last_of_each(states: Sequence[KafkaState]) -> list[tuple[str, KafkaState]]:
+    """Per topic the last of each run of answers with the same leader epochs: a day has thousands of answers."""
+    last: list[tuple[str, KafkaState]] = []
+    before: dict[str, KafkaState] = {}
+    for state in states:
+        for topic, logs in state.topics.items():
+            known = before.get(topic)
+            if known is not None and known.topics[topic].leader_epoch != logs.leader_epoch:
+                last.append((topic, known))
+            before[topic] = state
+    return [*last, *before.items()]
+
+
+def _newest_reader(ledger: LedgerSlice, entry: int) -> int | None:
+    """The entry, or the newest before it, that is of a micro-batch; None where the slice begins later."""
+    while entry >= 0 and not ledger.heads[entry].is_micro_batch:
+        entry -= 1
+    return entry if entry >= 0 else None

@@ -1,0 +1,218 @@
+"""Reads missing offsets again from Kafka, and writes them through the sink as a repair of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from recon.errors import EvidenceError, SinkError
+from recon.evidence import sink_rows
+from recon.hook.epochs import BatchToWrite
+from recon.hook.prepare import Transform, WholeBatch, call, stamped, with_source
+from recon.hook.read_kafka import source_options
+from recon.ledger import quarantined
+from recon.model import RowGroup
+from recon.model.offsets import OffsetSpan, Span, Spans
+from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
+from recon.project import Pipeline, Project, Sink
+from recon.quarantine import groups as quarantine_groups
+from recon.recovery.repair.plan import PlannedRange, TopicPartition
+from recon.sinks.base import rows_in_ranges
+from recon.spark.columns import quoted
+from recon.spark.errors import spark_error
+from recon.spark.frames import local_frame
+from recon.spark.lazy import F
+from recon.spark.session import kafka_package
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Options that say what a stream reads, and how fast.
+_OF_STREAMS = frozenset(
+    (
+        "subscribe",
+        "subscribepattern",
+        "assign",
+        "startingoffsets",
+        "startingtimestamp",
+        "startingoffsetsbytimestamp",
+        "endingoffsets",
+        "endingtimestamp",
+        "endingoffsetsbytimestamp",
+        "failondataloss",
+        "maxoffsetspertrigger",
+        "minoffsetspertrigger",
+        "maxtriggerdelay",
+    )
+)
+OWNER = "_recon_owner"
+_NEAR = 10_000  # offsets between two ranges that are read along, and left out afterwards
+
+
+def present(
+    spark: SparkSession,
+    table: DataFrame | None,
+    project: Project,
+    pipeline: str,
+    sink: Sink,
+    ranges: Iterable[OffsetSpan],
+) -> dict[TopicPartition, Spans]:
+    """The offsets of the ranges of which the table has a row, whoever wrote it, or one waits in quarantine.
+
+    Raises:
+        EvidenceError: the rows cannot be read, or carry no source offsets.
+    """
+    ranges = list(ranges)
+    groups: list[RowGroup] = []
+    if table is not None:
+        if not set(SOURCE_COLUMNS) <= set(table.columns):
+            raise EvidenceError(
+                f"{project.location(sink)} has no column {SOURCE_COLUMNS[0]}, so which offsets have a row is not "
+                "known, and a repair could double rows: read the ranges once more through the hook"
+            )
+        rows = rows_in_ranges(table, ranges).withColumn(BATCH_ID, F.lit(0).cast("long"))
+        groups += sink_rows.read(spark, rows, location=project.location(sink)).groups
+    place = quarantined.location(project, pipeline, sink)
+    if place is not None and quarantined.exists(Storage(place, project.storage_options)):
+        groups += [group for group in quarantine_groups.read(spark, place) if group.release is None]
+    found: dict[TopicPartition, Spans] = {}
+    for group in groups:
+        where = (group.topic, group.partition)
+        found[where] = found.get(where, Spans()).union(group.present)
+    return found
+
+
+def kafka_rows(
+    spark: SparkSession,
+    project: Project,
+    pipeline: Pipeline,
+    ranges: Sequence[OffsetSpan],
+    options: Mapping[str, str],
+) -> DataFrame:
+    """Exactly the records of these ranges, as a batch read of Kafka gives them under the stream's isolation level.
+
+    It connects as `recon.read_kafka` does; `options` are further ones of Spark's Kafka source, such as
+    `includeHeaders`.
+    """
+    wanted: dict[TopicPartition, list[Span]] = {}
+    for one in ranges:
+        wanted.setdefault((one.topic, one.partition), []).append(one.span)
+    of_places = [[(where, span) for span in _joined(spans)] for where, spans in sorted(wanted.items())]
+    frames = [
+        _read(spark, project, pipeline, [one for one in layer if one is not None], options)
+        for layer in zip_longest(*of_places)
+    ]
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.unionByName(frame)
+    kept = list(whole.columns)
+    return rows_in_ranges(with_source(whole), ranges).select(*kept)
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Ranges that lie near each other, as one."""
+    joined: list[Span] = []
+    for start, end in Spans.of(spans):
+        if joined and start - joined[-1].end <= _NEAR:
+            joined[-1] = Span(joined[-1].start, end)
+        else:
+            joined.append(Span(start, end))
+    return joined
+
+
+def _read(
+    spark: SparkSession,
+    project: Project,
+    pipeline: Pipeline,
+    layer: Sequence[tuple[TopicPartition, Span]],
+    options: Mapping[str, str],
+) -> DataFrame:
+    assigned: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for (topic, partition), span in layer:
+        assigned.setdefault(topic, []).append(partition)
+        starts.setdefault(topic, {})[str(partition)] = span.start
+        ends.setdefault(topic, {})[str(partition)] = span.end
+    known = source_options(project, pipeline, {**options, **({} if pipeline.source.topics else {"assign": "{}"})})
+    of_reader = {
+        **{name: value for name, value in known.items() if name.lower() not in _OF_STREAMS},
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "failOnDataLoss": "true",
+    }
+    try:
+        return spark.read.format("kafka").options(**of_reader).load()
+    except Exception as error:
+        raise SinkError(
+            f"Spark cannot read Kafka: {spark_error(error)}; nothing was written: where its connector is missing, "
+            f"name {kafka_package(spark.version)} in recon.yml, below spark: packages"
+        ) from error
+
+
+class RepairRows(WholeBatch):
+    """Records that were read again, after the transform; each row has the `_batch_id` of its micro-batch."""
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        sink: Sink,
+        transform: Transform | None,
+        ranges: Sequence[PlannedRange],
+        columns: Sequence[str] | None,
+    ) -> None:
+        """`columns` are those of the table; None where there is none yet."""
+        super().__init__(frame, sink, transform)
+        self._ranges, self._columns = ranges, columns
+
+    @override
+    def _transformed(self, rows: DataFrame, transform: Transform, batch: BatchToWrite) -> DataFrame:
+        # A transform that gets the batch_id is called for one micro-batch at a time.
+        return call(transform, rows, self._ranges[0].batch_id or 0)
+
+    @override
+    def _stamped(self, rows: DataFrame, batch: BatchToWrite) -> DataFrame:
+        rows = stamped(rows, batch.stamp, self._sink)
+        self._require_columns(rows, batch)
+        joined = with_owner(rows.drop(BATCH_ID), self._ranges, "left")
+        return joined.withColumnRenamed(OWNER, BATCH_ID).select(*(quoted(name) for name in rows.columns))
+
+    def _require_columns(self, rows: DataFrame, batch: BatchToWrite) -> None:
+        """The rows have the columns of the table: a query may have changed them before foreachBatch."""
+        if self._columns is None:
+            return
+        mine, theirs = ({name.lower() for name in names} for names in (rows.columns, self._columns))
+        if mine != theirs:
+            apart = [f"column {name} is in the rows alone" for name in sorted(mine - theirs)]
+            apart += [f"column {name} is in the table alone" for name in sorted(theirs - mine)]
+            raise SinkError(
+                f"pipeline {batch.stamp.pipeline}, sink {batch.stamp.sink}: the rows that were read again do not look "
+                f"like those of the table ({'; '.join(apart[:4])}), and nothing was written: give the repair a "
+                "transform that does all that the query does between Kafka and the sink"
+            )
+
+
+def with_owner(rows: DataFrame, ranges: Sequence[PlannedRange], how: str) -> DataFrame:
+    """The rows with the column OWNER: the micro-batch of the range that they lie in; joined as `how` says."""
+    spans = [(one.topic, one.partition, one.start_offset, one.end_offset, one.batch_id) for one in ranges]
+    names = {"_recon_t": "string", "_recon_p": "int", "_recon_from": "long", "_recon_to": "long", OWNER: "long"}
+    known = local_frame(rows.sparkSession, spans, ", ".join(f"{name} {of}" for name, of in names.items()))
+    topic, partition, offset = (F.col(name) for name in SOURCE_COLUMNS)
+    inside = (topic == F.col("_recon_t")) & (partition == F.col("_recon_p"))
+    inside = inside & (offset >= F.col("_recon_from")) & (offset < F.col("_recon_to"))
+    return rows.join(F.broadcast(known), inside, how)
+
+
+def by_batch(ranges: Sequence[PlannedRange]) -> list[list[PlannedRange]]:
+    """The ranges of each micro-batch."""
+    groups: dict[int | None, list[PlannedRange]] = {}
+    for one in ranges:
+        groups.setdefault(one.batch_id, []).append(replace(one))
+    return [groups[number] for number in sorted(groups, key=lambda n: -1 if n is None else n)]

@@ -1,0 +1,331 @@
+"""What can be done about each open finding of a sink: read again, remove, or nothing any more. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from recon.checks.evidence.coverage import Key, cleaned, coverage
+from recon.checks.evidence.row_accounting import ReadStretches
+from recon.model import KafkaTopic, KafkaWitness, LedgerSlice, Level
+from recon.model.offsets import OffsetSpan, Span, Spans
+from recon.model.proof import OF_UNREAD_RANGES, OpenFinding
+from recon.text import some
+
+Action = Literal["read", "remove", "gone", "done", "unknown"]
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRange:
+    """Offsets [start_offset, end_offset) of one topic partition, and what a repair does about them.
+
+    Attributes:
+        action: "read": read again from Kafka and written, as far as the sink has no rows of them. "remove": rows too
+            many are removed. "gone": Kafka does not have them any more. "done": an entry behind the last audit did it.
+            "unknown": nothing is done, because a wrong guess would lose or double rows.
+        batch_id: the micro-batch that read past them, or, where none did, the one whose finding names them.
+        findings: the ids of the open findings that it answers.
+        why: what there is to know, in a sentence.
+    """
+
+    action: Action
+    topic: str
+    topic_id: str | None
+    partition: int
+    start_offset: int
+    end_offset: int
+    source: int
+    batch_id: int | None
+    findings: tuple[str, ...]
+    why: str
+
+    @property
+    def span(self) -> OffsetSpan:
+        """The range as ledger entries have it."""
+        return OffsetSpan(self.topic, self.topic_id, self.partition, self.start_offset, self.end_offset, self.source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOpen:
+    """An open finding that a repair cannot answer, and what to do about it."""
+
+    finding: str
+    code: str
+    message: str
+    step: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairPlan:
+    """What `recon repair apply` does for one sink.
+
+    Attributes:
+        pipeline: the pipeline's name.
+        sink: the sink's name.
+        refused: why nothing of this sink can be repaired, in a sentence; "" where it can.
+        ranges: by topic, partition and offset.
+        left_open: findings that name no offsets, or that a repair does not answer.
+    """
+
+    pipeline: str
+    sink: str
+    refused: str = ""
+    ranges: tuple[PlannedRange, ...] = ()
+    left_open: tuple[LeftOpen, ...] = ()
+
+    def of(self, action: Action) -> list[PlannedRange]:
+        """The ranges with one action."""
+        return [one for one in self.ranges if one.action == action]
+
+    @property
+    def does_something(self) -> bool:
+        """Whether `apply` has anything to read or to remove."""
+        return not self.refused and any(one.action in ("read", "remove") for one in self.ranges)
+
+
+def planned(
+    ledger: LedgerSlice,
+    position: int,
+    findings: Sequence[OpenFinding],
+    kafka: KafkaWitness,
+    *,
+    refused: str = "",
+) -> RepairPlan:
+    """The plan for one sink.
+
+    Args:
+        ledger: its whole ledger.
+        position: the sequence of the last entry that an audit judged; what repairs did behind it is done.
+        findings: its open findings; accepted ones are left out.
+        kafka: the topics of the ledger and of the findings, as Kafka describes them now.
+        refused: why the sink cannot be repaired.
+    """
+    waiting = [one for one in findings if one.accepted is None]
+    planner = _Planner(ledger, position, kafka)
+    ranges: list[PlannedRange] = []
+    left: list[LeftOpen] = []
+    of_place: dict[tuple[bool, TopicPartition], list[tuple[OpenFinding, Spans]]] = {}
+    for one in waiting:
+        places = list(planner.places(one))
+        for where, spans in places:
+            of_place.setdefault((one.is_loss, where), []).append((one, spans))
+        if not places:
+            left.append(_left_open(one))
+    for (is_loss, where), mine in sorted(of_place.items(), key=lambda item: (item[0][1], item[0][0])):
+        ranges += planner.lost(where, mine) if is_loss else planner.doubled(where, mine)
+    return RepairPlan(
+        pipeline=ledger.pipeline,
+        sink=ledger.sink,
+        refused=refused if waiting else "",
+        ranges=tuple(ranges),
+        left_open=tuple(left),
+    )
+
+
+def _left_open(one: OpenFinding) -> LeftOpen:
+    found = one.finding
+    step = "it names no offsets: repair the findings that name what it took away, audit, then decide about this one"
+    if found.level is Level.UNPROVED:
+        step = "nothing is known to be wrong: audit again when its witness can be read"
+    elif found.span is not None:
+        step = "no repair is known for it: look at it"
+    return LeftOpen(
+        finding=one.id,
+        code=str(found.code),
+        message=found.message,
+        step=f"{step} (`recon accept {one.id}` where it may stay)",
+    )
+
+
+@dataclass(frozen=True)
+class _Planner:
+    ledger: LedgerSlice
+    position: int
+    kafka: KafkaWitness
+
+    def places(self, one: OpenFinding) -> Iterator[tuple[TopicPartition, Spans]]:
+        """The offsets that a loss or a doubling is about; a micro-batch that is doubled whole has all of its own."""
+        found = one.finding
+        if not (one.is_loss or one.is_doubling):
+            return
+        if found.span is not None and found.topic is not None and found.partition is not None:
+            yield (found.topic, found.partition), Spans.of([found.span])
+        elif one.is_doubling and found.batch_id is not None:
+            for i, head in enumerate(self.ledger.heads):
+                if (head.epoch, head.batch_id) == (found.epoch, found.batch_id):
+                    for read in self.ledger.ranges.of(i):
+                        if read.span.size > 0:
+                            yield (read.topic, read.partition), Spans.of([read.span])
+                    return
+
+    def lost(self, where: TopicPartition, findings: Sequence[tuple[OpenFinding, Spans]]) -> Iterator[PlannedRange]:
+        """What of the missing offsets of a topic partition can be read again."""
+        unread = _union(spans for one, spans in findings if one.check in OF_UNREAD_RANGES)
+        missing = _union(spans for one, spans in findings if one.check not in OF_UNREAD_RANGES)
+        since = self._read_since(where)
+        wanted = unread.minus(self._covered(where)).union(missing.minus(since))
+        done = unread.union(missing).minus(wanted)
+        yield from self._pieces(where, done, findings, "done", "read by an entry behind the last audit: audit again")
+        why = self._unsure(where)
+        if why:
+            yield from self._pieces(where, wanted, findings, "unknown", why)
+            return
+        topic = self.kafka.topics.get(where[0])
+        if topic is not None and topic.exists and topic.topic_id is None:
+            why = "the broker gives no topic ids, so whether its records are those that were read is not known"
+            yield from self._pieces(where, wanted, findings, "unknown", why)
+            return
+        gone = _gone(topic, where, self._topic_id(where[0]))
+        if gone or topic is None:
+            yield from self._pieces(where, wanted, findings, "gone", gone)
+            return
+        partition = topic.partitions[where[1]]
+        below, above = Spans.of([(0, partition.log_start)]), Spans.of([(0, partition.log_end)])
+        deleted = f"Kafka's log now starts at {partition.log_start}"
+        yield from self._pieces(where, wanted.intersect(below), findings, "gone", deleted)
+        beyond = f"Kafka's log ends at {partition.log_end}: it was cut off, or an open transaction holds them back"
+        yield from self._pieces(where, wanted.minus(above), findings, "unknown", beyond)
+        held = f"Kafka still has them (log start {partition.log_start})"
+        if "compact" in topic.cleanup_policy:
+            held += ", but for records that compaction has removed"
+        yield from self._pieces(where, wanted.intersect(above).minus(below), findings, "read", held)
+
+    def doubled(self, where: TopicPartition, findings: Sequence[tuple[OpenFinding, Spans]]) -> Iterator[PlannedRange]:
+        """What of the doubled offsets of a topic partition is still to be cleaned."""
+        wanted = _union(spans for _, spans in findings)
+        behind = next(
+            (i for i, h in enumerate(self.ledger.heads) if h.sequence > self.position), len(self.ledger.heads)
+        )
+        since = cleaned(self.ledger, *where, after=behind - 1)
+        done = "cleaned by an entry behind the last audit: audit again"
+        yield from self._pieces(where, wanted.intersect(since), findings, "done", done)
+        why = self._unsure(where)
+        step = "one row of each is kept, that of the micro-batch whose entry accounts for it"
+        left = wanted.minus(since)
+        yield from self._pieces(where, left, findings, "unknown" if why else "remove", why or step)
+
+    def _pieces(
+        self,
+        where: TopicPartition,
+        spans: Spans,
+        findings: Sequence[tuple[OpenFinding, Spans]],
+        action: Action,
+        why: str,
+    ) -> Iterator[PlannedRange]:
+        """The offsets by the micro-batch that read past them."""
+        for span, batch_id in self._by_batch(where, spans, findings):
+            about = [one for one, of_one in findings if of_one.intersect(Spans((span,)))]
+            yield PlannedRange(
+                action=action,
+                topic=where[0],
+                topic_id=self._topic_id(where[0]),
+                partition=where[1],
+                start_offset=span.start,
+                end_offset=span.end,
+                source=next(iter(self._sources(where[0])), 0),
+                batch_id=batch_id,
+                findings=tuple(sorted({one.id for one in about})),
+                why=why,
+            )
+
+    def _by_batch(
+        self, where: TopicPartition, spans: Spans, findings: Sequence[tuple[OpenFinding, Spans]]
+    ) -> Iterator[tuple[Span, int | None]]:
+        heads = self.ledger.heads
+        found: list[tuple[Span, int | None]] = []
+        left = spans
+        for piece in self._readings(where).pieces(spans):
+            if heads[piece.entry].is_micro_batch:
+                span = Span(piece.start, piece.end)
+                found.append((span, heads[piece.entry].batch_id))
+                left = left.minus(Spans((span,)))
+        # What Spark planned names the micro-batch itself; a hole between entries names the one behind it.
+        for one, of_one in sorted(findings, key=lambda item: item[0].check != "checkpoint_commits"):
+            for span in left.intersect(of_one):
+                found.append((span, one.finding.batch_id))
+            left = left.minus(of_one)
+        joined: list[tuple[Span, int | None]] = []
+        for span, batch_id in sorted(found):
+            if joined and joined[-1][0].end == span.start and joined[-1][1] == batch_id:
+                joined[-1] = (Span(joined[-1][0].start, span.end), batch_id)
+            else:
+                joined.append((span, batch_id))
+        yield from joined
+
+    def _readings(self, where: TopicPartition) -> ReadStretches:
+        covered = coverage(self.ledger)
+        stretches = [
+            (key, stretch)
+            for key, incarnations in covered.incarnations.items()
+            if (key.topic, key.partition) == where
+            for incarnation in incarnations
+            for stretch in incarnation.stretches
+            if stretch.end > stretch.start
+        ]
+        return ReadStretches(covered, stretches)
+
+    def _covered(self, where: TopicPartition) -> Spans:
+        incarnations = (
+            incarnation
+            for source in self._sources(where[0])
+            for incarnation in coverage(self.ledger).incarnations.get(Key(source, *where), ())
+        )
+        return _union(incarnation.walked.covered for incarnation in incarnations)
+
+    def _read_since(self, where: TopicPartition) -> Spans:
+        """What repairs behind the last audit read."""
+        heads = self.ledger.heads
+        repairs = (i for i, head in enumerate(heads) if head.is_repair and head.sequence > self.position)
+        spans = (s for i in repairs for s in self.ledger.ranges.of(i) if (s.topic, s.partition) == where)
+        return Spans.of(s.span for s in spans)
+
+    def _sources(self, topic: str) -> list[int]:
+        return sorted({source for source, name, _ in self.ledger.ranges.topics if name == topic})
+
+    def _ids(self, topic: str) -> list[str]:
+        return sorted({id_ for _, name, id_ in self.ledger.ranges.topics if name == topic and id_ is not None})
+
+    def _topic_id(self, topic: str) -> str | None:
+        ids = self._ids(topic)
+        return ids[0] if len(ids) == 1 else None
+
+    def _unsure(self, where: TopicPartition) -> str:
+        """Why a repair of this topic could lose or double rows; "" where it cannot."""
+        ids, sources = self._ids(where[0]), self._sources(where[0])
+        if len(sources) > 1:
+            return f"the query reads topic {where[0]} through several sources, and a row does not say by which it came"
+        if len(ids) > 1:
+            return (
+                f"topic {where[0]} was deleted and created again (the ledger has ids {some(ids)}), and a row does not "
+                "say of which of them it is"
+            )
+        if not ids:
+            return (
+                f"the ledger has no id of topic {where[0]}, so whether Kafka's records are those that were read is not "
+                "known"
+            )
+        return ""
+
+
+def _gone(topic: KafkaTopic | None, where: TopicPartition, known_as: str | None) -> str:
+    """Why Kafka has nothing of a topic partition any more; "" where it has it."""
+    if topic is None or not topic.exists or where[1] not in topic.partitions:
+        return f"Kafka has no {where[0]}-{where[1]} any more"
+    if topic.topic_id != known_as:
+        return f"topic {where[0]} was deleted and created again: its id was {known_as} and is {topic.topic_id}"
+    return ""
+
+
+def _union(parts: Iterator[Spans]) -> Spans:
+    return Spans.of(span for spans in parts for span in spans)
+
+
+def without(ranges: Sequence[PlannedRange], present: dict[TopicPartition, Spans]) -> list[PlannedRange]:
+    """The ranges without offsets of which the sink, or its quarantine, already has a row."""
+    return [
+        replace(one, start_offset=start, end_offset=end)
+        for one in ranges
+        for start, end in Spans.of([one.span.span]).minus(present.get((one.topic, one.partition), Spans()))
+    ]

@@ -1,0 +1,363 @@
+"""A whole repair of one sink: finishes what a crash left, reads missing offsets again, removes doubled rows.
+
+A number is taken by the commit itself: the sink's table is read at one version, the next free number is looked up at
+that same version, and the commit carries it as a txn. Of two repairs at once, Delta refuses or drops the second commit,
+and its rows are looked up again by the next call. Nothing needs to be undone after a crash: before the commit nothing
+happened, behind it the entry is restored from the commit's stamp.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recon.errors import ConfigError, SinkError
+from recon.evidence import delta_log
+from recon.hook.epochs import BatchToWrite
+from recon.hook.prepare import Transform, name_of, takes_batch_id
+from recon.hook.writer import ForeachBatch
+from recon.ledger import open_ledger
+from recon.ledger.entries import new_entry
+from recon.ledger.ledger import utc_now
+from recon.ledger.rebuild import recorded, restore, unrecorded
+from recon.model import REMOVALS, REPAIRS, EntryHead, LedgerEntry, ReconStamp, offsets_text
+from recon.model.ledger import named
+from recon.model.offsets import OffsetSpan, Spans
+from recon.model.proof import with_id
+from recon.model.wire.app_ids import numbered_app_id, numbers_taken
+from recon.project import DeltaSink, Pipeline, Project, as_project
+from recon.recovery.repair.doubled import doubled_rows, remove
+from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
+from recon.recovery.repair.plan import PlannedRange, RepairPlan, without
+from recon.recovery.repair.witnesses import open_findings, plan_of, refusal, require_broker
+from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
+from recon.spark.errors import spark_error
+from recon.spark.session import session
+from recon.storage import Storage
+from recon.text import plural, some
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("recon")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repaired:
+    """What a repair did.
+
+    Attributes:
+        pipeline: the pipeline's name.
+        sink: the sink's name.
+        plan: what it set out to do.
+        finished: writes that a crash had interrupted, and whose ledger entries were added first.
+        entries: the ledger entries of this repair.
+        offsets: offsets that were read again.
+        rows: rows that were written.
+        removed: doubled rows that were removed.
+        incomplete: why the repair did less than it set out to do, a sentence each; none where it did all.
+    """
+
+    pipeline: str
+    sink: str
+    plan: RepairPlan
+    finished: tuple[str, ...] = ()
+    entries: tuple[LedgerEntry, ...] = ()
+    offsets: int = 0
+    rows: int = 0
+    removed: int = 0
+    incomplete: tuple[str, ...] = ()
+
+
+def repair(
+    project: str | Path | Project,
+    pipeline: str,
+    sink: str | None = None,
+    *,
+    finding: str | None = None,
+    transform: Transform | None = None,
+    other_transform: bool = False,
+    kafka_options: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+    failpoint: Failpoint = no_failpoint,
+) -> Repaired:
+    """Reads the missing offsets of a sink's open findings again and writes them, and removes its doubled rows.
+
+    Exactly the offsets are read that neither the sink nor its quarantine has a row of. They go through the same
+    transform, row checks and sink as the query's, in a commit and a ledger entry of their own; a row has the
+    `_batch_id` of the micro-batch that read past it. Of doubled rows one of each offset is kept. Run an audit
+    afterwards: it says which findings are REPAIRED.
+
+    Args:
+        project: where recon.yml is, or a `Project`.
+        pipeline: the pipeline's name.
+        sink: the sink's name; may be left out when the pipeline has one.
+        finding: repair only this finding, by its id.
+        transform: the function that the query gives `foreach_batch`. The ledger has its name, and one of another name
+            is refused.
+        other_transform: use `transform`, or none, whatever the ledger says.
+        kafka_options: further options of Spark's Kafka source, such as `includeHeaders`.
+        spark: the session; the active one, or one built from `spark:`, by default.
+        failpoint: for tests: called before and after each commit, and around its ledger entry.
+
+    Raises:
+        ConfigError: no broker, unknown names, a sink that cannot be repaired, or another transform than the ledger's.
+        EvidenceError: Kafka, or the rows of the sink, cannot be read.
+        SinkError: the sink did not take the rows; run the repair again.
+        LedgerError: the rows are in the sink and the entry could not be written; run the repair again.
+    """
+    project = as_project(project)
+    pipe, out = project.find_sink(pipeline, sink)
+    require_broker(project)
+    refused = refusal(project, pipe, out)
+    if refused or not isinstance(out, DeltaSink):
+        raise ConfigError(refused)
+    run = _Run(project, pipe, out, transform, kafka_options or {}, spark, failpoint)
+    return run.run(finding, other_transform)
+
+
+@dataclass
+class _Run:
+    project: Project
+    pipeline: Pipeline
+    sink: DeltaSink
+    transform: Transform | None
+    kafka_options: Mapping[str, str]
+    given_spark: SparkSession | None
+    failpoint: Failpoint
+    token: str = field(default_factory=lambda: str(uuid.uuid4()))
+    incomplete: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ledger = open_ledger(self.project, self.given_spark)
+        self.target = Storage(self.project.location(self.sink), self.project.storage_options)
+        self.name = f"pipeline {self.pipeline.name}, sink {self.sink.name}"
+
+    def run(self, finding: str | None, other_transform: bool) -> Repaired:
+        finished = self._finish()
+        known = open_findings(self.ledger, self.pipeline, self.sink)
+        chosen = known if finding is None else with_id(known, finding)
+        plan = plan_of(self.project, self.ledger, self.pipeline, self.sink, chosen)
+        result = partial(
+            Repaired, pipeline=self.pipeline.name, sink=self.sink.name, plan=plan, finished=tuple(map(named, finished))
+        )
+        if not plan.does_something:
+            return result()
+        if plan.of("read") and not other_transform:
+            self._require_transform()
+        entries = [*self._read_again(plan.of("read")), *self._remove(plan.of("remove"))]
+        written = [entry for entry in entries if entry.is_repair]
+        return result(
+            entries=tuple(entries),
+            offsets=sum(span.span.size for entry in written for span in entry.offsets),
+            rows=sum(entry.rows_written or 0 for entry in written),
+            removed=sum((e.rows_removed or 0) - (e.rows_written or 0) for e in entries if e.is_removal),
+            incomplete=tuple(self.incomplete),
+        )
+
+    # -- what a crash left ---------------------------------------------------------------------------------------------
+
+    def _finish(self) -> list[LedgerEntry]:
+        """Adds the entries of repairs that were interrupted behind their commit."""
+        entries = recorded(self.ledger, self.pipeline.name, self.sink.name)
+        commits = [
+            commit
+            for commit in delta_log.stamped(self.target).commits
+            if commit.stamp.epoch in (REPAIRS, REMOVALS)
+            and unrecorded(commit.stamp, self.pipeline.name, self.sink.name, entries)
+        ]
+        restored = restore(self.project, self.ledger, self.pipeline.name, self.sink, commits)
+        for entry in restored:
+            log.warning("%s: %s was interrupted behind its write; its ledger entry was added", self.name, named(entry))
+        return restored
+
+    # -- the transform ---------------------------------------------------------------------------------------------
+
+    def _require_transform(self) -> None:
+        """Requires the transform whose name the newest entry of a micro-batch has."""
+        heads: Sequence[EntryHead] = self.ledger.slice(self.pipeline.name, self.sink.name, operations=()).heads
+        counted = (head for head in reversed(heads) if head.is_micro_batch and head.status == "committed")
+        newest = next(counted, None)
+        mine = None if self.transform is None else name_of(self.transform)
+        if newest is None:
+            raise ConfigError(
+                f"{self.name}: every entry of the ledger was restored, so which transform the rows went through is not "
+                "known: give the query's transform, and other_transform (--other-transform)"
+            )
+        theirs = newest.transform
+        if _is_same(mine, theirs):
+            return
+        ledger_says = "no transform" if theirs is None else f"the transform {theirs}"
+        given = "none was given" if mine is None else f"{mine} was given"
+        raise ConfigError(
+            f"{self.name}: the ledger says that rows went through {ledger_says}, and {given}; give the query's own, or "
+            "where it is the same under another name, other_transform (--other-transform)"
+        )
+
+    # -- missing rows -------------------------------------------------------------------------------------------------
+
+    def _read_again(self, planned: Sequence[PlannedRange]) -> list[LedgerEntry]:
+        if not planned:
+            return []
+        spark = self._spark()
+        version, table = self._table(spark)
+        number = self._next_number(REPAIRS, version)
+        there = present(spark, table, self.project, self.pipeline.name, self.sink, [one.span for one in planned])
+        missing = without(planned, there)
+        apart = self.transform is not None and takes_batch_id(self.transform)
+        groups = by_batch(missing) if apart else [missing] if missing else []
+        columns = None if table is None else table.columns
+        return [self._write(spark, group, number + i, columns) for i, group in enumerate(groups)]
+
+    def _write(
+        self, spark: SparkSession, ranges: Sequence[PlannedRange], number: int, columns: Sequence[str] | None
+    ) -> LedgerEntry:
+        spans = tuple(one.span for one in ranges)
+        records = self._records(spans)
+        frame = kafka_rows(spark, self.project, self.pipeline, spans, self.kafka_options)
+        rows = RepairRows(frame, self.sink, self.transform, ranges, columns)
+        stamp = self._stamp(REPAIRS, number, spans)
+        app_id = numbered_app_id(self.pipeline.name, self.sink.name, REPAIRS, number)
+        sink = self.sink.model_copy(update={"txn_app_id": app_id})
+        writer = ForeachBatch(self.project, self.pipeline, sink, self.transform, failpoint=self.failpoint)
+        batch = BatchToWrite(stamp=stamp, ranges=spans, trimmed=False, replays=None)
+        try:
+            entry = writer.write_repair(rows, batch, self.ledger)
+        except SinkError as error:
+            taken = delta_log.transaction_version(self.target, app_id)
+            ours = any(c.stamp.query_id == stamp.query_id for c in delta_log.stamped(self.target).commits)
+            if taken is None or ours:
+                raise
+            raise SinkError(
+                f"another repair of {self.name} took number {number} at the same moment; nothing was written here: run "
+                "it again, it looks at what is missing anew"
+            ) from error
+        self._compare(entry, records)
+        return entry
+
+    def _records(self, spans: Sequence[OffsetSpan]) -> int | None:
+        """How many records Kafka has in the ranges for the stream; None where that could not be counted."""
+        from recon.evidence import kafka_probe
+
+        wanted: dict[tuple[str, int], Spans] = {}
+        for one in spans:
+            where = (one.topic, one.partition)
+            wanted[where] = wanted.get(where, Spans()).union(Spans.of([one.span]))
+        answers = kafka_probe.probe(self.project.kafka, wanted).values()
+        if any(answer.truncated is not None for answer in answers):
+            return None
+        committed = self.pipeline.source.isolation_level == "read_committed"
+        return sum((answer.committed if committed else answer.uncommitted).size for answer in answers)
+
+    def _compare(self, entry: LedgerEntry, records: int | None) -> None:
+        """Fewer rows than Kafka has records: the repair is not whole."""
+        what = named(entry)
+        if records is None or entry.rows_read is None:
+            self.incomplete.append(f"{what}: how many records Kafka has in its ranges could not be compared; audit")
+        elif entry.rows_read != records:
+            self.incomplete.append(f"{what} read {entry.rows_read:,} rows, and Kafka has {plural(records, 'record')}")
+        elif entry.given is not None and entry.rows_written != entry.given.rows:
+            wrote = "an unknown number of" if entry.rows_written is None else f"{entry.rows_written:,}"
+            self.incomplete.append(f"{what}: the sink was given {entry.given.rows:,} rows and wrote {wrote}")
+
+    # -- doubled rows -------------------------------------------------------------------------------------------------
+
+    def _remove(self, planned: Sequence[PlannedRange]) -> list[LedgerEntry]:
+        if not planned:
+            return []
+        if self.pipeline.rows.explodes:
+            self.incomplete.append(
+                "recon.yml says that the transform makes several rows of one record (rows: {explodes: true}), so which "
+                "rows are doubled is not known, and none was removed"
+            )
+            return []
+        spark, started_at = self._spark(), utc_now()
+        version, table = self._table(spark)
+        if table is None or version is None:
+            raise SinkError(f"there is no Delta table at {self.target.uri}, so nothing of it is doubled: run an audit")
+        rows = doubled_rows(table, planned)
+        if rows.unclear:
+            self.incomplete.append(
+                f"{plural(rows.unclear, 'offset')} of {some(sorted({f'{p.topic}-{p.partition}' for p in planned}))} "
+                "have rows that differ, so which one is right is not known, and none was removed: remove them by hand"
+            )
+            return []
+        if not rows.kept:
+            self.incomplete.append("no offset of the ranges to clean has more rows than one: audit, then decide")
+            return []
+        number = self._next_number(REMOVALS, version)
+        spans = tuple(one.span for one in planned)
+        stamp = self._stamp(REMOVALS, number, spans, taken=rows.kept, removed=rows.removed, held=rows.held)
+        self.failpoint(BEFORE_WRITE, stamp)
+        app_id = numbered_app_id(self.pipeline.name, self.sink.name, REMOVALS, number)
+        commit = remove(spark, self.target, rows, stamp, app_id)
+        self.failpoint(AFTER_WRITE, stamp)
+        entry = new_entry(
+            stamp,
+            self.sink,
+            "repaired",
+            target=self.project.location(self.sink),
+            offsets=spans,
+            read=rows.held,
+            written=rows.kept,
+            quarantined=0,
+            filtered=0,
+            version=commit.version,
+            started_at=started_at,
+            spark_version=spark.version,
+            removed=rows.removed,
+        )
+        self.failpoint(BEFORE_LEDGER, stamp)
+        return [self.ledger.append(entry)]
+
+    # -- both ---------------------------------------------------------------------------------------------------------
+
+    def _spark(self) -> SparkSession:
+        return self.given_spark or session(self.project, kafka=True)
+
+    def _table(self, spark: SparkSession) -> tuple[int | None, DataFrame | None]:
+        """The table at its newest version; None where there is no table."""
+        version = delta_log.latest_version(self.target)
+        if version is None:
+            return None, None
+        try:
+            return version, spark.read.format("delta").option("versionAsOf", version).load(self.target.uri)
+        except Exception as error:
+            raise SinkError(f"{self.target.uri} cannot be read: {spark_error(error)}; nothing was written") from error
+
+    def _next_number(self, epoch: int, version: int | None) -> int:
+        """A number that no entry has, and no transaction of the table up to this version."""
+        taken = {number for of, number in recorded(self.ledger, self.pipeline.name, self.sink.name) if of == epoch}
+        if version is not None:
+            txns = delta_log.read(self.target, from_version=version, to_version=version).txns
+            taken |= numbers_taken(txns, self.pipeline.name, self.sink.name, epoch)
+            stamps = [c.stamp for c in delta_log.stamped(self.target).commits if (c.version or 0) <= version]
+            mine = (s for s in stamps if s.is_of(self.pipeline.name, self.sink.name) and s.epoch == epoch)
+            taken |= {stamp.batch_id for stamp in mine}
+        return 1 + max(taken, default=-1)
+
+    def _stamp(self, epoch: int, number: int, spans: Sequence[OffsetSpan], **counts: int) -> ReconStamp:
+        return ReconStamp(
+            pipeline=self.pipeline.name,
+            sink=self.sink.name,
+            epoch=epoch,
+            batch_id=number,
+            query_id=f"repair-{self.token}",  # of two repairs at once, each finds its own commit
+            run_id=None,
+            prev_hash=self.ledger.head_hash(self.pipeline.name, self.sink.name),
+            offsets_text=offsets_text(spans),
+            **counts,
+        )
+
+
+def _is_same(mine: str | None, theirs: str | None) -> bool:
+    """Whether two names are of one transform; one of a job that ran as a script has the module __main__."""
+    if mine is None or theirs is None or mine == theirs:
+        return mine == theirs
+    (my_module, _, my_function), (their_module, _, their_function) = mine.rpartition(":"), theirs.rpartition(":")
+    return my_function == their_function and "__main__" in (my_module, their_module)

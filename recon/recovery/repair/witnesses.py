@@ -1,0 +1,126 @@
+"""What a repair plans from: the open findings, the whole ledger, and Kafka as it is now. Reads only, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from recon.errors import ConfigError, EvidenceError
+from recon.evidence import checkpoint
+from recon.ledger import Ledger, open_ledger
+from recon.model import KafkaWitness, LedgerSlice
+from recon.model.proof import OpenFinding, with_id
+from recon.project import DeltaSink, Pipeline, Project, Sink, as_project
+from recon.recovery.repair.plan import RepairPlan, planned
+from recon.storage import Storage
+
+
+def repair_plans(
+    project: str | Path | Project,
+    pipeline: str | None = None,
+    sink: str | None = None,
+    *,
+    finding: str | None = None,
+) -> list[RepairPlan]:
+    """What `repair` would do about the open findings: what Kafka still has, what is gone, what is doubled.
+
+    Reads the ledger, the proof, the checkpoint and Kafka; starts no JVM and changes nothing. Which of the missing
+    offsets have a row meanwhile, `repair` looks up.
+
+    Args:
+        project: where recon.yml is, or a `Project`.
+        pipeline: only this pipeline.
+        sink: only this sink.
+        finding: only the finding with this id, or at least its first four characters.
+
+    Returns:
+        A plan for each sink with open findings.
+
+    Raises:
+        ConfigError: recon.yml names no broker, or there is no such pipeline, sink or open finding.
+        EvidenceError: Kafka cannot be reached.
+        LedgerError: the ledger or the proof cannot be read.
+    """
+    project = as_project(project)
+    require_broker(project)
+    ledger = open_ledger(project)
+    chosen = [(pipe, out) for pipe, out in _sinks(project, pipeline, sink)]
+    known = {(pipe.name, out.name): open_findings(ledger, pipe, out) for pipe, out in chosen}
+    if finding is not None:
+        ids = {one.id for one in with_id([one for of_sink in known.values() for one in of_sink], finding)}
+        known = {where: [one for one in of_sink if one.id in ids] for where, of_sink in known.items()}
+    waiting = {where: [one for one in of_sink if one.accepted is None] for where, of_sink in known.items()}
+    return [
+        plan_of(project, ledger, pipe, out, waiting[pipe.name, out.name])
+        for pipe, out in chosen
+        if waiting[pipe.name, out.name]
+    ]
+
+
+def plan_of(
+    project: Project, ledger: Ledger, pipeline: Pipeline, sink: Sink, findings: Sequence[OpenFinding]
+) -> RepairPlan:
+    """The plan for one sink, from its ledger and Kafka as they are now."""
+    state = ledger.proofs.newest(pipeline.name, sink.name)
+    entries = ledger.slice(pipeline.name, sink.name)
+    kafka = _kafka(project, pipeline, entries, findings)
+    position = state.position if state is not None else 0
+    return planned(entries, position, findings, kafka, refused=refusal(project, pipeline, sink))
+
+
+def open_findings(ledger: Ledger, pipeline: Pipeline, sink: Sink) -> list[OpenFinding]:
+    """What is open of a sink."""
+    state = ledger.proofs.newest(pipeline.name, sink.name)
+    return list(state.open) if state is not None else []
+
+
+def require_broker(project: Project) -> None:
+    """Raises ConfigError where recon.yml names no broker."""
+    if "bootstrap.servers" not in project.kafka:
+        raise ConfigError(
+            "recon.yml has no `kafka: {bootstrap.servers: …}`, and a repair reads missing offsets again from Kafka: "
+            "add it, with the broker's security settings"
+        )
+
+
+def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
+    """Why a sink cannot be repaired, in a sentence; "" where it can."""
+    name = f"pipeline {pipeline.name}, sink {sink.name}"
+    again = (
+        "read the ranges once more through the hook, with a checkpoint of its own, the startingOffsets listed here and "
+        "on_new_epoch: warn"
+    )
+    if pipeline.routes is not None and sink.name in pipeline.routes.sinks:
+        return f"{name} is a route, and a repair writes no routes: {again}"
+    if not isinstance(sink, DeltaSink):
+        return f"{name} is of kind {sink.kind}, and a repair writes sinks of kind delta alone: {again}"
+    if not sink.stamp_source_offsets:
+        return (
+            f"{name} has stamp_source_offsets: false, so which offsets have a row is not known, and a repair could "
+            f"double rows: {again}"
+        )
+    try:
+        stateful = checkpoint.read(Storage(project.resolve(pipeline.checkpoint), project.storage_options)).stateful
+    except EvidenceError as error:
+        return f"whether the query of {name} keeps state is not known ({error}), and then a repair could double rows"
+    if stateful:
+        return (
+            f"the query of {name} keeps state (deduplication, a join, an aggregate), and a repair reads offsets "
+            "without it: correct the rows by hand, then accept the finding"
+        )
+    return ""
+
+
+def _sinks(project: Project, pipeline: str | None, sink: str | None) -> Iterator[tuple[Pipeline, Sink]]:
+    for pipe in project.pipelines:
+        for out in pipe.sinks:
+            if pipeline in (None, pipe.name) and sink in (None, out.name):
+                yield pipe, out
+
+
+def _kafka(project: Project, pipeline: Pipeline, entries: LedgerSlice, findings: Sequence[OpenFinding]) -> KafkaWitness:
+    from recon.evidence import kafka
+
+    topics = {name for _, name, _ in entries.ranges.topics}
+    topics |= {one.finding.topic for one in findings if one.finding.topic is not None}
+    return kafka.read(project.kafka, sorted(topics), isolation_level=pipeline.source.isolation_level)

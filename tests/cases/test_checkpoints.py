@@ -1,0 +1,255 @@
+"""Fault cases of checkpoints, epochs and periods: unfinished micro-batches, older copies, audits from and to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from recon.model import ReconStamp, RunResult
+from recon.recovery.explain import explain
+from recon.recovery.starting_offsets import starting_offsets
+from recon.sinks.failpoints import BEFORE_LEDGER
+from tests.cases.lake import Lake, complete, failing, findings, ranges, refuted, replace, told
+
+MakeLake = Callable[..., Lake]
+Later = Callable[[timedelta], None]
+WARN = {"on_new_epoch": "warn"}
+EPOCH_0 = datetime.fromtimestamp(0, UTC)
+
+
+def from_offset(lake: Lake, offset: int) -> str:
+    """startingOffsets of partition 0."""
+    return json.dumps({lake.topic: {"0": offset}})
+
+
+def ran(lake: Lake, times: int) -> None:
+    for _ in range(times):
+        lake.produce(10)
+        lake.run()
+
+
+def two_epochs(lake: Lake) -> None:
+    """The second one goes on where the first one ended."""
+    ran(lake, 2)
+    starting = starting_offsets(lake.project, "p")
+    lake.forget_checkpoint()
+    lake.produce(10)
+    lake.run(starting=starting)
+    ran(lake, 1)
+    assert [entry.epoch for entry in lake.entries()] == [0, 0, 1, 1]
+
+
+@pytest.mark.case(21, "INFLIGHT", answer="complete")
+@pytest.mark.case(21, "STALLED")
+@pytest.mark.case(21, "LOSS_RETENTION")
+def test_a_micro_batch_that_was_planned_and_not_finished(make_lake: MakeLake, audits_later: Later) -> None:
+    lake = make_lake()
+    ran(lake, 1)
+    lake.produce(10)
+
+    def stops(frame: DataFrame, batch_id: int) -> None:
+        raise RuntimeError("stopped")
+
+    with pytest.raises(StreamingQueryException, match="stopped"):
+        lake.run(stops)
+    young = lake.audit()
+    assert complete(young) and 1 in {f.batch_id for f in findings(young, "INFLIGHT")}, told(young)
+    audits_later(timedelta(hours=2))
+    assert refuted(lake.audit(), "STALLED")
+    lake.kafka.delete_records({(lake.topic, 0): 15})
+    gone = lake.audit()
+    assert {"LOSS_RETENTION"} <= failing(gone) <= {"LOSS_RETENTION", "STALLED"}, told(gone)
+    assert ranges(findings(gone, "LOSS_RETENTION")) == {(0, 10, 15)}
+
+
+@pytest.mark.case(34, "OVERLAP", "DUPLICATE")
+def test_two_checkpoints_into_one_sink(make_lake: MakeLake) -> None:
+    lake = make_lake(sink=WARN)
+    ran(lake, 1)
+    other = replace(lake, checkpoint_name="other")
+    other.run()
+    run = lake.audit()
+    assert refuted(run, "OVERLAP", "DUPLICATE") and ranges(findings(run, "DUPLICATE")) == {(0, 0, 10)}, told(run)
+
+
+@pytest.mark.case(39)
+def test_checkpoint_files_are_purged_and_the_table_is_vacuumed_and_gets_a_column(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    ran(lake, 4)
+    for batch_id in (0, 1):
+        for folder in ("offsets", "commits"):
+            for file in (lake.checkpoint / folder).glob(f"*{batch_id}*"):
+                file.unlink()
+    DeltaTable(str(lake.table)).vacuum(dry_run=False)
+    lake.sql("ALTER TABLE {table} ADD COLUMNS (note STRING)")
+    ran(lake, 1)
+    run = lake.audit()
+    assert complete(run), told(run)
+
+
+@pytest.mark.case(47, "OVERLAP", "DUPLICATE")
+def test_a_third_epoch_reads_again_what_the_second_read(make_lake: MakeLake, audits_later: Later) -> None:
+    lake = make_lake(sink=WARN)
+    ran(lake, 1)
+    assert complete(lake.audit())
+    for day in (2, 4):
+        audits_later(timedelta(days=day))
+        lake.forget_checkpoint()
+        lake.produce(10)
+        lake.run(starting=from_offset(lake, 10))
+        run = lake.audit()
+    assert refuted(run, "OVERLAP", "DUPLICATE"), told(run)
+    assert ranges(findings(run, "OVERLAP")) == {(0, 10, 20)}
+    assert refuted(lake.audit(full=True), "OVERLAP", "DUPLICATE")
+
+
+@pytest.mark.case(64, "STALE_CHECKPOINT")
+@pytest.mark.xfail(strict=True, reason="there is no code for a checkpoint that is an older copy than the ledger")
+def test_a_checkpoint_that_is_an_older_copy_has_a_code_of_its_own(make_lake: MakeLake) -> None:
+    set_back(make_lake())
+
+
+@pytest.mark.case(64)
+def test_a_checkpoint_is_an_older_copy_than_the_ledger(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    set_back(lake)
+    lake.run(per_trigger=10)
+    assert [entry.status for entry in lake.entries()][-2:] == ["already_committed"] * 2
+    assert lake.values() == [(0, offset) for offset in range(30)]
+    run = lake.audit()
+    assert complete(run), told(run)
+
+
+def set_back(lake: Lake) -> None:
+    """A copy of the checkpoint is put back that lacks two micro-batches, and audited."""
+    ran(lake, 1)
+    copy = lake.path / "copy"
+    shutil.copytree(lake.checkpoint, copy)
+    ran(lake, 2)
+    lake.forget_checkpoint()
+    copy.rename(lake.checkpoint)
+    assert "set back" in " ".join(explain(lake.project, "p", 1).sentences)
+    run = lake.audit()
+    assert failing(run) == set(), told(run)
+
+
+@pytest.mark.case(73)
+def test_two_epochs_and_audits_of_a_period_and_to_a_future_time(make_lake: MakeLake) -> None:
+    lake = make_lake(sink=WARN)
+    two_epochs(lake)
+    assert complete(lake.audit())
+    assert complete(lake.audit(from_=datetime.now(UTC) - timedelta(hours=6)))
+    assert complete(lake.audit(from_=lake.entries()[2].committed_at))
+    assert complete(lake.audit(to=datetime(2999, 1, 1, tzinfo=UTC)))
+    ran(lake, 1)
+    assert complete(lake.audit())
+
+
+@pytest.mark.case(75)
+def test_retention_after_two_epochs(make_lake: MakeLake) -> None:
+    lake = make_lake(sink=WARN)
+    two_epochs(lake)
+    lake.kafka.delete_records({(lake.topic, 0): 40})
+    run = lake.audit()
+    assert complete(run), told(run)
+
+
+@pytest.mark.case(77)
+def test_two_sources_on_one_topic(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(10)
+    reader = (
+        lake.spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", lake.kafka.bootstrap_servers)
+        .option("startingOffsets", "earliest")
+        .option("subscribe", lake.topic)
+    )
+    query = (
+        reader.load()
+        .union(reader.load())
+        .writeStream.foreachBatch(lake.hook())
+        .option("checkpointLocation", str(lake.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    assert {(s.source, *s.span) for entry in lake.entries() for s in entry.offsets} == {(0, 0, 10), (1, 0, 10)}
+    run = lake.audit()
+    assert complete(run), told(run)
+
+
+@pytest.mark.case(78, "OVERLAP", "DUPLICATE")
+def test_the_first_epoch_began_above_zero_and_the_next_one_below(make_lake: MakeLake) -> None:
+    lake = make_lake(sink=WARN)
+    lake.produce(20)
+    lake.run(starting=from_offset(lake, 10))
+    lake.forget_checkpoint()
+    lake.run()
+    run = lake.audit()
+    assert refuted(run, "OVERLAP", "DUPLICATE") and ranges(findings(run, "DUPLICATE")) == {(0, 10, 20)}, told(run)
+
+
+@pytest.mark.case(81)
+@pytest.mark.xfail(strict=True, reason="recon warns (`LEDGER_MISSING`) of an entry that is about to be written")
+def test_an_audit_between_a_commit_and_its_entry(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    ran(lake, 1)
+    lake.produce(10)
+    runs: list[RunResult] = []
+
+    def audits(point: str, stamp: ReconStamp) -> None:
+        if point == BEFORE_LEDGER:
+            runs.append(lake.audit())
+
+    lake.run(failpoint=audits)
+    (run,) = runs
+    assert complete(run) and complete(lake.audit()), told(run)
+    assert not findings(run, "LEDGER_MISSING")
+
+
+@pytest.mark.case(82)
+@pytest.mark.xfail(strict=True, reason="recon warns (`RETENTION_NEAR`), though the log still has its first version")
+def test_a_period_that_begins_long_before_the_table(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    ran(lake, 2)
+    run = lake.audit(from_=datetime.now(UTC) - timedelta(days=60))
+    assert complete(run), told(run)
+    assert not findings(run, "RETENTION_NEAR")
+
+
+@pytest.mark.case(88, "GAP")
+def test_restored_entries_are_judged(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    begin, end = restored(lake)
+    assert lake.audit(from_=begin, to=end).pipelines[0].answer != "complete"
+    run = lake.audit()
+    assert refuted(run, "GAP") and ranges(findings(run, "GAP")) == {(0, 4, 5)}, told(run)
+
+
+@pytest.mark.case(88, "GAP")
+@pytest.mark.xfail(strict=True, reason="a period goes by when entries were restored, so theirs has none")
+def test_restored_entries_are_judged_at_the_time_of_their_commits(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    begin, end = restored(lake)
+    run = lake.audit(from_=begin, to=end)
+    assert refuted(run, "GAP") and ranges(findings(run, "GAP")) == {(0, 4, 5)}, (run.pipelines[0].answer, told(run))
+
+
+def restored(lake: Lake) -> tuple[datetime, datetime]:
+    """When micro-batch 0 was written, which lost a row; its entry was lost, and the next start restored it."""
+    begin = datetime.now(UTC)
+    lake.produce(10)
+    hook = lake.hook()
+    lake.run(lambda frame, batch_id: hook(frame.where("offset <> 4"), batch_id))
+    end = datetime.now(UTC)
+    shutil.rmtree(lake.path / "recon")
+    ran(lake, 1)
+    assert [entry.status for entry in lake.entries()] == ["rebuilt", "committed"]
+    return begin, end

@@ -1,0 +1,118 @@
+"""Fault cases of sinks that are no Delta table: a micro-batch is written again, or with another transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from recon.hook import ForeachBatch
+from recon.model import ReconStamp
+from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE
+from tests.cases.lake import complete, failing, findings, ranges, refuted, told
+from tests.cases.test_databases import DatabaseLake, keyed
+from tests.cases.test_routed import Streams, streams  # noqa: F401
+from tests.support import fault_cases
+from tests.support.failpoints import dies_at
+
+MakeSink = Callable[..., DatabaseLake]
+
+
+@pytest.fixture
+def make_sink(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -> MakeSink:
+    """A pipeline whose sink is none of Delta's."""
+    return lambda **sink: DatabaseLake(tmp_path, kafka, spark, topic("t"), sink=sink)
+
+
+def crashed(lake: DatabaseLake) -> None:
+    """The driver dies between a write and its entry, and the query starts again."""
+    lake.produce(10)
+    with pytest.raises(StreamingQueryException, match="died"):
+        lake.run(transform=keyed, failpoint=dies_at(BEFORE_LEDGER))
+    lake.run(transform=keyed)
+
+
+@pytest.mark.case(25, "REPEATED")
+@pytest.mark.xfail(strict=True, reason="its rows are not read where the counts of the ledger agree")
+def test_a_database_table_without_recons_entry(make_sink: MakeSink, postgres: Any) -> None:
+    lake = make_sink(kind="jdbc_append", connection=postgres.connection, create_table=True, guard=False, target="")
+    table = lake.topic.replace("-", "_")
+    lake.sink = {**lake.sink, "target": table}
+    crashed(lake)
+    assert postgres.sql(f"SELECT COUNT(*) FROM {table}") == [(20,)]
+    run = lake.audit()
+    assert ranges(findings(run, "REPEATED")) == {(0, 0, 10)} and not failing(run), told(run)
+    postgres.sql(f"DROP TABLE {table}")
+
+
+@pytest.mark.case(26, "REPEATED")
+@pytest.mark.xfail(strict=True, reason="its rows are not read where the counts of the ledger agree")
+def test_files_that_are_appended(make_sink: MakeSink) -> None:
+    lake = make_sink(kind="parquet", mode="append", target="files")
+    crashed(lake)
+    run = lake.audit()
+    assert ranges(findings(run, "REPEATED")) == {(0, 0, 10)} and not failing(run), told(run)
+
+
+@pytest.mark.case(26)
+def test_files_of_a_micro_batch_that_are_replaced(make_sink: MakeSink) -> None:
+    lake = make_sink(kind="parquet", target="files")
+    crashed(lake)
+    run = lake.audit()
+    assert complete(run) and not findings(run, "REPEATED"), told(run)
+
+
+@pytest.mark.case(26, "REPEATED")
+@pytest.mark.xfail(strict=True, reason="its rows are not read where the counts of the ledger agree")
+def test_a_topic_that_is_written_without_transactions(make_sink: MakeSink, topic: Callable[..., str]) -> None:
+    lake = make_sink(kind="kafka", mode="at_least_once", value_format="json", key="k", target=topic("out"))
+    crashed(lake)
+    assert len(lake.kafka.read(str(lake.sink["target"]))) == 20
+    run = lake.audit()
+    assert ranges(findings(run, "REPEATED")) == {(0, 0, 10)} and not failing(run), told(run)
+
+
+@pytest.mark.case(61, "DUPLICATE")
+def test_two_drivers_write_a_micro_batch_into_a_sink_without_versions(make_sink: MakeSink, tmp_path: Path) -> None:
+    """Its write is said to be exactly-once, and appends."""
+    files = str(tmp_path / "files")
+    lake = make_sink(
+        kind="custom",
+        target="files",
+        declares="exactly-once",
+        write=lambda frame, batch: frame.write.mode("append").parquet(files),
+        read=lambda spark: spark.read.parquet(files),
+    )
+    second: ForeachBatch = lake.hook(transform=keyed)
+
+    def writes(frame: DataFrame, batch_id: int) -> None:
+        def meanwhile(point: str, stamp: ReconStamp) -> None:
+            if point == BEFORE_WRITE:
+                second(frame, batch_id)
+
+        lake.hook(transform=keyed, failpoint=meanwhile)(frame, batch_id)
+
+    lake.produce(10)
+    lake.run(writes)
+    assert [entry.status for entry in lake.entries()] == ["committed", "committed"]
+    run = lake.audit()
+    assert refuted(run, "DUPLICATE") or refuted(run, "DUPLICATE", "OVERLAP"), told(run)
+
+
+@pytest.mark.case(35, "NONDETERMINISTIC")
+def test_a_retry_of_routes_whose_transform_returns_other_rows(streams: Streams) -> None:  # noqa: F811
+    streams.produce(*["eu", "us"] * 5)
+
+    def transform(most: int) -> Callable[[DataFrame], DataFrame]:
+        columns = ("CAST(value AS STRING) AS land", "_source_topic", "_source_partition", "_source_offset")
+        return lambda frame: frame.where(f"offset < {most}").selectExpr(*columns)
+
+    with pytest.raises(StreamingQueryException, match="died"):
+        streams.run(streams.hook(transform=transform(10), failpoint=dies_at(BEFORE_WRITE, sink="us")))
+    streams.run(streams.hook(transform=transform(6)))
+    run = fault_cases.audit(streams.project, spark=streams.spark)
+    assert "NONDETERMINISTIC" in failing(run) and run.pipelines[0].answer == "not complete", told(run)

@@ -1,0 +1,198 @@
+"""Repairs on a real broker, stream and table: what an audit refuted is REPAIRED, once, wherever one is interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from recon.audit.accept import open_findings
+from recon.cli import main
+from recon.errors import ConfigError, SinkError
+from recon.model import ReconStamp
+from recon.recovery.repair.run import Repaired, repair
+from recon.recovery.repair.witnesses import repair_plans
+from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
+from tests.cases.lake import EVIDENCE, Lake, failing, findings, ranges
+from tests.support.failpoints import dies_at
+
+MakeLake = Callable[..., Lake]
+CHECKS = (*EVIDENCE, "ledger_integrity")
+STAMPS = "_source_topic", "_source_partition", "_source_offset"
+
+
+def parse(frame: DataFrame) -> DataFrame:
+    """The transform of the query; it drops every tenth record."""
+    rows = frame.selectExpr("CAST(key AS STRING) AS k", "CAST(value AS STRING) AS v", *STAMPS)
+    return rows.filter(F.col("_source_offset") % 10 != 9)
+
+
+def other(frame: DataFrame) -> DataFrame:
+    """Another one."""
+    return parse(frame).withColumn("v", F.lit("other"))
+
+
+def swallowing(lake: Lake, *, partitions: int = 1) -> None:
+    """Micro-batch 1 of three is swallowed."""
+    good = lake.hook(transform=parse)
+
+    def swallows(frame: DataFrame, batch_id: int) -> None:
+        if batch_id != 1:
+            good(frame, batch_id)
+
+    for partition in range(partitions):
+        lake.produce(60, partition)
+    lake.run(swallows, per_trigger=20 * partitions)
+
+
+def mend(lake: Lake, **options: Any) -> Repaired:
+    return repair(lake.project, "p", "s", spark=lake.spark, **{"transform": parse, **options})
+
+
+@pytest.mark.parametrize("point", [None, BEFORE_WRITE, AFTER_WRITE, BEFORE_LEDGER])
+def test_a_swallowed_micro_batch_is_read_again_through_the_transform(make_lake: MakeLake, point: str | None) -> None:
+    lake = make_lake(partitions=2, checks=CHECKS)
+    swallowing(lake, partitions=2)
+    assert failing(lake.audit()) == {"GAP"}
+    (plan,) = repair_plans(lake.project)
+    assert [(one.action, one.partition, one.start_offset, one.end_offset, one.batch_id) for one in plan.ranges] == [
+        ("read", 0, 20, 40, 1),
+        ("read", 1, 20, 40, 1),
+    ]
+    if point is not None:
+        with pytest.raises(RuntimeError, match=point):
+            mend(lake, failpoint=dies_at(point))
+    done = mend(lake)
+    written_before = point in (AFTER_WRITE, BEFORE_LEDGER)
+    assert done.incomplete == () and done.finished == (("repair 0",) if written_before else ())
+    assert (done.offsets, done.rows) == ((0, 0) if written_before else (40, 36))
+    assert lake.values() == [(p, o) for p in range(2) for o in range(60) if o % 10 != 9]
+    assert {row["_batch_id"] for row in lake.rows() if 20 <= row["_source_offset"] < 40} == {1}
+    run = lake.audit()
+    assert not failing(run) and findings(run, "REPAIRED")
+    (facts,) = run.pipelines
+    # A restored entry does not say how many rows the transform dropped.
+    assert facts.answer == ("could not be proved" if written_before else "complete"), facts.because
+    assert bool(open_findings(lake.project)) == written_before
+    entry = next(one for one in lake.entries() if one.is_repair)
+    assert (entry.epoch, entry.batch_id, entry.rows_written) == (-2, 0, 36)
+    # The query goes on, and a second repair finds nothing to do.
+    assert mend(lake).entries == ()
+    lake.produce(20)
+    lake.run(transform=parse)
+    assert not failing(lake.audit()) and not failing(lake.audit(full=True))
+
+
+def test_doubled_rows_are_removed_but_one(make_lake: MakeLake) -> None:
+    lake = make_lake(sink={"on_new_epoch": "warn"}, checks=CHECKS)
+    lake.produce(40)
+    lake.run(transform=parse)
+    lake.forget_checkpoint()
+    lake.produce(5)
+    lake.run(transform=parse)
+    assert failing(lake.audit()) == {"OVERLAP", "DUPLICATE"}
+    with pytest.raises(RuntimeError, match=AFTER_WRITE):
+        mend(lake, failpoint=dies_at(AFTER_WRITE))
+    done = mend(lake)
+    assert done.finished == ("removal 0 of doubled rows",)
+    assert lake.values() == [(0, o) for o in range(45) if o % 10 != 9]
+    entry = next(one for one in lake.entries() if one.is_removal)
+    assert (entry.rows_read, entry.rows_removed, entry.rows_written) == (36, 72, 36)
+    run = lake.audit()
+    assert not failing(run), findings(run)
+    assert (0, 0, 40) in ranges(findings(run, "REPAIRED")) and not failing(lake.audit(full=True))
+
+
+def test_rows_that_differ_are_not_removed(make_lake: MakeLake) -> None:
+    lake = make_lake(checks=CHECKS)
+    lake.produce(20)
+    lake.run(transform=parse)
+    lake.sql("INSERT INTO {table} SELECT 'x', v, " + ", ".join(STAMPS) + ", _batch_id FROM {table}")
+    assert "DUPLICATE" in failing(lake.audit())
+    done = mend(lake)
+    assert done.entries == () and "18 offsets" in done.incomplete[0] and len(lake.rows()) == 36
+
+
+def test_two_repairs_at_once_write_once(make_lake: MakeLake) -> None:
+    lake = make_lake(checks=CHECKS)
+    swallowing(lake)
+    lake.audit()
+    both, results = Barrier(2), []
+
+    def wait(point: str, stamp: ReconStamp) -> None:
+        if point == BEFORE_WRITE:
+            both.wait(60)
+
+    def mends() -> None:
+        try:
+            results.append(mend(lake, failpoint=wait))
+        except SinkError as error:
+            results.append(error)
+
+    threads = [Thread(target=mends) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(240)
+    refused = [one for one in results if isinstance(one, SinkError)]
+    assert len(results) == 2 and len(refused) == 1, results
+    assert lake.values() == [(0, o) for o in range(60) if o % 10 != 9]
+    assert not failing(lake.audit())
+
+
+def test_what_a_repair_refuses(make_lake: MakeLake) -> None:
+    lake = make_lake(checks=CHECKS)
+    swallowing(lake)
+    lake.audit()
+    (finding,) = {one.id for one in open_findings(lake.project)}
+    for wrong in (None, other):
+        with pytest.raises(ConfigError, match="rows went through the transform tests"):
+            mend(lake, transform=wrong)
+    with pytest.raises(ConfigError, match="no open finding with id 'ffffffff'; open are"):
+        mend(lake, finding="ffffffff")
+    without = lake.project.model_copy(update={"kafka": {}})
+    with pytest.raises(ConfigError, match="a repair reads missing offsets again from Kafka"):
+        repair(without, "p", "s", spark=lake.spark, transform=parse)
+    with pytest.raises(SinkError, match="do not look like those of the table"):
+        mend(lake, transform=lambda frame: frame, other_transform=True)
+    assert len(lake.rows()) == 36
+    done = mend(lake, finding=finding[:5], transform=other, other_transform=True)
+    assert done.rows == 18
+
+
+def test_what_kafka_has_no_more_is_named(make_lake: MakeLake) -> None:
+    lake = make_lake(checks=CHECKS)
+    swallowing(lake)
+    lake.audit()
+    lake.kafka.delete_records({(lake.topic, 0): 30})
+    done = mend(lake)
+    assert [(one.action, one.start_offset, one.end_offset) for one in done.plan.ranges] == [
+        ("gone", 20, 30),
+        ("read", 30, 40),
+    ]
+    run = lake.audit()
+    assert ranges(findings(run, "REPAIRED")) == {(0, 30, 40)} and failing(run)
+
+
+def test_the_command(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = make_lake(checks=CHECKS)
+    swallowing(lake)
+    lake.audit()
+    tests = ", ".join(CHECKS)
+    (lake.path / "recon.yml").write_text(
+        f"name: lake\nledger: recon\nkafka: {{bootstrap.servers: '{lake.kafka.bootstrap_servers}'}}\npipelines:\n"
+        f"  - name: p\n    checkpoint: {lake.checkpoint_name}\n    source: {{topics: [{lake.topic}]}}\n"
+        f"    sinks: [{{name: s, target: table, data_tests: [{tests}]}}]\n"
+    )
+    monkeypatch.chdir(lake.path)
+    arguments = ["repair", "apply", "--pipeline", "p", "--transform", "tests.cases.test_repair:parse", "--yes"]
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    out = capsys.readouterr().out
+    assert not end.value.code, out
+    assert "p.s: 20 offsets were read again and 18 rows written" in out and "is REPAIRED" in out
+    assert lake.values() == [(0, o) for o in range(60) if o % 10 != 9] and not open_findings(lake.project)

@@ -1,0 +1,160 @@
+"""Fault cases of what Kafka holds: deleted and re-created topics, transactions, compaction, markers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from recon.recovery.explain import explain
+from recon.recovery.starting_offsets import starting_offsets
+from tests.cases.lake import Keeps, Lake, complete, failing, findings, ranges, refuted, told
+
+MakeLake = Callable[..., Lake]
+COMPACT = {"cleanup.policy": "compact"}
+
+
+def from_offset(lake: Lake, offset: int) -> str:
+    """startingOffsets of partition 0."""
+    return json.dumps({lake.topic: {"0": offset}})
+
+
+@pytest.mark.case(6, "CLOSED")
+def test_a_topic_is_deleted_that_was_read_to_its_end(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(20)
+    lake.run()
+    assert complete(lake.audit())
+    lake.kafka.delete_topic(lake.topic)
+    run = lake.audit()
+    assert findings(run, "CLOSED") and complete(run), told(run)
+
+
+@pytest.mark.case(6, "LOSS")
+def test_a_topic_is_deleted_with_records_that_were_not_read(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(20)
+    lake.run()
+    lake.produce(5)
+    assert complete(lake.audit())
+    lake.kafka.delete_topic(lake.topic)
+    run = lake.audit()
+    assert refuted(run, "LOSS") and ranges(findings(run, "LOSS")) == {(0, 20, 25)}, told(run)
+
+
+@pytest.mark.case(13, "EXPLAINED")
+def test_records_that_were_compacted_before_they_were_read(make_lake: MakeLake) -> None:
+    lake = make_lake(config=COMPACT)
+    for _ in range(2):
+        lake.produce(10)
+    lake.kafka.compact(lake.topic)
+    lake.run()
+    assert not {(0, offset) for offset in range(10)} & set(lake.values())
+    run = lake.audit()
+    assert complete(run) and findings(run, "EXPLAINED"), told(run)
+
+
+@pytest.mark.case(14)
+def test_records_that_were_compacted_after_they_were_read(make_lake: MakeLake) -> None:
+    lake = make_lake(config=COMPACT)
+    for _ in range(2):
+        lake.produce(10)
+    lake.run()
+    lake.kafka.compact(lake.topic)
+    lake.run()
+    assert complete(lake.audit()) and complete(lake.audit(full=True))
+
+
+@pytest.mark.case(46)
+def test_a_row_is_lost_and_its_record_compacted_before_the_first_audit(make_lake: MakeLake) -> None:
+    lake = make_lake(config=COMPACT)
+    lake.produce(10)
+    hook = lake.hook()
+    hook.writer = Keeps(lake, "_source_offset <> 4")
+    lake.run(hook)
+    lake.produce(10)
+    lake.kafka.compact(lake.topic)
+    run = lake.audit()
+    assert run.pipelines[0].answer != "complete" and (findings(run, "INCONCLUSIVE") or failing(run) == {"GAP"})
+
+
+@pytest.mark.case(46, "GAP")
+def test_a_lost_row_stays_a_loss_when_its_record_is_compacted(make_lake: MakeLake) -> None:
+    lake = make_lake(config=COMPACT)
+    lake.produce(10)
+    hook = lake.hook()
+    lake.run(lambda frame, batch_id: hook(frame.where("offset <> 4"), batch_id))
+    assert refuted(lake.audit(), "GAP")
+    lake.produce(10)
+    lake.kafka.compact(lake.topic)
+    run = lake.audit()
+    assert refuted(run, "GAP") and ranges(findings(run, "GAP")) == {(0, 4, 5)}, told(run)
+
+
+@pytest.mark.case(20, "EXPLAINED")
+def test_one_offset_that_holds_no_record(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(5)
+    lake.kafka.transaction(lake.topic, [("k", "v", 0)] * 3)
+    lake.produce(5)
+    lake.run()
+    assert [offset for _, offset in lake.values()] == [*range(8), *range(9, 14)]
+    run = lake.audit()
+    assert complete(run) and findings(run, "EXPLAINED"), told(run)
+
+
+@pytest.mark.case(52, "PHANTOM_ROWS")
+def test_a_transaction_that_is_open_at_the_first_audit_and_aborted_before_the_second(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(10)
+    open_one = lake.kafka.transaction(lake.topic, [("k", "v", 0)] * 4, "open")
+    try:
+        lake.run()
+        assert len(lake.rows()) == 14
+        first = lake.audit()
+    finally:
+        open_one.abort()
+    assert failing(first) == set(), told(first)
+    lake.produce(5)
+    lake.run()
+    run = lake.audit()
+    assert refuted(run, "PHANTOM_ROWS") and ranges(findings(run, "PHANTOM_ROWS")) == {(0, 10, 14)}, told(run)
+
+
+@pytest.mark.case(80)
+def test_a_skipped_range_that_holds_only_a_marker(make_lake: MakeLake) -> None:
+    lake = make_lake(sink={"on_new_epoch": "warn"})
+    lake.kafka.transaction(lake.topic, [("k", "v", 0)] * 10)
+    hook = lake.hook()
+
+    def stops(frame: DataFrame, batch_id: int) -> None:
+        if batch_id:
+            raise RuntimeError("stopped")
+        hook(frame, batch_id)
+
+    with pytest.raises(StreamingQueryException, match="stopped"):
+        lake.run(stops, per_trigger=10)
+    lake.produce(10)
+    lake.forget_checkpoint()
+    lake.run(starting=from_offset(lake, 11))
+    assert [entry.offsets[0].span for entry in lake.entries()] == [(0, 10), (11, 21)]
+    run = lake.audit()
+    assert complete(run), told(run)
+
+
+@pytest.mark.case(90, "RECREATED")
+def test_what_recon_offsets_and_explain_say_of_a_topic_made_anew(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(30)
+    lake.run()
+    lake.kafka.delete_topic(lake.topic)
+    lake.kafka.create_topic(lake.topic)
+    lake.produce(40)
+    assert json.loads(starting_offsets(lake.project, "p")) == {lake.topic: {"0": 0}}
+    assert [one.held for one in explain(lake.project, "p").ranges] == ["re-created"]
+    assert [one.held for one in explain(lake.project, "p", 0).ranges] == ["re-created"]
+    run = lake.audit()
+    assert "RECREATED" in failing(run) and run.pipelines[0].answer == "not complete", told(run)

@@ -1,0 +1,173 @@
+"""The process of the repair tests: it makes faults, or repairs them and is killed in the middle of it.
+
+    python -m tests.crash.repairs faults|kill|finish PLAN.json
+
+There is one pipeline per point. Repairs run one after another; each stops at the point that the plan names for it, and
+stands still there while the others run. When all stand, the process group gets SIGKILL.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import StreamingQueryException
+
+import recon
+from recon.model import REMOVALS, ReconStamp
+from recon.recovery.repair.run import Repaired, repair
+from recon.reports import run_results
+from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
+from tests.crash.child import Stops, _say, _session, held_up
+from tests.crash.plan import Plan
+from tests.crash.sinks import parsed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+# A repair's moments in their order: it reads offsets again, then it removes doubled rows.
+_REMOVAL = "removal_"
+REPAIR_POINTS = (
+    BEFORE_WRITE,
+    "during",
+    AFTER_WRITE,
+    BEFORE_LEDGER,
+    AFTER_LEDGER,
+    *(f"{_REMOVAL}{point}" for point in (BEFORE_WRITE, AFTER_WRITE, BEFORE_LEDGER)),
+)
+SWALLOWED = 1  # the micro-batch of the second epoch that no sink gets
+
+
+class _Enough(Exception):
+    """Ends the first query."""
+
+
+def faults(plan: Plan) -> None:
+    """Each pipeline doubles its first micro-batch, and loses a later one; an audit says so.
+
+    A query writes the first micro-batch. Another one, on a fresh checkpoint, reads from the start, and one of its
+    micro-batches does not reach the hook.
+    """
+    spark = _session(plan)
+
+    def once(hook: Callable[[DataFrame, int], None], frame: DataFrame, batch_id: int) -> None:
+        if batch_id:
+            raise _Enough
+        hook(frame, batch_id)
+
+    def swallowing(hook: Callable[[DataFrame, int], None], frame: DataFrame, batch_id: int) -> None:
+        if batch_id != SWALLOWED:
+            hook(frame, batch_id)
+
+    _run(spark, plan, once)
+    shutil.rmtree(Path(plan.project) / plan.checkpoints)
+    _run(spark, plan, swallowing)
+    _audit(spark, plan)
+
+
+def kill(plan: Plan) -> None:
+    """Repairs every pipeline until each stands at its point, and ends by SIGKILL."""
+    spark, stops = _session(plan), Stops(plan)
+    for name in plan.pipelines:
+        stops.batch[name] = 0
+        thread = threading.Thread(target=_repair, args=(spark, plan, stops, name), daemon=True)
+        thread.start()
+        deadline = time.monotonic() + plan.within
+        while not stops.all_stand() and name in stops.missing() and thread.is_alive():
+            assert time.monotonic() < deadline, f"{name} does not reach {plan.stop_at[name]}"
+            time.sleep(0.05)
+        assert thread.is_alive(), f"the repair of {name} ended before {plan.stop_at[name]}"
+    stops.note(killed=True)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def finish(plan: Plan) -> None:
+    """The queries of every second pipeline go on; all are repaired, all go on; then the audit."""
+    spark, stops = _session(plan), Stops(plan)
+    _run(spark, plan, names=plan.pipelines[::2])
+    for name in plan.pipelines:
+        done = _repair(spark, plan, stops, name)
+        assert not done.incomplete, done.incomplete
+        assert not _repair(spark, plan, stops, name).entries, "a second repair found something to do"
+    _run(spark, plan)
+    _audit(spark, plan)
+
+
+def _repair(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> Repaired:
+    def failpoint(point: str, stamp: ReconStamp) -> None:
+        stops.reached(name, f"{_REMOVAL}{point}" if stamp.epoch == REMOVALS else point)
+
+    def held(frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return parsed(frame.filter(F.udf(held_up(str(stops.mark(name))), "boolean")("_source_partition")))
+
+    holds = plan.stop_at.get(name) == "during"
+    done = repair(
+        plan.project,
+        name,
+        transform=held if holds else parsed,
+        other_transform=holds,
+        spark=spark,
+        failpoint=failpoint,
+    )
+    _say(f"{name}: finished {done.finished}, offsets {done.offsets}, rows {done.rows}, removed {done.removed}")
+    return done
+
+
+def _run(
+    spark: SparkSession,
+    plan: Plan,
+    around: Callable[[Callable[[DataFrame, int], None], DataFrame, int], None] = lambda hook, *batch: hook(*batch),
+    names: Sequence[str] | None = None,
+) -> None:
+    """Reads the topic to its end with the query of each pipeline; `around` calls the hook, or does not."""
+    queries = [_query(spark, plan, name, around) for name in (plan.pipelines if names is None else names)]
+    for query in queries:
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if _Enough.__name__ not in str(error):
+                raise
+    _say(f"{len(queries)} queries ended")
+
+
+def _query(
+    spark: SparkSession,
+    plan: Plan,
+    name: str,
+    around: Callable[[Callable[[DataFrame, int], None], DataFrame, int], None],
+) -> StreamingQuery:
+    hook = recon.foreach_batch(plan.project, pipeline=name, transform=parsed)
+    return (
+        recon.read_kafka(spark, plan.project, name, startingOffsets="earliest", maxOffsetsPerTrigger=plan.per_trigger)
+        .writeStream.queryName(name)
+        .foreachBatch(lambda frame, batch_id: around(hook, frame, batch_id))
+        .option("checkpointLocation", str(Path(plan.project) / plan.checkpoints / name))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def _audit(spark: SparkSession, plan: Plan) -> None:
+    """An audit of the project, in this process, for the test to read."""
+    run_results.write(recon.run_audit(plan.project, spark=spark), audit_of(plan))
+    _say("audited")
+
+
+def audit_of(plan: Plan) -> Path:
+    """The results of the audit of a start."""
+    return Path(plan.project) / f"audit-{plan.start}.json"
+
+
+if __name__ == "__main__":
+    {"faults": faults, "kill": kill, "finish": finish}[sys.argv[1]](Plan.read(Path(sys.argv[2])))
+    sys.stdout.flush()

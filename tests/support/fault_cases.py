@@ -1,0 +1,71 @@
+"""Which fault cases the tests make (`@pytest.mark.case(41, "GAP")`), and what recon answered of each in a run.
+
+The answers of a run are kept in `OUTCOMES`, which is not tracked; scripts/cases_page.py writes the table of
+docs/verdicts.md from them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from recon.model import RunResult
+
+OUTCOMES = Path(__file__).parents[1] / "cases" / ".results.json"
+_PROPERTY = "fault cases"
+_audits: list[RunResult] = []
+_seen: dict[str, Any] = {}
+
+
+def audit(project: Any, **options: Any) -> RunResult:
+    """`run_audit`, whose result is compared with the test's cases and kept for the page."""
+    from recon.audit.run import run_audit
+
+    run = run_audit(project, **options)
+    _audits.append(run)
+    return run
+
+
+def watched(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Runs a test; then its audits must have found the codes of its cases."""
+    _audits.clear()
+    done = yield
+    for mark in item.iter_markers("case"):
+        number, *codes = mark.args
+        answer = mark.kwargs.get("answer")
+        if _audits:
+            found = [(_answer(run), set(_codes(run))) for run in _audits]
+            fitting = [said for said, told in found if set(codes) <= told and answer in (None, said)]
+            assert fitting, f"case {number}: no audit of the test found {codes} and answered {answer}: {found}"
+            answer = fitting[-1]
+        assert answer is not None, "a test without an audit of its own names the answer: case(34, answer='complete')"
+        item.user_properties.append((_PROPERTY, {"case": number, "codes": codes, "answer": answer}))
+    return done
+
+
+def _answer(run: RunResult) -> str:
+    return "; ".join(dict.fromkeys(pipeline.says for pipeline in run.pipelines))
+
+
+def _codes(run: RunResult) -> Iterator[str]:
+    return (str(finding.code) for result in run.results for finding in result.findings)
+
+
+def note(report: pytest.TestReport) -> None:
+    """Remembers what a test found, of whichever process ran it."""
+    if report.when == "call":
+        found = [value for name, value in report.user_properties if name == _PROPERTY]
+        if found:
+            _seen[report.nodeid] = found
+
+
+def keep() -> None:
+    """Writes what the run found to `OUTCOMES`, beside what earlier runs found of other tests."""
+    if _seen:
+        before = json.loads(OUTCOMES.read_text()) if OUTCOMES.exists() else {}
+        OUTCOMES.write_text(json.dumps(dict(sorted((before | _seen).items())), indent=1) + "\n")

@@ -1,0 +1,151 @@
+"""`recon repair apply` in a `World`: the real plan, from the real proof and ledger, carried out on rows in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Any, Literal
+
+from recon.model import REMOVALS, REPAIRS, ReconStamp, offsets_text, parse_offsets
+from recon.model.offsets import OffsetSpan, Spans
+from recon.recovery.repair.plan import PlannedRange, RepairPlan, planned, without
+from tests.truth.judge import WorldSources
+from tests.truth.world import NOT_COUNTED, PIPELINE, SINK, TOPIC, Place, Row, World
+
+Crash = Literal["write", "entry"]
+
+
+def repair(
+    world: World, *, crash: Crash | None = None, lose: Collection[int] = (), blindly: bool = False, both: bool = False
+) -> RepairPlan:
+    """Repairs what is open.
+
+    Args:
+        world: the world.
+        crash: where the process ends: before its commit, or before its ledger entry.
+        lose: places among the rows read again that are not written.
+        blindly: whether rows that are there already are written, too, as a broken repair would.
+        both: whether every row of a doubled offset is removed, as a DELETE would.
+    """
+    world.tick()
+    finish(world)
+    state = world.ledger.proofs.newest(PIPELINE, SINK)
+    ledger = world.ledger.slice(PIPELINE, SINK)
+    kafka = WorldSources(world).kafka(sorted({name for _, name, _ in ledger.ranges.topics} | {TOPIC}), {}, {})
+    plan = planned(ledger, state.position if state else 0, state.open if state else (), kafka)
+    if crash != "write":
+        entered = crash != "entry"
+        _read_again(world, plan.of("read"), lose, blindly, entered)
+        _remove(world, plan.of("remove"), both, entered)
+    return plan
+
+
+def finish(world: World) -> None:
+    """Adds the entries of repairs that were interrupted behind their commit."""
+    entered = {(epoch, number) for epoch, number, _ in world.ledger.numbers(PIPELINE, SINK)}
+    for version, commit in sorted(world.commits.items()):
+        stamp = commit.stamp
+        if stamp is None or stamp.epoch >= -1 or (stamp.epoch, stamp.batch_id) in entered:
+            continue
+        unknown = {**NOT_COUNTED, "rows_read": stamp.held}
+        made: dict[str, Any] = {"status": "rebuilt", "rows_removed": stamp.removed, **unknown}
+        spans = parse_offsets(stamp.offsets_text)
+        world.enter(stamp, spans, read=(), returned=(), written=commit.rows_taken or 0, version=version, **made)
+
+
+def _read_again(
+    world: World, ranges: Iterable[PlannedRange], lose: Collection[int], blindly: bool, entered: bool
+) -> None:
+    present: dict[tuple[str, int], Spans] = {}
+    for row in () if blindly else world.rows:
+        where = (row.place[0], row.place[2])
+        present[where] = present.get(where, Spans()).union(Spans.of_offsets([row.place[3]]))
+    missing = without(list(ranges), present)
+    if not missing:
+        return
+    spans = [one.span for one in missing]
+    read: list[tuple[Place, int | None]] = []
+    for one in missing:
+        topic = world.topics[one.topic]
+        log = topic.logs[one.partition]
+        kinds = ("record",) if world.declared == "read_committed" else ("record", "aborted")
+        read += [
+            ((one.topic, topic.topic_id, one.partition, offset), one.batch_id)
+            for offset in range(one.start_offset, one.end_offset)
+            if log.kinds[offset] in kinds and offset >= log.start and offset not in log.compacted
+        ]
+    kept = [(place, batch) for place, batch in read if not world.query.filters(place[3])]
+    written = [one for i, one in enumerate(kept) if i not in lose]
+    stamp = _stamp(world, REPAIRS, spans)
+    version = world.commit("WRITE", added=len(written), stamp=stamp, txn=_txn(stamp))
+    world.rows += [Row(version, PIPELINE, REPAIRS, batch, place) for place, batch in written]
+    if entered:
+        places, returned = [place for place, _ in read], [place for place, _ in kept]
+        world.enter(
+            stamp, spans, read=places, returned=returned, written=len(written), version=version, status="repaired"
+        )
+
+
+def _remove(world: World, ranges: Iterable[PlannedRange], both: bool, entered: bool) -> None:
+    ranges = list(ranges)
+    owner = {
+        (one.topic, one.partition, offset): one.batch_id
+        for one in ranges
+        for offset in range(one.start_offset, one.end_offset)
+    }
+    inside = [row for row in world.rows if (row.place[0], row.place[2], row.place[3]) in owner]
+    counts = Counter(row.place for row in inside)
+    doubled = {place for place, count in counts.items() if count > 1}
+    if not doubled:
+        return
+    keep: dict[Place, Row] = {}
+    for row in inside:
+        mine = owner[row.place[0], row.place[2], row.place[3]]
+        if row.place in doubled and (row.place not in keep or row.batch_id == mine):
+            keep[row.place] = row
+    removed = sum(counts[place] for place in doubled)
+    spans = [one.span for one in ranges]
+    stamp = _stamp(world, REMOVALS, spans, taken=len(keep), removed=removed, held=len(counts))
+    metrics = {"numTargetRowsDeleted": removed, "numTargetRowsInserted": len(keep), "numTargetRowsUpdated": 0}
+    version = world.commit(
+        "MERGE",
+        added=0 if both else len(keep),
+        removed=removed,
+        stamp=stamp,
+        txn=_txn(stamp),
+        operation_metrics={name: str(0 if both and "Inserted" in name else n) for name, n in metrics.items()},
+    )
+    world.rows = [row for row in world.rows if row.place not in doubled]
+    if not both:
+        world.rows += [Row(version, row.pipeline, row.epoch, row.batch_id, row.place) for row in keep.values()]
+    if entered:
+        world.enter(
+            stamp,
+            spans,
+            read=(),
+            returned=(),
+            written=len(keep),
+            version=version,
+            status="repaired",
+            **{**NOT_COUNTED, "rows_read": len(counts), "rows_removed": removed, "rows_filtered": 0},
+        )
+
+
+def _stamp(world: World, epoch: int, spans: Iterable[OffsetSpan], **counts: int) -> ReconStamp:
+    taken = {number for of, number, _ in world.ledger.numbers(PIPELINE, SINK) if of == epoch}
+    taken |= {c.stamp.batch_id for c in world.commits.values() if c.stamp is not None and c.stamp.epoch == epoch}
+    return ReconStamp(
+        pipeline=PIPELINE,
+        sink=SINK,
+        epoch=epoch,
+        batch_id=1 + max(taken, default=-1),
+        query_id="repair-1",
+        run_id=None,
+        prev_hash=world.ledger.head_hash(PIPELINE, SINK),
+        offsets_text=offsets_text(spans),
+        **counts,
+    )
+
+
+def _txn(stamp: ReconStamp) -> dict[str, int]:
+    return {f"recon:{PIPELINE}:{SINK}:{stamp.epoch}:{stamp.batch_id}": stamp.batch_id}

@@ -1,0 +1,465 @@
+"""Stories in which an audit said "complete", and records were lost, doubled, or of aborted transactions.
+
+Somebody found them who knew the documentation and not the rules. What is marked is not met yet, and docs/limits.md
+names it; a mend takes its mark away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from recon.model import RowsWitness, Unavailable
+from recon.model.fingerprint import of_offsets
+from recon.model.offsets import OffsetSpan
+from recon.project import Sink
+from recon.project.model import Rows
+from tests.truth.judge import Judgement, WithoutKafka, WorldSources, audit
+from tests.truth.repairs import repair
+from tests.truth.stories import ran
+from tests.truth.test_proof_state import accept
+from tests.truth.world import TOPIC, Place, Row, World
+
+
+def fooled(reason: str) -> pytest.MarkDecorator:
+    return pytest.mark.xfail(strict=True, reason=reason)
+
+
+def right(world: World, judgement: Judgement) -> None:
+    """ "complete" is said of a whole world alone."""
+    truth = world.truth_since(judgement.first_batch_id)
+    assert truth.whole or judgement.answer != "complete", (judgement.because, truth)
+
+
+def later(world: World, **delta: float) -> Judgement:
+    """An audit when no micro-batch ran for a while."""
+    world.tick(**(delta or {"hours": 2}))
+    return audit(world)
+
+
+def proved(world: World) -> None:
+    """What ran is proved, and two days pass."""
+    assert later(world).answer == "complete"
+    world.tick(days=2)
+
+
+def cut_off(world: World, keep: int, refilled: int) -> None:
+    """An unclean election keeps the logs below `keep`, and producers write other records there."""
+    for p, log in enumerate(world.topics[TOPIC].logs):
+        read = world.query.positions[TOPIC, p]
+        world.expected |= {
+            (TOPIC, f"leader {log.leader_epoch + 1}", p, offset) for offset in range(keep, min(read, keep + refilled))
+        }
+        log.elect(keep)
+        log.kinds += ["record"] * refilled
+
+
+# -- rows of aborted transactions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("declared", ["read_uncommitted", "read_committed"])
+def test_aborted_records_that_kafka_deleted_before_the_first_audit(declared: str) -> None:
+    """The marker behind them is still there, and so is the entry that says read_uncommitted."""
+    world = World(declared=declared)
+    world.query.isolation = "read_uncommitted"
+    world.produce(3, transaction="aborted")
+    world.micro_batch()
+    ran(1, world)
+    world.expire(3)
+    right(world, audit(world))
+
+
+def test_a_transaction_that_was_open_at_an_audit_and_whose_records_kafka_deleted_before_the_next() -> None:
+    world = ran(1, World(declared="read_uncommitted"))
+    world.open_transaction(3)
+    world.micro_batch()
+    assert audit(world).answer == "complete"
+    world.end_transaction("aborted")
+    ran(1, world)
+    world.expire(8)
+    right(world, later(world, days=1))
+
+
+@pytest.mark.parametrize(
+    "goes_on",
+    [
+        pytest.param(False, marks=fooled("the stream has not read the transaction's marker, so nothing asks Kafka")),
+        True,
+    ],
+)
+def test_a_transaction_that_was_open_at_an_audit_and_aborted_before_the_next_which_comes_a_day_later(
+    goes_on: bool,
+) -> None:
+    """`--full` finds PHANTOM_ROWS; so does the next audit within 24 hours of the micro-batch (case 52)."""
+    world = ran(3, World(declared="read_uncommitted"))
+    world.open_transaction(3)
+    world.micro_batch()
+    assert later(world).answer == "complete"
+    world.end_transaction("aborted")
+    world.tick(days=1)
+    if goes_on:
+        ran(2, world)
+    right(world, later(world))
+
+
+# -- leader epochs ------------------------------------------------------------------------------------------------
+
+
+def test_an_unclean_election_below_what_was_proved_and_kafka_deleted_what_shows_it() -> None:
+    """Without the first audit the answer is INCONCLUSIVE."""
+    world = ran(3)
+    proved(world)
+    cut_off(world, 0, 15)
+    ran(2, world)
+    world.expire(20)
+    ran(1, world)
+    right(world, later(world))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_question_about_an_election_that_the_next_audit_forgets(full: bool) -> None:
+    world = ran(3)
+    cut_off(world, 0, 15)
+    ran(2, world)
+    world.expire(20)
+    ran(1, world)
+    first = later(world)
+    assert (first.answer, first.codes) == ("could not be proved", {"INCONCLUSIVE"})
+    right(world, audit(world, full=full))
+
+
+def test_a_log_that_ended_below_what_was_read_at_an_audit_and_was_filled_again_since() -> None:
+    """Other partitions go on. `--full` asks for the leader epochs again, and finds it."""
+    world = ran(3)
+    world.topics[TOPIC].logs[1].elect(10)
+    world.topics[TOPIC].logs[0].kinds += ["record"] * 5
+    world.micro_batch()
+    first = later(world)
+    assert first.answer == "could not be proved" and "below 15 which was read" in first.because
+    world.tick(days=2)
+    world.expected |= {(TOPIC, "the next leader", 1, offset) for offset in range(10, 15)}
+    ran(1, world, count=20)
+    right(world, later(world))
+
+
+def test_an_unclean_election_after_one_that_was_accepted() -> None:
+    """`--full` does not find it either."""
+    world = ran(3)
+    cut_off(world, 10, 10)
+    ran(2, world)
+    audit(world)
+    accept(world)
+    world.expected = {place for place in world.expected if not place[1].startswith("leader")}
+    assert audit(world).answer == "complete"
+    ran(3, world)
+    cut_off(world, 25, 30)
+    ran(3, world)
+    assert any(place[1].startswith("leader") for place in world.truth.lost)
+    right(world, audit(world))
+
+
+@fooled("leader epochs that entries before the period have are not compared")
+def test_an_unclean_election_between_two_runs_cuts_off_what_earlier_micro_batches_read() -> None:
+    """The answer behind the last micro-batch of a run is lost; those before it are in the ledger: `--full` has it."""
+    world = ran(5)
+    proved(world)
+    world.states.clear()
+    cut_off(world, 5, 60)
+    ran(2, world)
+    right(world, later(world, days=2))
+
+
+# -- the proof from audit to audit ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["without Kafka", "from", "to"])
+def test_rows_that_are_gone_and_an_audit_that_proves_nothing_was_the_first_to_count_them(how: str) -> None:
+    """The log of the DELETE is cleaned up."""
+    world = ran(3)
+    proved(world)
+    ran(3, world)
+    proved(world)
+    begin = world.now
+    world.delete(lambda row: row.place[2:] == (0, 7))
+    ran(2, world)
+    world.clean_log()
+    if how == "without Kafka":
+        audit(world, sources_of=WithoutKafka)
+    elif how == "from":
+        assert audit(world, from_=begin).answer == "not complete"
+    else:
+        audit(world, to=world.now)
+    right(world, later(ran(1, world)))
+
+
+def two_epochs() -> World:
+    """Two checkpoints, one behind the other; what the second read is proved."""
+    world = ran(2)
+    world.new_checkpoint(dict(world.query.positions))
+    ran(4, world)
+    proved(world)
+    return world
+
+
+@pytest.mark.parametrize("back", [10, 18])
+def test_a_third_checkpoint_reads_again_a_part_of_what_the_second_read(back: int) -> None:
+    """Case 47, with two hours between a day's last micro-batch and its audit; `--full` finds OVERLAP and DUPLICATE."""
+    world = two_epochs()
+    ends = dict(world.query.positions)
+    world.new_checkpoint({where: end - back for where, end in ends.items()})
+    world.micro_batch(most=3)
+    world.query.positions = ends
+    ran(2, world)
+    assert world.truth.doubled
+    right(world, later(world))
+
+
+def test_offsets_of_a_topic_made_anew_that_a_later_checkpoint_reads_again() -> None:
+    """`--full` finds OVERLAP and DUPLICATE."""
+    world = ran(1)
+    world.recreate()
+    world.new_checkpoint()
+    ran(5, world)
+    audit(world)
+    accept(world)  # RECREATED
+    proved(world)
+    ends = dict(world.query.positions)
+    world.new_checkpoint({where: end - 10 for where, end in ends.items()})
+    world.micro_batch(most=3)
+    world.query.positions = ends
+    ran(2, world)
+    assert world.truth.doubled
+    right(world, later(world))
+
+
+@fooled("a finding names no topic id, so an accepted one is of the new topic, too")
+def test_a_lost_record_of_a_topic_made_anew_at_an_offset_whose_loss_was_accepted_before() -> None:
+    """`--full` does not find it either."""
+    world = ran(2)
+    world.produce(5)
+    world.micro_batch(lose=(1,))
+    audit(world)
+    accept(world)
+    world.expected.discard((TOPIC, "id-1", 0, 11))
+    world.recreate(refill=10)
+    world.new_checkpoint()
+    world.micro_batch()
+    audit(world)
+    accept(world)
+    assert world.truth.whole
+    world.produce(5)
+    world.micro_batch(lose=(1,))
+    ran(1, world)
+    assert world.truth.lost == {(TOPIC, "id-2", 0, 11)}
+    right(world, audit(world))
+
+
+def test_a_row_that_is_doubled_after_another_one_of_its_micro_batch_was_accepted() -> None:
+    world = ran(3)
+    world.append_again(lambda row: row.place[2:] == (0, 12))
+    audit(world)
+    accept(world)
+    accepted = set(world.truth.doubled)
+    assert audit(world).answer == "complete"
+    world.append_again(lambda row: row.place[2:] == (0, 13))
+    ran(1, world)
+    judgement = audit(world)
+    assert world.truth.doubled == accepted or judgement.answer != "complete", judgement.because
+
+
+# -- the log of the table -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["a row of the table", "a row of another source"])
+def test_a_row_is_removed_and_another_one_added_and_the_log_is_cleaned_up(by: str) -> None:
+    """`--full` does not find it either. A correction by hand, and no audit within the log's retention."""
+    world = ran(3)
+    proved(world)
+    world.delete(lambda row: row.place[2:] == (0, 7))
+    if by == "a row of the table":
+        world.append_again(lambda row: row.place[2:] == (1, 12))
+    else:
+        world.rows.append(Row(world.commit("WRITE", added=1), None, 0, None, ("elsewhere", "id-e", 0, 0)))
+    ran(2, world)
+    world.clean_log()
+    right(world, later(world))
+
+
+def test_a_row_that_was_proved_is_removed_from_a_table_without_statistics_and_the_log_is_cleaned_up() -> None:
+    """`--full` finds it. docs/limits.md says that the rows are read."""
+    world = World()
+    world.statistics = False
+    ran(3, world)
+    proved(world)
+    world.delete(lambda row: row.place[2:] == (0, 12))
+    ran(2, world)
+    world.clean_log()
+    right(world, later(world))
+
+
+# -- repairs --------------------------------------------------------------------------------------------------------
+
+
+def test_compaction_removes_a_record_between_the_audit_that_found_its_loss_and_the_repair() -> None:
+    world = ran(2)
+    world.produce(5)
+    world.micro_batch(swallow=True)
+    ran(1, world)
+    assert audit(world).answer == "not complete"
+    world.compact(lambda offset: offset == 12)
+    repair(world)
+    assert world.truth.lost == {(TOPIC, "id-1", p, 12) for p in range(2)}
+    right(world, audit(world))
+
+
+# -- what a transform does with rows --------------------------------------------------------------------------------
+
+
+class ReadsWrongly(World):
+    """A world in which code before the hook may lose one record and give another one twice."""
+
+    misread: tuple[Place | None, Place | None] = (None, None)
+
+    @override
+    def _write(
+        self,
+        spans: Sequence[OffsetSpan],
+        read: Sequence[Place],
+        returned: Sequence[Place],
+        written: Sequence[Place],
+        **more: Any,
+    ) -> None:
+        lost, again = self.misread
+
+        def given(places: Sequence[Place]) -> list[Place]:
+            return [place for place in places for _ in range((place != lost) + (place == again))]
+
+        super()._write(spans, given(read), given(returned), given(written), **more)
+
+
+def test_a_record_is_lost_before_the_hook_and_one_that_the_transform_drops_is_read_twice() -> None:
+    """As many rows read as offsets; their fingerprint is not that of the offsets."""
+    world = ReadsWrongly()
+    world.query.filters = lambda offset: offset % 3 == 0
+    ran(2, world)
+    world.misread = ((TOPIC, "id-1", 1, 11), (TOPIC, "id-1", 0, 12))
+    ran(1, world)
+    world.misread = (None, None)
+    ran(1, world)
+    assert world.truth.lost == {(TOPIC, "id-1", 1, 11)}
+    right(world, audit(world))
+
+
+class MakesThree(ReadsWrongly):
+    """A world whose transform makes three rows of each record; the sink may lose and double one of them."""
+
+    sink_loses: int | None = None
+    sink_doubles: int | None = None
+
+    @override
+    def _write(
+        self,
+        spans: Sequence[OffsetSpan],
+        read: Sequence[Place],
+        returned: Sequence[Place],
+        written: Sequence[Place],
+        **more: Any,
+    ) -> None:
+        made = [place for place in returned for _ in range(3)]
+        kept = [place for i, place in enumerate(made) if i != self.sink_loses]
+        kept += [place for i, place in enumerate(made) if i == self.sink_doubles]
+        super()._write(spans, read, made, kept, **more)
+
+    def rows_of(self, place: Place) -> int:
+        """How many rows a record has."""
+        return sum(row.place == place for row in self.rows)
+
+
+class DeclaresSeveral(WorldSources):
+    """Its sources, where recon.yml says `rows: {explodes: true}`."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        pipeline = self.pipeline.model_copy(update={"rows": Rows(explodes=True)})
+        object.__setattr__(self, "pipeline", pipeline)
+        object.__setattr__(self, "project", self.project.model_copy(update={"pipelines": (pipeline,)}))
+
+    @override
+    def rows(
+        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
+    ) -> RowsWitness | Unavailable:
+        found = super().rows(sink, first_batch, others, version=version, lacking=lacking)
+        assert isinstance(found, RowsWitness)
+        offsets: dict[tuple[int, str, int], list[int]] = {}
+        for row in self.world.rows:
+            if row.batch_id is not None:
+                topic, _, partition, offset = row.place
+                offsets.setdefault((row.batch_id, topic, partition), []).append(offset)
+        groups = [
+            replace(
+                one, fingerprint=of_offsets(one.topic, one.partition, offsets[one.batch_id, one.topic, one.partition])
+            )
+            for one in found.groups
+        ]
+        return replace(found, groups=groups)
+
+
+def test_three_rows_of_each_record_are_complete() -> None:
+    world = MakesThree()
+    ran(3, world)
+    assert audit(world, sources_of=DeclaresSeveral).answer == "complete"
+    world.sink_loses = 4
+    ran(1, world)
+    assert audit(world, sources_of=DeclaresSeveral).codes == {"GAP"}
+
+
+@fooled("a restored entry does not say how many rows the sink was given")
+def test_the_sink_loses_one_of_three_rows_in_a_commit_whose_entry_is_restored() -> None:
+    world = MakesThree()
+    ran(2, world)
+    world.sink_loses = 4
+    world.produce(5)
+    world.crash("entry")
+    world.sink_loses = None
+    ran(1, world)
+    assert world.rows_of((TOPIC, "id-1", 0, 11)) == 2
+    assert audit(world, sources_of=DeclaresSeveral).answer != "complete"
+
+
+@fooled("rows read are not held against offsets where the transform makes rows")
+def test_a_record_is_read_twice_before_a_transform_that_makes_several_rows() -> None:
+    """11 rows read of 10 offsets."""
+    world = MakesThree()
+    ran(2, world)
+    world.misread = (None, (TOPIC, "id-1", 0, 12))
+    ran(1, world)
+    world.misread = (None, None)
+    ran(1, world)
+    assert world.rows_of((TOPIC, "id-1", 0, 12)) == 6
+    assert audit(world, sources_of=DeclaresSeveral).answer != "complete"
+
+
+def test_the_sink_loses_one_of_three_rows_and_doubles_one_of_another_record() -> None:
+    """tests/unit/checks/evidence/test_judge_made.py gives rows of version 0; `Sources.rows` reads the newest."""
+    world = MakesThree()
+    ran(2, world)
+    world.sink_loses, world.sink_doubles = 4, 9
+    ran(1, world)
+    world.sink_loses = world.sink_doubles = None
+    ran(1, world)
+    assert world.rows_of((TOPIC, "id-1", 0, 11)) == 2 and world.rows_of((TOPIC, "id-1", 0, 13)) == 4
+    assert audit(world, sources_of=DeclaresSeveral).answer != "complete"
+
+
+def test_the_sink_doubles_a_row_where_each_record_has_one_and_a_marker_makes_room_for_it() -> None:
+    """12 offsets, 10 rows given, 11 taken in. Without the transaction it is a DUPLICATE."""
+    world = ran(2)
+    world.produce(5, transaction="committed")
+    world.micro_batch(double=(1,))
+    ran(1, world)
+    assert world.truth.doubled
+    right(world, audit(world, sources_of=DeclaresSeveral))

@@ -1,0 +1,38 @@
+"""The table of fault cases in docs/verdicts.md is that of the tests that make them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from recon.model import Code
+
+ROOT = Path(__file__).parents[3]
+_spec = importlib.util.spec_from_file_location("cases_page", ROOT / "scripts" / "cases_page.py")
+assert _spec is not None and _spec.loader is not None
+cases_page = sys.modules["cases_page"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(cases_page)
+
+
+def test_the_table_is_the_one_that_is_generated() -> None:
+    assert cases_page.PAGE.read_text() == cases_page.page(), "run python scripts/cases_page.py"
+
+
+def test_every_case_has_a_test_or_a_reason_and_an_answer() -> None:
+    assert list(cases_page.CASES) == list(range(1, 91))
+    tested = {one.case for one in cases_page.marked()}
+    assert tested | set(cases_page.ELSEWHERE) == set(cases_page.CASES)
+    assert not tested & set(cases_page.ELSEWHERE)
+    assert "not run yet" not in cases_page.page(), "run the tests, then python scripts/cases_page.py"
+
+
+def test_codes_are_those_of_recon() -> None:
+    unknown = {code for one in cases_page.marked() if not one.xfail for code in one.codes} - set(map(str, Code))
+    assert unknown == set()
+
+
+def test_the_tests_that_the_page_names_exist() -> None:
+    for line in cases_page.page().splitlines():
+        for name, file in cases_page.TEST.findall(line) if line.startswith("| ") else ():
+            assert f"\ndef {name}(" in (ROOT / file).read_text(), (name, file)
