@@ -16,6 +16,7 @@ from recon.model.offsets import Span, Spans
 
 _SEEK_OVER = 50_000  # a gap of more offsets between two wanted ranges is jumped over instead of read
 _BATCH = 10_000  # messages taken from librdkafka at once
+_ENDS_S = 10  # where each log starts and ends is asked first; `timeout_s` is for reading records
 
 
 def probe(
@@ -35,7 +36,7 @@ def probe(
 
     Raises:
         ConfigError: librdkafka does not accept the configuration.
-        EvidenceError: the broker cannot be reached in time, or refuses.
+        EvidenceError: the broker does not answer within ten seconds (`timeout_s`, if that is longer), or refuses.
     """
     wanted = {key: spans for key, spans in questions.items() if spans}
     empty = {
@@ -47,7 +48,7 @@ def probe(
         return empty
     admin = KafkaAdmin(conf)
     deadline = time.monotonic() + timeout_s
-    partitions = admin.offsets(list(wanted), deadline)
+    partitions = admin.offsets(list(wanted), max(deadline, time.monotonic() + _ENDS_S))
     budget = _Budget(max_records, deadline, timeout_s)
     readers: dict[str, dict[Key, _Reading]] = {}
     for isolation in ("read_uncommitted", "read_committed"):
