@@ -9,6 +9,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -243,13 +244,16 @@ def dying(lake: Lake) -> ForeachBatch:
 
 
 @pytest.mark.case(22, "LEDGER_MISSING")
-def test_22_a_commit_the_ledger_does_not_know_is_found_and_repaired(make_lake: MakeLake) -> None:
+def test_22_a_commit_the_ledger_does_not_know_is_found_and_repaired(
+    make_lake: MakeLake, audits_later: Callable[[timedelta], None]
+) -> None:
     lake = make_lake()
     lake.produce(30)
     lake.run()
     lake.produce(30)
     with pytest.raises(StreamingQueryException):
         lake.run(dying(lake))
+    audits_later(timedelta(hours=1))
     run = lake.audit()
     assert [f.batch_id for f in findings(run, "LEDGER_MISSING")] == [1]
     assert statuses(run)["checkpoint_commits"] == "warn" and failing(run) == set()

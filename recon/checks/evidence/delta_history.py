@@ -66,8 +66,8 @@ class DeltaHistory(EvidenceCheck):
         LEDGER_ORPHAN: an entry whose commit is not there, or carries another stamp, other ranges or other row counts.
         DUPLICATE: two commits carry one (epoch, batch_id).
         TAMPERED: where the whole chain is audited, a commit follows an entry that the ledger does not hold.
-        LEDGER_MISSING: a stamped commit without an entry (warns); the next start of the query or `recon ledger
-            rebuild` restores it.
+        LEDGER_MISSING: a stamped commit without an entry, which is not that of the micro-batch the query is in (warns);
+            the next start of the query or `recon ledger rebuild` restores it.
         MUTATED: RESTORE below an audited commit, DELETE, UPDATE, MERGE, TRUNCATE or an overwrite after it. With it GAP:
             the ranges of every micro-batch that was undone whole; for a DELETE of some rows one GAP without
             offsets that says how many rows (which ones, only source_rows finds out). A RESTORE that was itself undone
@@ -79,7 +79,8 @@ class DeltaHistory(EvidenceCheck):
             the table grew, or a commit has no row counts at all; or commits are cleaned up from the log, and the rows
             of the table cannot be compared with the ledger's (warns): source_rows then reads the rows.
         ATTESTED_ONLY: the commit's file was cleaned up, so the ledger alone attests the micro-batch (warns).
-        RETENTION_NEAR: the log is kept for less time than lies between audits (warns).
+        RETENTION_NEAR: the log is kept for less time than lies between audits, or since the begin of the period while
+            its first versions are gone (warns).
         UNUSUAL: a micro-batch has far more or fewer rows than the others (warns).
         INCONCLUSIVE: commit files are missing in the middle of the log, a RESTORE does not say to which version, or the
             table's data files could not be looked for.
@@ -90,7 +91,7 @@ class DeltaHistory(EvidenceCheck):
 
     test: ClassVar[str] = "delta_history"
     needs: ClassVar[Sequence[str]] = ("ledgers", "delta")
-    uses: ClassVar[Sequence[str]] = ("delta_files",)
+    uses: ClassVar[Sequence[str]] = ("delta_files", "checkpoint")
     scope: ClassVar[str] = "sink"
 
     history: int = 20
@@ -393,9 +394,11 @@ def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings,
 
 def _report_retention(witnesses: Witnesses, delta: DeltaWitness, findings: Findings) -> None:
     previous = known(witnesses.previous)
+    # A log that still has its first version lost nothing, however long ago the period began.
+    begin = witnesses.period_from if delta.first_retained != 0 else None
     spans: Mapping[str, timedelta | None] = {
         "the previous audit": witnesses.now - previous.generated_at if previous else None,
-        "the begin of the period": witnesses.now - witnesses.period_from if witnesses.period_from else None,
+        "the begin of the period": witnesses.now - begin if begin else None,
     }
     kept = timedelta(days=delta.log_retention_days)
     for what, since in spans.items():

@@ -52,7 +52,7 @@ class KafkaEndOffsets(EvidenceCheck):
 
     test: ClassVar[str] = "kafka_end_offsets"
     needs: ClassVar[Sequence[str]] = ("ledgers", "kafka")
-    uses: ClassVar[Sequence[str]] = ("delta", "sink_logs")
+    uses: ClassVar[Sequence[str]] = ("delta", "sink_logs", "checkpoint")
     scope: ClassVar[str] = "sink"
 
     warn_after: Period | None = None

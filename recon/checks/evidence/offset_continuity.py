@@ -62,7 +62,7 @@ class OffsetContinuity(EvidenceCheck):
     """
 
     test: ClassVar[str] = "offset_continuity"
-    uses: ClassVar[Sequence[str]] = ("kafka", "delta", "sink_logs")
+    uses: ClassVar[Sequence[str]] = ("kafka", "delta", "sink_logs", "checkpoint")
     scope: ClassVar[str] = "sink"
 
     @override

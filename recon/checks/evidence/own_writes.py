@@ -17,12 +17,13 @@ from recon.model import (
     SinkCommit,
     SinkLog,
     Witnesses,
+    known,
     offsets_text,
     same_ranges,
 )
 from recon.model.ledger import named
 
-_EDGE = timedelta(minutes=5)  # how long after its write a ledger entry may come, at the end of a period
+_EDGE = timedelta(minutes=5)  # how long after its write a ledger entry may come
 
 
 def own_commits(log: DeltaWitness, pipeline: str, sink: str | None) -> list[tuple[DeltaCommit, ReconStamp]]:
@@ -34,7 +35,8 @@ def own_commits(log: DeltaWitness, pipeline: str, sink: str | None) -> list[tupl
 def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:
     """The writes of the judged sink, in its own record, that no entry records: the newest of each micro-batch.
 
-    Left out are those that earlier audits looked at, and those so late that their entry may follow.
+    Left out are those that earlier audits looked at, and those so late that their entry may follow: it is not known
+    yet what the hook counted, nor whether failing rows are in quarantine.
     """
     log, record = witnesses.of_sink(witnesses.delta), witnesses.of_sink(witnesses.sink_logs)
     ledger = witnesses.of_sink(witnesses.ledgers)
@@ -68,7 +70,11 @@ def _unrecorded_in_log(witnesses: Witnesses, log: DeltaWitness, ledger: LedgerSl
         at = commit.timestamp
         earlier = stamp.batch_id < numbers.get(stamp.epoch, -1) and begin is not None and at < begin
         # The entry comes a moment after the commit.
-        may_follow = at > witnesses.now or (commit.version > last and entry_may_follow(at, witnesses))
+        may_follow = (
+            at > witnesses.now
+            or is_in_progress(witnesses, stamp, at)
+            or (commit.version > last and entry_may_follow(at, witnesses))
+        )
         if commit.version > since and not earlier and not may_follow:
             yield SinkCommit(version=commit.version, stamp=stamp, rows=commit.rows_taken, at=at)
 
@@ -78,7 +84,8 @@ def _unrecorded_in_record(witnesses: Witnesses, record: SinkLog) -> Iterator[Sin
     own = [commit for commit in record.commits if commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
     for commit in {(commit.stamp.epoch, commit.stamp.batch_id): commit for commit in own}.values():
         before = begin is not None and commit.at < begin
-        if not before and not entry_may_follow(commit.at, witnesses):
+        may_follow = entry_may_follow(commit.at, witnesses) or is_in_progress(witnesses, commit.stamp, commit.at)
+        if not before and not may_follow:
             yield commit
 
 
@@ -98,6 +105,18 @@ def doubled(witnesses: Witnesses) -> tuple[Code, str]:
 def entry_may_follow(at: datetime, witnesses: Witnesses) -> bool:
     """Whether a write was so late that its entry need not be in this audit's slice of the ledger."""
     return at > witnesses.now or (witnesses.period_to < witnesses.now and at > witnesses.period_to - _EDGE)
+
+
+def is_in_progress(witnesses: Witnesses, stamp: ReconStamp, at: datetime) -> bool:
+    """Whether a write is of the micro-batch that the query is in, so that its entry follows in a moment.
+
+    The checkpoint has it planned and not finished. Minutes later it is no longer in progress: the query stopped there.
+    """
+    checkpoint = known(witnesses.checkpoint)
+    if checkpoint is None or checkpoint.last is None or checkpoint.last.committed:
+        return False
+    planned = (checkpoint.query_id, checkpoint.last.batch_id)
+    return planned == (stamp.query_id, stamp.batch_id) and at > witnesses.now - _EDGE
 
 
 def report_orphan(head: EntryHead, write: str, reason: str, findings: Findings) -> None:

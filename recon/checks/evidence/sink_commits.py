@@ -33,8 +33,8 @@ class SinkCommits(EvidenceCheck):
 
     Codes:
         LEDGER_ORPHAN: an entry whose write the record does not have, or has with other ranges or other row counts.
-        LEDGER_MISSING: a write without an entry (warns); the next start of the query or `recon ledger rebuild` restores
-            it.
+        LEDGER_MISSING: a write without an entry, which is not that of the micro-batch the query is in (warns); the next
+            start of the query or `recon ledger rebuild` restores it.
         DUPLICATE: two writes of one micro-batch, or of the same ranges, in a sink that claims exactly-once.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
         ATTESTED_ONLY: the sink keeps no record, so the ledger alone attests what was written (warns).
@@ -43,6 +43,7 @@ class SinkCommits(EvidenceCheck):
 
     test: ClassVar[str] = "sink_commits"
     needs: ClassVar[Sequence[str]] = ("ledgers", "sink_logs")
+    uses: ClassVar[Sequence[str]] = ("checkpoint",)
     scope: ClassVar[str] = "sink"
 
     @override

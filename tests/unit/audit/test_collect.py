@@ -109,17 +109,17 @@ def test_the_ledger_is_read_again_where_a_commit_has_no_entry_in_it(readers: Rea
     readers.log = delta(stamped(0), stamped(1))
     readers.meanwhile = lambda: open_ledger(readers.project).append(entry(1, at=NOW))
     evidence = readers.collect("delta_history", "kafka_end_offsets")
-    assert readers.order == ["ledger", "delta", "ledger", "kafka"], "Kafka's end offsets come after it"
+    assert readers.order == ["checkpoint", "ledger", "delta", "ledger", "kafka"], "Kafka's end offsets come after it"
     assert batches(evidence) == [0, 1]
 
 
 def test_once_more_is_enough(readers: Readers) -> None:
     readers.log = delta(stamped(0), stamped(7))
     readers.collect("delta_history")
-    assert readers.order == ["ledger", "delta", "ledger"]
+    assert readers.order == ["checkpoint", "ledger", "delta", "ledger"]
     readers.order.clear()
     readers.collect("delta_history", to=NOW)
-    assert readers.order == ["ledger", "delta"], "what is committed after the period needs no entry in it"
+    assert readers.order == ["checkpoint", "ledger", "delta"], "what is committed after the period needs no entry in it"
 
 
 def test_a_check_sees_only_what_it_names(readers: Readers) -> None:

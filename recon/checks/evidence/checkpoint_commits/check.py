@@ -17,6 +17,7 @@ from recon.checks.evidence.checkpoint_commits.writes import Writes
 from recon.checks.evidence.coverage import Key, missed, partition_of
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.open_findings import unread_before
+from recon.checks.evidence.own_writes import is_in_progress
 from recon.checks.period import Period
 from recon.model import (
     CheckpointBatch,
@@ -60,11 +61,13 @@ class CheckpointCommits(EvidenceCheck):
         STALLED: planned longer ago than `stalled_after` and not finished; or a plan leaves out a topic partition that
             the plan before it had and that Kafka still has.
         OVERLAP: a checkpoint that started a new epoch begins below what the ledger holds.
-        LEDGER_MISSING: the sink has the commit, the ledger has no entry (warns); the query's next start repairs it.
+        LEDGER_MISSING: the sink has the commit, the ledger has no entry (warns), and it is not the micro-batch that the
+            query is in; the query's next start repairs it.
         INCONCLUSIVE: the checkpoint's offsets were deleted, or do not tell where a micro-batch began; a file is missing
             between others, is empty, or names a topic or partition twice.
-        INFLIGHT, REPLAYED, NEW_EPOCH, EMPTY: a micro-batch that is not finished yet, one that was tried again and
-            written once, a checkpoint that started a new epoch, micro-batches that read nothing. They explain only.
+        INFLIGHT, REPLAYED, NEW_EPOCH, EMPTY: a micro-batch that is not finished yet, or whose entry is about to be
+            written; one that was tried again and written once, a checkpoint that started a new epoch, micro-batches
+            that read nothing. They explain only.
     """
 
     test: ClassVar[str] = "checkpoint_commits"
@@ -276,6 +279,14 @@ class _Evaluation:
 
     def _report_missing_entry(self, batch: CheckpointBatch, commit: DeltaCommit) -> None:
         stamp = commit.stamp
+        if stamp is not None and is_in_progress(self.witnesses, stamp, commit.timestamp):
+            self.findings.add(
+                Code.INFLIGHT,
+                f"micro-batch {batch.batch_id} is in the sink, and its ledger entry does not stand yet: it is being "
+                "written, or the query stopped in it a moment ago; the next audit judges it",
+                head=stamp,
+            )
+            return
         done = "finished by Spark" if batch.committed else "not finished by Spark"
         version = f" as version {commit.version}" if commit.operation else ""  # others have no versions
         self.findings.add(

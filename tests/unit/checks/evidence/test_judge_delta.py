@@ -455,7 +455,11 @@ def test_a_log_kept_for_less_than_the_time_between_audits() -> None:
     previous = PreviousAudit(generated_at=NOW - timedelta(days=3))
     assert codes(judged(log(log_retention_days=2.0), previous=previous)) == [Code.RETENTION_NEAR]
     assert judged(log(log_retention_days=4.0), previous=previous).findings == ()
-    assert codes(judged(log(log_retention_days=2.0), period_from=NOW - timedelta(days=40))) == [Code.RETENTION_NEAR]
+    assert codes(judged(log(log_retention_days=2.0, first_retained=1), period_from=NOW - timedelta(days=40))) == [
+        Code.RETENTION_NEAR
+    ]
+    whole = judged(log(log_retention_days=2.0), period_from=NOW - timedelta(days=40))
+    assert whole.findings == (), "the log still has its first version"
     assert judged(log(log_retention_days=0.1)).findings == ()
 
 
