@@ -70,42 +70,74 @@ class Epochs:
         self.front: LedgerEntry | None = None  # the entry that got furthest: highest (epoch, batch_id)
         self._recent: deque[LedgerEntry] = deque(maxlen=RECENT)
         self._covered: dict[coverage.Key, Spans] | None = None  # the offsets in the ledger; read when first needed
+        self._others: tuple[int, dict[coverage.Key, Spans]] | None = None  # those of all epochs but this one
+        self._ends: dict[
+            tuple[int, coverage.Key], int
+        ] = {}  # how far the newest epoch came in each source's partitions
+        self._accepted = False  # whether an overlap was logged already, because the user accepts it
         for entry in entries:
             self.add(entry)
 
     def add(self, entry: LedgerEntry) -> None:
         """Adds an entry that was appended to the ledger."""
-        self.front = further(self.front, entry)
+        before, self.front = self.front, further(self.front, entry)
         self._recent.append(entry)
+        if self.front is entry:
+            if before is None or before.epoch != entry.epoch:
+                self._ends = {}
+            self._ends |= {_place(span): span.end_offset for span in entry.offsets if span.span.size}
         if self._covered is not None:
             self._covered = coverage.plus(self._covered, entry.offsets)
+        if self._others is not None and self._others[0] != entry.epoch:
+            self._others = (self._others[0], coverage.plus(self._others[1], entry.offsets))
 
     def place(self, batch: Batch) -> BatchPlacement:
         """Classifies a micro-batch as new, a replay, or the first of an epoch.
 
-        A micro-batch whose offsets a repair has read begins a new epoch, too: Spark had taken it for done without a
-        write, and a checkpoint that was put back runs it again.
+        One that goes on with its epoch may come to offsets that another epoch or a repair has: where its checkpoint
+        began in a hole between them, or was put back to where Spark had taken micro-batches for done without a write.
 
         Raises:
-            NewEpochError: it begins a new epoch whose ranges overlap the ledger's or leave a gap to them, and
-                `on_new_epoch` is `stop`.
+            NewEpochError: it would write offsets that other epochs or repairs have, or begins a new epoch with a gap to
+                the ledger's end, and `on_new_epoch` is `stop`.
         """
         front = self.front
         if front is None or (front.query_id == batch.query_id and batch.batch_id > front.batch_id):
-            if not self._is_repaired(batch):
-                return BatchPlacement(epoch=0 if front is None else front.epoch)
-        elif front.query_id == batch.query_id:
+            epoch = 0 if front is None else front.epoch
+            self._require_unread(epoch, batch)
+            return BatchPlacement(epoch=epoch)
+        if front.query_id == batch.query_id:
             replayed = self._replayed(front.epoch, batch)
             if replayed is not None:
                 return BatchPlacement(epoch=front.epoch, replays=replayed)
-        epoch = 0 if front is None else front.epoch + 1
-        self._require_continuity(epoch, batch)
-        return BatchPlacement(epoch=epoch)
+        self._require_continuity(front.epoch + 1, batch)
+        return BatchPlacement(epoch=front.epoch + 1)
 
-    def _is_repaired(self, batch: Batch) -> bool:
-        """Whether a repair read offsets of the micro-batch."""
-        repaired = [span for entry in self._recent if entry.is_repair for span in entry.offsets]
-        return bool(repaired) and bool(coverage.relation(coverage.plus({}, repaired), batch.ranges)[0])
+    def _elsewhere(self, epoch: int) -> dict[coverage.Key, Spans]:
+        """The offsets that entries of all other epochs cover, and of repairs; read once.
+
+        What others write meanwhile is not among them: the sink refuses the next write then, or their entries are found.
+        """
+        if self._others is None or self._others[0] != epoch:
+            self._others = (epoch, self._ledger.coverage(self._pipeline, self._sink.name, apart_from=epoch))
+        return self._others[1]
+
+    def _read_before(self, epoch: int, batch: Batch) -> list[OffsetSpan]:
+        """What a micro-batch that goes on with its epoch would read again.
+
+        Of its own epoch it goes on where the newest entries end, unless a copy of its checkpoint wrote them.
+        """
+        others = self._elsewhere(epoch)
+        # A broker that gives no id now does not make the topic another one.
+        ids = {} if self.front is None else {span.topic: span.topic_id for span in self.front.offsets}
+        known = [span if span.topic_id else span._replace(topic_id=ids.get(span.topic)) for span in batch.ranges]
+        behind = [
+            span._replace(end_offset=min(span.end_offset, end))
+            for span in known
+            for end in [self._ends.get(_place(span), 0)]
+            if span.start_offset < min(span.end_offset, end)
+        ]
+        return behind or (coverage.relation(others, known)[0] if others else [])
 
     def _coverage(self) -> dict[coverage.Key, Spans]:
         """The offsets that the ledger's entries cover, read once: only a new epoch needs all of them."""
@@ -133,22 +165,36 @@ class Epochs:
         covered = coverage.of(whole.ranges.take(np.array(others, dtype=bool)[whole.ranges.entry]))
         return offsets_text(_without_ids(coverage.remainder(covered, planned)))
 
+    def _require_unread(self, epoch: int, batch: Batch) -> None:
+        """Requires that the ledger has no offsets of a micro-batch that goes on with its epoch."""
+        overlaps = self._read_before(epoch, batch)
+        if overlaps and not self._sink.trim_replayed_offsets:
+            self._refuse(batch, f"goes on with epoch {epoch}", overlaps, [])
+
     def _require_continuity(self, epoch: int, batch: Batch) -> None:
         """Requires that a new epoch starts where the ledger ends, unless the user accepts an overlap or a gap."""
-        overlaps, gaps = coverage.relation(self._coverage(), batch.ranges)
-        name = f"pipeline {self._pipeline}, sink {self._sink.name}"
+        self._others = (epoch, self._coverage())
+        overlaps, gaps = coverage.relation(self._others[1], batch.ranges)
         if self._sink.trim_replayed_offsets:
             overlaps = []
-        if not (overlaps or gaps):
-            log.warning("%s: query %s begins epoch %d", name, batch.query_id, epoch)
-            return
+        if overlaps or gaps:
+            self._refuse(batch, "begins a new epoch", overlaps, gaps)
+        else:
+            log.warning("%s: query %s begins epoch %d", self._name, batch.query_id, epoch)
+
+    @property
+    def _name(self) -> str:
+        return f"pipeline {self._pipeline}, sink {self._sink.name}"
+
+    def _refuse(self, batch: Batch, does: str, overlaps: Sequence[OffsetSpan], gaps: Sequence[OffsetSpan]) -> None:
+        """Raises NewEpochError, or logs what the user accepts: an overlap once, not with every micro-batch."""
         faults = []
         if overlaps:
             faults.append(f"overlap what the ledger already holds ({coverage.described(overlaps)})")
         if gaps:
             faults.append(f"leave a gap to the ledger's end ({coverage.described(gaps)})")
         message = (
-            f"{name}: micro-batch {batch.batch_id} of checkpoint {self._checkpoint} begins a new epoch and its "
+            f"{self._name}: micro-batch {batch.batch_id} of checkpoint {self._checkpoint} {does} and its "
             f"ranges {' and '.join(faults)}; either start a fresh checkpoint with the startingOffsets that "
             f"`recon offsets --pipeline {self._pipeline} --sink {self._sink.name}` prints, or accept it with "
             "`on_new_epoch: warn`"
@@ -156,11 +202,13 @@ class Epochs:
         )
         if self._sink.on_new_epoch == "stop":
             raise NewEpochError(message)
-        log.warning("%s", message)
+        if gaps or not self._accepted:
+            log.warning("%s", message)
+        self._accepted = True
 
     def effective(self, batch: Batch, epoch: int) -> tuple[OffsetSpan, ...]:
         """The ranges of this write: all of the micro-batch's, or with trim_replayed_offsets those not in the ledger."""
-        if not self._sink.trim_replayed_offsets or epoch == 0:
+        if not self._sink.trim_replayed_offsets or (epoch == 0 and not self._read_before(epoch, batch)):
             return batch.ranges
         covered = self._coverage()
         overlaps, _ = coverage.relation(covered, batch.ranges)
@@ -176,6 +224,10 @@ class Epochs:
                 "set kafka: bootstrap.servers in recon.yml, or start at the offsets that `recon offsets` prints"
             )
         return coverage.remainder(covered, batch.ranges)
+
+
+def _place(span: OffsetSpan) -> tuple[int, coverage.Key]:
+    return span.source, coverage.key_of(span)
 
 
 def _without_ids(ranges: Sequence[OffsetSpan]) -> list[OffsetSpan]:

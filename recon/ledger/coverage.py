@@ -47,14 +47,20 @@ def plus(held: Mapping[Key, Spans], written: Sequence[OffsetSpan]) -> dict[Key, 
     return covered
 
 
-def _of(held: Mapping[Key, Spans], span: OffsetSpan) -> Spans:
+def _by_partition(held: Mapping[Key, Spans]) -> dict[tuple[str, int], list[tuple[str | None, Spans]]]:
+    """What is held of each topic partition, by topic id: a micro-batch of many partitions looks up each once."""
+    found: dict[tuple[str, int], list[tuple[str | None, Spans]]] = {}
+    for (topic, topic_id, partition), spans in held.items():
+        found.setdefault((topic, partition), []).append((topic_id, spans))
+    return found
+
+
+def _of(held: Mapping[tuple[str, int], Sequence[tuple[str | None, Spans]]], span: OffsetSpan) -> Spans:
     """What is held of the span's topic partition; an unknown topic id matches any."""
     covered = Spans()
-    for (topic, topic_id, partition), spans in held.items():
-        if (topic, partition) == (span.topic, span.partition) and (
-            topic_id == span.topic_id or None in (topic_id, span.topic_id)
-        ):
-            covered = covered.union(spans)
+    for topic_id, spans in held.get((span.topic, span.partition), ()):
+        if topic_id == span.topic_id or None in (topic_id, span.topic_id):
+            covered = covered.union(spans) if covered else spans
     return covered
 
 
@@ -63,9 +69,9 @@ def relation(held: Mapping[Key, Spans], wanted: Sequence[OffsetSpan]) -> tuple[l
 
     A re-created topic (another topic id) is another topic: nothing of it is held.
     """
-    overlaps, gaps = [], []
+    overlaps, gaps, known = [], [], _by_partition(held)
     for span in wanted:
-        mine = _of(held, span)
+        mine = _of(known, span)
         again = mine.intersect(Spans.of([span.span])).hull
         if again is not None:
             overlaps.append(span._replace(start_offset=again.start, end_offset=again.end))
@@ -81,8 +87,9 @@ def remainder(held: Mapping[Key, Spans], wanted: Sequence[OffsetSpan]) -> tuple[
     continue from.
     """
     left: list[OffsetSpan] = []
+    known = _by_partition(held)
     for span in wanted:
-        mine = _of(held, span)
+        mine = _of(known, span)
         parts = Spans.of([span.span]).minus(mine)
         end = max(span.end_offset, mine.hull.end if mine.hull else 0)
         left.extend(span._replace(start_offset=p.start, end_offset=p.end) for p in parts)

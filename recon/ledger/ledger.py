@@ -215,12 +215,15 @@ class Ledger:
             later=() if later is None else frozenset(arrow.tuples(later, *numbers)),
         )
 
-    def coverage(self, pipeline: str, sink: str) -> dict[coverage.Key, Spans]:
-        """Every offset that the entries of a (pipeline, sink) account for; reads the whole ledger, a day at a time."""
+    def coverage(self, pipeline: str, sink: str, *, apart_from: int | None = None) -> dict[coverage.Key, Spans]:
+        """Every offset that the entries of a (pipeline, sink) account for; reads the whole ledger, a day at a time.
+
+        With `apart_from`, those of all other epochs, and of repairs.
+        """
         held: dict[coverage.Key, Spans] = {}
         for day in self.store.dates():
-            entries = self.store.read(Filter.of(pipeline, sink, dates=(day,)), ["offsets"])
-            of_day = coverage.of(columns.ranges(entries))
+            which = replace(Filter.of(pipeline, sink, dates=(day,)), apart_from=apart_from)
+            of_day = coverage.of(columns.ranges(self.store.read(which, ["offsets"])))
             held = {key: held.get(key, Spans()).union(of_day.get(key, Spans())) for key in held.keys() | of_day.keys()}
         return held
 

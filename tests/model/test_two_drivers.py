@@ -40,6 +40,25 @@ def test_nothing_is_lost_or_doubled(name: str, checkpoints: Literal["one", "two"
     assert explored.states > 500
 
 
+@pytest.mark.parametrize("checkpoints", ["one", "two", "copied"])
+@pytest.mark.parametrize("name", sorted(SINKS.keys() - {"kafka"}))
+def test_a_checkpoint_that_starts_in_a_hole_doubles_nothing(
+    name: str, checkpoints: Literal["one", "two", "copied"]
+) -> None:
+    """Every micro-batch of an epoch is held against the entries of the others, not its first one alone."""
+    explored = explore(Setting(SINKS[name], checkpoints, offsets=3, starts=2, holes=True))
+    print(f"{name}, with holes, checkpoints: {checkpoints}: {explored}")
+    assert explored.violation is None, str(explored)
+    assert explored.states > 500
+
+
+def test_a_kafka_sink_forgets_records_of_a_dead_driver_that_lie_beyond_a_hole() -> None:
+    """A limit (docs/limits.md): they have no batch marker, and the driver that comes to them finished a plan since."""
+    explored = explore(Setting(SINKS["kafka"], "two", offsets=3, starts=2, holes=True))
+    print(f"kafka, with holes: {explored}")
+    assert explored.violation is not None and explored.violation.startswith("doubled"), str(explored)
+
+
 @pytest.mark.parametrize("name", REFUTED)
 def test_the_model_refutes_what_is_not_enough(name: str) -> None:
     sink, fault = REFUTED[name]

@@ -116,8 +116,10 @@ class Setting:
             a copy of the first one's, made when it starts.
         offsets: how many offsets there are; a micro-batch takes one of them or all that are left.
         starts: how often drivers are started, the first time included.
-        repairs: how often a repair is started; with any, one micro-batch may be swallowed.
+        repairs: how often a repair is started; with any, one micro-batch may be swallowed, at the end.
         alone: whether no driver runs while a repair does.
+        holes: whether a micro-batch may be swallowed anywhere, and a fresh checkpoint start at any offset up to the
+            ledger's end: also in the hole that was left so.
     """
 
     sink: SinkModel
@@ -126,6 +128,12 @@ class Setting:
     starts: int = 3
     repairs: int = 0
     alone: bool = False
+    holes: bool = False
+
+    @property
+    def swallows(self) -> bool:
+        """Whether a micro-batch may be swallowed."""
+        return self.holes or self.repairs > 0
 
 
 @dataclass(frozen=True)
@@ -202,7 +210,7 @@ def moves(setting: Setting, state: State) -> Iterator[Move]:
             continue
         steps = repairs.STEPS if who == repairs.WHO else _STEPS
         made = list(steps.get(driver.step, setting.sink.moves)(setting, state, who))
-        if setting.repairs and who != repairs.WHO and driver.step in ("number", "look") and not state.swallowed:
+        if setting.swallows and who != repairs.WHO and driver.step in ("number", "look") and not state.swallowed:
             made += _swallow(setting, state, who)
         yield from ((f"{name} {text}", after) for text, after in made)
         if made or setting.alone:  # a query that has read everything, too, is stopped for a repair
@@ -229,7 +237,8 @@ def _start(setting: Setting, state: State, who: int) -> Iterator[Move]:
         return
     if checkpoint.start is None:
         end = max((write.span.end for write in state.ledger), default=0)
-        for start in sorted({0, end}):  # startingOffsets: earliest, or what `recon offsets` prints
+        # startingOffsets: earliest, or what `recon offsets` prints
+        for start in range(end + 1) if setting.holes else sorted({0, end}):
             driver = Driver(step="plan", checkpoint=which)
             made = begun.with_checkpoint(which, Checkpoint(start))
             yield f"starts on a fresh checkpoint, at offset {start}", made.with_driver(who, driver)
@@ -272,11 +281,11 @@ def _commit(setting: Setting, state: State, who: int) -> Iterator[Move]:
 def _swallow(setting: Setting, state: State, who: int) -> Iterator[Move]:
     """What the user's function does not give to the hook: Spark takes the micro-batch for done.
 
-    It is one that reaches the end: a fresh checkpoint in a hole between other writes is a fault without a repair, too.
+    Without `holes` it is one that reaches the end.
     """
     driver = state.drivers[who]
     span = state.checkpoints[driver.checkpoint].planned[driver.batch]
-    if span.end == setting.offsets:
+    if setting.holes or span.end == setting.offsets:
         after = state._replace(swallowed=(*state.swallowed, span)).with_driver(who, driver._replace(step="commit"))
         yield f"swallows micro-batch {driver.batch}", after
 
@@ -390,8 +399,8 @@ class _Entries:
     def __init__(self, entries: Iterable[LedgerEntry]) -> None:
         self.entries = entries
 
-    def coverage(self, pipeline: str, sink: str) -> dict[coverage.Key, Any]:
-        return coverage.plus({}, [span for one in self.entries for span in one.offsets])
+    def coverage(self, pipeline: str, sink: str, *, apart_from: int | None = None) -> dict[coverage.Key, Any]:
+        return coverage.plus({}, [s for one in self.entries if one.epoch != apart_from for s in one.offsets])
 
 
 @cache

@@ -19,6 +19,7 @@ MANY_FILES = 100  # of one day
 
 INT32 = "int32"
 SEQUENCE = "sequence"
+EPOCH = "epoch"
 
 
 class ChainMoved(Exception):
@@ -69,7 +70,8 @@ def _arrow_type(of: Any) -> pa.DataType:
 class Filter:
     """What to read: equality on any column, half-open bounds on a time column and its `date` partition, and a run.
 
-    `above` (excluded) and `upto` (included) bound the `sequence` of entries, which only the ledger's table has.
+    `above` (excluded) and `upto` (included) bound the `sequence` of entries, and `apart_from` is an epoch whose entries
+    are left out; only the ledger's table has these columns.
     """
 
     equals: tuple[tuple[str, str], ...] = ()
@@ -78,6 +80,7 @@ class Filter:
     dates: tuple[date, ...] | None = None
     above: int | None = None
     upto: int | None = None
+    apart_from: int | None = None
 
     @classmethod
     def of(
@@ -108,6 +111,8 @@ class Filter:
             terms.append(f"{SEQUENCE} > {self.above}")
         if self.upto is not None:
             terms.append(f"{SEQUENCE} <= {self.upto}")
+        if self.apart_from is not None:
+            terms.append(f"{EPOCH} <> {self.apart_from}")
         terms.extend(f"{name} = '{_quoted(value)}'" for name, value in self.equals)
         return " AND ".join(terms) or None
 
@@ -127,6 +132,7 @@ class Filter:
             *(name for name, _ in self.equals),
             *([time_column] if bounded else []),
             *([SEQUENCE] if by_place else []),
+            *([EPOCH] if self.apart_from is not None else []),
         ]
 
     def mask(self, rows: pa.Table, time_column: str) -> pa.ChunkedArray | None:
@@ -140,6 +146,8 @@ class Filter:
             terms.append(pc.greater(rows[SEQUENCE], arrow.scalar(self.above)))
         if self.upto is not None:
             terms.append(pc.less_equal(rows[SEQUENCE], arrow.scalar(self.upto)))
+        if self.apart_from is not None:
+            terms.append(pc.not_equal(rows[EPOCH], arrow.scalar(self.apart_from)))
         terms = [term for term in terms if not pc.all(term, skip_nulls=False).as_py()]
         return reduce(pc.and_, terms) if terms else None
 
