@@ -29,6 +29,7 @@ from recon.ledger.proofs import ProofEdited
 from recon.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.ledger.results import previous_audit
 from recon.model import (
+    CheckpointWitness,
     DeclaredRows,
     DeltaWitness,
     KafkaWitness,
@@ -120,14 +121,19 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     if outruns:
         slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on, whole=True))
 
-    # 6. The logs of the quarantine tables of sinks whose entries count quarantined rows.
+    # 6. The checkpoint again, where the ledger is ahead of it: a micro-batch is planned before its entry is written, so
+    #    that a checkpoint which is behind the ledger even now is an older copy.
+    if _is_ahead(known(slices) or {}, checkpoints):
+        checkpoints = attempt("checkpoint", lambda: _read_again(_required(checkpoints), sources.checkpoint()))
+
+    # 7. The logs of the quarantine tables of sinks whose entries count quarantined rows.
     quarantine = read("quarantine", lambda: reader.quarantine(_required(slices)))
 
-    # 7. Kafka's log start and end offsets after the last reading of the ledger: what arrives meanwhile is lag, and
+    # 8. Kafka's log start and end offsets after the last reading of the ledger: what arrives meanwhile is lag, and
     #    never looks like a loss.
     kafka = read("kafka", lambda: reader.kafka(known(slices) or {}))
 
-    # 8. What a listener recorded of each micro-batch; nothing is compared with it.
+    # 9. What a listener recorded of each micro-batch; nothing is compared with it.
     samples = _PROGRESS_SAMPLES if "progress_offsets" in wanted else 0
     progress = read("progress", lambda: reader.progress(begin, samples))
 
@@ -250,6 +256,22 @@ def _required(witness: T | Unavailable) -> T:
     if isinstance(witness, Unavailable):
         raise EvidenceError(witness.reason)
     return witness
+
+
+def _is_ahead(slices: Slices, checkpoint: CheckpointWitness | Unavailable) -> bool:
+    """Whether the ledger has micro-batches of the query behind the last one that its checkpoint plans."""
+    if isinstance(checkpoint, Unavailable) or checkpoint.last is None:
+        return False
+    query_id, last = checkpoint.query_id, checkpoint.last.batch_id
+    heads = (head for of_sink in slices.values() for head in of_sink.heads)
+    return any(head.query_id == query_id and head.is_micro_batch and head.batch_id > last for head in heads)
+
+
+def _read_again(before: CheckpointWitness, now: CheckpointWitness) -> CheckpointWitness:
+    """The checkpoint as it was read before the ledger, with its newest micro-batch of now."""
+    if now.query_id != before.query_id or now.last is None:
+        raise EvidenceError(f"checkpoint {before.location} was replaced while the audit read it; audit again")
+    return replace(before, newest_later=now.last.batch_id)
 
 
 def _period_from(options: Options, pipeline: Pipeline, proofs: Proofs, to: datetime) -> datetime | None:

@@ -125,7 +125,8 @@ class CheckpointFlaw:
 class CheckpointWitness:
     """A Structured Streaming checkpoint: its query_id and the micro-batches it still holds, ascending.
 
-    `stateful` is True where the query keeps state there. `flaws` are by batch_id.
+    `stateful` is True where the query keeps state there. `flaws` are by batch_id. `newest_later` is the newest planned
+    micro-batch after the ledger was read, looked up where the ledger is ahead; None where it was not.
     """
 
     location: str
@@ -134,6 +135,7 @@ class CheckpointWitness:
     sources: int = 1
     stateful: bool = False
     flaws: Sequence[CheckpointFlaw] = ()
+    newest_later: int | None = None
 
     @property
     def last(self) -> CheckpointBatch | None:

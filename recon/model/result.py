@@ -51,6 +51,7 @@ class Code(StrEnum):
     REPAIRED = "REPAIRED", Level.INFO  # what an earlier audit refuted, and is in order now
     ACCEPTED = "ACCEPTED", Level.INFO  # a refutation, or an open question, that somebody accepted
     UNWITNESSED = "UNWITNESSED", Level.WARN  # micro-batches before the ledger's first entry: no proof speaks of them
+    STALE_CHECKPOINT = "STALE_CHECKPOINT", Level.WARN  # an older copy: it ends before the ledger does
     LEDGER_MISSING = "LEDGER_MISSING", Level.WARN
     REBUILT = "REBUILT", Level.INFO  # an entry that was restored from the Delta log
     METRIC_UNRELIABLE = "METRIC_UNRELIABLE", Level.WARN

@@ -18,6 +18,8 @@ MEANINGS: Mapping[Code, str] = {
     "rows are there again.",
     Code.ACCEPTED: "A refutation, or an open question, that somebody accepted.",
     Code.UNWITNESSED: "Micro-batches ran before the ledger's first entry: no verdict speaks of them.",
+    Code.STALE_CHECKPOINT: "The checkpoint is an older copy: it ends before the ledger does, and the next start reads "
+    "offsets again.",
     Code.LEDGER_MISSING: "The sink has a commit that the ledger has no entry for; the command "
     "recon ledger rebuild restores the entry from the sink's own record.",
     Code.REBUILT: "A ledger entry that was restored from the sink's own record, such as the Delta log.",

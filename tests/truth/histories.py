@@ -154,6 +154,14 @@ def _purges_the_checkpoint(world: World, rng: random.Random) -> None:
     world.purge_checkpoint(rng.randint(1, 3))
 
 
+def _sets_the_checkpoint_back(world: World, _: random.Random) -> None:
+    planned = world.query.planned
+    if len(planned) > 1:
+        world.set_back(1)
+        audit(world)
+        world.query.planned = planned
+
+
 def _sink_doubles(world: World, rng: random.Random) -> None:
     world.produce(5)
     world.micro_batch(double=(rng.randint(0, 9),))
@@ -193,6 +201,7 @@ HARMLESS = frozenset({"runs", "audited", "new epoch", "clock_jumps", "cleans_the
     "transaction_stays_open",
     "adds_a_partition",
     "purges_the_checkpoint",
+    "sets_the_checkpoint_back",
     "repairs",
     "elects_a_leader",
 }
@@ -223,6 +232,7 @@ FAULTS: dict[str, Act] = {
         _transaction_stays_open,
         _adds_a_partition,
         _purges_the_checkpoint,
+        _sets_the_checkpoint_back,
         _sink_doubles,
         _rewrites,
         _repairs,

@@ -415,6 +415,31 @@ def entry_missing_and_commit_there() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
+@of_case(64, "STALE_CHECKPOINT")
+def checkpoint_put_back_from_an_older_copy() -> tuple[World, Judgement]:
+    world = ran(5)
+    world.set_back(2)
+    return world, audit(world)
+
+
+@of_case(64, "STALE_CHECKPOINT")
+def checkpoint_put_back_from_a_copy_older_than_the_last_audit() -> tuple[World, Judgement]:
+    world = ran(5)
+    audit(world)
+    next_day(world)
+    audit(world)
+    world.set_back(6)
+    return world, audit(world)
+
+
+@of_case(64, never=("STALE_CHECKPOINT",))
+def checkpoint_of_a_new_epoch_that_has_come_less_far() -> tuple[World, Judgement]:
+    world = ran(5)
+    world.new_checkpoint(dict(world.query.positions))
+    ran(2, world)
+    return world, audit(world)
+
+
 @of_case(81, never=("LEDGER_MISSING",))
 def stream_running_commit_there_entry_not_yet() -> tuple[World, Judgement]:
     world = ran(3)

@@ -344,6 +344,10 @@ class World:
         """Spark removes the checkpoint's oldest micro-batches."""
         self.query.planned = self.query.planned[-keep:]
 
+    def set_back(self, batches: int) -> None:
+        """An older copy of the checkpoint is put back, which lacks its newest micro-batches."""
+        self.query.planned = self.query.planned[:-batches]
+
     def _read(self, topic: Topic, partition: int, offset: int) -> bool:
         """Whether the stream gets a record there; what it should write is expected from now on."""
         log, place = topic.logs[partition], (topic.name, topic.topic_id, partition, offset)

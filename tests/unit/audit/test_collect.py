@@ -20,9 +20,9 @@ from recon.errors import EvidenceError
 from recon.ledger import open_ledger
 from recon.ledger.ledger import Ledger
 from recon.ledger.results import RESULTS, sealed
-from recon.model import Code, DeltaWitness, Unavailable
+from recon.model import CheckpointWitness, Code, DeltaWitness, Unavailable
 from recon.project import Project, load
-from recon.testing.evidence import NOW, Entry, checkpoint, kafka
+from recon.testing.evidence import NOW, Entry, checkpoint, kafka, planned
 from tests.support.ledger_entries import entry
 from tests.support.witnesses import commit, delta
 
@@ -53,12 +53,12 @@ class Readers:
         self.meanwhile: Callable[[], object] = lambda: None
         self.log: DeltaWitness = delta()
         slice_ = Ledger.slice
-        self._stand_in("recon.evidence.checkpoint.read", "checkpoint", lambda: checkpoint())
-        self._stand_in("recon.evidence.delta_log.read", "delta", self._delta)
-        self._stand_in("recon.evidence.kafka.read", "kafka", lambda: kafka((0, 30)))
+        self.stand_in("recon.evidence.checkpoint.read", "checkpoint", lambda: checkpoint())
+        self.stand_in("recon.evidence.delta_log.read", "delta", self._delta)
+        self.stand_in("recon.evidence.kafka.read", "kafka", lambda: kafka((0, 30)))
         patch.setattr(Ledger, "slice", lambda *of, **more: self.order.append("ledger") or slice_(*of, **more))
 
-    def _stand_in(self, place: str, name: str, answer: Callable[[], Any]) -> None:
+    def stand_in(self, place: str, name: str, answer: Callable[[], Any]) -> None:
         self.patch.setattr(place, lambda *_, **__: (self.order.append(name), answer())[1])
 
     def _delta(self) -> DeltaWitness:
@@ -120,6 +120,29 @@ def test_once_more_is_enough(readers: Readers) -> None:
     readers.order.clear()
     readers.collect("delta_history", to=NOW)
     assert readers.order == ["checkpoint", "ledger", "delta"], "what is committed after the period needs no entry in it"
+
+
+@pytest.mark.parametrize(("since", "newest"), [((), 0), ((1,), 1)])
+def test_a_checkpoint_that_the_ledger_outruns_is_read_again(
+    readers: Readers, since: tuple[int, ...], newest: int
+) -> None:
+    """The query goes on while the audit reads; a checkpoint that is behind even then is an older copy."""
+    open_ledger(readers.project).append(entry(1, at=NOW))
+    before = planned(0, (0, 10))
+    plans = iter([checkpoint(before), checkpoint(before, *(planned(i, (10, 20)) for i in since))])
+    readers.stand_in("recon.evidence.checkpoint.read", "checkpoint", lambda: next(plans))
+    read = readers.collect("checkpoint_commits").witnesses.checkpoint
+    assert readers.order == ["checkpoint", "ledger", "delta", "checkpoint", "kafka"]
+    assert isinstance(read, CheckpointWitness) and read.newest_later == newest
+    assert [batch.batch_id for batch in read.batches] == [0], "what was planned since is lag"
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read_proves_nothing(readers: Readers) -> None:
+    open_ledger(readers.project).append(entry(1, at=NOW))
+    plans = iter(checkpoint(planned(0, (0, 10)), query_id=query_id) for query_id in ("q-1", "q-2"))
+    readers.stand_in("recon.evidence.checkpoint.read", "checkpoint", lambda: next(plans))
+    read = readers.collect("checkpoint_commits").witnesses.checkpoint
+    assert isinstance(read, Unavailable) and "was replaced while the audit read it" in read.reason
 
 
 def test_a_check_sees_only_what_it_names(readers: Readers) -> None:

@@ -14,7 +14,7 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.checkpoint_commits.plans import Planned, planned_ranges, stamped_ranges
 from recon.checks.evidence.checkpoint_commits.writes import Writes
-from recon.checks.evidence.coverage import Key, missed, partition_of
+from recon.checks.evidence.coverage import Key, by_key, missed, partition_of, ranges_of
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.own_writes import is_in_progress
@@ -63,6 +63,8 @@ class CheckpointCommits(EvidenceCheck):
         OVERLAP: a checkpoint that started a new epoch begins below what the ledger holds.
         LEDGER_MISSING: the sink has the commit, the ledger has no entry (warns), and it is not the micro-batch that the
             query is in; the query's next start repairs it.
+        STALE_CHECKPOINT: the checkpoint ends before the ledger does, though it is the same query's: an older copy was
+            put back, and the next start reads offsets again (warns).
         INCONCLUSIVE: the checkpoint's offsets were deleted, or do not tell where a micro-batch began; a file is missing
             between others, is empty, or names a topic or partition twice.
         INFLIGHT, REPLAYED, NEW_EPOCH, EMPTY: a micro-batch that is not finished yet, or whose entry is about to be
@@ -153,6 +155,8 @@ class _Evaluation:
                 new.append((batch, None))
         older = self._judge_first_entry(older, new)
         new_epoch = self._judge_new_epoch(new)
+        if not new_epoch:
+            self._report_stale()
         for batch, commit in new:
             if commit is not None:
                 self._report_missing_entry(batch, commit)
@@ -325,6 +329,37 @@ class _Evaluation:
         )
         self._judge_start(batch, stamp)
         return True
+
+    def _report_stale(self) -> None:
+        """A checkpoint that ends before the ledger does, though it is the same query's: an older copy of it."""
+        ledger, covered, last = self.writes.ledger, self.writes.covered, self.checkpoint.last
+        if ledger is None or covered is None or not covered.micro_batches or last is None:
+            return
+        newest = ledger.heads[covered.micro_batches[-1]]
+        planned = max(last.batch_id, self.checkpoint.newest_later or 0)
+        if newest.query_id != self.checkpoint.query_id or newest.batch_id <= planned:
+            return
+        behind = [
+            i
+            for i in covered.micro_batches
+            if ledger.heads[i].epoch == newest.epoch and ledger.heads[i].batch_id > planned
+        ]
+        again = by_key(span for i in behind for span in ranges_of(ledger, i))
+        hulls = [f"{key} {offsets(*hull)}" for key, spans in sorted(again.items()) if (hull := spans.hull) is not None]
+        rows = "their rows are written again and doubled"
+        if self.witnesses.sink in self.witnesses.rewriting:
+            rows = "their rows are written again, in place of those of the same keys"
+        self.findings.add(
+            Code.STALE_CHECKPOINT,
+            f"checkpoint {self.checkpoint.location} ends with micro-batch {planned}, and the ledger with "
+            f"{newest.batch_id} of the same query: it is an older copy. The next start reads offsets of micro-batches "
+            f"{planned + 1} to {newest.batch_id} again ({some(hulls)}): a micro-batch that Spark plans with the ranges "
+            "of its entry is recognised and writes nothing; one with other ranges begins a new epoch, which stops the "
+            f"query, or with `on_new_epoch: warn` {rows}. Put the newest checkpoint back, or start a new one with the "
+            "offsets that `recon offsets` prints",
+            batch_id=planned + 1,
+            epoch=newest.epoch,
+        )
 
     def _judge_start(self, batch: CheckpointBatch, stamp: ReconStamp | None) -> None:
         """Where a new epoch begins, against where the ledger ends.

@@ -72,6 +72,16 @@ def test_a_sink_that_is_no_delta_table_is_judged_by_its_own_record() -> None:
     assert by_record(LEDGER, gone("sink_logs")).unproved
 
 
+def test_a_checkpoint_that_is_an_older_copy() -> None:
+    verdict = judged(*PLANS[:2])
+    assert codes(verdict) == [Code.STALE_CHECKPOINT] and same_message(verdict.findings[0].message)
+    assert verdict.findings[0].batch_id == 2 and not verdict.failures
+    gone_on = replace(checkpoint(*PLANS[:2], query_id="q-1"), newest_later=3)
+    assert codes(CheckpointCommits().judge(witnesses(LEDGER, delta=LOG, checkpoint=gone_on))) == []
+    rewriting = judged(*PLANS[:2], rewriting=frozenset({SINK}))
+    assert "in place of those of the same keys" in rewriting.findings[0].message
+
+
 # -- what agrees ------------------------------------------------------------------------------------------------
 
 
