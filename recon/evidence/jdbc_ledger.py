@@ -79,6 +79,17 @@ def numbered(connection: Connection, schema: str | None, stamp: ReconStamp) -> J
     return None if row is None else parse_ledger_row(row._asdict())
 
 
+def numbered_behind(
+    connection: Connection, schema: str | None, pipeline: str, sink: str, number: int
+) -> list[JdbcEntry]:
+    """The writes of a pipeline's sink with a higher number than this. The table must exist."""
+    from sqlalchemy import select
+
+    table = ledger_table(schema)
+    mine = (table.c.pipeline == pipeline, table.c.sink == sink, table.c.write_number > number)
+    return [parse_ledger_row(row._asdict()) for row in connection.execute(select(table).where(*mine)).all()]
+
+
 def newest_number(connection: Connection, schema: str | None, pipeline: str, sink: str) -> int:
     """The number of the newest write of a pipeline's sink, 0 before the first. The table must exist."""
     from sqlalchemy import func, select

@@ -110,7 +110,8 @@ def _report_twice(witnesses: Witnesses, commits: Sequence[SinkCommit], findings:
     for commit in commits:
         stamp = commit.stamp
         of_batch.setdefault((stamp.epoch, stamp.batch_id), []).append(stamp)
-        if stamp.offsets_text != "[]" and commit.rows != 0:
+        # A repair reads offsets without a row again, whoever read them before; source_rows looks at the rows.
+        if stamp.epoch >= 0 and stamp.offsets_text != "[]" and commit.rows != 0:
             of_range.setdefault(stamp.offsets_text, []).append(stamp)
     for mine in of_batch.values():
         if len(mine) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -166,9 +166,9 @@ class RepairRows(WholeBatch):
         sink: Sink,
         transform: Transform | None,
         ranges: Sequence[PlannedRange],
-        columns: Sequence[str] | None,
+        columns: Callable[[Sequence[str]], Sequence[str]] | None,
     ) -> None:
-        """`columns` are those of the table; None where there is none yet."""
+        """`columns` tells the table's columns that rows of these columns have to have; None: there is no table yet."""
         super().__init__(frame, sink, transform)
         self._ranges, self._columns = ranges, columns
 
@@ -188,7 +188,7 @@ class RepairRows(WholeBatch):
         """The rows have the columns of the table: a query may have changed them before foreachBatch."""
         if self._columns is None:
             return
-        mine, theirs = ({name.lower() for name in names} for names in (rows.columns, self._columns))
+        mine, theirs = ({name.lower() for name in names} for names in (rows.columns, self._columns(rows.columns)))
         if mine != theirs:
             apart = [f"column {name} is in the rows alone" for name in sorted(mine - theirs)]
             apart += [f"column {name} is in the table alone" for name in sorted(theirs - mine)]

@@ -11,6 +11,7 @@ from recon.checks.evidence.row_accounting import ReadStretches
 from recon.model import KafkaTopic, KafkaWitness, LedgerSlice, Level
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.proof import OF_UNREAD_RANGES, OpenFinding
+from recon.recovery.repair.kinds import Ability
 from recon.text import some
 
 Action = Literal["read", "remove", "gone", "done", "unknown"]
@@ -91,7 +92,7 @@ def planned(
     findings: Sequence[OpenFinding],
     kafka: KafkaWitness,
     *,
-    refused: str = "",
+    able: Ability | None = None,
 ) -> RepairPlan:
     """The plan for one sink.
 
@@ -100,10 +101,11 @@ def planned(
         position: the sequence of the last entry that an audit judged; what repairs did behind it is done.
         findings: its open findings; accepted ones are left out.
         kafka: the topics of the ledger and of the findings, as Kafka describes them now.
-        refused: why the sink cannot be repaired.
+        able: what a repair can do for the sink; everything by default.
     """
+    able = able or Ability()
     waiting = [one for one in findings if one.accepted is None]
-    planner = _Planner(ledger, position, kafka)
+    planner = _Planner(ledger, position, kafka, able)
     ranges: list[PlannedRange] = []
     left: list[LeftOpen] = []
     of_place: dict[tuple[bool, TopicPartition], list[tuple[OpenFinding, Spans]]] = {}
@@ -118,7 +120,7 @@ def planned(
     return RepairPlan(
         pipeline=ledger.pipeline,
         sink=ledger.sink,
-        refused=refused if waiting else "",
+        refused=able.refused if waiting else "",
         ranges=tuple(ranges),
         left_open=tuple(left),
     )
@@ -144,6 +146,7 @@ class _Planner:
     ledger: LedgerSlice
     position: int
     kafka: KafkaWitness
+    able: Ability
 
     def places(self, one: OpenFinding) -> Iterator[tuple[TopicPartition, Spans]]:
         """The offsets that a loss or a doubling is about; a micro-batch that is doubled whole has all of its own."""
@@ -172,6 +175,10 @@ class _Planner:
         if why:
             yield from self._pieces(where, wanted, findings, "unknown", why)
             return
+        if self.able.only_unread:
+            replaced = wanted.intersect(self._covered(where))
+            yield from self._pieces(where, replaced, findings, "unknown", self.able.only_unread)
+            wanted = wanted.minus(replaced)
         topic = self.kafka.topics.get(where[0])
         if topic is not None and topic.exists and topic.topic_id is None:
             why = "the broker gives no topic ids, so whether its records are those that were read is not known"
@@ -201,7 +208,7 @@ class _Planner:
         since = cleaned(self.ledger, *where, after=behind - 1)
         done = "cleaned by an entry behind the last audit: audit again"
         yield from self._pieces(where, wanted.intersect(since), findings, "done", done)
-        why = self._unsure(where)
+        why = self._unsure(where) or self.able.no_removal
         step = "one row of each is kept, that of the micro-batch whose entry accounts for it"
         left = wanted.minus(since)
         yield from self._pieces(where, left, findings, "unknown" if why else "remove", why or step)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recon.errors import ConfigError, SinkError
-from recon.evidence import delta_log
 from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import Transform, name_of, takes_batch_id
 from recon.hook.writer import ForeachBatch
@@ -29,14 +28,15 @@ from recon.model import REMOVALS, REPAIRS, EntryHead, LedgerEntry, ReconStamp, o
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Spans
 from recon.model.proof import with_id
-from recon.model.wire.app_ids import numbered_app_id, numbers_taken
-from recon.project import DeltaSink, Pipeline, Project, as_project
+from recon.model.wire.app_ids import numbered_app_id
+from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.repair.doubled import doubled_rows, remove
 from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
 from recon.recovery.repair.plan import PlannedRange, RepairPlan, without
+from recon.recovery.repair.store import Look
+from recon.recovery.repair.stores import open_store
 from recon.recovery.repair.witnesses import open_findings, plan_of, refusal, require_broker
 from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
-from recon.spark.errors import spark_error
 from recon.spark.session import session
 from recon.storage import Storage
 from recon.text import plural, some
@@ -115,7 +115,7 @@ def repair(
     pipe, out = project.find_sink(pipeline, sink)
     require_broker(project)
     refused = refusal(project, pipe, out)
-    if refused or not isinstance(out, DeltaSink):
+    if refused:
         raise ConfigError(refused)
     run = _Run(project, pipe, out, transform, kafka_options or {}, spark, failpoint)
     return run.run(finding, other_transform)
@@ -125,7 +125,7 @@ def repair(
 class _Run:
     project: Project
     pipeline: Pipeline
-    sink: DeltaSink
+    sink: Sink
     transform: Transform | None
     kafka_options: Mapping[str, str]
     given_spark: SparkSession | None
@@ -135,10 +135,11 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.ledger = open_ledger(self.project, self.given_spark)
-        self.target = Storage(self.project.location(self.sink), self.project.storage_options)
+        self.store = open_store(self.project, self.pipeline.name, self.sink)
         self.name = f"pipeline {self.pipeline.name}, sink {self.sink.name}"
 
     def run(self, finding: str | None, other_transform: bool) -> Repaired:
+        look = self.store.look()  # before the ledger: what comes later is refused, or in it
         finished = self._finish()
         known = open_findings(self.ledger, self.pipeline, self.sink)
         chosen = known if finding is None else with_id(known, finding)
@@ -150,7 +151,7 @@ class _Run:
             return result()
         if plan.of("read") and not other_transform:
             self._require_transform()
-        entries = [*self._read_again(plan.of("read")), *self._remove(plan.of("remove"))]
+        entries = [*self._read_again(plan.of("read"), look), *self._remove(plan.of("remove"))]
         written = [entry for entry in entries if entry.is_repair]
         return result(
             entries=tuple(entries),
@@ -167,7 +168,7 @@ class _Run:
         entries = recorded(self.ledger, self.pipeline.name, self.sink.name)
         commits = [
             commit
-            for commit in delta_log.stamped(self.target).commits
+            for commit in self.store.commits()
             if commit.stamp.epoch in (REPAIRS, REMOVALS)
             and unrecorded(commit.stamp, self.pipeline.name, self.sink.name, entries)
         ]
@@ -201,37 +202,43 @@ class _Run:
 
     # -- missing rows -------------------------------------------------------------------------------------------------
 
-    def _read_again(self, planned: Sequence[PlannedRange]) -> list[LedgerEntry]:
+    def _read_again(self, planned: Sequence[PlannedRange], look: Look) -> list[LedgerEntry]:
         if not planned:
             return []
         spark = self._spark()
-        version, table = self._table(spark)
-        number = self._next_number(REPAIRS, version)
-        there = present(spark, table, self.project, self.pipeline.name, self.sink, [one.span for one in planned])
+        table = look.table(spark)
+        number = self._next_number(REPAIRS, look)
+        if self.store.rewrites:
+            there = self.store.read()
+        else:
+            there = present(spark, table, self.project, self.pipeline.name, self.sink, [one.span for one in planned])
         missing = without(planned, there)
         apart = self.transform is not None and takes_batch_id(self.transform)
         groups = by_batch(missing) if apart else [missing] if missing else []
-        columns = None if table is None else table.columns
-        return [self._write(spark, group, number + i, columns) for i, group in enumerate(groups)]
+        return [self._write(spark, group, number + i, look, table) for i, group in enumerate(groups)]
 
     def _write(
-        self, spark: SparkSession, ranges: Sequence[PlannedRange], number: int, columns: Sequence[str] | None
+        self, spark: SparkSession, ranges: Sequence[PlannedRange], number: int, look: Look, table: DataFrame | None
     ) -> LedgerEntry:
         spans = tuple(one.span for one in ranges)
         records = self._records(spans)
-        frame = kafka_rows(spark, self.project, self.pipeline, spans, self.kafka_options)
-        rows = RepairRows(frame, self.sink, self.transform, ranges, columns)
         stamp = self._stamp(REPAIRS, number, spans)
-        app_id = numbered_app_id(self.pipeline.name, self.sink.name, REPAIRS, number)
-        sink = self.sink.model_copy(update={"txn_app_id": app_id})
-        writer = ForeachBatch(self.project, self.pipeline, sink, self.transform, failpoint=self.failpoint)
         batch = BatchToWrite(stamp=stamp, ranges=spans, trimmed=False, replays=None)
+
+        def read_again() -> RepairRows:
+            frame = kafka_rows(spark, self.project, self.pipeline, spans, self.kafka_options)
+            columns = None if table is None else partial(self.store.columns, table)
+            return RepairRows(frame, self.sink, self.transform, ranges, columns)
+
+        if self.store.rewrites:
+            # Rows of their own: a Spark job of these leaves the counts of those that are written alone.
+            self.store.require_order(read_again().prepare(batch).rows, table)
+        hook = ForeachBatch(self.project, self.pipeline, self.sink, self.transform, failpoint=self.failpoint)
+        hook.writer = self.store.writer(stamp, look, self.failpoint)
         try:
-            entry = writer.write_repair(rows, batch, self.ledger)
+            entry = hook.write_repair(read_again(), batch, self.ledger)
         except SinkError as error:
-            taken = delta_log.transaction_version(self.target, app_id)
-            ours = any(c.stamp.query_id == stamp.query_id for c in delta_log.stamped(self.target).commits)
-            if taken is None or ours:
+            if not self.store.was_taken(stamp):
                 raise
             raise SinkError(
                 f"another repair of {self.name} took number {number} at the same moment; nothing was written here: run "
@@ -261,7 +268,7 @@ class _Run:
             self.incomplete.append(f"{what}: how many records Kafka has in its ranges could not be compared; audit")
         elif entry.rows_read != records:
             self.incomplete.append(f"{what} read {entry.rows_read:,} rows, and Kafka has {plural(records, 'record')}")
-        elif entry.given is not None and entry.rows_written != entry.given.rows:
+        elif not self.store.rewrites and entry.given is not None and entry.rows_written != entry.given.rows:
             wrote = "an unknown number of" if entry.rows_written is None else f"{entry.rows_written:,}"
             self.incomplete.append(f"{what}: the sink was given {entry.given.rows:,} rows and wrote {wrote}")
 
@@ -276,10 +283,11 @@ class _Run:
                 "rows are doubled is not known, and none was removed"
             )
             return []
-        spark, started_at = self._spark(), utc_now()
-        version, table = self._table(spark)
-        if table is None or version is None:
-            raise SinkError(f"there is no Delta table at {self.target.uri}, so nothing of it is doubled: run an audit")
+        spark, started_at, look = self._spark(), utc_now(), self.store.look()
+        target = Storage(self.project.location(self.sink), self.project.storage_options)
+        table = look.table(spark)
+        if table is None:
+            raise SinkError(f"there is no Delta table at {target.uri}, so nothing of it is doubled: run an audit")
         rows = doubled_rows(table, planned)
         if rows.unclear:
             self.incomplete.append(
@@ -290,12 +298,12 @@ class _Run:
         if not rows.kept:
             self.incomplete.append("no offset of the ranges to clean has more rows than one: audit, then decide")
             return []
-        number = self._next_number(REMOVALS, version)
+        number = self._next_number(REMOVALS, look)
         spans = tuple(one.span for one in planned)
         stamp = self._stamp(REMOVALS, number, spans, taken=rows.kept, removed=rows.removed, held=rows.held)
         self.failpoint(BEFORE_WRITE, stamp)
         app_id = numbered_app_id(self.pipeline.name, self.sink.name, REMOVALS, number)
-        commit = remove(spark, self.target, rows, stamp, app_id)
+        commit = remove(spark, target, rows, stamp, app_id)
         self.failpoint(AFTER_WRITE, stamp)
         entry = new_entry(
             stamp,
@@ -320,26 +328,10 @@ class _Run:
     def _spark(self) -> SparkSession:
         return self.given_spark or session(self.project, kafka=True)
 
-    def _table(self, spark: SparkSession) -> tuple[int | None, DataFrame | None]:
-        """The table at its newest version; None where there is no table."""
-        version = delta_log.latest_version(self.target)
-        if version is None:
-            return None, None
-        try:
-            return version, spark.read.format("delta").option("versionAsOf", version).load(self.target.uri)
-        except Exception as error:
-            raise SinkError(f"{self.target.uri} cannot be read: {spark_error(error)}; nothing was written") from error
-
-    def _next_number(self, epoch: int, version: int | None) -> int:
-        """A number that no entry has, and no transaction of the table up to this version."""
+    def _next_number(self, epoch: int, look: Look) -> int:
+        """A number that no entry has, and the sink had not when it was looked at."""
         taken = {number for of, number in recorded(self.ledger, self.pipeline.name, self.sink.name) if of == epoch}
-        if version is not None:
-            txns = delta_log.read(self.target, from_version=version, to_version=version).txns
-            taken |= numbers_taken(txns, self.pipeline.name, self.sink.name, epoch)
-            stamps = [c.stamp for c in delta_log.stamped(self.target).commits if (c.version or 0) <= version]
-            mine = (s for s in stamps if s.is_of(self.pipeline.name, self.sink.name) and s.epoch == epoch)
-            taken |= {stamp.batch_id for stamp in mine}
-        return 1 + max(taken, default=-1)
+        return 1 + max({*taken, *look.taken(epoch)}, default=-1)
 
     def _stamp(self, epoch: int, number: int, spans: Sequence[OffsetSpan], **counts: int) -> ReconStamp:
         return ReconStamp(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from recon.errors import ConfigError, EvidenceError
@@ -10,7 +11,8 @@ from recon.evidence import checkpoint
 from recon.ledger import Ledger, open_ledger
 from recon.model import KafkaWitness, LedgerSlice
 from recon.model.proof import OpenFinding, with_id
-from recon.project import DeltaSink, Pipeline, Project, Sink, as_project
+from recon.project import Pipeline, Project, Sink, as_project
+from recon.recovery.repair.kinds import ability
 from recon.recovery.repair.plan import RepairPlan, planned
 from recon.storage import Storage
 
@@ -65,7 +67,9 @@ def plan_of(
     entries = ledger.slice(pipeline.name, sink.name)
     kafka = _kafka(project, pipeline, entries, findings)
     position = state.position if state is not None else 0
-    return planned(entries, position, findings, kafka, refused=refusal(project, pipeline, sink))
+    return planned(
+        entries, position, findings, kafka, able=replace(ability(sink), refused=refusal(project, pipeline, sink))
+    )
 
 
 def open_findings(ledger: Ledger, pipeline: Pipeline, sink: Sink) -> list[OpenFinding]:
@@ -92,8 +96,8 @@ def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
     )
     if pipeline.routes is not None and sink.name in pipeline.routes.sinks:
         return f"{name} is a route, and a repair writes no routes: {again}"
-    if not isinstance(sink, DeltaSink):
-        return f"{name} is of kind {sink.kind}, and a repair writes sinks of kind delta alone: {again}"
+    if why := ability(sink).refused:
+        return f"{name} is of kind {sink.kind}: {why}"
     if not sink.stamp_source_offsets:
         return (
             f"{name} has stamp_source_offsets: false, so which offsets have a row is not known, and a repair could "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.sinks.jdbc.database import Kind
 
 if TYPE_CHECKING:
@@ -121,6 +122,43 @@ class Dialect(ABC):
         """Counts the different keys of a table."""
         names = self.quoted(keys)
         return f"SELECT COUNT(*) FROM (SELECT {names} FROM {self.table(table)} GROUP BY {names}) AS recon_keys"
+
+    def delete_older(self, upsert: Upsert) -> str:
+        """Deletes the stage's rows that are no later than the target's row of their key.
+
+        The later one is the greater by `newer_wins`, NULL being the lowest; of equals, and where there is none, the
+        one with the greater offset of the same topic partition.
+        """
+        topic, partition, offset = (self._sides(upsert, column) for column in SOURCE_COLUMNS)
+        later = f"({topic[0]} = {topic[1]} AND {partition[0]} = {partition[1]} AND {offset[0]} > {offset[1]})"
+        if upsert.newer_wins:
+            mine, theirs = self._sides(upsert, upsert.newer_wins)
+            newer = f"({mine} IS NOT NULL AND ({theirs} IS NULL OR {mine} > {theirs}))"
+            later = f"({newer} OR ({self._equally_old(upsert)} AND {later}))"
+        matches = self._row_of_its_key(upsert, f"CASE WHEN {later} THEN 1 ELSE 0 END = 0")
+        return f"DELETE FROM {self.table(upsert.stage)} WHERE {matches}"
+
+    def count_undecided(self, upsert: Upsert) -> str:
+        """Counts the stage's rows of which `delete_older` cannot say whether they are later: of other partitions."""
+        topic, partition, offset = (self._sides(upsert, column) for column in SOURCE_COLUMNS)
+        comparable = f"{topic[0]} = {topic[1]} AND {partition[0]} = {partition[1]} AND {offset[1]} IS NOT NULL"
+        undecided = f"CASE WHEN {comparable} THEN 0 ELSE 1 END = 1"
+        if upsert.newer_wins:
+            undecided = f"{self._equally_old(upsert)} AND {undecided}"
+        return f"SELECT COUNT(*) FROM {self.table(upsert.stage)} WHERE {self._row_of_its_key(upsert, undecided)}"
+
+    def _sides(self, upsert: Upsert, column: str) -> tuple[str, str]:
+        """A column of the stage and of the target."""
+        return f"{self.table(upsert.stage)}.{self.quote(column)}", f"recon_t.{self.quote(column)}"
+
+    def _equally_old(self, upsert: Upsert) -> str:
+        mine, theirs = self._sides(upsert, upsert.newer_wins or "")
+        return f"({mine} = {theirs} OR ({mine} IS NULL AND {theirs} IS NULL))"
+
+    def _row_of_its_key(self, upsert: Upsert, condition: str) -> str:
+        """Whether the target has a row of a stage row's key that meets a condition."""
+        keys = " AND ".join("{} = {}".format(*self._sides(upsert, key)) for key in upsert.keys)
+        return f"EXISTS (SELECT 1 FROM {self.table(upsert.target)} AS recon_t WHERE {keys} AND {condition})"
 
     def add_columns(self, table: TableName, columns: Mapping[str, TypeEngine[Any]]) -> str:
         """ALTER TABLE that adds columns."""

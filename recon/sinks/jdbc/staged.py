@@ -52,7 +52,7 @@ class _StageLostError(Exception):
     """The stage does not have the rows that the tasks wrote."""
 
 
-class _AlreadyThereError(Exception):
+class AlreadyThereError(Exception):
     """recon_ledger has this micro-batch, or a write of its number: another driver committed it meanwhile."""
 
 
@@ -89,7 +89,7 @@ class StagedWriter(JdbcWriter):
                 try:
                     # An earlier attempt, or another driver, may have committed it.
                     entry = self._entry(stamp)
-                    if entry is not None and entry.stamp.number != stamp.number:
+                    if entry is not None and not self._is_mine(entry, stamp):
                         raise self._overtaken(stamp, entry)
                     if entry is None:
                         staged += stage is None
@@ -97,7 +97,7 @@ class StagedWriter(JdbcWriter):
                         stage = stage or self._stage(frame, stamp)
                         self._move(stage, stamp)
                     break
-                except _AlreadyThereError as error:
+                except AlreadyThereError as error:
                     self._require_number(stamp)
                     if not tries.again():
                         raise self.refused(stamp, str(error), f"look at {LEDGER_TABLE}") from None
@@ -199,6 +199,10 @@ class StagedWriter(JdbcWriter):
             raise EvidenceError(
                 f"{what}; check the connection and the user's right to read {LEDGER_TABLE}, then restart the query"
             ) from None
+
+    def _is_mine(self, entry: JdbcEntry, stamp: ReconStamp) -> bool:
+        """Whether a write of this micro-batch is this one, and not another driver's of the same query."""
+        return entry.stamp.number == stamp.number
 
     def _require_number(self, stamp: ReconStamp) -> None:
         """Raises SinkError where another micro-batch has the number."""
@@ -307,11 +311,13 @@ class StagedWriter(JdbcWriter):
         self._tidy = True
         import sqlalchemy
 
-        pattern = re.compile(re.escape(self._stages) + r"(\d+)_(\d+)_[0-9a-f]+")
+        pattern = re.compile(re.escape(self._stages) + r"(-?\d+)_(\d+)_[0-9a-f]+")
         try:
             for name in sqlalchemy.inspect(self.engine).get_table_names(schema=self.work_schema):
                 match = pattern.fullmatch(name)
-                if match and (int(match[1]), int(match[2])) <= (stamp.epoch, stamp.batch_id):
+                # A repair has an epoch below 0, and may be at work beside the query.
+                alike = match is not None and (int(match[1]) < 0) == (stamp.epoch < 0)
+                if match and alike and (int(match[1]), int(match[2])) <= (stamp.epoch, stamp.batch_id):
                     self._drop_table(TableName(name, self.work_schema))
         except Exception as error:
             log.warning("staging tables of earlier attempts could not be listed: %s", reason(error, self.database))
@@ -338,7 +344,7 @@ class StagedWriter(JdbcWriter):
             try:
                 connection.execute(ledger.insert().values(**{**dump_ledger_row(entry), "committed_at": now}))
             except IntegrityError as error:
-                raise _AlreadyThereError(reason(error, self.database)) from None
+                raise AlreadyThereError(reason(error, self.database)) from None
             self.failpoint(failpoints.TRANSACTION_OPEN, stamp)
             staged = connection.execute(
                 select(func.count()).select_from(sqlalchemy.table(stage.table.name, schema=stage.table.schema))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from typing import Any
 
@@ -51,8 +52,53 @@ def test_the_upsert_is_one_statement(kind: Kind, newer: str | None) -> None:
         dialect.insert(what.target, what.stage, what.columns),
         dialect.count_written(what, ["_batch_id"]),
         dialect.drop(what.stage),
+        dialect.delete_older(what),
+        dialect.count_undecided(what),
     ):
         one(sql, kind)
+
+
+# (at, topic, partition, offset) of a record that is read late, and of the row of its key: what becomes of the record.
+LATE = [
+    ((5, "t", 0, 1), (9, "t", 0, 7), "older", "older"),
+    ((9, "t", 0, 1), (5, "t", 0, 7), "later", "older"),
+    ((5, "t", 0, 9), (5, "t", 0, 7), "later", "later"),
+    ((5, "t", 0, 7), (5, "t", 0, 7), "older", "older"),
+    ((5, "t", 0, 1), (5, "t", 1, 7), "undecided", "undecided"),
+    ((5, "t", 0, 1), (5, "u", 0, 7), "undecided", "undecided"),
+    ((9, "t", 0, 1), (5, "t", 1, 7), "later", "undecided"),
+    ((5, "t", 0, 1), (9, "t", 1, 7), "older", "undecided"),
+    ((None, "t", 0, 1), (9, "t", 1, 7), "older", "undecided"),
+    ((5, "t", 0, 1), (None, "t", 1, 7), "later", "undecided"),
+    ((None, "t", 0, 9), (None, "t", 0, 7), "later", "later"),
+    ((None, "t", 0, 9), (None, "t", 1, 7), "undecided", "undecided"),
+    ((5, "t", 0, 1), (5, None, None, None), "undecided", "undecided"),
+    ((9, "t", 0, 1), (5, None, None, None), "later", "undecided"),
+    ((5, "t", 0, 1), None, "later", "later"),
+]
+
+
+@pytest.mark.parametrize("newer", ["at", None])
+@pytest.mark.parametrize(("record", "row", "by_age", "by_offset"), LATE)
+def test_which_record_is_the_later(
+    record: tuple[Any, ...], row: tuple[Any, ...] | None, by_age: str, by_offset: str, newer: str | None
+) -> None:
+    dialect = dialect_of("postgresql")
+    what = replace(WHAT, target=TableName("orders"), stage=TableName("stage"), newer_wins=newer)
+    database = sqlite3.connect(":memory:")
+    for table in ("orders", "stage"):
+        columns = "id, at, _source_topic, _source_partition, _source_offset"
+        database.execute(f"CREATE TABLE {table} ({columns})")
+        database.execute(f"INSERT INTO {table} VALUES (2, 1, 't', 0, 3)")  # another key
+    database.execute("DELETE FROM stage")
+    database.execute("INSERT INTO stage VALUES (1, ?, ?, ?, ?)", record)
+    if row is not None:
+        database.execute("INSERT INTO orders VALUES (1, ?, ?, ?, ?)", row)
+    undecided = database.execute(dialect.count_undecided(what)).fetchone()[0]
+    database.execute(dialect.delete_older(what))
+    left = database.execute("SELECT COUNT(*) FROM stage").fetchone()[0]
+    became = "undecided" if undecided else "later" if left else "older"
+    assert became == (by_age if newer else by_offset)
 
 
 def test_tsql() -> None:

@@ -1,0 +1,79 @@
+"""Repairs in tables of databases: the rows and the repair's own row of recon_ledger are one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from recon.model import ReconStamp, SinkCommit
+from recon.project import Project
+from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
+from recon.recovery.repair.store import Look, RepairStore
+from recon.sinks import BatchSink, Failpoint
+from recon.sinks.jdbc.late import late_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class DatabaseStore(RepairStore):
+    """A table of a database that rows are appended to, or upserted into."""
+
+    sink: JdbcAppendSink | JdbcUpsertSink
+
+    def __init__(self, project: Project, pipeline: str, sink: JdbcAppendSink | JdbcUpsertSink) -> None:
+        """Nothing is read yet."""
+        super().__init__(project, pipeline, sink)
+        self.rewrites = sink.rewrites
+        self._database = late_writer(pipeline, sink, 0)
+
+    @override
+    def commits(self) -> Sequence[SinkCommit]:
+        return self._database.log().commits
+
+    @override
+    def look(self) -> Look:
+        number = self._database.newest_number(self.pipeline, self.sink.name)
+        return Look(at=number, table=self._table, taken=self._taken)
+
+    def _table(self, spark: SparkSession) -> DataFrame | None:
+        import sqlalchemy
+
+        target = self._database.target
+        if not sqlalchemy.inspect(self._database.engine).has_table(target.name, schema=target.schema):
+            return None
+        return self._database.table(spark)
+
+    def _taken(self, epoch: int) -> set[int]:
+        return {commit.stamp.batch_id for commit in self.commits() if commit.stamp.epoch == epoch}
+
+    @override
+    def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:
+        """Columns that the database fills itself need not be in the rows."""
+        import sqlalchemy
+
+        target, known = self._database.target, {name.lower() for name in rows}
+        described = sqlalchemy.inspect(self._database.engine).get_columns(target.name, schema=target.schema)
+        filled = {
+            column["name"].lower()
+            for column in described
+            if column.get("default") is not None
+            or column.get("autoincrement") is True
+            or column.get("identity")
+            or column.get("computed")
+        }
+        return [name for name in table.columns if name.lower() in known or name.lower() not in filled]
+
+    @override
+    def writer(self, stamp: ReconStamp, look: Look, failpoint: Failpoint) -> BatchSink:
+        writer = late_writer(self.pipeline, self.sink, look.at or 0)
+        writer.failpoint = failpoint
+        return writer
+
+    @override
+    def was_taken(self, stamp: ReconStamp) -> bool:
+        mine = (stamp.epoch, stamp.batch_id)
+        of_number = [one.stamp for one in self.commits() if (one.stamp.epoch, one.stamp.batch_id) == mine]
+        return any(one.query_id != stamp.query_id for one in of_number)

@@ -1,0 +1,111 @@
+"""What a repair can do for each kind of sink, from its keys in recon.yml alone. No I/O.
+
+Where rows are appended, an offset without a row is missing, and the rows say so. Where later rows replace earlier ones,
+rows say nothing: there the sink's own record tells which offsets were read, and a record that is read late must not
+replace the row of a later one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recon.project import Sink
+from recon.project.sinks import DeltaMergeSink, DeltaSink, JdbcAppendSink, JdbcUpsertSink
+
+_AGAIN = (
+    "read the ranges once more through the hook, with a checkpoint of its own, the startingOffsets listed here and "
+    "on_new_epoch: warn"
+)
+_OLD_OVER_NEW = "so a repair could put an older record in place of a newer row"
+_REPLACED = (
+    "rows of this sink are replaced by later ones, so which of these offsets was lost is not known: look the keys up "
+    "in Kafka, correct the rows, then accept the finding"
+)
+_ONE_ROW = (
+    "the sink has one row of a key however often a record is merged, so there is no row to remove: where newer_wins or "
+    "the order of the offsets decided, the rows are right; accept the finding"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ability:
+    """What a repair can do for a sink; each text is the reason why it cannot, "" where it can.
+
+    Attributes:
+        refused: why it does nothing at all.
+        only_unread: why offsets that a micro-batch read, and that have no row, are not read again.
+        no_removal: why no doubled rows are removed.
+    """
+
+    refused: str = ""
+    only_unread: str = ""
+    no_removal: str = ""
+
+
+def ability(sink: Sink) -> Ability:
+    """What a repair can do for a sink of recon.yml."""
+    if isinstance(sink, DeltaSink):
+        return Ability()
+    if isinstance(sink, DeltaMergeSink):
+        return Ability(refused=_order_of_merge(sink), only_unread=_REPLACED, no_removal=_ONE_ROW)
+    if isinstance(sink, JdbcUpsertSink):
+        return Ability(refused=_order_of_upsert(sink), only_unread=_REPLACED, no_removal=_ONE_ROW)
+    if isinstance(sink, JdbcAppendSink):
+        return _of_append(sink)
+    if sink.kind == "kafka":
+        return Ability(
+            refused="a repair writes no records of a Kafka topic: whether a record of the target is there can only be "
+            "seen by reading all of it, and one that is there twice cannot be taken back; "
+            f"{_AGAIN}, or accept what is doubled"
+        )
+    if sink.kind in ("parquet", "json", "csv"):
+        return Ability(
+            refused="a repair writes no files, since the manifests of the sink name micro-batches alone; "
+            f"{_AGAIN}; remove the folder and the manifest of a micro-batch that is there twice by hand"
+        )
+    return Ability(refused=f"a repair writes no sinks of kind {sink.kind}: {_AGAIN}")
+
+
+def _of_append(sink: JdbcAppendSink) -> Ability:
+    if not sink.guard:
+        return Ability(
+            refused="it has guard: false, so the database keeps no record of its writes, and a repair that is "
+            f"interrupted could not tell what it wrote: {_AGAIN}"
+        )
+    return Ability(
+        no_removal="recon removes no rows of a database: keep one row of each offset, that of the micro-batch whose "
+        "entry accounts for it, and audit with --full"
+    )
+
+
+def _order_of_merge(sink: DeltaMergeSink) -> str:
+    """Why a record that is read late could replace a newer row of a MERGE."""
+    set_ = {key: getattr(sink, key) for key in ("delete_when", "insert_when", "update_when")}
+    conditions = [key for key, condition in set_.items() if condition is not None]
+    if conditions:
+        return _decided_by(conditions[0])
+    if sink.order_by and sink.newer_wins is None and sink.scd2 is None:
+        return _decided_by("order_by")
+    return ""
+
+
+def _order_of_upsert(sink: JdbcUpsertSink) -> str:
+    if sink.update is not None:
+        return _decided_by("update")
+    if sink.order_by and sink.newer_wins is None:
+        return _decided_by("order_by")
+    return ""
+
+
+def _decided_by(key: str) -> str:
+    why = {
+        "delete_when": "a deleted key leaves no trace in the table, so a record from before its deletion would be "
+        "inserted again",
+        "order_by": "it ranks rows within a micro-batch alone, and between two the later one wins",
+        "update": "of the other columns a row keeps the values of the record that came first",
+    }
+    reason = why.get(key, "what becomes of a record depends on the row that is there when it comes")
+    return (
+        f"it has {key}: {reason}, {_OLD_OVER_NEW}: compare the keys of these offsets with the table, correct the rows, "
+        "then accept the finding"
+    )

@@ -1,0 +1,81 @@
+"""What a repair needs of the sink that it writes: how it looks now, a writer, and what its own record has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from recon.model import ReconStamp, SinkCommit, parse_offsets
+from recon.model.offsets import Spans
+from recon.project import Project, Sink
+from recon.recovery.repair.plan import TopicPartition
+from recon.sinks import BatchSink, Failpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """A sink as it was at one moment: the repair's write is refused if another one of recon's came since.
+
+    Attributes:
+        at: the version of a Delta table (None where there is none yet); the number of a database's newest write.
+        table: its rows, or None where there is no table yet.
+        taken: the numbers of repairs of an epoch that it has.
+    """
+
+    at: int | None
+    table: Callable[[SparkSession], DataFrame | None]
+    taken: Callable[[int], Collection[int]]
+
+
+class RepairStore(ABC):
+    """One sink, as a repair sees it."""
+
+    # Whether later rows replace earlier ones, so that what was read is known from the sink's record and not from rows.
+    rewrites = False
+
+    def __init__(self, project: Project, pipeline: str, sink: Sink) -> None:
+        """Nothing is read yet."""
+        self.project, self.pipeline, self.sink = project, pipeline, sink
+        self.name = f"pipeline {pipeline}, sink {sink.name}"
+
+    @abstractmethod
+    def commits(self) -> Sequence[SinkCommit]:
+        """Recon's writes of this sink in the sink's own record, oldest first."""
+
+    @abstractmethod
+    def look(self) -> Look:
+        """The sink now; it is looked at before the ledger is read. Starts no Spark."""
+
+    @abstractmethod
+    def writer(self, stamp: ReconStamp, look: Look, failpoint: Failpoint) -> BatchSink:
+        """Writes the repair of this stamp, once."""
+
+    @abstractmethod
+    def was_taken(self, stamp: ReconStamp) -> bool:
+        """Whether another repair has the number of this one, which has written nothing."""
+
+    def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:
+        """The columns of the table that rows have to have; `rows` are those of the rows."""
+        return table.columns
+
+    def require_order(self, rows: DataFrame, table: DataFrame | None) -> None:  # noqa: B027 - appended rows replace none
+        """Requires that none of these records could replace a row of a later one.
+
+        Raises:
+            SinkError: what orders a record and the row in the table does not decide between them.
+        """
+
+    def read(self) -> dict[TopicPartition, Spans]:
+        """The offsets that the sink's own record says were read into it."""
+        found: dict[TopicPartition, Spans] = {}
+        for commit in self.commits():
+            for read in parse_offsets(commit.stamp.offsets_text):
+                if read.span.size > 0:
+                    where = (read.topic, read.partition)
+                    found[where] = found.get(where, Spans()).union(Spans.of([read.span]))
+        return found

@@ -1,0 +1,77 @@
+"""What a repair can do for each kind of sink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recon.model import Code, Finding
+from recon.model.proof import OpenFinding
+from recon.project.sinks import sink_class, sink_kinds
+from recon.recovery.repair.kinds import Ability, ability
+from recon.recovery.repair.plan import RepairPlan, planned
+from recon.testing.evidence import NOW, TOPIC, kafka
+from tests.support.witnesses import regular_ledger
+
+NEEDS: dict[str, dict[str, Any]] = {
+    "delta_merge": {"keys": ["k"]},
+    "jdbc_upsert": {"keys": ["k"], "connection": {"url": "jdbc:postgresql://db/shop"}},
+    "jdbc_append": {"connection": {"url": "jdbc:postgresql://db/shop"}},
+    "custom": {"write": "jobs:write", "declares": "at-least-once"},
+}
+
+
+def of(kind: str, **keys: Any) -> Ability:
+    return ability(sink_class(kind)(**{"name": "s", "kind": kind, "target": "t", **NEEDS.get(kind, {}), **keys}))
+
+
+@pytest.mark.parametrize("kind", sink_kinds())
+def test_every_kind_says_what_a_repair_can_do(kind: str) -> None:
+    able = of(kind)
+    assert bool(able.refused) == (kind not in ("delta", "delta_merge", "jdbc_append", "jdbc_upsert"))
+    assert bool(able.only_unread) == (kind in ("delta_merge", "jdbc_upsert"))
+    assert kind == "delta" or able.refused or able.no_removal
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "why"),
+    [
+        ("delta_merge", {"delete_when": "op = 'd'", "newer_wins": "at"}, "it has delete_when: a deleted key"),
+        ("delta_merge", {"delete_when": "op = 'd'", "scd2": {"effective": "at"}}, "it has delete_when: a deleted key"),
+        ("delta_merge", {"insert_when": "s.v > 0", "newer_wins": "at"}, "it has insert_when: what becomes"),
+        ("delta_merge", {"update_when": "s.v > t.v", "newer_wins": "at"}, "it has update_when: what becomes"),
+        ("delta_merge", {"order_by": "at"}, "it has order_by: it ranks rows within a micro-batch alone"),
+        ("delta_merge", {"order_by": "at", "newer_wins": "v"}, ""),
+        ("delta_merge", {"order_by": "v", "scd2": {"effective": "at"}}, ""),
+        ("jdbc_upsert", {"update": ["v"], "newer_wins": "at"}, "it has update: of the other columns"),
+        ("jdbc_upsert", {"order_by": "at"}, "it has order_by: it ranks rows within a micro-batch alone"),
+        ("jdbc_upsert", {"order_by": "at", "newer_wins": "v"}, ""),
+        ("jdbc_append", {"guard": False}, "it has guard: false"),
+    ],
+)
+def test_where_nothing_orders_records_a_repair_is_refused(kind: str, keys: dict[str, Any], why: str) -> None:
+    assert of(kind, **keys).refused[: len(why)] == why
+    assert bool(of(kind, **keys).refused) == bool(why)
+
+
+def plan(check: str, code: Code, span: tuple[int, int], able: Ability) -> RepairPlan:
+    """The plan for one open finding about offsets of partition 0, which has micro-batches [0, 100), [100, 200), …"""
+    where = {"topic": TOPIC, "partition": 0, "start_offset": span[0], "end_offset": span[1]}
+    found = Finding(code=code, message="m", pipeline="p", sink="s", **where)  # type: ignore[arg-type]
+    waiting = OpenFinding(finding=found, check=check, first_seen=NOW, last_seen=NOW)
+    return planned(regular_ledger(3, 1), 3, [waiting], kafka(0, 500), able=able)
+
+
+def test_where_rows_replace_others_only_unread_offsets_are_read_again() -> None:
+    able = of("delta_merge")
+    read = plan("offset_continuity", Code.GAP, (300, 400), able)
+    assert [(one.action, one.start_offset, one.end_offset) for one in read.ranges] == [("read", 300, 400)]
+    lost = plan("source_rows", Code.GAP, (100, 200), able)
+    assert [one.action for one in lost.ranges] == ["unknown"] and not lost.does_something
+    assert lost.ranges[0].why.startswith("rows of this sink are replaced by later ones")
+    twice = plan("source_rows", Code.DUPLICATE, (100, 200), able)
+    assert [one.action for one in twice.ranges] == ["unknown"]
+    assert twice.ranges[0].why.startswith("the sink has one row of a key")
+    for appended in (of("delta"), of("jdbc_append")):
+        assert [one.action for one in plan("source_rows", Code.GAP, (100, 200), appended).ranges] == ["read"]
