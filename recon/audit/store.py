@@ -66,12 +66,13 @@ def store_proofs(
     """
     if all(isinstance(seen.ledgers, Unavailable) for seen in witnesses.values()):
         return run
-    table, notes = open_ledger(project, spark).proofs, []
+    table, notes, rows = open_ledger(project, spark).proofs, [], rows_of(run)
     for pipeline, seen in witnesses.items():
         results = [result for result in run.results if result.pipeline == pipeline]
+        of_pipeline = hash_of(row for row in rows if row["pipeline"] == pipeline)
         for sink in known(seen.ledgers) or {}:
             try:
-                why_not = append_proof(table, sink, seen, results, run)
+                why_not = append_proof(table, sink, seen, results, run, of_pipeline)
             except Exception as error:  # what was proved is lost, not the report
                 why_not = _reason(error)
             if why_not:
@@ -80,9 +81,16 @@ def store_proofs(
 
 
 def append_proof(
-    table: ProofTable, sink: str, witnesses: Witnesses, results: Sequence[CheckResult], run: RunResult
+    table: ProofTable,
+    sink: str,
+    witnesses: Witnesses,
+    results: Sequence[CheckResult],
+    run: RunResult,
+    results_hash: str,
 ) -> str:
     """Stores the state of one sink's proof after an audit; returns why it was not stored, "" otherwise.
+
+    `results` are the pipeline's, `results_hash` is of them as the audit stored them.
 
     Raises:
         LedgerError: the table cannot be written.
@@ -91,8 +99,7 @@ def append_proof(
     state = advance(before, sink, witnesses, results, run.invocation_id)
     if state is None:
         return ""
-    stored = [row for row in rows_of(run) if row["pipeline"] == witnesses.pipeline]
-    state = replace(state, results_hash=hash_of(stored))
+    state = replace(state, results_hash=results_hash)
     after = before.sequence if before is not None else witnesses.proofs.lengths.get(sink, 0)
     prev_hash = before.entry_hash if before is not None else ""
     kept = table.append(state, after=after, prev_hash=prev_hash, cause="audit", at=run.generated_at)

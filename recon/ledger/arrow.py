@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from recon.lazy import np, pa
@@ -77,10 +78,11 @@ def table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
 
 def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Texts, numbers, instants or days, None among them, as an Arrow array."""
-    there = pa.py_buffer(np.packbits(np.array([cell is not None for cell in cells], bool), bitorder="little"))
+    known = [cell is not None for cell in cells]
+    there = None if all(known) else pa.py_buffer(np.packbits(np.array(known, bool), bitorder="little"))
     if pa.types.is_string(kind):
         texts = [b"" if cell is None else cell.encode() for cell in cells]
-        bounds = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        bounds = np.fromiter(accumulate(map(len, texts), initial=0), np.int32, len(texts) + 1)
         return pa.Array.from_buffers(kind, len(cells), [there, pa.py_buffer(bounds), pa.py_buffer(b"".join(texts))])
     if pa.types.is_timestamp(kind):
         cells = [None if at is None else _micros(at) for at in cells]

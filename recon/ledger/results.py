@@ -16,6 +16,7 @@ from recon.model import ChainEnd, Code, Finding, KnownTable, PreviousAudit, RunR
 from recon.model.wire.values import checked, loads, mapping, optional, text, whole
 from recon.text import first_line
 
+_spelled = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _GIVEN = ("pass", "warn", "fail")  # statuses of a check that gave a verdict
 _LOG_STARTS = timedelta(days=2)  # how far back an earlier log start is looked for
 
@@ -88,7 +89,7 @@ def sealed(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with its `row_hash`: SHA-256 over all other columns."""
     values = [row[name] for name in RESULTS.columns if name != "row_hash"]
     spelled = [value.isoformat() if isinstance(value, datetime) else value for value in values]
-    content = json.dumps(spelled, separators=(",", ":"), ensure_ascii=False)
+    content = _spelled(spelled)
     return {**row, "row_hash": hashlib.sha256(content.encode()).hexdigest()}
 
 

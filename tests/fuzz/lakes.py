@@ -21,7 +21,7 @@ from recon.checks.binding import bind
 from recon.checks.engine import runner
 from recon.evidence import checkpoint, delta_log, manifests
 from recon.ledger.ledger import Ledger
-from recon.ledger.results import append_run
+from recon.ledger.results import hash_of, rows_of
 from recon.model import (
     Answer,
     CheckpointBatch,
@@ -138,8 +138,9 @@ def remembered(world: World, sources: Sources) -> RunResult:
         results=results,
         pipelines=(summary.pipeline_facts(sources.project, sources.pipeline, evidence.witnesses, results),),
     )
-    append_run(world.ledger.results, run)
-    append_proof(world.ledger.proofs, SINK, evidence.witnesses, results, run)
+    rows = rows_of(run)
+    world.ledger.results.append_rows(rows)
+    append_proof(world.ledger.proofs, SINK, evidence.witnesses, results, run, hash_of(rows))
     return run
 
 

@@ -19,12 +19,13 @@ from recon.audit.session import AuditSession
 from recon.audit.sources import Sources
 from recon.audit.store import append_proof
 from recon.checks.binding import bind
+from recon.checks.bound import Bound
 from recon.checks.engine import runner
 from recon.checks.engine.runner import Answers, Questions
 from recon.checks.select import select
 from recon.errors import EvidenceError
 from recon.ledger.ledger import Ledger
-from recon.ledger.results import append_run
+from recon.ledger.results import hash_of, rows_of
 from recon.model import (
     Answer,
     CheckpointWitness,
@@ -38,6 +39,7 @@ from recon.model import (
     LiveFiles,
     PipelineFacts,
     ProbeAnswer,
+    ProgressWitness,
     RowGroup,
     RowsWitness,
     RunResult,
@@ -66,6 +68,12 @@ def project(isolation_level: str, topics: tuple[str, ...] = (TOPIC,)) -> Project
         sinks=(sink,),
     )
     return Project(name="truth", ledger=LedgerConfig(location="_recon"), pipelines=(pipeline,), project_dir=Path())
+
+
+@cache
+def _selected(isolation_level: str, topics: tuple[str, ...], only: tuple[str, ...]) -> list[Bound]:
+    """The project's checks, or those that an audit is asked for."""
+    return [b for b in select(bind(project(isolation_level, topics)), only, (), None) if b.kind == "evidence"]
 
 
 class WorldSources(Sources):
@@ -152,6 +160,10 @@ class WorldSources(Sources):
         return KafkaWitness(
             bootstrap_servers="memory", isolation_level=self.world.declared, read_at=self.world.now, topics=described
         )
+
+    @override
+    def progress(self, since: datetime, until: datetime | None, samples: int) -> ProgressWitness:
+        return ProgressWitness(location="_recon/progress", batches=[], offsets={})  # no listener
 
     @override
     def probe(self, questions: Questions) -> Answers:
@@ -271,7 +283,7 @@ def audit(
     world.tick()
     sources = sources_of(world)
     options = Options(select=tuple(only), from_=from_, to=to, full=full)
-    bounds = [b for b in select(bind(sources.project), options.select, (), None) if b.kind == "evidence"]
+    bounds = _selected(world.declared, world.query.topics, options.select)
     evidence = collect(sources, bounds, options, world.now)
     results = tuple(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: world.now))
     facts = summary.pipeline_facts(sources.project, sources.pipeline, evidence.witnesses, results)
@@ -286,8 +298,9 @@ def audit(
         results=results,
         pipelines=(facts,),
     )
-    append_run(world.ledger.results, run)
+    rows = rows_of(run)
+    world.ledger.results.append_rows(rows)
     if options.goes_on:
-        kept = append_proof(world.ledger.proofs, SINK, evidence.witnesses, results, run)
+        kept = append_proof(world.ledger.proofs, SINK, evidence.witnesses, results, run, hash_of(rows))
         assert kept == "" or evidence.witnesses.proofs.unreadable, kept
     return Judgement(facts.answer, facts.because, results, facts)

@@ -47,7 +47,12 @@ class LedgerTable:
     @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema that is persisted."""
-        return pa.schema(list(_arrow_type({**self.columns, "date": date})))
+        return pa.schema(list(self.row_type))
+
+    @cached_property
+    def row_type(self) -> pa.DataType:
+        """A whole row as one Arrow struct."""
+        return _arrow_type({**self.columns, "date": date})
 
 
 def _arrow_type(of: Any) -> pa.DataType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_not
 from typing import ClassVar
 
 from typing_extensions import override
@@ -38,6 +39,8 @@ from recon.checks.evidence.stateful_operators import operators_of
 from recon.model import Code, LedgerSlice, RowsWitness, Verdict, Witnesses
 from recon.model.offsets import Spans
 from recon.text import plural
+
+_ACCOUNT = "account"  # in `LedgerSlice.derived`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +153,17 @@ class SourceRows(EvidenceCheck):
 
 
 def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
+    """The counts of the entries; made once for `wants_rows`, `questions` and `judge`, which see the same witnesses."""
+    seen = witnesses
+    rest_on = (seen.delta, seen.sink_logs, seen.progress, seen.checkpoint, seen.declared, seen.rewriting, seen.routed)
+    known = ledger.derived.get(_ACCOUNT)
+    if known is None or any(map(is_not, known[0], rest_on)):
+        known = ledger.derived[_ACCOUNT] = (rest_on, _counted(ledger, witnesses))
+    counts: Account = known[1]
+    return counts
+
+
+def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     if rewrites(witnesses):
         return account(ledger, operators_of(witnesses), rewriting.given_to(witnesses), reduces=True)
     log = witnesses.of_sink(witnesses.delta)
