@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -117,22 +117,27 @@ def _settled(ledger: LedgerSlice, results: Sequence[CheckResult], witnesses: Wit
     if any(f.level is Level.UNPROVED and f.topic is not None and f.span is None for f in findings):
         return ()
     open_ = {(f.epoch, f.batch_id) for f in findings if f.code is Code.INFLIGHT and f.batch_id is not None}
+    undecided = _undecided(ledger, witnesses)
     for place, head in enumerate(judged):
         if (head.epoch, head.batch_id) in open_ or (None, head.batch_id) in open_:
             return judged[:place]
-        if head.isolation_level != "read_committed" and _is_undecided(ledger, ledger.anchors + place, witnesses):
-            return judged[:place]
+        if undecided and head.isolation_level != "read_committed":
+            ranges = ledger.ranges.of(ledger.anchors + place)
+            if any(read.end_offset > undecided.get((read.topic, read.partition), read.end_offset) for read in ranges):
+                return judged[:place]
     return judged
 
 
-def _is_undecided(ledger: LedgerSlice, entry: int, witnesses: Witnesses) -> bool:
-    """Whether an entry read records of a transaction that may still be aborted."""
-    for read in ledger.ranges.of(entry):
-        topic = witnesses.topic(read.topic)
-        partition = topic.partitions.get(read.partition) if topic is not None and topic.exists else None
-        if partition is not None and partition.last_stable < min(read.end_offset, partition.high_watermark):
-            return True
-    return False
+def _undecided(ledger: LedgerSlice, witnesses: Witnesses) -> Mapping[tuple[str, int], int]:
+    """By topic partition with an open transaction, the offset from which its records may still be aborted."""
+    topics = {name: witnesses.topic(name) for _, name, _ in ledger.ranges.topics}
+    return {
+        (name, number): partition.last_stable
+        for name, topic in topics.items()
+        if topic is not None and topic.exists
+        for number, partition in topic.partitions.items()
+        if partition.last_stable < partition.high_watermark
+    }
 
 
 def _covered(before: SinkProof | None, ledger: LedgerSlice, settled: int) -> tuple[CoveredRanges, ...]:

@@ -133,6 +133,7 @@ def already_processed(project: str | Path | Project, pipeline: str, batch_id: in
         ConfigError: there is no such pipeline or sink.
         EvidenceError: the checkpoint does not have the micro-batch, or a witness cannot be read.
         NewEpochError: it begins a new epoch whose ranges overlap or miss what the ledger holds.
+        TableReplacedError: the sink's table is not the one that the ledger's entries were written into.
     """
     project = as_project(project)
     pipe, out = project.find_sink(pipeline, sink)

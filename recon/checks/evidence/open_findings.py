@@ -50,14 +50,14 @@ def _accepted(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
     if finding.level not in (Level.FAIL, Level.UNPROVED):
         return finding
     for one in open_:
-        if one.accepted is not None and one.includes(finding) and _is_no_other(one, finding):
+        if one.accepted is not None and one.includes(finding) and _is_same_doubling(one, finding):
             by = one.accepted
             why = f"accepted by {by.by} on {by.at:%Y-%m-%d} ({by.reason})"
             return replace(finding, code=Code.ACCEPTED, message=f"{why}: {finding.code}: {finding.message}")
     return finding
 
 
-def _is_no_other(one: OpenFinding, finding: Finding) -> bool:
+def _is_same_doubling(one: OpenFinding, finding: Finding) -> bool:
     """Whether rows that are doubled are as many as those that were accepted: the offsets may be those of many rows."""
     return not one.is_doubling or one.finding.span != finding.span or one.finding.message == finding.message
 

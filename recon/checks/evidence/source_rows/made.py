@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from recon.checks.evidence.own_writes import doubled, own_commits
+from recon.checks.evidence.own_writes import doubled
 from recon.checks.evidence.row_accounting import Piece
-from recon.checks.evidence.source_rows.rows import SinkRows, rows_are_no_newer
-from recon.model import Code, CountedRows, EntryHead
-from recon.model.fingerprint import PRIME, of_ranges
+from recon.checks.evidence.source_rows.rows import SinkRows
+from recon.model import Code, CountedRows
+from recon.model.fingerprint import of_ranges
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Spans
 from recon.text import plural
@@ -24,22 +24,23 @@ def judge_made(sink: SinkRows) -> None:
         head = sink.ledger.heads[entry]
         if head.given is None:
             continue
-        given, held = head.given, _held(sink, head)
-        told = f"the sink was given {plural(given.rows, 'row')} of {named(head)}, and "
+        given, held = head.given, sink.held_of(head.batch_id)
+        message = f"the sink was given {plural(given.rows, 'row')} of {named(head)}, and "
         if held is None:
             # Its rows cannot be told from others': what it took in was counted as well.
-            held, told = CountedRows(given.rows - sink.counts.counted[entry].lost, None), f"{told}took in "
+            held = CountedRows(given.rows - sink.counts.counted[entry].lost, None)
+            message += "took in "
         else:
-            told += "holds "
+            message += "holds "
         if held.rows < given.rows:
             lost = f"{held.rows:,}: {plural(given.rows - held.rows, 'row')} lost"
-            sink.findings.add(Code.GAP, told + lost, head=head)
+            sink.findings.add(Code.GAP, message + lost, head=head)
         elif held.rows > given.rows:
             more = f"{held.rows:,}: {plural(held.rows - given.rows, 'row')} doubled"
-            sink.findings.add(doubled(sink.witnesses)[0], told + more, head=head)
+            sink.findings.add(doubled(sink.witnesses)[0], message + more, head=head)
         elif _differ(given, held):
             other = "as many, but of other offsets: some are lost, and others doubled"
-            sink.findings.add(Code.GAP, told + other, head=head)
+            sink.findings.add(Code.GAP, message + other, head=head)
 
 
 def filtered_by_transform(sink: SinkRows, entry: int, without_row: Iterable[Piece]) -> bool:
@@ -49,7 +50,7 @@ def filtered_by_transform(sink: SinkRows, entry: int, without_row: Iterable[Piec
     records that were read.
     """
     head = sink.ledger.heads[entry]
-    held = _held(sink, head)
+    held = sink.held_of(head.batch_id)
     if head.read is None or head.given is None or held is None or held.rows != head.given.rows:
         return False
     if None in (held.fingerprint, head.given.fingerprint, head.read.fingerprint) or _differ(head.given, held):
@@ -73,11 +74,9 @@ def _records(sink: SinkRows, entry: int, without_row: Iterable[Piece]) -> Counte
         missing[piece.where] = missing.get(piece.where, Spans()).union(Spans.of([(piece.start, piece.end)]))
     records: list[OffsetSpan] = []
     for read in sink.ledger.ranges.of(entry):
-        where = (read.topic, read.partition)
-        known = sink.present.get(where, Spans()).union(missing.get(where, Spans()))
-        records += [
-            OffsetSpan(read.topic, None, read.partition, *span) for span in known.intersect(Spans.of([read.span]))
-        ]
+        where, asked = (read.topic, read.partition), Spans.of([read.span])
+        present, lost = (known.get(where, Spans()).intersect(asked) for known in (sink.present, missing))
+        records += [OffsetSpan(read.topic, None, read.partition, *span) for span in present.union(lost)]
     return CountedRows(sum(record.span.size for record in records), of_ranges(records))
 
 
@@ -91,24 +90,6 @@ def _made_by_transform(sink: SinkRows) -> list[int]:
         for entry, counted in sink.counts.counted.items()
         if (counted.explodes or counted.lost) and not operators.keeps_state(heads[entry])
     ]
-
-
-def _held(sink: SinkRows, head: EntryHead) -> CountedRows | None:
-    """The rows that the sink holds of a micro-batch; None where they cannot be told from those of other writes.
-
-    Rows carry `_batch_id` and no epoch, and a release or a repair writes rows with the number of another's micro-batch.
-    """
-    log = sink.witnesses.of_sink(sink.witnesses.delta)
-    if log is None or sink.witnesses.period_to < sink.witnesses.now or not rows_are_no_newer(sink):
-        return None
-    epochs = {head.epoch for head in sink.ledger.heads}
-    epochs.update(stamp.epoch for _, stamp in own_commits(log, sink.ledger.pipeline, sink.ledger.sink))
-    if epochs - {0}:
-        return None
-    groups = [group for group in sink.rows.groups if group.batch_id == head.batch_id]
-    prints = [group.fingerprint for group in groups]
-    known = None if None in prints else sum(p for p in prints if p is not None) % PRIME
-    return CountedRows(sum(group.rows for group in groups), known)
 
 
 def _differ(one: CountedRows, other: CountedRows) -> bool:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from recon.checks.evidence.findings import Findings, named, offsets
+from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.row_accounting import Account, Piece
-from recon.model import Code, LedgerSlice, RowGroup, RowsWitness, Witnesses
+from recon.model import Code, CountedRows, LedgerSlice, RowGroup, RowsWitness, Witnesses
+from recon.model.fingerprint import PRIME
 from recon.model.offsets import Spans
 from recon.text import plural
 
@@ -38,6 +40,31 @@ class SinkRows:
         return {
             where: Spans.of(span for group in groups for span in group.present) for where, groups in self.groups.items()
         }
+
+    def held_of(self, batch_id: int) -> CountedRows | None:
+        """The rows of a micro-batch; None where they cannot be told from those of other writes.
+
+        Rows carry `_batch_id` and no epoch, and a release or a repair writes rows with the number of another's
+        micro-batch.
+        """
+        return self._held.get(batch_id, CountedRows(0, 0)) if self._held is not None else None
+
+    @cached_property
+    def _held(self) -> Mapping[int, CountedRows] | None:
+        """The rows of the sink by micro-batch; None where other epochs than 0 wrote some of them."""
+        log = self.witnesses.of_sink(self.witnesses.delta)
+        if log is None or self.witnesses.period_to < self.witnesses.now or not rows_are_no_newer(self):
+            return None
+        epochs = {head.epoch for head in self.ledger.heads}
+        epochs.update(stamp.epoch for _, stamp in own_commits(log, self.ledger.pipeline, self.ledger.sink))
+        if epochs - {0}:
+            return None
+        held: dict[int, CountedRows] = {}
+        for group in self.rows.groups:
+            rows, known = held.get(group.batch_id, CountedRows(0, 0)), group.fingerprint
+            both = None if known is None or rows.fingerprint is None else (rows.fingerprint + known) % PRIME
+            held[group.batch_id] = CountedRows(rows.rows + group.rows, both)
+        return held
 
     def report(self, code: Code, pieces: Iterable[Piece], what: str) -> None:
         """Adds one finding per unbroken range; it names the micro-batches that read the range."""
