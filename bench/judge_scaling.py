@@ -7,6 +7,8 @@ Witnesses are built in memory, so that only judging is measured, in the process'
 - `trimmed`: every second micro-batch was planned again from further back, and recon dropped what it had.
 - `findings`: every micro-batch deviates: a gap before it or offsets read twice, a doubled row, a commit that is gone.
 - `missing`: every third micro-batch has no ledger entry, and half of those no commit.
+- `exploding`: the transform drops one record of each micro-batch and makes two rows of the others. Rows and
+  fingerprints of their offsets were counted before it, after it and at the sink.
 
 Ours: the slowest check's time per micro-batch at the largest size; floor: the same at the smallest. A check whose cost
 grows with the square has a ratio of 100.
@@ -32,6 +34,7 @@ from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
     Code,
+    DeclaredRows,
     DeltaCommit,
     DeltaWitness,
     EntryHead,
@@ -52,6 +55,7 @@ from recon.model import (
     Witnesses,
     offsets_text,
 )
+from recon.model.fingerprint import PRIME, of_ranges
 from recon.model.offsets import OffsetSpan, Span, Spans
 
 SIZES = (1_000, 10_000, 100_000)
@@ -203,11 +207,47 @@ def _missing(batches: int) -> Witnesses:
     )
 
 
+def _exploding(batches: int) -> Witnesses:
+    """Each micro-batch reads ten records; the sink has two rows each of nine of them."""
+    ranges = [(n * _WIDTH, (n + 1) * _WIDTH) for n in range(batches)]
+    kept = [(start, end - 1) for start, end in ranges]
+    made = _witnesses(ranges, ranges, [[span] for span in kept], Spans.of(ranges), doubled=_WIDTH - 1)
+    read, twice = ([_fingerprint(span) for span in spans] for spans in (ranges, kept))
+    twice = [2 * value % PRIME for value in twice]
+    slice_, rows = _slice(made), 2 * (_WIDTH - 1)
+    heads = [
+        replace(
+            head,
+            rows_read=_WIDTH,
+            rows_filtered=None,
+            rows_returned=rows,
+            rows_given=rows,
+            fingerprint_read=before,
+            fingerprint_returned=after,
+            fingerprint_given=after,
+        )
+        for head, before, after in zip(slice_.heads, read, twice, strict=True)
+    ]
+    assert isinstance(made.ledgers, Mapping) and isinstance(made.rows, RowsWitness)
+    groups = [replace(group, fingerprint=after) for group, after in zip(made.rows.groups, twice, strict=True)]
+    return replace(
+        made,
+        ledgers={**made.ledgers, "s": replace(slice_, heads=heads)},
+        rows=replace(made.rows, groups=groups),
+        declared=DeclaredRows(filters=True, explodes=True),
+    )
+
+
+def _fingerprint(span: tuple[int, int]) -> int:
+    return of_ranges([OffsetSpan(_TOPIC, _ID, 0, *span)])
+
+
 _SCENES: Mapping[str, Callable[[int], Witnesses]] = {
     "markers": _markers,
     "trimmed": _trimmed,
     "findings": _findings,
     "missing": _missing,
+    "exploding": _exploding,
 }
 
 

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
@@ -169,6 +170,26 @@ class FirstReaders:
         return sorted(cuts)
 
 
+class AllReaders:
+    """Which of some stretches read an offset, however often: bisection over the furthest end so far."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self._parts = sorted((stretch.start, stretch.end, place) for place, stretch in enumerate(stretches))
+        self._ends = list(accumulate((end for _, end, _ in self._parts), max))
+
+    def cut(self, wanted: Spans) -> list[tuple[int, Span]]:
+        """`wanted` cut up by each stretch that holds it: (place of the stretch, range), in their order."""
+        cuts: list[tuple[int, Span]] = []
+        for start, end in wanted:
+            for i in range(bisect_right(self._ends, start), len(self._parts)):
+                low, high, place = self._parts[i]
+                if low >= end:
+                    break
+                if high > start:
+                    cuts.append((place, Span(max(low, start), min(high, end))))
+        return sorted(cuts)
+
+
 @dataclass(frozen=True)
 class Coverage:
     """The ledger's ranges, ready to be judged.
@@ -198,6 +219,15 @@ class Coverage:
     def micro_batches(self) -> Sequence[int]:
         """The entries of micro-batches in reading order, repairs left out."""
         return [entry for entry in self.order if self.slice.heads[entry].is_micro_batch]
+
+    @cached_property
+    def removals(self) -> Mapping[tuple[str, int], Sequence[tuple[int, Span]]]:
+        """By topic partition the offsets that repairs looked at to remove doubled rows, with their entries."""
+        looked_at: dict[tuple[str, int], list[tuple[int, Span]]] = {}
+        for entry, head in enumerate(self.slice.heads):
+            for read in self.slice.ranges.of(entry) if head.is_removal else ():
+                looked_at.setdefault((read.topic, read.partition), []).append((entry, read.span))
+        return looked_at
 
     def place(self, entry: int) -> int:
         """Where an entry stands in reading order."""

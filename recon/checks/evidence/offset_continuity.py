@@ -169,12 +169,9 @@ def _cleaned(covered: Coverage, key: Key, stretch: Stretch, again: Spans) -> Spa
     """Offsets that a stretch read again, and whose doubled rows a repair removed since."""
     return Spans.of(
         span
-        for i, head in enumerate(covered.slice.heads)
-        if head.is_removal
-        for read in covered.slice.ranges.of(i)
-        if (read.topic, read.partition) == (key.topic, key.partition)
-        for span in again.intersect(Spans.of([read.span]))
-        if covered.entry_at(stretch, span.end - 1) < i
+        for entry, looked_at in covered.removals.get((key.topic, key.partition), ())
+        for span in again.intersect(Spans.of([looked_at]))
+        if covered.entry_at(stretch, span.end - 1) < entry
     )
 
 

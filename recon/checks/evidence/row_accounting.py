@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
-from recon.checks.evidence.coverage import Coverage, FirstReaders, Key, Stretch, coverage, widths
+from recon.checks.evidence.coverage import AllReaders, Coverage, FirstReaders, Key, Stretch, coverage, widths
 from recon.checks.evidence.stateful_operators import Operators
 from recon.lazy import np
 from recon.model import CountedRows, EntryHead, LedgerSlice
@@ -146,6 +146,10 @@ class ReadStretches:
     def _readers(self) -> FirstReaders:
         return FirstReaders([stretch for _, stretch in self.stretches])
 
+    @cached_property
+    def _all_readers(self) -> AllReaders:
+        return AllReaders([stretch for _, stretch in self.stretches])
+
     def pieces(self, wanted: Spans) -> Iterator[Piece]:
         """`wanted` cut up by the entries that read it; offsets that two entries read go to the first."""
         for place, span in self._readers.cut(wanted):
@@ -153,9 +157,8 @@ class ReadStretches:
 
     def readings(self, wanted: Spans) -> Iterator[Piece]:
         """`wanted` cut up by the entries that read it, once for each stretch that holds it."""
-        for key, stretch in self.stretches:
-            for span in wanted.intersect(Spans((Span(stretch.start, stretch.end),))):
-                yield from self._cut(key, stretch, span)
+        for place, span in self._all_readers.cut(wanted):
+            yield from self._cut(*self.stretches[place], span)
 
     def _cut(self, key: Key, stretch: Stretch, span: Span) -> Iterator[Piece]:
         low, high = stretch.rows

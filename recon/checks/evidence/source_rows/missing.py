@@ -129,16 +129,12 @@ def _judge_lost(sink: SinkRows, missing: Missing) -> None:
 
 def _read_again(sink: SinkRows, entry: int) -> int:
     """How many offsets of an entry repairs read again and have a row now."""
-    heads, ranges = sink.ledger.heads, sink.ledger.ranges
-    repaired = [read for i, head in enumerate(heads) if head.is_repair for read in ranges.of(i)]
-    return sum(
-        Spans.of([read.span])
-        .intersect(Spans.of(s.span for s in repaired if (s.topic, s.partition) == (read.topic, read.partition)))
-        .intersect(sink.present.get((read.topic, read.partition), Spans()))
-        .size
-        for read in (ranges.of(entry) if repaired else ())
-        if read.span.size > 0
-    )
+    again = 0
+    for read in sink.ledger.ranges.of(entry) if sink.repaired else ():
+        where = (read.topic, read.partition)
+        if where in sink.repaired and where in sink.present and read.span.size > 0:
+            again += Spans.of([read.span]).intersect(sink.repaired[where]).intersect(sink.present[where]).size
+    return again
 
 
 def _report_other_pipelines(sink: SinkRows, missing: Missing) -> None:

@@ -12,7 +12,7 @@ from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.row_accounting import Account, Piece
 from recon.model import Code, CountedRows, LedgerSlice, RowGroup, RowsWitness, Witnesses
 from recon.model.fingerprint import PRIME
-from recon.model.offsets import Spans
+from recon.model.offsets import Span, Spans
 from recon.text import plural
 
 TopicPartition = tuple[str, int]
@@ -40,6 +40,15 @@ class SinkRows:
         return {
             where: Spans.of(span for group in groups for span in group.present) for where, groups in self.groups.items()
         }
+
+    @cached_property
+    def repaired(self) -> Mapping[TopicPartition, Spans]:
+        """The offsets that repairs read again."""
+        again: dict[TopicPartition, list[Span]] = {}
+        for entry, head in enumerate(self.ledger.heads):
+            for read in self.ledger.ranges.of(entry) if head.is_repair else ():
+                again.setdefault((read.topic, read.partition), []).append(read.span)
+        return {where: Spans.of(span for span in spans if span.size > 0) for where, spans in again.items()}
 
     def held_of(self, batch_id: int) -> CountedRows | None:
         """The rows of a micro-batch; None where they cannot be told from those of other writes.
