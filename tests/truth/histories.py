@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Literal
 
 from tests.truth.judge import Judgement, audit
 from tests.truth.repairs import repair
@@ -49,7 +50,13 @@ def _inflates(world: World, rng: random.Random) -> None:
 def _loses_and_doubles(world: World, rng: random.Random) -> None:
     world.produce(5)
     lost, doubled = rng.sample(range(10), 2)
-    world.micro_batch(lose=(lost,), double=(doubled,), by=rng.choice(("reader", "transform")))
+    world.micro_batch(lose=(lost,), double=(doubled,), by=_by(world, rng))
+
+
+def _by(world: World, rng: random.Random) -> Literal["reader", "transform"]:
+    """Which offsets a filter should drop is known to it alone."""
+    of = rng.choice(("reader", "transform"))
+    return "reader" if of == "reader" or any(map(world.query.filters, range(50))) else "transform"
 
 
 def _sink_loses(world: World, rng: random.Random) -> None:
@@ -154,6 +161,12 @@ def _purges_the_checkpoint(world: World, rng: random.Random) -> None:
     world.purge_checkpoint(rng.randint(1, 3))
 
 
+def _filters(world: World, rng: random.Random) -> None:
+    divisor = rng.choice((2, 3, 7))
+    world.query.filters = lambda offset: offset % divisor == 0
+    ran(1, world)
+
+
 def _sets_the_checkpoint_back(world: World, _: random.Random) -> None:
     planned = world.query.planned
     if len(planned) > 1:
@@ -233,6 +246,7 @@ FAULTS: dict[str, Act] = {
         _adds_a_partition,
         _purges_the_checkpoint,
         _sets_the_checkpoint_back,
+        _filters,
         _sink_doubles,
         _rewrites,
         _repairs,

@@ -9,6 +9,7 @@ from typing import Literal
 
 from recon.ledger.ledger import Ledger
 from recon.model import Code, Finding
+from recon.model.offsets import Spans
 from recon.model.proof import Acceptance
 from tests.truth.judge import Judgement, audit
 from tests.truth.memory import MemoryStore, memory_ledger
@@ -852,7 +853,73 @@ def filter_and_one_row_removed() -> tuple[World, Judgement]:
     world.query.filters = lambda offset: offset % 3 == 0
     ran(3, world, count=9)
     world.delete(lambda row: row.place == (TOPIC, "id-1", 0, 10))
+    judgement = audit(world)
+    assert _gaps(judgement) == {(0, 10, 11)}
+    return world, judgement
+
+
+def _gaps(judgement: Judgement) -> set[tuple[int | None, int, int]]:
+    """The offsets of each GAP that names some, by partition."""
+    found = [f for r in judgement.results for f in r.findings if f.code is Code.GAP]
+    return {(f.partition, *f.span) for f in found if f.span is not None}
+
+
+def _filters_and_loses(*lose: int, by: Literal["reader", "transform", "sink"]) -> tuple[World, Judgement]:
+    """A micro-batch of offsets [9, 18) of two partitions, of which every third is filtered."""
+    world = World()
+    world.query.filters = lambda offset: offset % 3 == 0
+    ran(1, world, count=9)
+    world.produce(9)
+    world.micro_batch(lose=lose, by=by)
+    ran(1, world, count=9)
     return world, audit(world)
+
+
+@of_case(83, "GAP")
+def filter_and_one_row_that_the_sink_lost() -> tuple[World, Judgement]:
+    world, judgement = _filters_and_loses(3, by="sink")
+    assert _gaps(judgement) == {(0, 14, 15)}
+    return world, judgement
+
+
+@of_case(83, "GAP")
+def filter_and_one_row_that_the_reader_lost() -> tuple[World, Judgement]:
+    world, judgement = _filters_and_loses(8, by="reader")
+    assert _gaps(judgement) == {(1, 13, 14)}
+    return world, judgement
+
+
+@of_case(83, "GAP")
+def filter_and_a_row_lost_by_the_reader_and_one_removed() -> tuple[World, Judgement]:
+    world, _ = _filters_and_loses(8, by="reader")
+    world.delete(lambda row: row.place == (TOPIC, "id-1", 0, 10))
+    judgement = audit(world)
+    assert _gaps(judgement) == {(0, 10, 11), (1, 13, 14)}
+    return world, judgement
+
+
+@of_case(83, "GAP")
+def filter_and_several_rows_lost() -> tuple[World, Judgement]:
+    world, judgement = _filters_and_loses(1, 3, by="sink")
+    gaps = Spans.of((start, end) for partition, start, end in _gaps(judgement) if partition == 0)
+    assert {11, 14} <= {offset for start, end in gaps for offset in range(start, end)}
+    return world, judgement
+
+
+@of_case(83, "GAP")
+def filter_and_one_row_lost_and_repaired_by_a_wrong_one() -> tuple[World, Judgement]:
+    """Another micro-batch's row is put under the lost one's batch: the sums no longer tell which one is missing."""
+    world = World()
+    world.query.filters = lambda offset: offset % 3 == 0
+    ran(3, world, count=9)
+    world.delete(lambda row: row.place in {(TOPIC, "id-1", 0, 10), (TOPIC, "id-1", 0, 11)})
+    filtered = next(row for row in world.rows if row.place[2:] == (0, 13))
+    world.commit("WRITE", added=1)
+    world.rows.append(replace(filtered, place=(TOPIC, "id-1", 0, 9), version=max(world.commits)))
+    judgement = audit(world)
+    gaps = Spans.of((start, end) for partition, start, end in _gaps(judgement) if partition == 0)
+    assert {10, 11} <= {offset for start, end in gaps for offset in range(start, end)}
+    return world, judgement
 
 
 @of_case(46, "INCONCLUSIVE")

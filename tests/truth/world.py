@@ -262,10 +262,11 @@ class World:
         if swallow:
             return
         kept = [place for place in read if not query.filters(place[3])]
-        faulty = [place for i, place in enumerate(kept) if i not in lose]
-        faulty += [place for i, place in enumerate(kept) if i in double]
+        lost = {kept[i] for i in lose if i < len(kept)}
+        again = [place for i, place in enumerate(kept) if i in double]
+        faulty = [place for place in kept if place not in lost] + again
         returned = kept if by == "sink" else faulty
-        read = faulty if by == "reader" else read
+        read = [place for place in read if place not in lost] + again if by == "reader" else read
         self._write(spans, read, returned, faulty, entry=entry, hook=hook, inflated=inflated)
 
     def crash(self, at: Literal["write", "entry", "commit"], **faults: Any) -> None:

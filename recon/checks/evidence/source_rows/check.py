@@ -76,7 +76,8 @@ class SourceRows(EvidenceCheck):
         GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered; or
             the commit wrote a row for every offset, and rows are missing now; or the sink took in fewer rows than it
             was given, or holds fewer; or a release took the row from quarantine, and neither the sink has it nor did
-            the repair drop it.
+            the repair drop it. Of records that a micro-batch filtered and one that was lost besides, fingerprints tell
+            which one is missing; where they do not, every range without a row is reported.
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
             are no duplicates where recon.yml declares it (`rows: {explodes: true}`). There the rows of each

@@ -6,13 +6,13 @@ the micro-batch must be as many rows, of the same offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from recon.checks.evidence.own_writes import doubled
 from recon.checks.evidence.row_accounting import Piece
 from recon.checks.evidence.source_rows.rows import SinkRows
 from recon.model import Code, CountedRows
-from recon.model.fingerprint import of_ranges
+from recon.model.fingerprint import PRIME, of_offsets, of_ranges
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Spans
 from recon.text import plural
@@ -56,6 +56,42 @@ def filtered_by_transform(sink: SinkRows, entry: int, without_row: Iterable[Piec
     if None in (held.fingerprint, head.given.fingerprint, head.read.fingerprint) or _differ(head.given, held):
         return False
     return _records(sink, entry, without_row) == head.read
+
+
+def lost_by_fingerprints(sink: SinkRows, entry: int, without_row: Sequence[Piece]) -> list[Piece]:
+    """Which of an entry's records without a row were lost, where its transform filtered the others; [] if unknown.
+
+    A record that the reader lost, and one that the sink lost or that was removed from it, each leaves the difference of
+    two fingerprints: of the records that Kafka has and those that were read, of the rows that the sink was given and
+    those that it holds. One record alone has that fingerprint.
+    """
+    head, dropped = sink.ledger.heads[entry], sink.counts.counted[entry].dropped
+    if head.read is None or head.given is None or dropped is None:
+        return []
+    steps = ((_records(sink, entry, without_row), head.read), (head.given, _records(sink, entry, ())))
+    missing = [before.rows - after.rows for before, after in steps]
+    if set(missing) - {0, 1} or sum(missing) != sum(piece.size for piece in without_row) - dropped:
+        return []
+    lost: set[Piece] = set()
+    for before, after in steps:
+        if before.fingerprint is None or after.fingerprint is None:
+            return []
+        difference = (before.fingerprint - after.fingerprint) % PRIME
+        found = _with_fingerprint(difference, without_row) if before.rows > after.rows else []
+        if len(found) != before.rows - after.rows or (not found and difference):
+            return []
+        lost.update(found)
+    return sorted(lost) if len(lost) == sum(missing) else []
+
+
+def _with_fingerprint(fingerprint: int, pieces: Iterable[Piece]) -> list[Piece]:
+    """The single offsets of some pieces whose row has a fingerprint."""
+    return [
+        piece._replace(start=offset, end=offset + 1, leads=piece.leads and offset == piece.start)
+        for piece in pieces
+        for offset in range(piece.start, piece.end)
+        if of_offsets(*piece.where, (offset,)) == fingerprint
+    ]
 
 
 def read_others(sink: SinkRows, entry: int, without_row: Iterable[Piece]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from recon.checks.evidence.coverage import is_compacted
 from recon.checks.evidence.kafka_states import was_held
 from recon.checks.evidence.row_accounting import Piece
-from recon.checks.evidence.source_rows.made import filtered_by_transform, read_others
+from recon.checks.evidence.source_rows.made import filtered_by_transform, lost_by_fingerprints, read_others
 from recon.checks.evidence.source_rows.quarantine import judge_unreleased, waiting
 from recon.checks.evidence.source_rows.reasons import awaited
 from recon.checks.evidence.source_rows.rows import (
@@ -272,6 +272,8 @@ def _judge_records(sink: SinkRows, unread: Mapping[int, Sequence[Piece]], explai
         elif sum(piece.size for piece in pieces) <= (dropped or 0) and not read_others(sink, entry, pieces):
             for piece in pieces:
                 explained[piece.where]["filtered"] += piece.size
+        elif dropped:
+            _judge_filtered_and_lost(sink, entry, pieces, dropped, explained)
         else:
             lost += pieces
     in_kafka = "are in no row and in Kafka"
@@ -291,6 +293,28 @@ def _judge_records(sink: SinkRows, unread: Mapping[int, Sequence[Piece]], explai
         f"are in Kafka and were read past, and no row carries them{dropped_by}; read exactly this range once more "
         "(`recon repair plan`)",
     )
+
+
+def _judge_filtered_and_lost(
+    sink: SinkRows, entry: int, pieces: Sequence[Piece], dropped: int, explained: Explained
+) -> None:
+    """Records of one micro-batch without a row, which are more than its transform filtered."""
+    size = sum(piece.size for piece in pieces)
+    missing = size - dropped
+    told = f"{plural(size, 'offset')} of the micro-batch without a row, {dropped:,} filtered, {missing:,} missing"
+    step = "read exactly this range once more (`recon repair plan`)"
+    lost = lost_by_fingerprints(sink, entry, pieces)
+    if missing <= 0:
+        told = f"{plural(size, 'offset')} of the micro-batch without a row, and others than were read"
+    if lost:
+        sink.report(Code.GAP, lost, f"are in Kafka and were read past, and no row carries them ({told}); {step}")
+        for piece in pieces:
+            explained[piece.where]["filtered"] += piece.size
+        for piece in lost:
+            explained[piece.where]["filtered"] -= piece.size
+        return
+    which = "which of them, neither counts nor fingerprints tell"
+    sink.report(Code.GAP, pieces, f"are in Kafka and were read past, and no row carries them ({told}: {which}); {step}")
 
 
 def within(pieces: Iterable[Piece], spans: Spans) -> Iterator[Piece]:
