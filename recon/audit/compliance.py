@@ -264,6 +264,7 @@ def _sink(
     refuted = summary.touched_batches(ledger, findings, Level.FAIL) & batches
     proved = (covered & batches) - refuted - summary.touched_batches(ledger, findings, Level.UNPROVED)
 
+    routed = pipeline.routes is not None and sink.name in pipeline.routes.sinks
     ranges = ledger.ranges
     reading = np.array([head.reads for head in ledger.heads], np.bool_)
     in_period = (ranges.entry >= ledger.anchors) & reading[ranges.entry]
@@ -288,6 +289,8 @@ def _sink(
         ranges_unproved=int((in_period & ~ranges_refuted & ~ranges_proved).sum()),
         offsets=int((ranges.end - ranges.start)[in_period].sum()),
         rows_written=summary.rows_written(ledger.heads[ledger.anchors :]),
+        rows_filtered=None if routed else summary.rows_filtered(ledger.heads[ledger.anchors :]),
+        rows_quarantined=summary.rows_quarantined(ledger.heads[ledger.anchors :]),
         epochs=tuple(_epochs(ledger)),
         chain=_chain(ledger),
     )

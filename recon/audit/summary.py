@@ -157,6 +157,9 @@ def sink_facts(sink: Sink, target: str, witnesses: Witnesses, results: Sequence[
         batches_unproved=len(unproved),
         epochs=len({h.epoch for h in judged if h.is_micro_batch}),
         rows_written=rows_written(judged),
+        # In a route's entry, the rows of other routes count as filtered.
+        rows_filtered=None if name in witnesses.routed else rows_filtered(judged),
+        rows_quarantined=rows_quarantined(judged),
         first_commit=judged[0].committed_at,
         last_commit=judged[-1].committed_at,
         points=tuple(_points(ledger)),
@@ -170,6 +173,21 @@ def rows_written(entries: Iterable[EntryHead]) -> int | None:
     written = [entry for entry in entries if entry.status != "already_committed"]
     counts = [e.rows_written - (e.rows_removed or 0) for e in written if e.rows_written is not None]
     return sum(counts) if len(counts) == len(written) else None
+
+
+def rows_filtered(entries: Iterable[EntryHead]) -> int | None:
+    """The rows that the transform dropped before these writes; None where one of them did not count them."""
+    return _sum(entry.rows_filtered for entry in entries if entry.reads and entry.status != "already_committed")
+
+
+def rows_quarantined(entries: Iterable[EntryHead]) -> int | None:
+    """The rows that went into quarantine instead of the sink; None where one of these writes did not count them."""
+    return _sum(entry.rows_quarantined for entry in entries if entry.reads and entry.status != "already_committed")
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    listed = list(counts)
+    return None if None in listed else sum(count for count in listed if count is not None)
 
 
 def earliest(begins: Iterable[datetime | None]) -> datetime | None:

@@ -60,7 +60,8 @@ class SinkCompliance:
     """One sink's period. Proved, refuted and unproved add up to the total, for batches and for ranges.
 
     A batch that no audit of the period judged is unproved. `ranges` counts (batch, topic, partition);
-    `offsets` sums their widths. `rows_written` is None when the commits have no count.
+    `offsets` sums their widths. `rows_written` is None when the commits have no count, `rows_filtered` (by the
+    transform) and `rows_quarantined` when a micro-batch did not count them.
     """
 
     pipeline: str
@@ -79,6 +80,8 @@ class SinkCompliance:
     ranges_unproved: int
     offsets: int
     rows_written: int | None
+    rows_filtered: int | None
+    rows_quarantined: int | None
     epochs: tuple[EpochRecord, ...]
     chain: ChainHeads
 

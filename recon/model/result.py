@@ -257,6 +257,8 @@ class SinkFacts:
 
     The `batches_*` figures add up: proved + refuted + unproved = batches. `guarantee_kept` is whether the audit
     found that the sink keeps its `guarantee`: None where the checks that decide this were not all evaluated.
+    `rows_filtered` are the rows that the transform dropped, `rows_quarantined` those that were put into quarantine
+    instead; None where a micro-batch did not count them, and `rows_filtered` of sinks that routes lead to.
     """
 
     name: str
@@ -275,6 +277,8 @@ class SinkFacts:
     points: tuple[BatchPoint, ...] = ()
     partitions: tuple[PartitionFacts, ...] = ()
     guarantee_kept: bool | None = None
+    rows_filtered: int | None = None
+    rows_quarantined: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

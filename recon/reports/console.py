@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING, Self
 
-from recon.model import CheckResult, Level, PipelineFacts, RunResult
+from recon.model import CheckResult, Level, PipelineFacts, RunResult, SinkFacts
 from recon.reports.words import duration, located, one_line
 from recon.text import plural
 
@@ -144,6 +144,10 @@ class Console:
         )
         for accepted in pipeline.accepted:
             self._write(("  Accepted: ", "bold"), (one_line(accepted), None))
+        for sink in pipeline.sinks:
+            left_out = _left_out(sink)
+            if left_out:
+                self._write((f"  {one_line(sink.name)}: {left_out}", None))
 
     def _write(self, *parts: tuple[str, str | None]) -> None:
         from rich.text import Text
@@ -153,6 +157,16 @@ class Console:
             text.append(part, style=style)
         # One line per check, for grep and for logs; a terminal wraps long lines itself.
         self._out.print(text, soft_wrap=True)
+
+
+def _left_out(sink: SinkFacts) -> str:
+    """How many of the rows read were not meant for the sink; "" where all were."""
+    parts = []
+    if sink.rows_filtered:
+        parts.append(f"{plural(sink.rows_filtered, 'row')} filtered by the transform")
+    if sink.rows_quarantined:
+        parts.append(f"{plural(sink.rows_quarantined, 'row')} put into quarantine")
+    return " and ".join(parts)
 
 
 def _word(result: CheckResult) -> str:

@@ -144,6 +144,8 @@ def _orders() -> tuple[PipelineFacts, list[CheckResult]]:
                 batches_unproved=0,
                 epochs=1,
                 rows_written=1_072_914,
+                rows_filtered=1204,
+                rows_quarantined=38,
                 first_commit=START + timedelta(seconds=4),
                 last_commit=START + 143 * STEP,
                 chain_head=_hash("orders"),
@@ -257,6 +259,8 @@ def _payments() -> tuple[PipelineFacts, list[CheckResult]]:
                 batches_unproved=1,
                 epochs=2,
                 rows_written=566_100,
+                rows_filtered=0,
+                rows_quarantined=0,
                 first_commit=START + timedelta(seconds=9),
                 last_commit=START + 143 * STEP,
                 chain_head=_hash("payments"),
@@ -618,6 +622,8 @@ def sample_compliance() -> ComplianceReport:
                 ranges_unproved=0,
                 offsets=33_488_121,
                 rows_written=33_260_334,
+                rows_filtered=37_324,
+                rows_quarantined=1_180,
                 epochs=(
                     EpochRecord(
                         epoch=0,
@@ -647,6 +653,8 @@ def sample_compliance() -> ComplianceReport:
                 ranges_unproved=12,
                 offsets=17_520_400,
                 rows_written=17_510_022,
+                rows_filtered=0,
+                rows_quarantined=0,
                 epochs=(
                     EpochRecord(
                         epoch=0,
@@ -684,6 +692,8 @@ def sample_compliance() -> ComplianceReport:
                 ranges_unproved=270,
                 offsets=324_000_120,
                 rows_written=None,
+                rows_filtered=None,
+                rows_quarantined=None,
                 epochs=(),
                 chain=ChainHeads(first=None, last=None, entries=0, verified=None, reason="the ledger was not read"),
             ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recon.audit.summary import PROOF, answer
+from recon.audit.summary import PROOF, answer, rows_filtered, rows_quarantined
 from recon.model import CheckResult, Code, Finding, Status
+from recon.testing.evidence import Entry, ledger
 
 
 def ran(check: str, status: Status = "pass", *codes: Code, kind: str = "evidence") -> CheckResult:
@@ -51,3 +52,16 @@ def test_a_witness_that_did_not_answer(status: Status) -> None:
     said, because = answer([*proofs, ran("kafka_end_offsets", status)], ["s"])
     assert said == "could not be proved"
     assert because == "kafka_end_offsets_s: m"
+
+
+def test_rows_that_were_not_meant_for_the_sink_are_counted_once() -> None:
+    first = Entry(0, (0, 10), rows_filtered=3, rows_quarantined=1)
+    again = Entry(0, (0, 10), rows_filtered=3, rows_quarantined=1, status="already_committed")
+    second = Entry(1, (10, 20), rows_filtered=4, rows_quarantined=0)
+    heads = ledger(first, again, second).heads
+    assert (rows_filtered(heads), rows_quarantined(heads)) == (7, 1)
+
+
+def test_a_micro_batch_that_did_not_count_leaves_the_number_unknown() -> None:
+    heads = ledger(Entry(0, (0, 10), rows_filtered=3), Entry(1, (10, 20), rows_filtered=None)).heads
+    assert rows_filtered(heads) is None

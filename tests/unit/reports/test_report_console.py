@@ -164,3 +164,15 @@ def test_brackets_in_data_are_not_markup():
         )
     )
     assert "values [bold]x[/bold] :smile: were found" in text
+
+
+def test_rows_that_were_not_meant_for_a_sink_are_counted_below_the_answer():
+    run = sample_run.sample_run()
+    sink = dataclasses.replace(run.pipelines[0].sinks[0], rows_filtered=1_204, rows_quarantined=1)
+    first = dataclasses.replace(run.pipelines[0], sinks=(sink,))
+    others = dataclasses.replace(sink, rows_filtered=None, rows_quarantined=0)
+    second = dataclasses.replace(first, name="second", sinks=(others,))
+    out = io.StringIO()
+    Console(out).summary(dataclasses.replace(run, pipelines=(first, second)))
+    said = [line for line in out.getvalue().splitlines() if line.startswith("  ") and "filtered" in line]
+    assert said == [f"  {sink.name}: 1,204 rows filtered by the transform and 1 row put into quarantine"]
