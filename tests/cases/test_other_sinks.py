@@ -37,7 +37,6 @@ def crashed(lake: DatabaseLake) -> None:
 
 
 @pytest.mark.case(25, "REPEATED")
-@pytest.mark.xfail(strict=True, reason="its rows are not read where the counts of the ledger agree")
 def test_a_database_table_without_recons_entry(make_sink: MakeSink, postgres: Any) -> None:
     lake = make_sink(kind="jdbc_append", connection=postgres.connection, create_table=True, guard=False, target="")
     table = lake.topic.replace("-", "_")
@@ -50,7 +49,6 @@ def test_a_database_table_without_recons_entry(make_sink: MakeSink, postgres: An
 
 
 @pytest.mark.case(26, "REPEATED")
-@pytest.mark.xfail(strict=True, reason="its rows are not read where the counts of the ledger agree")
 def test_files_that_are_appended(make_sink: MakeSink) -> None:
     lake = make_sink(kind="parquet", mode="append", target="files")
     crashed(lake)
@@ -67,7 +65,6 @@ def test_files_of_a_micro_batch_that_are_replaced(make_sink: MakeSink) -> None:
 
 
 @pytest.mark.case(26, "REPEATED")
-@pytest.mark.xfail(strict=True, reason="its rows are not read where the counts of the ledger agree")
 def test_a_topic_that_is_written_without_transactions(make_sink: MakeSink, topic: Callable[..., str]) -> None:
     lake = make_sink(kind="kafka", mode="at_least_once", value_format="json", key="k", target=topic("out"))
     crashed(lake)

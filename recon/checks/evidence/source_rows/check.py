@@ -30,13 +30,14 @@ from recon.checks.evidence.source_rows.reasons import (
     added_by_others,
     attested,
     changes,
+    perhaps_repeated,
     read_twice,
     reasons,
     without_rows,
 )
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, tell_explained
 from recon.checks.evidence.stateful_operators import operators_of
-from recon.model import Code, LedgerSlice, RowsWitness, Verdict, Witnesses
+from recon.model import Code, LedgerSlice, RowsWitness, Verdict, Witnesses, why_unknown
 from recon.model.offsets import Spans
 from recon.text import plural
 
@@ -59,6 +60,9 @@ class SourceRows(EvidenceCheck):
     What the transform does with rows may be declared in recon.yml: with `rows: {filters: false}` every row that it
     drops is a GAP. Otherwise rows that it drops are counted, and their number is in the message.
 
+    Where a sink keeps no record of its writes, the rows are read as well where a retry may have written some twice: of
+    the first micro-batch of each run of the query.
+
     A query that keeps state writes other rows than it reads. How many rows deduplication dropped is known from Spark's
     own counts, if `recon.ProgressListener` recorded them ([progress](progress.md)) and they add up with the rows that
     were written; without them offsets that have no row are neither lost nor explained.
@@ -72,7 +76,8 @@ class SourceRows(EvidenceCheck):
 
     Codes:
         ATTESTED_ONLY: the rows carry no source offsets because the query keeps state (an aggregate, a join): Spark's
-            progress says that every offset was read, and no row shows what became of each (warns).
+            progress says that every offset was read, and no row shows what became of each (warns). Or a retry may have
+            written rows twice into a sink without a record of its writes, and its rows could not be read (warns).
         GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered; or
             the commit wrote a row for every offset, and rows are missing now; or the sink took in fewer rows than it
             was given, or holds fewer; or a release took the row from quarantine, and neither the sink has it nor did
@@ -123,7 +128,8 @@ class SourceRows(EvidenceCheck):
         ledger = reading_of(witnesses)
         if ledger is None:
             return False
-        return bool(reasons(_account_of(ledger, witnesses), witnesses)) or recheck(witnesses, self.test)
+        counts = _account_of(ledger, witnesses)
+        return _misses(counts, witnesses) or bool(perhaps_repeated(counts, witnesses))
 
     @override
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
@@ -134,7 +140,7 @@ class SourceRows(EvidenceCheck):
         if rewrites(witnesses):
             return rewriting.questions(counts)
         sink = _rows_of(counts, witnesses, Findings.of(witnesses))
-        if sink is None:
+        if sink is None or _looks_for_repeated_alone(counts, witnesses):
             return {}
         unexplained = missing_from(sink).unexplained
         # Rows of aborted transactions lie anywhere in a partition that has offsets without a row.
@@ -176,6 +182,31 @@ def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     return account(ledger, operators_of(witnesses), in_files=in_files, filters=filters, explodes=declared.explodes)
 
 
+def _misses(counts: Account, witnesses: Witnesses) -> bool:
+    """Whether rows are needed to tell which offsets the sink has."""
+    return bool(reasons(counts, witnesses)) or recheck(witnesses, SourceRows.test)
+
+
+def _looks_for_repeated_alone(counts: Account, witnesses: Witnesses) -> bool:
+    """Whether rows were read only because a retry may have doubled some: counts prove that none were lost.
+
+    What readers of the sink removed since is then no business of this check, as where rows are not read at all.
+    """
+    return bool(perhaps_repeated(counts, witnesses)) and not _misses(counts, witnesses)
+
+
+def _report_perhaps_repeated(counts: Account, witnesses: Witnesses, findings: Findings) -> None:
+    """Retries of which rows would tell whether they doubled any, and rows could not be read."""
+    rows = witnesses.rows
+    lacks = "its rows have no _source_topic, _source_partition, _source_offset"
+    findings.add_for_all(
+        Code.ATTESTED_ONLY,
+        perhaps_repeated(counts, witnesses),
+        "the first micro-batch of a run may be one that the run before it had written already, and the sink keeps no "
+        f"record of its writes; whether rows are in it twice is not known: {why_unknown(rows, lacks)}",
+    )
+
+
 def _rows_of(counts: Account, witnesses: Witnesses, findings: Findings) -> SinkRows | None:
     """The sink's rows; None where they were not read, or carry no source offsets."""
     rows = witnesses.rows
@@ -188,14 +219,17 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     """Counts first, then the rows, and Kafka's answers about offsets without a row."""
     why, findings = reasons(counts, witnesses), Findings.of(witnesses)
     sink, explained, missing = _rows_of(counts, witnesses, findings), Counter[str](), 0
-    if sink is not None:
+    if sink is not None and not _looks_for_repeated_alone(counts, witnesses):
         without_row = missing_from(sink)
         missing = without_row.offsets
         explained = judge_missing(sink, without_row)
+    if sink is not None:
         judge_present(sink)
         judge_made(sink)
     judge_surplus(counts, witnesses, findings)
     judge_filtered(counts, witnesses, findings)
+    if sink is None:
+        _report_perhaps_repeated(counts, witnesses, findings)
 
     batches, proved = len(counts.counted), len(counts.counted) - len(counts.open)
     message = f"{plural(batches, 'micro-batch')}: as many rows as offsets"

@@ -11,7 +11,7 @@ from recon.checks.evidence.source_rows import quarantine
 from recon.checks.evidence.source_rows.rows import rewrites
 from recon.checks.evidence.table_history import alive, changes_rows, first_version, is_restore, others, removes_rows
 from recon.checks.evidence.table_rows import compared
-from recon.model import Code, LiveFiles, RowsWitness, Unavailable, Verdict, Witnesses
+from recon.model import Code, EntryHead, LiveFiles, RowsWitness, Unavailable, Verdict, Witnesses
 from recon.text import plural, some
 
 
@@ -34,6 +34,24 @@ def read_twice(counts: Account) -> str:
     """How many offsets two micro-batches read, in a sentence; "" for none."""
     twice = sum(spans.size for spans in counts.overlaps.values())
     return f"{plural(twice, 'offset')} were read twice" if twice else ""
+
+
+def perhaps_repeated(counts: Account, witnesses: Witnesses) -> list[EntryHead]:
+    """Micro-batches whose rows may be in the sink twice, whatever their own counts say.
+
+    A run of the query begins by writing again what the run before it left unfinished. A sink that keeps a record of its
+    writes tells whether it had them already; of any other, the first micro-batch of each run may be such a retry.
+    """
+    log, ledger = witnesses.of_sink(witnesses.sink_logs), counts.covered.slice
+    if log is None or log.recorded:
+        return []
+    first, seen = set[int](), set[str]()
+    for entry, head in enumerate(ledger.heads):
+        if head.is_micro_batch:
+            if head.run_id is None or head.run_id not in seen:
+                first.add(entry)
+            seen.add(head.run_id or "")
+    return [ledger.heads[e] for e in counts.counted if e in first and ledger.heads[e].status == "committed"]
 
 
 def changes(counts: Account, witnesses: Witnesses) -> Iterator[str]:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recon.checks.evidence.source_rows.check import SourceRows
-from recon.model import Code, DeclaredRows, LedgerSlice, RowsWitness, Unavailable, Verdict, Witnesses
+from recon.model import Code, DeclaredRows, LedgerSlice, RowsWitness, SinkLog, Unavailable, Verdict, Witnesses
 from recon.model.offsets import Spans
-from recon.testing.evidence import NOW, Entry, gone, kafka, ledger, span
+from recon.testing.evidence import NOW, SINK, Entry, gone, kafka, ledger, span
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, commit, delta, group, probe, rows, told, witnesses
 
@@ -47,6 +47,36 @@ def wants(slice_: LedgerSlice, **fields: Any) -> bool:
 
 def passed(verdict: Verdict) -> bool:
     return verdict.failures == 0 and verdict.warnings == 0 and verdict.unproved is None and verdict.skipped is None
+
+
+# -- sinks that keep no record of their writes -----------------------------------------------------------------------
+
+
+def test_a_retry_may_double_rows_of_a_sink_that_keeps_no_record() -> None:
+    """Of the first micro-batch of each run; other runs, and other sinks, need no rows."""
+    fields: dict[str, Any] = {
+        "sink_logs": {SINK: SinkLog(location="files", exists=True, recorded=False)},
+        "guarantees": {SINK: "at-least-once"},
+    }
+    spans = ((0, 10), (10, 20), (20, 30))
+    runs = ledger(*(entry(i, *spans[i], run_id=run) for i, run in enumerate(("r-1", "r-1", "r-2"))))
+    doubled = rows(group(0, spans[0]), group(1, spans[1]), group(2, spans[2], rows=20))
+    assert wants(runs, **fields)
+    assert not wants(runs, sink_logs={SINK: SinkLog(location="files", exists=True)})
+    same_run = ledger(*(entry(i, *spans[i], run_id="r-1") for i in range(2)))
+    went_on = replace(same_run, anchors=1, complete=False)
+    assert not wants(went_on, **fields), "its run began with the anchor"
+    verdict = judged(runs, doubled, **fields)
+    assert (codes(verdict), verdict.failures) == ([Code.REPEATED], 0)
+    assert verdict.findings[0].span == spans[2] and same_message(verdict.findings[0].message)
+    assert codes(judged(runs, doubled, **fields | {"guarantees": {SINK: "exactly-once, by your function"}})) == [
+        Code.DUPLICATE
+    ]
+    assert passed(judged(runs, rows(*(group(i, span) for i, span in enumerate(spans))), **fields))
+    emptied = rows(group(1, spans[1]), group(2, spans[2]))
+    assert passed(judged(runs, emptied, **fields)), "what readers removed since it was written shows nothing"
+    unread = judged(runs, gone("rows"), **fields)
+    assert (codes(unread), unread.unproved) == ([Code.ATTESTED_ONLY], None) and same_message(unread.message)
 
 
 # -- counts alone ------------------------------------------------------------
