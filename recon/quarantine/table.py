@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from recon.errors import ConfigError, SinkError
 from recon.evidence import delta_log
 from recon.ledger import quarantined
@@ -41,6 +43,11 @@ class QuarantineTable(DeltaAppend):
 
     def _app_id(self, stamp: ReconStamp) -> str:
         return quarantine_app_id(stamp.pipeline, stamp.sink, stamp.epoch)
+
+    @override
+    def _txn(self, stamp: ReconStamp) -> tuple[str, int]:
+        # Writes of the sink are numbered, and these are not among them: a repair may have no such number.
+        return self._app_id(stamp), stamp.batch_id
 
     def exists(self) -> bool:
         """Whether a row was ever quarantined."""
