@@ -43,7 +43,8 @@ class Ledger:
         # (length, last sequence, last entry's hash) per chain: right as long as nobody else extends the chain, and
         # the store refuses our append when somebody did.
         self._ends: dict[str, tuple[int, int, str]] = {}
-        self._appended = 0
+        # Streams on one trigger append at the same moment: each looks at the files at another one.
+        self._appended = random.randrange(MANY_FILES)
 
     @property
     def location(self) -> str:
@@ -96,7 +97,7 @@ class Ledger:
         if self._appended % MANY_FILES:
             return
         try:
-            self.store.compact()
+            self.store.tidy()
         except LedgerError as error:  # housekeeping must not stop a stream; `recon ledger compact` can do it later
             log.warning("%s", error)
 

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from recon.errors import ConfigError, EvidenceError
 from recon.evidence import checkpoint as checkpoints
 from recon.ledger.progress import PROGRESS, row_of
-from recon.ledger.store import Store, open_store
+from recon.ledger.store import BeingMerged, Store, open_store
 from recon.project import Project, as_project, without_yaml
 from recon.storage import Storage
 
@@ -193,7 +194,8 @@ class ProgressListener(StreamingQueryListener):
         # Also at the first append: a query that is restarted for every micro-batch never makes a hundred.
         many = self._appends % COMPACT_EVERY == 1 and store.small_files() > COMPACT_EVERY
         if many:
-            store.compact()
+            with suppress(BeingMerged):
+                store.compact()
         last = (datetime.now(UTC) - timedelta(days=self._keep_days + 1)).date()  # the newest day that is kept no longer
         if self._forgot != last:
             self._forgot = last

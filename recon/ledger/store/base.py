@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property, reduce
@@ -28,6 +29,10 @@ class ChainMoved(Exception):
 
 class Contended(ChainMoved):
     """Others wrote the table so often meanwhile that the commit was given up; nothing was written."""
+
+
+class BeingMerged(LedgerError):
+    """Another process merges the table's small files at the moment; nothing was written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,12 +230,18 @@ class Store(ABC):
 
     @abstractmethod
     def compact(self) -> Mapping[str, Any]:
-        """Merge small files; returns the operation's metrics."""
+        """Merge small files; returns the operation's metrics.
+
+        Raises:
+            BeingMerged: another process does so at the moment.
+            LedgerError: the table cannot be written.
+        """
 
     def tidy(self) -> None:
         """Merge small files where a day has gathered many, so that reading it stays cheap."""
         if self.small_files() > MANY_FILES:
-            self.compact()
+            with suppress(BeingMerged):
+                self.compact()
 
     @abstractmethod
     def forget(self, upto: date) -> None:

@@ -17,6 +17,7 @@ from typing_extensions import override
 from recon.errors import LedgerError
 from recon.lazy import pa
 from recon.ledger import arrow, files
+from recon.ledger.store import merging
 from recon.ledger.store.base import ChainMoved, Contended, Filter, LedgerTable, Store, one_line, operation_of
 from recon.limits import delta_rs_options
 from recon.storage import Storage
@@ -223,8 +224,14 @@ class DeltalakeStore(Store):
         if table is None:
             return {}
         try:
-            return table.optimize.compact()
+            with merging.claimed(table, f"the {self.kind} table {self._uri}"):
+                table.update_incremental()
+                return table.optimize.compact()
+        except LedgerError:
+            self._handle = None
+            raise
         except Exception as error:
+            self._handle = None
             raise self._unwritable(error) from error
 
     @override

@@ -84,6 +84,10 @@ def chain_id(pipeline: str, sink: str) -> str:
     return f"chain:{pipeline}/{sink}"
 
 
+# Commits to one of the ledger's tables by which a process says that it merges small files; recon.ledger.store.merging.
+MERGE_APP_ID = "recon:merge"
+
+
 def parse_chain_id(text: str) -> tuple[str, str]:
     """The (pipeline, sink) of a `chain_id`."""
     pipeline, _, sink = text.removeprefix("chain:").partition("/")

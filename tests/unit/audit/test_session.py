@@ -15,10 +15,10 @@ from tests.support.ledger_entries import entry, project
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project whose ledger has four small files, one more than an audit leaves."""
-    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 3)
     ledger = open_ledger(project(tmp_path))
     for batch_id in range(4):
         ledger.append(entry(batch_id))
+    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 3)
     return tmp_path
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from recon.errors import LedgerError
 from recon.ledger import columns, coverage, open_ledger
 from recon.ledger.chain import link
+from recon.ledger.store import BeingMerged, merging
 from recon.model import RangeTable, offsets_text, parse_offsets
 from recon.model.integrity import verify
 from recon.model.offsets import OffsetSpan, Spans
@@ -231,15 +232,68 @@ def test_the_ledger_keeps_little_of_its_own_log(tmp_path: Path) -> None:
 
 def test_housekeeping_merges_a_days_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recon.ledger.ledger.MANY_FILES", 5)
+    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 5)
     ledger = open_ledger(project(tmp_path))
-    written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(12)]
-    assert ledger.store.small_files() == 3, "the hook merged after the fifth and the tenth"
-    for n in range(12, 14):
+    written, files = [], []
+    for n in range(30):
         written.append(ledger.append(entry(n, at=AT + timedelta(seconds=n))))
-    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 2)
+        files.append(ledger.store.small_files())
+    assert 5 <= max(files) <= 10, "the hook looks at every fifth append, from one of the first five on"
+    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 0)
     ledger.tidy()
     assert open_ledger(project(tmp_path)).store.small_files() == 1
     assert open_ledger(project(tmp_path)).entries() == written
+
+
+def test_a_process_that_merges_files_which_another_one_merged_meanwhile(tmp_path: Path) -> None:
+    """delta-rs would commit both, and each entry would be there twice."""
+    first, second = open_ledger(project(tmp_path)), open_ledger(project(tmp_path))
+    written = [first.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(4)]
+    assert second.store.small_files() == 4
+    first.compact()
+    with pytest.MonkeyPatch.context() as patched, raises(BeingMerged):
+        patched.setattr(DeltaTable, "update_incremental", lambda _: None)  # it looked at the table just before
+        second.store.compact()
+    written.append(second.append(entry(4, at=AT + timedelta(seconds=4))))
+    assert open_ledger(project(tmp_path)).entries() == written
+
+
+def test_a_process_that_died_while_it_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = open_ledger(project(tmp_path))
+    written = [ledger.append(entry(n, at=AT + timedelta(seconds=n))) for n in range(4)]
+    died = merging.claimed(DeltaTable(ledger.location), "the ledger")
+    died.__enter__()
+    with pytest.raises(BeingMerged):
+        ledger.store.compact()
+    monkeypatch.setattr("recon.ledger.store.base.MANY_FILES", 3)
+    ledger.tidy()  # housekeeping leaves it to the other one
+    assert ledger.store.small_files() == 4
+    monkeypatch.setattr("recon.ledger.store.merging.VOID_AFTER_S", 0)
+    ledger.tidy()
+    assert ledger.store.small_files() == 1
+    assert ledger.entries() == written and ledger.verify() == []
+
+
+def test_processes_that_append_and_merge_at_the_same_time(tmp_path: Path) -> None:
+    stream = """
+        import sys
+        from datetime import timedelta
+        from pathlib import Path
+        from recon.ledger import ledger, open_ledger
+        from recon.ledger.store import base
+        from tests.support.ledger_entries import AT, entry, project
+
+        ledger.MANY_FILES = base.MANY_FILES = 4
+        mine = open_ledger(project(Path(sys.argv[1])))
+        for n in range(25):
+            mine.append(entry(n, pipeline=sys.argv[2], at=AT + timedelta(seconds=n)))
+        """
+    command = [sys.executable, "-c", textwrap.dedent(stream), str(tmp_path)]
+    streams = [subprocess.Popen([*command, f"stream_{n}"]) for n in range(3)]
+    assert [stream.wait(120) for stream in streams] == [0, 0, 0]
+    ledger = open_ledger(project(tmp_path))
+    assert len(ledger.entries()) == 75 and ledger.verify() == []
+    assert any(operation == "OPTIMIZE" for _, operation in ledger.store.operations())
 
 
 def test_an_earlier_epochs_end_is_an_anchor_however_long_ago(tmp_path: Path) -> None:
