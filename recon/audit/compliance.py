@@ -179,7 +179,7 @@ def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> tup
 
 
 def _key(finding: Finding) -> tuple[Any, ...]:
-    where = (finding.code, finding.pipeline, finding.sink, finding.topic, finding.partition)
+    where = (finding.code, finding.pipeline, finding.sink, finding.topic, finding.topic_id, finding.partition)
     place = (finding.start_offset, finding.end_offset, finding.batch_id, finding.epoch)
     # Findings without a place differ by their messages.
     return where + place + ((finding.message,) if place == (None,) * 4 else ())
@@ -211,9 +211,8 @@ def _is_repaired(finding: Finding, audits: Sequence[_Audit]) -> bool:
     if finding.span is None:
         return False
     repairs = [f for audit in audits for row in audit.rows for f in row["findings"] if f.code is Code.REPAIRED]
-    mine = [
-        f.span for f in repairs if (f.sink, f.topic, f.partition) == (finding.sink, finding.topic, finding.partition)
-    ]
+    place = (finding.sink, finding.topic, finding.topic_id, finding.partition)
+    mine = [f.span for f in repairs if (f.sink, f.topic, f.topic_id, f.partition) == place]
     return not Spans.of([finding.span]).minus(Spans.of(span for span in mine if span is not None))
 
 

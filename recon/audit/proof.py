@@ -9,6 +9,7 @@ from datetime import datetime
 from recon.audit import summary
 from recon.audit.scope import Place, stretches
 from recon.checks.evidence.table_rows import rows_to_remember
+from recon.checks.evidence.topic_ids import with_topic_ids
 from recon.model import (
     RUNNING,
     CheckResult,
@@ -48,6 +49,7 @@ def advance(
     mine = [r for r in results if r.kind == "evidence" and r.sink in (None, sink) and r.check not in RUNNING]
     if ledger is None or not ledger.heads or not _whole(mine, sink) or not _joins(before, ledger):
         return None
+    before = with_topic_ids(before, replace(witnesses, sink=sink)) if before is not None else None
     settled = _settled(ledger, mine, witnesses)
     ends = [(before.position, before.chain_head)] if before is not None else []
     ends += [(head.sequence, head.entry_hash) for head in settled[-1:]]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recon.cli.shared import OutputOption, PipelineOption, Session, SinkOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from recon.model import Finding
+    from recon.model.proof import OpenFinding
 
 
 def findings(
@@ -39,13 +44,19 @@ def findings(
                     str(one.finding.code),
                     f"{one.first_seen:%Y-%m-%d %H:%M}",
                     "open" if one.accepted is None else f"accepted by {one.accepted.by}: {one.accepted.reason}",
-                    one.finding.message,
+                    one.finding.message + _of_which_topic(one.finding, listed),
                 )
                 for one in listed
             ),
         )
     else:
         typer.echo("No finding is open.", err=True)
+
+
+def _of_which_topic(finding: Finding, listed: Sequence[OpenFinding]) -> str:
+    """The id of the finding's topic, where findings of several topics of this name are listed; "" otherwise."""
+    ids = {one.finding.topic_id for one in listed if one.finding.topic == finding.topic}
+    return f" (topic id {finding.topic_id or 'not known'})" if finding.topic is not None and len(ids) > 1 else ""
 
 
 def accept(

@@ -61,6 +61,7 @@ class OpenFinding:
             found.pipeline,
             found.sink,
             found.topic,
+            *((found.topic_id,) if found.topic_id is not None else ()),
             found.partition,
             *(found.span or (found.epoch, found.batch_id)),
         )
@@ -78,7 +79,7 @@ class OpenFinding:
     def includes(self, other: Finding) -> bool:
         """Whether a finding is this one, or of a part of its offsets."""
         mine = self.finding
-        if kind_of(mine) != kind_of(other) or (mine.topic, mine.partition) != (other.topic, other.partition):
+        if kind_of(mine) != kind_of(other) or not self.is_at(other):
             return False
         if mine.span is not None and other.span is not None:
             return mine.span.start <= other.span.start and other.span.end <= mine.span.end
@@ -87,6 +88,11 @@ class OpenFinding:
         if mine.batch_id is not None or other.batch_id is not None:
             return (mine.epoch, mine.batch_id, mine.code) == (other.epoch, other.batch_id, other.code)
         return mine.message == other.message
+
+    def is_at(self, other: Finding) -> bool:
+        """Whether a finding is about the same topic partition; a topic that was created again is another one."""
+        mine = self.finding
+        return (mine.topic, mine.topic_id, mine.partition) == (other.topic, other.topic_id, other.partition)
 
     @property
     def spans(self) -> Spans:
@@ -191,13 +197,18 @@ class SinkProof:
                 starts.setdefault((covered.topic, covered.partition), covered.ranges[0][0])
         return starts
 
-    def unread(self, topic: str, partition: int) -> Spans:
-        """The offsets of a topic partition that are known to be read by no micro-batch, and wait for a repair."""
+    def unread(self, topic: str, topic_id: str | None, partition: int) -> Spans:
+        """The offsets of a topic partition that are known to be read by no micro-batch, and wait for a repair.
+
+        A finding without a topic id is of any topic of the name.
+        """
         mine = (o for o in self.open if o.check in OF_UNREAD_RANGES and o.is_loss)
         return Spans.of(
             Span(*o.finding.span)
             for o in mine
-            if o.finding.span is not None and (o.finding.topic, o.finding.partition) == (topic, partition)
+            if o.finding.span is not None
+            and (o.finding.topic, o.finding.partition) == (topic, partition)
+            and (topic_id is None or o.finding.topic_id in (None, topic_id))
         )
 
 

@@ -86,13 +86,16 @@ class Finding:
     """One piece of evidence: what happened to which offsets of which micro-batch.
 
     Offsets are half-open, [start_offset, end_offset). None means that the finding does not concern that
-    dimension (a RESTORE concerns no single partition).
+    dimension (a RESTORE concerns no single partition). `topic_id` is Kafka's id of the topic: one that was deleted and
+    created again has another. It is None, too, where the ledger does not know it, and in results that an older version
+    stored.
     """
 
     code: Code
     pipeline: str | None = None
     sink: str | None = None
     topic: str | None = None
+    topic_id: str | None = None
     partition: int | None = None
     start_offset: int | None = None
     end_offset: int | None = None
@@ -113,7 +116,7 @@ class Finding:
         return Span(self.start_offset, self.end_offset)
 
     def as_dict(self) -> dict[str, Any]:
-        """The ten keys of an item of `adapter_response.findings[]`."""
+        """The eleven keys of an item of `adapter_response.findings[]`."""
         return {**vars(self), "code": str(self.code)}
 
 

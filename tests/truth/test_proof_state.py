@@ -391,3 +391,18 @@ def test_a_state_whose_table_is_empty_though_its_log_counts_it_was_edited() -> N
     _row_of_the_newest_is_gone(world)
     with pytest.raises(ProofEdited, match="has no state number 1 of pipeline orders, sink lake"):
         world.ledger.proofs.newest(PIPELINE, SINK)
+
+
+def test_an_acceptance_that_an_older_version_stored_without_a_topic_id_holds_for_the_only_topic_there_was() -> None:
+    world = ran(2)
+    world.produce(5)
+    world.micro_batch(lose=(1,))
+    audit(world)
+    accept(world)
+    state = world.ledger.proofs.newest(PIPELINE, SINK)
+    assert state is not None and {one.finding.topic_id for one in state.open} == {"id-1"}
+    older = tuple(replace(one, finding=replace(one.finding, topic_id=None)) for one in state.open)
+    world.ledger.proofs.append(
+        replace(state, open=older), after=state.sequence, prev_hash=state.entry_hash, cause="accept", at=world.now
+    )
+    assert audit(world).answer == "complete"

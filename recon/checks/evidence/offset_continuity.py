@@ -135,7 +135,7 @@ def _judge_incarnation(
     for hole in walked.holes:
         if covered.judged(hole.at.first):
             _judge_hole(covered, key, incarnation, hole, witnesses, findings)
-    to_repair = unread_before(witnesses, key.topic, key.partition)
+    to_repair = unread_before(witnesses, key.topic, incarnation.topic_id, key.partition)
     for stretch, twice in walked.overlaps:
         if heads[stretch.first].is_repair:
             continue  # it read again what a micro-batch had read and the sink did not have: source_rows reads the rows

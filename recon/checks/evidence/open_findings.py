@@ -8,6 +8,7 @@ from functools import cached_property
 
 from recon.checks.evidence.coverage import cleaned, is_compacted, widths
 from recon.checks.evidence.findings import offsets
+from recon.checks.evidence.topic_ids import identified, is_of, with_topic_ids
 from recon.lazy import np
 from recon.model import Code, Finding, LedgerSlice, Level, RowsWitness, Verdict, Witnesses
 from recon.model.offsets import Spans
@@ -20,9 +21,11 @@ def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Ve
     An open finding that this audit does not answer is reported again. One that somebody accepted explains, and does
     not fail. Ranges that were read after all, and rows that are there again, are REPAIRED.
     """
+    verdict = replace(verdict, findings=tuple(identified(finding, witnesses) for finding in verdict.findings))
     proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
     if proof is None or not proof.open:
         return verdict
+    proof = with_topic_ids(proof, witnesses)
     found = [_accepted(finding, proof.open) for finding in verdict.findings]
     audit = _Audit(verdict, check, witnesses, found)
     of_check = [one for one in proof.open if one.check == check and one.accepted is None]
@@ -72,7 +75,7 @@ def _with_age(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
 def _judged(ledger: LedgerSlice, finding: Finding, *, read: bool = False) -> Spans:
     """The offsets of the finding's topic partition that judged entries speak of; with `read`, those that they read."""
     ranges = ledger.ranges
-    topics = [i for i, (_, name, _) in enumerate(ranges.topics) if name == finding.topic]
+    topics = [i for i, (_, name, topic_id) in enumerate(ranges.topics) if is_of(finding, name, topic_id)]
     mine = (ranges.entry >= ledger.anchors) & (ranges.partition == finding.partition) & np.isin(ranges.topic, topics)
     if read:
         mine &= np.array([head.reads for head in ledger.heads], np.bool_)[ranges.entry]
@@ -113,7 +116,7 @@ class _Audit:
     @staticmethod
     def _is_same_place(one: OpenFinding, finding: Finding) -> bool:
         kind = finding.level in (Level.FAIL, Level.UNPROVED) or finding.code is Code.ACCEPTED
-        return kind and (finding.topic, finding.partition) == (one.finding.topic, one.finding.partition)
+        return kind and one.is_at(finding)
 
     @staticmethod
     def _again(one: OpenFinding, finding: Finding) -> Finding:
@@ -161,7 +164,7 @@ class _Audit:
             s.span
             for i in short
             for s in ledger.ranges.of(i)
-            if (s.topic, s.partition) == (finding.topic, finding.partition)
+            if is_of(finding, s.topic, s.topic_id) and s.partition == finding.partition
         ]
         return read.minus(Spans.of(span for span in holed if span.size > 0))
 
@@ -236,10 +239,13 @@ def _rejudged(verdict: Verdict, findings: Sequence[Finding], proof: SinkProof) -
     )
 
 
-def unread_before(witnesses: Witnesses, topic: str, partition: int) -> Spans:
-    """Offsets that earlier audits found to be read by no micro-batch: reading them now is a repair, no repetition."""
+def unread_before(witnesses: Witnesses, topic: str, topic_id: str | None, partition: int) -> Spans:
+    """Offsets that earlier audits found to be read by no micro-batch: reading them now is a repair, no repetition.
+
+    Without a topic id, those of any topic of the name.
+    """
     proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
-    return proof.unread(topic, partition) if proof is not None else Spans()
+    return proof.unread(topic, topic_id, partition) if proof is not None else Spans()
 
 
 __all__ = ["recheck", "unread_before", "with_open_findings"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from recon.checks.evidence.coverage import Coverage, Key, TopicIncarnation
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.kafka_states import ReadUnder, read_under
+from recon.checks.evidence.topic_ids import identified, with_topic_ids
 from recon.model import Code, Finding, KafkaPartition, KafkaTopic, LedgerSlice, Witnesses
 
 
@@ -40,13 +41,15 @@ def _judge_leader_epochs(
         if why:
             head = ledger.heads[read.entry]
             findings.add(Code.INCONCLUSIVE, f"{key}: {why}", head=head, key=key)
-            if not _is_accepted(findings.items[-1], witnesses):
+            if not _is_accepted(identified(findings.items[-1], witnesses), witnesses):
                 return  # what was read under later leaders is doubted for the same reason
 
 
 def _is_accepted(finding: Finding, witnesses: Witnesses) -> bool:
     proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
-    return proof is not None and any(one.accepted is not None and one.includes(finding) for one in proof.open)
+    if proof is None:
+        return False
+    return any(one.accepted is not None and one.includes(finding) for one in with_topic_ids(proof, witnesses).open)
 
 
 def _doubt(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from recon.ledger import open_ledger
 from recon.ledger.proofs import PROOF, ProofEdited
 from recon.model import Code, Finding
 from recon.model.proof import OpenFinding, SinkProof
+from recon.model.wire.proof import dump_proof, parse_proof
 from recon.project import Project, load
 from tests.support.messages import raises, same_message
 from tests.unit.cli.test_cli import BASE, Ended, recon  # noqa: F401
@@ -132,3 +134,31 @@ def test_the_commands(lake: Project, recon: Callable[..., Ended], tmp_path: Path
     assert wrong.code == 2
     assert same_message(wrong.err)
     assert recon("accept", known, "--reason", "r").code == 2
+
+
+def test_findings_of_two_topics_of_one_name_have_ids_of_their_own(
+    lake: Project,
+    recon: Callable[..., Ended],  # noqa: F811
+) -> None:
+    table = open_ledger(lake).proofs
+    state = table.newest("orders", "orders")
+    assert state is not None and "topic id" not in recon("findings").out
+    found = lost(10, 20)
+    of_both = tuple(replace(found, finding=replace(found.finding, topic_id=name)) for name in ("id-1", "id-2", None))
+    assert len({one.id for one in of_both}) == 3
+    table.append(replace(state, open=of_both), after=1, prev_hash=state.entry_hash, cause="audit", at=AT)
+    listed = recon("findings").out
+    assert "(topic id id-1)" in listed and "(topic id id-2)" in listed and "(topic id not known)" in listed
+    rows = json.loads(recon("findings", "--output", "json").out)
+    assert {row["finding"]["topic_id"] for row in rows} == {"id-1", "id-2", None}
+    accept(lake, of_both[0].id, reason="test data", by="Ada")
+    assert {one.finding.topic_id for one in open_findings(lake) if one.accepted is None} == {"id-2", None}
+
+
+def test_a_state_that_an_older_version_stored_has_findings_without_a_topic_id(lake: Project) -> None:
+    state = open_ledger(lake).proofs.newest("orders", "orders")
+    assert state is not None
+    document = json.loads(dump_proof(state))
+    for one in document["open"]:
+        assert one["finding"].pop("topic_id") is None
+    assert parse_proof(json.dumps(document)).open == state.open

@@ -115,3 +115,9 @@ def test_stored_findings_have_their_codes_level() -> None:
     assert findings_of(stored) == [finding]
     assert findings_of(stored)[0].level is Level.FAIL
     assert findings_of({"findings": None}) == []
+
+
+def test_a_finding_that_an_older_version_stored_has_no_topic_id() -> None:
+    finding = Finding(code=Code.GAP, message="offsets are missing", topic="orders", partition=3)
+    stored = {name: value for name, value in finding.as_dict().items() if name != "topic_id"}
+    assert findings_of({"findings": json.dumps([stored])}) == [finding]

@@ -89,13 +89,14 @@ def test_dbts_keys_hold_what_dbts_readers_expect():
     assert (skipped["status"], skipped["timing"], skipped["failures"]) == ("skipped", [], None)
 
 
-def test_a_finding_has_the_ten_keys():
+def test_a_finding_has_the_eleven_keys():
     finding = run_results.as_dict(sample_run.sample_run())["results"][8]["adapter_response"]["findings"][0]
     assert list(finding) == [
         "code",
         "pipeline",
         "sink",
         "topic",
+        "topic_id",
         "partition",
         "start_offset",
         "end_offset",

@@ -379,7 +379,7 @@ class _Evaluation:
                 self._report_missed(batch, key, (walked.frontier, planned.start), why)
                 continue
             reads = Spans.of([planned.span]) if written is None else written.get(key, Spans())
-            repairs = unread_before(self.witnesses, key.topic, key.partition)
+            repairs = unread_before(self.witnesses, key.topic, incarnation.topic_id, key.partition)
             for span in reads.intersect(walked.covered).minus(repairs) if not nothing else ():
                 self.findings.add(
                     Code.OVERLAP,

@@ -113,6 +113,8 @@ def _judge_lost(sink: SinkRows, missing: Missing) -> None:
     """Rows that the sink was given and did not take in, where no finding names their offsets."""
     named_already = {(f.epoch, f.batch_id) for f in sink.findings.items if f.code is Code.GAP}
     open_entries = {piece.entry for pieces in missing.unexplained.values() for piece in pieces}
+    # Where a topic was created again, a missing row may be taken for one of the other topic's, or be hidden by it.
+    open_entries |= {entry for entry, counted in sink.counts.counted.items() if counted.lost} & _of_recreated(sink)
     for entry in sorted(open_entries):
         if sink.witnesses.declared.explodes and sink.counts.counted[entry].explodes:
             continue  # judge_made compares its rows
@@ -125,6 +127,12 @@ def _judge_lost(sink: SinkRows, missing: Missing) -> None:
                 f"{head.rows_written or 0:,}: {lost:,} were lost in between",
                 head=head,
             )
+
+
+def _of_recreated(sink: SinkRows) -> set[int]:
+    """The entries of topic partitions that were read under several topic ids."""
+    several = [stretches for stretches in sink.counts.judged.values() if stretches.incarnations > 1]
+    return {piece.entry for stretches in several for piece in stretches.readings(stretches.ranges)}
 
 
 def _read_again(sink: SinkRows, entry: int) -> int:
