@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from recon.model import ReconStamp, SinkCommit, SinkLog
+from recon.model import REMOVALS, ReconStamp, SinkCommit, SinkLog
 from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, ledger_key, parse_ledger_row
 
 if TYPE_CHECKING:
@@ -133,8 +133,11 @@ def read(
             return SinkLog(location=target, exists=False)
         rows = connection.execute(wanted.order_by(table.c.epoch, table.c.batch_id)).all()
     entries = [parse_ledger_row(row._asdict()) for row in rows]
-    commits = (
-        SinkCommit(version=None, stamp=replace(entry.stamp, given=entry.given), rows=entry.rows, at=entry.at)
-        for entry in entries
-    )
-    return SinkLog(location=target, exists=True, commits=tuple(commits))
+    return SinkLog(location=target, exists=True, commits=tuple(map(_commit, entries)))
+
+
+def _commit(entry: JdbcEntry) -> SinkCommit:
+    stamp, rows = replace(entry.stamp, given=entry.given), entry.rows
+    if stamp.epoch == REMOVALS:  # it wrote no rows
+        stamp, rows = replace(entry.stamp, held=entry.given, removed=entry.rows), 0
+    return SinkCommit(version=None, stamp=stamp, rows=rows, at=entry.at)

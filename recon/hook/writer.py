@@ -209,6 +209,25 @@ class ForeachBatch:
         self._failpoint(failpoints.AFTER_LEDGER, batch.stamp)
         return entry
 
+    @property
+    def quarantines(self) -> bool:
+        """Whether failing rows go to a quarantine table."""
+        return self._quarantine is not None
+
+    def quarantine_repair(self, rows: BatchRows, batch: BatchToWrite) -> None:
+        """Quarantine the failing rows of a repair that is in the sink, where it was interrupted before it did.
+
+        Raises:
+            SinkError: they could not be written.
+        """
+        spark, stamp = rows.frame.sparkSession, batch.stamp
+        if self._quarantine is None or self._quarantine.rows_of_batch(stamp, spark) is not None:
+            return
+        prepared = rows.prepare(batch).rows
+        checks = self._fitted_checks(prepared, stamp)
+        if checks.measure(prepared)[FAILING]:
+            self._quarantine.append_failing(prepared, checks, stamp, utc_now())
+
     def _entry(
         self,
         rows: BatchRows,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from recon.audit.accept import open_findings
@@ -48,7 +49,7 @@ class KeyedLake(DatabaseLake):
         self.kafka.produce(self.topic, [(k, f"{v},{at},{op}", partition) for k, v, at, op in changes])
 
     def drain(self, **options: Any) -> None:
-        self.run(self.hook(transform=unfiltered), **options)
+        self.run(self.hook(transform=unfiltered, **options))
 
     def swallow(self) -> None:
         """Lets the query read what was sent, and writes nothing."""
@@ -212,3 +213,65 @@ def test_a_transform_that_lacks_a_column_is_refused(make: Make) -> None:
     with pytest.raises(SinkError, match="column v is in the table alone"):
         lake.mend(transform=without, other_transform=True)
     assert lake.mend().incomplete == () and lake.keyed() == ALL
+
+
+@pytest.mark.parametrize("server", ["postgres", "mariadb"])
+def test_doubled_rows_are_removed_but_one(make: Make, server: str) -> None:
+    lake = make(server, kind="jdbc_append", on_new_epoch="warn")
+    lake.send(FIRST)
+    lake.drain()
+    lake.forget_checkpoint()
+    lake.drain()
+    lake.send(LAST)
+    lake.drain()
+    twice = sorted((k, v) for k, v, _, _ in (*FIRST, *FIRST, *LAST))
+    once = sorted((k, v) for k, v, _, _ in (*FIRST, *LAST))
+    assert lake.keyed() == twice and "DUPLICATE" in failing(lake.audit())
+    for point in (BEFORE_WRITE, TRANSACTION_OPEN, BEFORE_COMMIT):
+        with pytest.raises(RuntimeError, match=point):
+            lake.mend(failpoint=dies_at(point))
+        assert lake.keyed() == twice
+    with pytest.raises(RuntimeError, match=AFTER_WRITE):
+        lake.mend(failpoint=dies_at(AFTER_WRITE))
+    assert lake.keyed() == once
+    done = lake.mend()
+    assert done.finished == ("removal 0 of doubled rows",) and lake.keyed() == once
+    (entry,) = (one for one in lake.entries() if one.is_removal)
+    assert (entry.rows_read, entry.rows_removed, entry.rows_written) == (3, 3, 0)
+    run = lake.audit()
+    assert not failing(run) and findings(run, "REPAIRED"), told(run)
+    assert not open_findings(lake.project) and not failing(lake.audit(full=True))
+    # A row that goes with its copies is found.
+    lake.database.sql(f"DELETE FROM {lake.sink['target']} WHERE k = 'a'")
+    assert "GAP" in failing(lake.audit(full=True))
+
+
+def test_rows_that_differ_are_not_removed(make: Make) -> None:
+    lake = make("mariadb", kind="jdbc_append", on_new_epoch="warn")
+    lake.send(FIRST)
+    lake.drain()
+    lake.forget_checkpoint()
+    lake.drain()
+    table = lake.sink["target"]
+    lake.database.sql(f"UPDATE {table} SET v = 7, _batch_id = 5 WHERE k = 'a' LIMIT 1")
+    lake.database.sql(f"UPDATE {table} SET _batch_id = 5 WHERE k = 'a'")
+    assert "DUPLICATE" in failing(lake.audit())
+    done = lake.mend()
+    assert done.entries == () and "have rows that differ" in done.incomplete[0] and len(lake.keyed()) == 6
+
+
+def test_a_micro_batch_that_is_under_way_is_refused_and_not_doubled(make: Make) -> None:
+    lake = make("postgres", **UPSERT, newer_wins="at")
+    lake.swallowing()
+    lake.send([("z", 7, 7, "u"), ("a", 1, 1, "u")])
+
+    def mends(point: str, stamp: ReconStamp) -> None:
+        if point == STAGED:
+            assert lake.mend().incomplete == ()
+
+    with pytest.raises(StreamingQueryException, match="another driver committed after this one had read the ledger"):
+        lake.drain(failpoint=mends)
+    assert lake.keyed() == UPSERTED
+    lake.run(lake.hook(transform=unfiltered))
+    assert lake.keyed() == sorted([*UPSERTED, ("z", 7)])
+    lake.assert_repaired()

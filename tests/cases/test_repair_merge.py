@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from recon.audit.accept import open_findings
 from recon.errors import ConfigError, SinkError
+from recon.project import CheckConfig, CheckSpec
 from recon.recovery.repair.run import Repaired, repair
 from recon.recovery.repair.witnesses import repair_plans
 from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, REDUCED
@@ -141,3 +142,30 @@ def test_a_record_without_an_age_is_refused(make: Make) -> None:
     with pytest.raises(SinkError, match="1 record to be read again have NULL in at"):
         mend(lake, transform=no_age, other_transform=True)
     assert not any(one.is_repair for one in lake.entries())
+
+
+@pytest.mark.parametrize("point", [None, AFTER_WRITE])
+def test_failing_rows_go_to_quarantine_wherever_a_repair_ends(make: Make, point: str | None) -> None:
+    small = CheckSpec(
+        test="accepted_values",
+        arguments={"column_name": "v", "values": (1, 3)},
+        config=CheckConfig(on_failure="quarantine"),
+    )
+    lake = make(newer_wins="at", post_batch=(small,))
+    swallowing(lake)
+    if point is not None:
+        with pytest.raises(RuntimeError, match=point):
+            mend(lake, failpoint=dies_at(point))
+        with pytest.raises(ConfigError, match="none was given"):
+            mend(lake, transform=None)
+    mend(lake)
+    assert lake.merged("k", "v") == [("a", 3), ("b", 1), ("c", 1), ("d", 3), ("new", 3)]
+    waiting = lake.spark.read.format("delta").load(str(lake.path / "recon" / "quarantine" / "p" / "s"))
+    assert sorted(tuple(row) for row in waiting.select("k", "v", "_batch_id").collect()) == [
+        ("a", 2, 1),
+        ("b", 2, 1),
+        ("new", 2, 1),
+    ]
+    assert mend(lake).entries == ()
+    assert findings(lake.audit(), "REPAIRED")
+    assert_complete(lake)

@@ -18,7 +18,20 @@ from recon.checks.evidence.own_writes import (
     same_offsets,
     unrecorded,
 )
-from recon.model import Code, EntryHead, LedgerSlice, ReconStamp, SinkCommit, SinkLog, Verdict, Witnesses, why_unknown
+from recon.model import (
+    REMOVALS,
+    Code,
+    EntryHead,
+    LedgerSlice,
+    ReconStamp,
+    SinkCommit,
+    SinkLog,
+    Verdict,
+    Witnesses,
+    parse_offsets,
+    why_unknown,
+)
+from recon.model.offsets import Spans
 from recon.text import plural
 
 
@@ -121,10 +134,25 @@ def _report_twice(witnesses: Witnesses, commits: Sequence[SinkCommit], findings:
                 head=mine[0],
             )
     for mine in of_range.values():
-        if len({(stamp.epoch, stamp.batch_id) for stamp in mine}) > 1:
+        if len({(stamp.epoch, stamp.batch_id) for stamp in mine}) > 1 and not _is_cleaned(mine, commits):
             findings.add(
                 code,
                 f"{' and '.join(named(stamp) for stamp in mine)} wrote the same ranges into a sink that claims "
                 f"{claimed}: their rows are doubled",
                 head=mine[-1],
             )
+
+
+def _is_cleaned(stamps: Sequence[ReconStamp], commits: Sequence[SinkCommit]) -> bool:
+    """Whether removals behind these writes looked at every offset of them; source_rows looks at the rows that stay."""
+    last = max(stamp.number or 0 for stamp in stamps)
+    removals = [c.stamp for c in commits if c.stamp.epoch == REMOVALS and (c.stamp.number or 0) > last]
+    looked_at = [span for stamp in removals for span in parse_offsets(stamp.offsets_text)]
+    left = (
+        Spans.of([read.span]).minus(
+            Spans.of(s.span for s in looked_at if (s.topic, s.partition) == (read.topic, read.partition))
+        )
+        for read in parse_offsets(stamps[0].offsets_text)
+        if read.span.size > 0
+    )
+    return bool(looked_at) and not any(left)

@@ -19,7 +19,8 @@ KEY = ("pipeline", "sink", "epoch", "batch_id")  # the primary key
 class JdbcEntry:
     """A micro-batch in the database's own ledger.
 
-    `given` counts the rows that were staged, `rows` those that the target took in; `at` is the time of the commit.
+    `given` counts the rows that were staged, `rows` those that the target took in; `at` is the time of the commit. Of a
+    repair that removed doubled rows, `given` counts the offsets that had a row, and `rows` those that were removed.
     """
 
     stamp: ReconStamp

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from recon.model import ReconStamp, SinkCommit
 from recon.project import Project
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
-from recon.recovery.repair.store import Look, RepairStore
+from recon.recovery.repair.doubled import DoubledRows
+from recon.recovery.repair.plan import PlannedRange
+from recon.recovery.repair.store import Look, Removed, RepairStore
 from recon.sinks import BatchSink, Failpoint
 from recon.sinks.jdbc.late import late_writer
+from recon.spark.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +25,7 @@ class DatabaseStore(RepairStore):
     """A table of a database that rows are appended to, or upserted into."""
 
     sink: JdbcAppendSink | JdbcUpsertSink
+    puts_back = False
 
     def __init__(self, project: Project, pipeline: str, sink: JdbcAppendSink | JdbcUpsertSink) -> None:
         """Nothing is read yet."""
@@ -52,19 +56,31 @@ class DatabaseStore(RepairStore):
     @override
     def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:
         """Columns that the database fills itself need not be in the rows."""
+        known, described = {name.lower() for name in rows}, self._described()
+        filled = {c["name"].lower() for c in described if c.get("default") is not None or _is_made(c)}
+        return [name for name in table.columns if name.lower() in known or name.lower() not in filled]
+
+    @override
+    def comparable(self, table: DataFrame) -> DataFrame:
+        made = {column["name"].lower() for column in self._described() if _is_made(column)}
+        return table.select(*(quoted(name) for name in table.columns if name.lower() not in made))
+
+    def _described(self) -> Sequence[Mapping[str, Any]]:
         import sqlalchemy
 
-        target, known = self._database.target, {name.lower() for name in rows}
-        described = sqlalchemy.inspect(self._database.engine).get_columns(target.name, schema=target.schema)
-        filled = {
-            column["name"].lower()
-            for column in described
-            if column.get("default") is not None
-            or column.get("autoincrement") is True
-            or column.get("identity")
-            or column.get("computed")
-        }
-        return [name for name in table.columns if name.lower() in known or name.lower() not in filled]
+        target = self._database.target
+        return sqlalchemy.inspect(self._database.engine).get_columns(target.name, schema=target.schema)
+
+    @override
+    def remove(
+        self, rows: DoubledRows, ranges: Sequence[PlannedRange], stamp: ReconStamp, look: Look, failpoint: Failpoint
+    ) -> Removed:
+        writer = late_writer(self.pipeline, self.sink, look.at or 0)
+        writer.failpoint = failpoint
+        removed = rows.removed - rows.kept
+        owned = [((one.topic, one.partition), one.span.span, one.batch_id) for one in ranges]
+        writer.remove_doubled(owned, stamp, held=rows.held, doubled=removed)
+        return Removed(rows=removed, put_back=0)
 
     @override
     def writer(self, stamp: ReconStamp, look: Look, failpoint: Failpoint) -> BatchSink:
@@ -77,3 +93,8 @@ class DatabaseStore(RepairStore):
         mine = (stamp.epoch, stamp.batch_id)
         of_number = [one.stamp for one in self.commits() if (one.stamp.epoch, one.stamp.batch_id) == mine]
         return any(one.query_id != stamp.query_id for one in of_number)
+
+
+def _is_made(column: Mapping[str, Any]) -> bool:
+    """Whether the database makes the values of a column: a number of its own for each row, or from other columns."""
+    return column.get("autoincrement") is True or bool(column.get("identity")) or bool(column.get("computed"))

@@ -19,7 +19,9 @@ from recon.model.wire.app_ids import numbered_app_id, numbers_taken
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Project
 from recon.project.sinks import DeltaMergeSink, DeltaSink
-from recon.recovery.repair.store import Look, RepairStore
+from recon.recovery.repair.doubled import DoubledRows, remove
+from recon.recovery.repair.plan import PlannedRange
+from recon.recovery.repair.store import Look, Removed, RepairStore
 from recon.sinks import BatchSink, Failpoint
 from recon.sinks.delta.append import DeltaAppend
 from recon.sinks.delta.merge import DeltaMerge
@@ -86,6 +88,13 @@ class DeltaStore(RepairStore):
     def _opened(self, app_id: str) -> BatchSink:
         assert isinstance(self.sink, DeltaSink)
         return DeltaAppend.of(self.project, self.pipeline, self.sink.model_copy(update={"txn_app_id": app_id}))
+
+    @override
+    def remove(
+        self, rows: DoubledRows, ranges: Sequence[PlannedRange], stamp: ReconStamp, look: Look, failpoint: Failpoint
+    ) -> Removed:
+        commit = remove(rows.frame.sparkSession, self.storage, rows, stamp, self.app_id(stamp))
+        return Removed(rows=rows.removed, put_back=rows.kept, version=commit.version)
 
     @override
     def was_taken(self, stamp: ReconStamp) -> bool:

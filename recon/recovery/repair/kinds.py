@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recon.project import Sink
+from recon.project.jdbc import parse_url
 from recon.project.sinks import DeltaMergeSink, DeltaSink, JdbcAppendSink, JdbcUpsertSink
 
 _AGAIN = (
@@ -72,10 +73,13 @@ def _of_append(sink: JdbcAppendSink) -> Ability:
             refused="it has guard: false, so the database keeps no record of its writes, and a repair that is "
             f"interrupted could not tell what it wrote: {_AGAIN}"
         )
-    return Ability(
-        no_removal="recon removes no rows of a database: keep one row of each offset, that of the micro-batch whose "
-        "entry accounts for it, and audit with --full"
-    )
+    product = parse_url(sink.connection["url"]).product
+    if product not in ("postgresql", "mariadb", "mysql"):
+        return Ability(
+            no_removal=f"recon removes no rows of {product}: keep one row of each offset, that of the micro-batch "
+            "whose entry accounts for it, and audit with --full"
+        )
+    return Ability()
 
 
 def _order_of_merge(sink: DeltaMergeSink) -> str:

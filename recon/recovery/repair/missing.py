@@ -175,7 +175,7 @@ class RepairRows(WholeBatch):
     @override
     def _transformed(self, rows: DataFrame, transform: Transform, batch: BatchToWrite) -> DataFrame:
         # A transform that gets the batch_id is called for one micro-batch at a time.
-        return call(transform, rows, self._ranges[0].batch_id or 0)
+        return call(transform, rows, next((one.batch_id for one in self._ranges), None) or 0)
 
     @override
     def _stamped(self, rows: DataFrame, batch: BatchToWrite) -> DataFrame:

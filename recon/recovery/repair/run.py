@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,13 +24,12 @@ from recon.ledger import open_ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import utc_now
 from recon.ledger.rebuild import recorded, restore, unrecorded
-from recon.model import REMOVALS, REPAIRS, EntryHead, LedgerEntry, ReconStamp, offsets_text
+from recon.model import REMOVALS, REPAIRS, EntryHead, LedgerEntry, ReconStamp, offsets_text, parse_offsets
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Spans
 from recon.model.proof import with_id
-from recon.model.wire.app_ids import numbered_app_id
 from recon.project import Pipeline, Project, Sink, as_project
-from recon.recovery.repair.doubled import doubled_rows, remove
+from recon.recovery.repair.doubled import doubled_rows
 from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
 from recon.recovery.repair.plan import PlannedRange, RepairPlan, without
 from recon.recovery.repair.store import Look
@@ -38,7 +37,6 @@ from recon.recovery.repair.stores import open_store
 from recon.recovery.repair.witnesses import open_findings, plan_of, refusal, require_broker
 from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
 from recon.spark.session import session
-from recon.storage import Storage
 from recon.text import plural, some
 
 if TYPE_CHECKING:
@@ -140,7 +138,7 @@ class _Run:
 
     def run(self, finding: str | None, other_transform: bool) -> Repaired:
         look = self.store.look()  # before the ledger: what comes later is refused, or in it
-        finished = self._finish()
+        finished = self._finish(other_transform)
         known = open_findings(self.ledger, self.pipeline, self.sink)
         chosen = known if finding is None else with_id(known, finding)
         plan = plan_of(self.project, self.ledger, self.pipeline, self.sink, chosen)
@@ -163,8 +161,8 @@ class _Run:
 
     # -- what a crash left ---------------------------------------------------------------------------------------------
 
-    def _finish(self) -> list[LedgerEntry]:
-        """Adds the entries of repairs that were interrupted behind their commit."""
+    def _finish(self, other_transform: bool) -> list[LedgerEntry]:
+        """Adds the entries of repairs that were interrupted behind their commit, and what they did not quarantine."""
         entries = recorded(self.ledger, self.pipeline.name, self.sink.name)
         commits = [
             commit
@@ -172,10 +170,40 @@ class _Run:
             if commit.stamp.epoch in (REPAIRS, REMOVALS)
             and unrecorded(commit.stamp, self.pipeline.name, self.sink.name, entries)
         ]
+        repairs = [commit.stamp for commit in commits if commit.stamp.epoch == REPAIRS]
+        if repairs and self._hook().quarantines:
+            if not other_transform:
+                self._require_transform()
+            for stamp in repairs:
+                self._quarantine(stamp)
         restored = restore(self.project, self.ledger, self.pipeline.name, self.sink, commits)
         for entry in restored:
             log.warning("%s: %s was interrupted behind its write; its ledger entry was added", self.name, named(entry))
         return restored
+
+    def _quarantine(self, stamp: ReconStamp) -> None:
+        """Writes the failing rows of a repair that is in the sink into quarantine, unless it did."""
+        known = open_findings(self.ledger, self.pipeline, self.sink)
+        plan = plan_of(self.project, self.ledger, self.pipeline, self.sink, known)
+        spans = parse_offsets(stamp.offsets_text)
+        read = [
+            replace(one, start_offset=start, end_offset=end)
+            for one in plan.of("read")
+            for span in spans
+            if (one.topic, one.partition) == (span.topic, span.partition)
+            for start, end in Spans.of([one.span.span]).intersect(Spans.of([span.span]))
+        ]
+        batch = BatchToWrite(stamp=stamp, ranges=spans, trimmed=False, replays=None)
+        self._hook().quarantine_repair(self._rows(spans, read, None), batch)
+
+    def _hook(self) -> ForeachBatch:
+        return ForeachBatch(self.project, self.pipeline, self.sink, self.transform, failpoint=self.failpoint)
+
+    def _rows(self, spans: Sequence[OffsetSpan], ranges: Sequence[PlannedRange], table: DataFrame | None) -> RepairRows:
+        """The records of the spans, read again; `ranges` say of which micro-batch they are."""
+        frame = kafka_rows(self._spark(), self.project, self.pipeline, spans, self.kafka_options)
+        columns = None if table is None else partial(self.store.columns, table)
+        return RepairRows(frame, self.sink, self.transform, ranges, columns)
 
     # -- the transform ---------------------------------------------------------------------------------------------
 
@@ -215,28 +243,20 @@ class _Run:
         missing = without(planned, there)
         apart = self.transform is not None and takes_batch_id(self.transform)
         groups = by_batch(missing) if apart else [missing] if missing else []
-        return [self._write(spark, group, number + i, look, table) for i, group in enumerate(groups)]
+        return [self._write(group, number + i, look, table) for i, group in enumerate(groups)]
 
-    def _write(
-        self, spark: SparkSession, ranges: Sequence[PlannedRange], number: int, look: Look, table: DataFrame | None
-    ) -> LedgerEntry:
+    def _write(self, ranges: Sequence[PlannedRange], number: int, look: Look, table: DataFrame | None) -> LedgerEntry:
         spans = tuple(one.span for one in ranges)
         records = self._records(spans)
         stamp = self._stamp(REPAIRS, number, spans)
         batch = BatchToWrite(stamp=stamp, ranges=spans, trimmed=False, replays=None)
-
-        def read_again() -> RepairRows:
-            frame = kafka_rows(spark, self.project, self.pipeline, spans, self.kafka_options)
-            columns = None if table is None else partial(self.store.columns, table)
-            return RepairRows(frame, self.sink, self.transform, ranges, columns)
-
         if self.store.rewrites:
             # Rows of their own: a Spark job of these leaves the counts of those that are written alone.
-            self.store.require_order(read_again().prepare(batch).rows, table)
-        hook = ForeachBatch(self.project, self.pipeline, self.sink, self.transform, failpoint=self.failpoint)
+            self.store.require_order(self._rows(spans, ranges, table).prepare(batch).rows, table)
+        hook = self._hook()
         hook.writer = self.store.writer(stamp, look, self.failpoint)
         try:
-            entry = hook.write_repair(read_again(), batch, self.ledger)
+            entry = hook.write_repair(self._rows(spans, ranges, table), batch, self.ledger)
         except SinkError as error:
             if not self.store.was_taken(stamp):
                 raise
@@ -284,11 +304,11 @@ class _Run:
             )
             return []
         spark, started_at, look = self._spark(), utc_now(), self.store.look()
-        target = Storage(self.project.location(self.sink), self.project.storage_options)
         table = look.table(spark)
         if table is None:
-            raise SinkError(f"there is no Delta table at {target.uri}, so nothing of it is doubled: run an audit")
-        rows = doubled_rows(table, planned)
+            where = self.project.location(self.sink)
+            raise SinkError(f"there is no table {where}, so nothing of it is doubled: run an audit")
+        rows = doubled_rows(self.store.comparable(table), planned)
         if rows.unclear:
             self.incomplete.append(
                 f"{plural(rows.unclear, 'offset')} of {some(sorted({f'{p.topic}-{p.partition}' for p in planned}))} "
@@ -300,10 +320,11 @@ class _Run:
             return []
         number = self._next_number(REMOVALS, look)
         spans = tuple(one.span for one in planned)
-        stamp = self._stamp(REMOVALS, number, spans, taken=rows.kept, removed=rows.removed, held=rows.held)
+        put_back = rows.kept if self.store.puts_back else 0
+        removed = rows.removed if self.store.puts_back else rows.removed - rows.kept
+        stamp = self._stamp(REMOVALS, number, spans, taken=put_back, removed=removed, held=rows.held)
         self.failpoint(BEFORE_WRITE, stamp)
-        app_id = numbered_app_id(self.pipeline.name, self.sink.name, REMOVALS, number)
-        commit = remove(spark, target, rows, stamp, app_id)
+        done = self.store.remove(rows, planned, stamp, look, self.failpoint)
         self.failpoint(AFTER_WRITE, stamp)
         entry = new_entry(
             stamp,
@@ -312,13 +333,13 @@ class _Run:
             target=self.project.location(self.sink),
             offsets=spans,
             read=rows.held,
-            written=rows.kept,
+            written=done.put_back,
             quarantined=0,
             filtered=0,
-            version=commit.version,
+            version=done.version,
             started_at=started_at,
             spark_version=spark.version,
-            removed=rows.removed,
+            removed=done.rows,
         )
         self.failpoint(BEFORE_LEDGER, stamp)
         return [self.ledger.append(entry)]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from recon.model import ReconStamp, SinkCommit, parse_offsets
 from recon.model.offsets import Spans
 from recon.project import Project, Sink
-from recon.recovery.repair.plan import TopicPartition
+from recon.recovery.repair.doubled import DoubledRows
+from recon.recovery.repair.plan import PlannedRange, TopicPartition
 from recon.sinks import BatchSink, Failpoint
 
 if TYPE_CHECKING:
@@ -32,9 +33,19 @@ class Look:
     taken: Callable[[int], Collection[int]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Removed:
+    """A removal of doubled rows: rows taken out, those of them that were put back, and the version that did it."""
+
+    rows: int
+    put_back: int
+    version: int | None = None
+
+
 class RepairStore(ABC):
     """One sink, as a repair sees it."""
 
+    puts_back = True  # whether a removal takes out all rows of an offset and puts one back
     # Whether later rows replace earlier ones, so that what was read is known from the sink's record and not from rows.
     rewrites = False
 
@@ -68,6 +79,20 @@ class RepairStore(ABC):
 
         Raises:
             SinkError: what orders a record and the row in the table does not decide between them.
+        """
+
+    def comparable(self, table: DataFrame) -> DataFrame:
+        """The table without columns that tell two copies of one row apart, because the sink numbers its rows."""
+        return table
+
+    @abstractmethod
+    def remove(
+        self, rows: DoubledRows, ranges: Sequence[PlannedRange], stamp: ReconStamp, look: Look, failpoint: Failpoint
+    ) -> Removed:
+        """Removes all rows but one of each doubled offset of the ranges, in one commit.
+
+        Raises:
+            SinkError: somebody wrote meanwhile; nothing was changed.
         """
 
     def read(self) -> dict[TopicPartition, Spans]:

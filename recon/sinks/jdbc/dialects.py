@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from recon.model.wire.columns import SOURCE_COLUMNS
+from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.sinks.jdbc.database import Kind
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Dialect(ABC):
 
     kind: Kind
     utc_now: str  # the database's clock in UTC, without a zone
+    deletes_by_range = False  # whether `delete_doubled` takes a range of offsets, and not one at a time
     counts_updates_once = True  # whether `rows affected` counts an updated row as one
     _descending = "DESC"  # NULLs last
 
@@ -160,6 +161,23 @@ class Dialect(ABC):
         keys = " AND ".join("{} = {}".format(*self._sides(upsert, key)) for key in upsert.keys)
         return f"EXISTS (SELECT 1 FROM {self.table(upsert.target)} AS recon_t WHERE {keys} AND {condition})"
 
+    def doubled(self, target: TableName) -> str:
+        """The offsets of a range of a topic partition that have several rows, and how many; binds `:low` and so on."""
+        offset, rows = self.quote(SOURCE_COLUMNS[2]), f"FROM {self.table(target)} WHERE {self._in_range()}"
+        return f"SELECT {offset}, COUNT(*) {rows} GROUP BY {offset} HAVING COUNT(*) > 1"
+
+    def delete_doubled(self, target: TableName) -> str:
+        """Deletes all rows but one of doubled offsets, one of `:owner` staying; `:rows` of one offset, or of a range.
+
+        Raises:
+            NotImplementedError: no statement is known for this database.
+        """
+        raise NotImplementedError(self.kind)
+
+    def _in_range(self) -> str:
+        topic, partition, offset = (self.quote(column) for column in SOURCE_COLUMNS)
+        return f"{topic} = :topic AND {partition} = :partition AND {offset} >= :low AND {offset} < :high"
+
     def add_columns(self, table: TableName, columns: Mapping[str, TypeEngine[Any]]) -> str:
         """ALTER TABLE that adds columns."""
         return f"ALTER TABLE {self.table(table)} ADD COLUMN " + ", ADD COLUMN ".join(self._definitions(columns))
@@ -196,6 +214,17 @@ class PostgreSQL(Dialect):
             f"{self.reduced(upsert)} ON CONFLICT ({self.quoted(upsert.keys)}) DO UPDATE SET {sets}{where}"
         )
 
+    deletes_by_range = True
+
+    @override
+    def delete_doubled(self, target: TableName) -> str:
+        """Rows that differ in nothing have a place of their own, `ctid`; in a partitioned table, one in each part."""
+        of_offset, table = self.quoted(SOURCE_COLUMNS), self.table(target)
+        owner = f"CASE WHEN {self.quote(BATCH_ID)} = :owner THEN 0 ELSE 1 END"
+        numbered = f"SELECT tableoid, ctid, ROW_NUMBER() OVER (PARTITION BY {of_offset} ORDER BY {owner}) AS recon_nth"
+        rows = f"SELECT tableoid, ctid FROM ({numbered} FROM {table} WHERE {self._in_range()}) AS recon_rows"
+        return f"DELETE FROM {table} WHERE (tableoid, ctid) IN ({rows} WHERE recon_nth > 1)"
+
 
 class MySQL(Dialect):
     """`INSERT … ON DUPLICATE KEY UPDATE`, in MariaDB's syntax, which MySQL accepts too."""
@@ -225,6 +254,12 @@ class MySQL(Dialect):
             f"INSERT INTO {self.table(upsert.target)} ({self.quoted(upsert.columns)}) {self.reduced(upsert)} "
             f"ON DUPLICATE KEY UPDATE {', '.join(sets)}"
         )
+
+    @override
+    def delete_doubled(self, target: TableName) -> str:
+        """Which of rows that differ in nothing are deleted, does not matter."""
+        owner = f"CASE WHEN {self.quote(BATCH_ID)} = :owner THEN 1 ELSE 0 END"
+        return f"DELETE FROM {self.table(target)} WHERE {self._in_range()} ORDER BY {owner} LIMIT :rows"
 
 
 class SQLServer(Dialect):

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from recon._version import __version__
 from recon.errors import SinkError
 from recon.evidence import jdbc_ledger
+from recon.evidence.jdbc_ledger import ledger_table
 from recon.model import ReconStamp, parse_offsets
-from recon.model.offsets import OffsetSpan, Spans
-from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry
+from recon.model.offsets import OffsetSpan, Span, Spans
+from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, dump_ledger_row
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
+from recon.sinks import failpoints
 from recon.sinks.jdbc.staged import AlreadyThereError, Stage, StagedWriter
 from recon.sinks.jdbc.table import Tries
 from recon.sinks.jdbc.writers import JdbcAppend, JdbcUpsert
 from recon.text import plural
 
 if TYPE_CHECKING:
+    from sqlalchemy import ColumnClause
     from sqlalchemy.engine import Connection
 
 
@@ -47,6 +52,67 @@ class LateWriter(StagedWriter):
                 # The number went to a micro-batch, or another repair has the name of this one: `write` looks.
                 if self.landed(stamp, None) is not None or not tries.again():
                     raise
+
+    def remove_doubled(
+        self, owned: Sequence[tuple[tuple[str, int], Span, int | None]], stamp: ReconStamp, *, held: int, doubled: int
+    ) -> None:
+        """Deletes all rows but one of each offset, in one transaction with a row of recon_ledger.
+
+        Args:
+            owned: topic partitions, offsets, and the micro-batch of whose rows one is kept.
+            stamp: of the removal.
+            held: how many of the offsets have a row.
+            doubled: how many rows there are to delete; where there are others, nothing is.
+
+        Raises:
+            SinkError: somebody wrote meanwhile; nothing was changed.
+        """
+        from sqlalchemy import literal_column
+        from sqlalchemy.exc import IntegrityError
+
+        self._make_ledger()
+        ledger = ledger_table(self.work_schema)
+        tries = Tries(self.sink.retry)
+        while True:
+            entry = JdbcEntry(
+                stamp=replace(stamp, number=self._next_number(stamp)),
+                target=str(self.target),
+                given=held,
+                rows=doubled,
+                at=datetime.now(UTC),
+                recon_version=__version__,
+            )
+            now: ColumnClause[Any] = literal_column(self.dialect.utc_now)
+            with self.engine.connect() as connection, connection.begin():
+                try:
+                    connection.execute(ledger.insert().values(**{**dump_ledger_row(entry), "committed_at": now}))
+                except IntegrityError as error:
+                    if self._entry(stamp) is not None or not tries.again():
+                        raise self.failed(error, stamp) from None
+                    continue
+                self.failpoint(failpoints.TRANSACTION_OPEN, stamp)
+                deleted = sum(self._delete(connection, *one) for one in owned)
+                if deleted != doubled:
+                    raise SinkError(
+                        f"{stamp.label}: {doubled:,} doubled rows of {self.where} were to be removed, and there are "
+                        f"{deleted:,} by now: somebody changes its rows; nothing was removed, run it again"
+                    )
+                self.failpoint(failpoints.BEFORE_COMMIT, stamp)
+            return
+
+    def _delete(self, connection: Connection, where: tuple[str, int], span: Span, owner: int | None) -> int:
+        from sqlalchemy import text
+
+        at = {"topic": where[0], "partition": where[1], "low": span.start, "high": span.end}
+        of_range = {**at, "owner": -1 if owner is None else owner}
+        delete = text(self.dialect.delete_doubled(self.target))
+        if self.dialect.deletes_by_range:
+            return connection.execute(delete, of_range).rowcount
+        several = connection.execute(text(self.dialect.doubled(self.target)), at).all()
+        return sum(
+            connection.execute(delete, {**of_range, "low": offset, "high": offset + 1, "rows": count - 1}).rowcount
+            for offset, count in several
+        )
 
     def _next_number(self, stamp: ReconStamp) -> int:
         mine = parse_offsets(stamp.offsets_text)

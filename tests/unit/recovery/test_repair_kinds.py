@@ -31,7 +31,9 @@ def test_every_kind_says_what_a_repair_can_do(kind: str) -> None:
     able = of(kind)
     assert bool(able.refused) == (kind not in ("delta", "delta_merge", "jdbc_append", "jdbc_upsert"))
     assert bool(able.only_unread) == (kind in ("delta_merge", "jdbc_upsert"))
-    assert kind == "delta" or able.refused or able.no_removal
+    assert kind in ("delta", "jdbc_append") or able.refused or able.no_removal
+    sql_server = of("jdbc_append", connection={"url": "jdbc:sqlserver://db:1433;databaseName=shop"})
+    assert sql_server.no_removal and not sql_server.refused
 
 
 @pytest.mark.parametrize(

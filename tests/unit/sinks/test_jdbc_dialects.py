@@ -54,6 +54,8 @@ def test_the_upsert_is_one_statement(kind: Kind, newer: str | None) -> None:
         dialect.drop(what.stage),
         dialect.delete_older(what),
         dialect.count_undecided(what),
+        dialect.doubled(what.target),
+        *([dialect.delete_doubled(what.target)] if kind != "mssql" else []),
     ):
         one(sql, kind)
 

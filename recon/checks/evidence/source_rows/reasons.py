@@ -63,11 +63,11 @@ def changes(counts: Account, witnesses: Witnesses) -> Iterator[str]:
 def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     """Which commits of others, and which RESTORE, changed rows of the sink."""
     log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
-    if log is None:
-        return
     removals = [head for head in ledger.heads[ledger.anchors :] if head.is_removal]
     if removals:
         yield f"{some(named(head) for head in removals)} changed rows of the sink"
+    if log is None:
+        return
     still, first = alive(log), first_version(log, ledger)
     # Where micro-batches replace rows anyway, another pipeline may do so with rows of its own.
     removes = changes_rows if rewrites(witnesses) else removes_rows

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from recon.checks.evidence.sink_commits import SinkCommits
-from recon.model import Code, LedgerSlice, ReconStamp, SinkCommit, SinkLog, Unavailable, Verdict, offsets_text
+from recon.model import (
+    REMOVALS,
+    REPAIRS,
+    Code,
+    LedgerSlice,
+    ReconStamp,
+    SinkCommit,
+    SinkLog,
+    Unavailable,
+    Verdict,
+    offsets_text,
+)
 from recon.testing.evidence import PIPELINE, SINK, START, Entry, ledger, span
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, witnesses
@@ -80,6 +92,31 @@ def test_one_range_twice_refutes_exactly_once_and_not_at_least_once() -> None:
     assert same_message(verdict.message)
     weaker = judged(*RECORDS, again, slice_=with_entry, guarantee="at-least-once")
     assert (weaker.failures, weaker.warnings, set(codes(weaker))) == (0, 1, {Code.REPEATED})
+
+
+def test_a_range_whose_doubled_rows_were_removed_is_no_duplicate() -> None:
+    numbered = [replace(one, stamp=replace(one.stamp, number=n)) for n, one in enumerate(RECORDS, 1)]
+    again = record(Entry(7, (10, 20)))
+    again = replace(again, stamp=replace(again.stamp, number=4))
+    with_entry = ledger(*ENTRIES, Entry(7, (10, 20), sink_version=None))
+
+    def after(low: int, high: int, number: int) -> set[Code]:
+        removal = record(Entry(0, (low, high)), epoch=REMOVALS, rows=0)
+        removal = replace(removal, stamp=replace(removal.stamp, number=number))
+        removed = Entry(0, (low, high), sink_version=None, epoch=REMOVALS, rows_written=0, status="repaired")
+        slice_ = ledger(*ENTRIES, Entry(7, (10, 20), sink_version=None), removed)
+        return set(codes(judged(*numbered, again, removal, slice_=slice_)))
+
+    assert set(codes(judged(*numbered, again, slice_=with_entry))) == {Code.DUPLICATE}
+    assert after(10, 20, 5) == set() and after(0, 30, 5) == set()
+    assert after(10, 19, 5) == {Code.DUPLICATE}  # one offset was not looked at
+    assert after(10, 20, 3) == {Code.DUPLICATE}  # it came before the second write
+
+
+def test_a_repair_of_a_whole_micro_batch_is_no_duplicate() -> None:
+    repair = record(Entry(0, (10, 20)), epoch=REPAIRS)
+    slice_ = ledger(*ENTRIES, Entry(0, (10, 20), sink_version=None, epoch=REPAIRS, status="repaired"))
+    assert judged(*RECORDS, repair, slice_=slice_).findings == ()
 
 
 def test_one_micro_batch_twice() -> None:
