@@ -231,6 +231,7 @@ def to_slice(
     complete: bool,
     operations: Sequence[tuple[int, str]],
     later: Collection[tuple[str, int]] = (),
+    transforms_later: bool | None = None,
 ) -> LedgerSlice:
     """An Arrow table in chain order as the slice that judges read, every seal recomputed."""
     of_heads = heads(table)
@@ -249,5 +250,6 @@ def to_slice(
         operations=operations,
         complete=complete,
         later=later,
+        transforms_later=transforms_later,
         offsets_texts=of_texts,
     )

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -204,7 +204,8 @@ class Ledger:
         period = chain.period(from_, to) if after is None else chain.behind(after, to)
         anchors = chain.anchors(period.above, period.day)
         numbers = ("query_id", "batch_id")
-        later = None if period.upto is None else chain.run(period.upto, None, numbers)
+        counts = ("status", "rows_read", "rows_returned")
+        later = None if period.upto is None else chain.run(period.upto, None, (*numbers, *counts))
         entries = period.entries
         return columns.to_slice(
             pa.concat_tables([part for part in (anchors, entries) if part.num_rows] or [entries]),
@@ -214,6 +215,7 @@ class Ledger:
             complete=period.above == 0 or anchors.num_rows == 0,
             operations=self.store.operations() if operations is None else operations,
             later=() if later is None else frozenset(arrow.tuples(later, *numbers)),
+            transforms_later=None if later is None else _transforms(arrow.tuples(later, *counts)),
         )
 
     def coverage(self, pipeline: str, sink: str, *, apart_from: int | None = None) -> dict[coverage.Key, Spans]:
@@ -268,6 +270,14 @@ class Ledger:
         """Merge the small files of the tables; the metrics of each, by table."""
         tables = (self.store, self.results, self.proofs.store)
         return {store.kind: store.compact() for store in tables if store.exists()}
+
+
+def _transforms(counted: Iterable[tuple[Any, ...]]) -> bool | None:
+    """Whether (status, rows_read, rows_returned) of entries show a transform that drops or makes rows."""
+    pairs = [
+        (read, returned) for status, read, returned in counted if status == "committed" and None not in (read, returned)
+    ]
+    return any(read != returned for read, returned in pairs) if pairs else None
 
 
 def open_ledger(project: str | Path | Project, spark: SparkSession | None = None) -> Ledger:

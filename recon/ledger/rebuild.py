@@ -7,6 +7,7 @@ entry needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from recon.ledger import arrow, quarantined
@@ -23,13 +24,13 @@ CLOCKS_APART = timedelta(days=1)  # a sink's clock may differ from the ledger's 
 def entry_of(commit: SinkCommit, sink: Sink, *, target: str, quarantined: int | None = None) -> LedgerEntry:
     """The entry that a stamped commit stands for, status `rebuilt`, not yet chained.
 
-    `quarantined` is what the quarantine table's own log says, None where it says nothing. `started_at` is the commit's
-    own time; `committed_at` is the time of the restoration.
+    `quarantined` is what the quarantine table's own log says, None where it says nothing. `started_at` and
+    `committed_at` are the commit's own time: an audit of that period judges it, whenever it was restored.
     """
     stamp = commit.stamp
     # What the sink itself left out, because a later row has the same key; what the transform left out nobody knows.
     reduces = sink.rewrites and stamp.given is not None and commit.rows is not None
-    return new_entry(
+    restored = new_entry(
         stamp,
         sink,
         "rebuilt",
@@ -43,6 +44,7 @@ def entry_of(commit: SinkCommit, sink: Sink, *, target: str, quarantined: int | 
         started_at=commit.at,
         removed=stamp.removed,
     )
+    return replace(restored, committed_at=commit.at)
 
 
 def unrecorded(stamp: ReconStamp | None, pipeline: str, sink: str, entries: Collection[tuple[int, int]]) -> bool:

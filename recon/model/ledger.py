@@ -211,7 +211,8 @@ class LedgerSlice:
 
     Anchors, `heads[:anchors]`, are entries before the period: the first audited micro-batch is compared with them, and
     they are not judged themselves. `broken` are the indexes of heads whose stored entry_hash does not match their
-    content. `later` are the (query_id, batch_id) of entries that were committed after the period, `recorded` the
+    content. `later` are the (query_id, batch_id) of entries that were committed after the period; `transforms_later` is
+    whether their counts show a transform that drops or makes rows, None where none was counted. `recorded` are the
     (epoch, batch_id, sink_version) of all entries, read only where the sink has commits that no entry here explains.
     """
 
@@ -224,6 +225,7 @@ class LedgerSlice:
     operations: Sequence[tuple[int, str]] = ()  # (version, operation) of the ledger table's own history
     complete: bool = True  # False: the slice starts somewhere in the chain, not at its first entry
     later: Collection[tuple[str, int]] = ()
+    transforms_later: bool | None = None
     recorded: Collection[tuple[int, int, int | None]] = ()
     offsets_texts: Sequence[str] = ()  # canonical text of each head's ranges (recon.model.wire.stamp)
     derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # computed once

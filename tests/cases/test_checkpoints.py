@@ -227,7 +227,6 @@ def test_restored_entries_are_judged(make_lake: MakeLake) -> None:
 
 
 @pytest.mark.case(88, "GAP")
-@pytest.mark.xfail(strict=True, reason="a period goes by when entries were restored, so theirs has none")
 def test_restored_entries_are_judged_at_the_time_of_their_commits(make_lake: MakeLake) -> None:
     lake = make_lake()
     begin, end = restored(lake)

@@ -922,6 +922,109 @@ def filter_and_one_row_lost_and_repaired_by_a_wrong_one() -> tuple[World, Judgem
     return world, judgement
 
 
+@of_case(88, "GAP")
+def restored_entry_and_an_audit_of_the_time_of_its_commit() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.tick(days=1)
+    begin = world.now
+    world.produce(5)
+    world.crash("entry", lose=(2,))
+    world.tick(hours=1)
+    end = world.now
+    world.tick(days=3)
+    ran(2, world)
+    return world, audit(world, from_=begin, to=end)
+
+
+def _rebuilt(world: World) -> World:
+    """The ledger was lost, and restored from the table's log long after."""
+    world.tick(days=3)
+    world.ledger = memory_ledger()
+    for version in sorted(world.commits):
+        world.restore_entry(version)
+    return world
+
+
+@of_case(88, "GAP")
+def ledger_restored_whole_and_an_audit_of_the_time_of_a_commit() -> tuple[World, Judgement]:
+    world = ran(2)
+    world.tick(days=1)
+    begin = world.now
+    world.produce(5)
+    world.micro_batch(lose=(2,))
+    world.tick(hours=1)
+    end = world.now
+    world.tick(days=1)
+    ran(2, world)
+    ran(2, _rebuilt(world))
+    return world, audit(world, from_=begin, to=end)
+
+
+@of_case(88, "INCONCLUSIVE")
+def ledger_restored_whole_of_a_query_whose_transform_filters() -> tuple[World, Judgement]:
+    world = World()
+    world.query.filters = lambda offset: offset % 3 == 0
+    begin = world.now
+    world.produce(9)
+    world.micro_batch(lose=(2,))
+    world.tick(hours=1)
+    end = world.now
+    world.tick(days=1)
+    ran(2, _rebuilt(world))
+    judgement = audit(world, from_=begin, to=end)
+    assert judgement.answer == "could not be proved"
+    return world, judgement
+
+
+@of_case(88)
+def ledger_restored_whole_and_the_query_goes_on() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(_rebuilt(world))
+    for _ in range(2):
+        next_day(world)
+        judgement = audit(world)
+    return world, judgement
+
+
+@of_case(88)
+def entry_restored_days_later_between_audits() -> tuple[World, Judgement]:
+    world = ran(3)
+    audit(world)
+    world.crash("entry")
+    for _ in range(3):
+        world.tick(days=1)
+        audit(world)
+    next_day(world)
+    audit(world)
+    next_day(world)
+    return world, audit(world)
+
+
+@of_case(88)
+def entry_restored_behind_a_later_one_and_an_audit_of_what_came_then() -> tuple[World, Judgement]:
+    world = ran(1)
+    world.produce(5)
+    world.micro_batch(entry=False)
+    ran(1, world)
+    world.tick(hours=1)
+    world.restore_entry(1)
+    ran(1, world)
+    return world, audit(world, from_=world.ledger.entries(PIPELINE, SINK)[-1].committed_at)
+
+
+@of_case(88, "GAP")
+def lossy_entry_restored_behind_a_later_one() -> tuple[World, Judgement]:
+    world = ran(1)
+    world.produce(5)
+    world.micro_batch(entry=False, lose=(1,))
+    ran(1, world)
+    audit(world)
+    world.tick(days=2)
+    world.restore_entry(1)
+    ran(2, world)
+    return world, audit(world)
+
+
 @of_case(46, "INCONCLUSIVE")
 def lost_record_of_a_restored_entry_compacted_since() -> tuple[World, Judgement]:
     world = ran(2)

@@ -338,6 +338,8 @@ class World:
             written=commit.rows_added or 0,
             version=version,
             status="rebuilt",
+            started_at=commit.timestamp,
+            committed_at=commit.timestamp,
             **NOT_COUNTED,
         )
 

@@ -102,8 +102,8 @@ class Account:
     @cached_property
     def only_rebuilt(self) -> bool:
         """Whether no entry was written by the stream itself, so that none can show that nothing is filtered."""
-        heads = self.covered.slice.heads
-        return not any(head.status == "committed" and head.rows_read is not None for head in heads)
+        heads, later = self.covered.slice.heads, self.covered.slice.transforms_later
+        return later is None and not any(h.status == "committed" and h.rows_read is not None for h in heads)
 
     @cached_property
     def judged(self) -> Mapping[tuple[str, int], ReadStretches]:
@@ -203,6 +203,7 @@ def account(
         for i, head in enumerate(heads)
         if head.reads
     )
+    transforms = transforms or bool(ledger.transforms_later)
     expected = _fingerprints(ledger)
     counted = {}
     for entry in covered.judged_entries():
