@@ -19,7 +19,7 @@ from recon.audit.sources import Sources
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import Answers, Questions
-from recon.checks.evidence.kafka_states import read_under
+from recon.checks.evidence.kafka_states import judged_under, read_under
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
@@ -131,7 +131,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
 
     # 8. Kafka's log start and end offsets after the last reading of the ledger: what arrives meanwhile is lag, and
     #    never looks like a loss.
-    kafka = read("kafka", lambda: reader.kafka(known(slices) or {}))
+    kafka = read("kafka", lambda: reader.kafka(known(slices) or {}, proofs))
 
     # 9. What a listener recorded of each micro-batch; nothing is compared with it.
     samples = _PROGRESS_SAMPLES if "progress_offsets" in wanted else 0
@@ -402,13 +402,15 @@ class _Reader:
         logs = {sink.name: self.sources.quarantine_log(sink) for sink in sinks}
         return {sink: log for sink, log in logs.items() if log is not None}
 
-    def kafka(self, slices: Slices) -> KafkaWitness:
+    def kafka(self, slices: Slices, proofs: Proofs) -> KafkaWitness:
         positions = _positions(slices.values())
         topics = {*self.sources.pipeline.source.topics, *(topic for topic, _ in positions)}
         epochs: dict[tuple[str, int], set[tuple[int, int]]] = {}
-        for of_sink in slices.values():
+        for sink, of_sink in slices.items():
             for where, read in read_under(of_sink).items():
                 epochs.setdefault(where, set()).update((one.epoch, one.position) for one in read)
+            for where, judged in judged_under(of_sink, proofs.of_sink.get(sink)).items():
+                epochs.setdefault(where, set()).add((judged.epoch, judged.position))
         return self.sources.kafka(sorted(topics), positions, epochs)
 
     def progress(self, begin: datetime | None, samples: int) -> ProgressWitness:

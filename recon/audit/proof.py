@@ -22,7 +22,7 @@ from recon.model import (
     known,
 )
 from recon.model.offsets import Spans
-from recon.model.proof import CoveredRanges, OpenFinding, SinkProof, stays_open
+from recon.model.proof import CoveredRanges, LogJudged, OpenFinding, SinkProof, stays_open
 
 
 def advance(
@@ -60,6 +60,7 @@ def advance(
     position, chain_head = max(ends, key=lambda end: end[0], default=(0, ""))
     first = next((head for head in ledger.heads if head.is_micro_batch), ledger.heads[0])
     table = (known(witnesses.delta) or {}).get(sink)
+    covered = _covered(before, ledger, len(settled))
     return SinkProof(
         pipeline=witnesses.pipeline,
         sink=sink,
@@ -74,7 +75,8 @@ def advance(
         table_id=table.table_id if table is not None else None,
         table_version=table.last if table is not None else None,
         table_rows=_rows(before, table, replace(witnesses, sink=sink)),
-        coverage=_covered(before, ledger, len(settled)),
+        coverage=covered,
+        logs=_logs(before, covered, witnesses) if not _is_log_doubted(mine) else (before.logs if before else ()),
         open=opened,
     )
 
@@ -116,7 +118,7 @@ def _settled(ledger: LedgerSlice, results: Sequence[CheckResult], witnesses: Wit
     """
     judged = ledger.heads[ledger.anchors :]
     findings = [f for r in results for f in r.findings]
-    if any(f.level is Level.UNPROVED and f.topic is not None and f.span is None for f in findings):
+    if _is_log_doubted(results):
         return ()
     open_ = {(f.epoch, f.batch_id) for f in findings if f.code is Code.INFLIGHT and f.batch_id is not None}
     undecided = _undecided(ledger, witnesses)
@@ -128,6 +130,34 @@ def _settled(ledger: LedgerSlice, results: Sequence[CheckResult], witnesses: Wit
             if any(read.end_offset > undecided.get((read.topic, read.partition), read.end_offset) for read in ranges):
                 return judged[:place]
     return judged
+
+
+def _is_log_doubted(results: Sequence[CheckResult]) -> bool:
+    """Whether it is not known if Kafka's log is the one that was read."""
+    findings = [f for r in results for f in r.findings]
+    return any(f.level is Level.UNPROVED and f.topic is not None and f.span is None for f in findings)
+
+
+def _logs(before: SinkProof | None, covered: Sequence[CoveredRanges], witnesses: Witnesses) -> tuple[LogJudged, ...]:
+    """The logs as Kafka describes them now, up to what was read of them; of the others what was known before."""
+    logs = {(log.topic, log.topic_id, log.partition): log for log in (before.logs if before is not None else ())}
+    for one in covered:
+        topic = witnesses.topic(one.topic)
+        partition = topic.partitions.get(one.partition) if topic is not None else None
+        if topic is None or partition is None or partition.leader_epoch is None or topic.topic_id != one.topic_id:
+            continue
+        place, position = (one.topic, one.topic_id, one.partition), one.ranges[-1][1] if one.ranges else 0
+        known_as = logs.get(place)
+        if known_as is not None and known_as.leader_epoch == partition.leader_epoch:
+            position = max(position, known_as.position)  # another source of the query may have come further
+        logs[place] = LogJudged(
+            topic=one.topic,
+            topic_id=one.topic_id,
+            partition=one.partition,
+            leader_epoch=partition.leader_epoch,
+            position=min(position, partition.high_watermark),
+        )
+    return tuple(logs.values())
 
 
 def _undecided(ledger: LedgerSlice, witnesses: Witnesses) -> Mapping[tuple[str, int], int]:

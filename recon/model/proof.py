@@ -151,6 +151,20 @@ class CoveredRanges:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LogJudged:
+    """The log of a topic partition as an audit judged it: all below `position` was read of it.
+
+    `leader_epoch` was the newest one; where the log is cut off later, another leader's begins below `position`.
+    """
+
+    topic: str
+    topic_id: str | None
+    partition: int
+    leader_epoch: int
+    position: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkProof:
     """The state after an audit, or after somebody accepted a finding.
 
@@ -166,6 +180,7 @@ class SinkProof:
             by the newest audit that could say so and advanced the proof.
         results_hash: of the results that the audit stored for the pipeline; "" where that audit is not known.
         coverage: every offset that the entries up to `position` account for.
+        logs: Kafka's logs as the audit saw them, where the broker gave leader epochs.
         open: findings that are not repaired; among them those that somebody accepted.
         sequence: the number of this state in its own chain, from 1 on.
     """
@@ -184,6 +199,7 @@ class SinkProof:
     table_rows: tuple[int, int] | None = None
     results_hash: str = ""
     coverage: tuple[CoveredRanges, ...] = ()
+    logs: tuple[LogJudged, ...] = ()
     open: tuple[OpenFinding, ...] = ()
     sequence: int = 0
     entry_hash: str = ""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from recon.errors import LedgerError
 from recon.model import LedgerSlice
 from recon.model.offsets import OffsetSpan
+from recon.model.proof import SinkProof
 from recon.model.wire.kafka_state import KafkaState, parse_kafka_state
 
 TopicPartition = tuple[str, int]
@@ -59,6 +60,26 @@ def read_under(ledger: LedgerSlice) -> Mapping[TopicPartition, Sequence[ReadUnde
     if _EPOCHS not in ledger.derived:
         ledger.derived[_EPOCHS] = _read_under(ledger)
     found: Mapping[TopicPartition, Sequence[ReadUnder]] = ledger.derived[_EPOCHS]
+    return found
+
+
+def judged_under(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicPartition, ReadUnder]:
+    """How far the stream had come when the last audit judged the logs, and under which leader epoch.
+
+    A topic partition is left out where an entry of the slice came further under this epoch, which says more.
+    """
+    if proof is None or not proof.logs:
+        return {}
+    newest = bisect_right([head.sequence for head in ledger.heads], proof.position) - 1
+    entry = _newest_reader(ledger, newest)
+    if entry is None:
+        return {}
+    found = {}
+    for log in proof.logs:
+        where = (log.topic, log.partition)
+        reads = read_under(ledger).get(where, ())
+        if not any(read.epoch == log.leader_epoch and read.position >= log.position for read in reads):
+            found[where] = ReadUnder(log.leader_epoch, log.position, entry, log.topic_id)
     return found
 
 

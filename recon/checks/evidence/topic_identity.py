@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from recon.checks.evidence.coverage import Coverage, Key, TopicIncarnation
 from recon.checks.evidence.findings import Findings, named
-from recon.checks.evidence.kafka_states import ReadUnder, read_under
+from recon.checks.evidence.kafka_states import ReadUnder, judged_under, read_under
 from recon.checks.evidence.topic_ids import identified, with_topic_ids
 from recon.model import Code, Finding, KafkaPartition, KafkaTopic, LedgerSlice, Witnesses
+from recon.model.proof import SinkProof
 
 
 def judge_logs(covered: Coverage, witnesses: Witnesses, findings: Findings) -> None:
@@ -34,10 +35,13 @@ def _judge_leader_epochs(
     partition = topic.partitions.get(key.partition)
     if partition is None:
         return
-    for read in read_under(ledger).get((key.topic, key.partition), ()):
+    where = (key.topic, key.partition)
+    judged = judged_under(ledger, _proof(witnesses)).get(where)
+    reads = [*read_under(ledger).get(where, ()), *([judged] if judged is not None else [])]
+    for read in sorted(reads, key=lambda read: read.position):
         if read.topic_id is not None and topic.topic_id is not None and read.topic_id != topic.topic_id:
             continue  # of a topic that was deleted since, which is reported as such
-        why = _doubt((key.topic, key.partition), read, partition, ledger, witnesses)
+        why = _doubt(where, read, partition, ledger, witnesses)
         if why:
             head = ledger.heads[read.entry]
             findings.add(Code.INCONCLUSIVE, f"{key}: {why}", head=head, key=key)
@@ -45,8 +49,12 @@ def _judge_leader_epochs(
                 return  # what was read under later leaders is doubted for the same reason
 
 
+def _proof(witnesses: Witnesses) -> SinkProof | None:
+    return witnesses.proofs.of_sink.get(witnesses.sink or "")
+
+
 def _is_accepted(finding: Finding, witnesses: Witnesses) -> bool:
-    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+    proof = _proof(witnesses)
     if proof is None:
         return False
     return any(one.accepted is not None and one.includes(finding) for one in with_topic_ids(proof, witnesses).open)
@@ -73,7 +81,7 @@ def _doubt(
             "longer in Kafka: compare them at the source, and read the offsets again from where the logs differ"
         )
     if kept is None and read.position < partition.log_start:
-        proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
+        proof = _proof(witnesses)
         later = (other for other in read_under(ledger).get(where, ()) if other.epoch > read.epoch)
         if proof is not None and any(ledger.heads[other.entry].sequence <= proof.position for other in later):
             return ""  # an earlier audit compared them with the log of a later leader, which is compared itself
