@@ -345,6 +345,21 @@ def test_a_row_that_was_proved_is_removed_from_a_table_without_statistics_and_th
     right(world, later(world))
 
 
+def test_another_checkpoint_writes_rows_again_without_an_entry_and_the_log_is_cleaned_up() -> None:
+    """Its batch_id is below those whose rows an audit reads that goes on from the last one."""
+    world = ran(5)
+    proved(world)
+    mine = world.query
+    world.query = replace(mine, query_id="q-80", epoch=50, positions={}, planned=[])
+    world.micro_batch(entry=False)
+    world.query = mine
+    ran(1, world)
+    world.clean_log()
+    assert world.truth.doubled
+    right(world, later(world))
+    assert "DUPLICATE" in audit(world, full=True).codes
+
+
 # -- repairs --------------------------------------------------------------------------------------------------------
 
 

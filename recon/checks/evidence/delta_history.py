@@ -358,7 +358,7 @@ def _report_version_gaps(delta: DeltaWitness, findings: Findings) -> None:
 
 
 def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings, *, whole: bool) -> None:
-    """Rows that the table lacks, and that no commit of the log took away.
+    """Rows that the table lacks or has too many, and that no commit of the log took away or added.
 
     Where `whole`, source_rows looks at the rows of all micro-batches of the ledger, or the audit proves nothing new.
     """
@@ -373,8 +373,16 @@ def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings,
             findings.add(Code.METRIC_UNRELIABLE, unknown)
         else:
             findings.add(Code.INCONCLUSIVE, f"{unknown}; `recon audit --full` looks at the rows of all micro-batches")
+        return
+    counted = "the ledger" if rows.since < 0 else f"the audit up to version {rows.since}, and the ledger since,"
+    if rows.held > rows.accounted and not whole:
+        findings.add(
+            Code.INCONCLUSIVE,
+            f"{delta.location} had {plural(rows.held, 'row')} before version {rows.version}, and {counted} accounts "
+            f"for {rows.accounted:,}: others were added by commits that are cleaned up from the log, and whether they "
+            "double rows is not known; `recon audit --full` looks at the rows of all micro-batches",
+        )
     elif rows.missing:
-        counted = "the ledger" if rows.since < 0 else f"the audit up to version {rows.since}, and the ledger since,"
         gone = plural(rows.missing, "row")
         findings.add(
             Code.MUTATED,
