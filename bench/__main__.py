@@ -22,6 +22,7 @@ BENCHES: Mapping[str, str] = {
     "hook_overhead": "bench.hook_overhead:run",
     "evidence_audit_day": "bench.evidence_audit:day",
     "evidence_audit_year": "bench.evidence_audit:year",
+    "evidence_audit_next": "bench.evidence_audit:next_audit",
     "row_readback": "bench.row_readback:run",
     "compare_equal": "bench.compare:equal",
     "compare_different": "bench.compare:different",

@@ -186,10 +186,10 @@ class Lake:
                 "prev_hash": prev_hash,
             }
             prev_hash = seal(EntryHead(**values, entry_hash=""), text)
-            heads.append({**values, "entry_hash": prev_hash})
+            heads.append(EntryHead(**values, entry_hash=prev_hash))
         schema = columns.ENTRIES.schema
         names = [name for name in schema.names if name not in ("offsets", "date")]
-        arrays = {name: pa.array([head[name] for head in heads], schema.field(name).type) for name in names}
+        arrays = {name: pa.array([getattr(head, name) for head in heads], schema.field(name).type) for name in names}
         count = BATCHES * PARTITIONS
         spans = {
             "topic": pa.repeat(pa.scalar(self.topic), count),
@@ -204,10 +204,12 @@ class Lake:
         arrays["offsets"] = pa.ListArray.from_arrays(bounds, struct)
         arrays["date"] = pa.repeat(pa.scalar(day.start.date()), BATCHES)
         table = pa.table({name: arrays[name] for name in schema.names}).cast(schema)
-        return table, [head["prev_hash"] for head in heads]
+        return table, [head.prev_hash for head in heads]
 
     def _fingerprints(self, starts: Any, ends: Any) -> list[int]:
         """The fingerprint that the hook counts of each micro-batch's rows."""
+        import numpy as np
+
         from recon.model import RangeTable
         from recon.model.fingerprint import of_entries
 
@@ -433,9 +435,7 @@ class _LedgerLog:
         self, merged: Mapping[str, Any], loose: Sequence[Mapping[str, Any]], template: Mapping[str, Any]
     ) -> Iterator[list[str]]:
         """An append per entry, a compaction after every hundredth."""
-        hashes = self.rows["entry_hash"].to_pylist()
         times = [int(at.timestamp() * 1000) for at in self.rows["committed_at"].to_pylist()]
-        stats = template["stats"]
         open_: list[Mapping[str, Any]] = []
         whole: Mapping[str, Any] | None = None
         cut = len(self.rows) - len(loose)
@@ -444,8 +444,7 @@ class _LedgerLog:
                 add = {**loose[n - cut], "modificationTime": at}
             else:
                 path = f"date={self.day}/part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-                own = stats.replace(json.loads(stats)["maxValues"]["entry_hash"], hashes[n])
-                add = {**template, "path": path, "modificationTime": at, "stats": own}
+                add = {**template, "path": path, "modificationTime": at}
             open_.append(add)
             yield [
                 _line({"commitInfo": {**_WRITE, "timestamp": at}}),
