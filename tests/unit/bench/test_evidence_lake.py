@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from bench import evidence_lake
-from recon.evidence import delta_log
 from recon.ledger import open_ledger
 from recon.project import load
 
