@@ -25,6 +25,17 @@ class SinkError(ReconError):
     """A sink write failed, was swallowed, or must not go on."""
 
 
+class RefusedError(SinkError):
+    """Another writer of the sink came first: nothing of the write is there, and its driver must look at the sink anew.
+
+    `number` is that of the write; None where the sink numbers none.
+    """
+
+    def __init__(self, message: str, number: int | None = None) -> None:
+        super().__init__(message)
+        self.number = number
+
+
 class NewEpochError(SinkError):
     """The checkpoint starts a new epoch whose ranges overlap the ledger's end or leave a gap."""
 

@@ -151,6 +151,25 @@ def find_stamped(storage: Storage, app_id: str, batch_id: int, *, after: int) ->
     return None
 
 
+def numbered(storage: Storage, app_id: str, number: int) -> DeltaCommit | None:
+    """The commit whose txn is (app_id, number), numbers of the app id ascending; searched from the newest one back.
+
+    None where there is none, or the log has it no more.
+
+    Raises:
+        EvidenceError: a commit file read for it is torn or no JSON.
+    """
+    log, latest = storage.child(_LOG), latest_version(storage)
+    read_commit = reader(log)
+    for version in range(-1 if latest is None else latest, -1, -1):
+        if (raw := read_commit(version)) is None:
+            return None
+        commit, _ = parse_commit(log, version, raw, {})
+        if commit.txn.get(app_id, number + 1) <= number:
+            return commit if commit.txn[app_id] == number else None
+    return None
+
+
 def table_id(storage: Storage, version: int) -> str | None:
     """The id of the table at a version, from its checksum file or, where the commit sets it, from the commit.
 

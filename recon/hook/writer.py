@@ -8,11 +8,12 @@ the checks that judge the micro-batch as a whole.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import SinkError
+from recon.errors import RefusedError, SinkError
 from recon.hook.broker import Broker
 from recon.hook.epochs import Batch, BatchToWrite, Epochs
 from recon.hook.gate import Gate
@@ -20,10 +21,11 @@ from recon.hook.identify import identify
 from recon.hook.prepare import BatchRows, PreparedRows, Transform, WholeBatch, name_of
 from recon.hook.repair import open_repaired
 from recon.hook.row_counts import CountedWrite, RowCounts, delivered
-from recon.ledger import Ledger
+from recon.ledger import Ledger, open_ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.model import EntryStatus, LedgerEntry, ReconStamp, offsets_text
+from recon.model.ledger import named
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Sink
 from recon.quarantine.rows import FAILING, FittedRowChecks, RowChecks
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
 log = logging.getLogger("recon")
+
+_ENTRY_WITHIN_S = 10.0  # a repair enters its commit in the ledger within this time; later, the hook restores the entry
+_ASK_EVERY_S = 0.2
+_NEWEST = 20  # entries among which it is looked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,12 +144,47 @@ class ForeachBatch:
         self.write(WholeBatch(frame, self.sink, self._transform), batch_id)
 
     def write(self, rows: BatchRows, batch_id: int) -> None:
-        """Write these rows of one micro-batch and enter them in the ledger; raises what a call raises."""
+        """Write these rows of one micro-batch and enter them in the ledger; raises what a call raises.
+
+        Where a repair took the number of the write, everything is looked at anew and the micro-batch written again: as
+        often as another repair's commit comes first.
+        """
+        while True:
+            try:
+                self._write(rows, batch_id)
+                return
+            except RefusedError as error:
+                repair = self._repair_behind(error)
+                if repair is None:
+                    raise
+                log.warning(
+                    "%s, micro-batch %d: %s was committed at the same moment, and the sink refused the micro-batch, of "
+                    "which nothing was written: recon reads what is there anew and writes it again",
+                    self._name,
+                    batch_id,
+                    named(repair),
+                )
+                self._await_entry(repair, rows.frame.sparkSession)
+            except BaseException:
+                self.forget()
+                raise
+
+    def _repair_behind(self, error: RefusedError) -> ReconStamp | None:
+        """The repair that took the number of a write; forgets everything read so far."""
         try:
-            self._write(rows, batch_id)
-        except BaseException:
+            names = (self.pipeline.name, self.sink.name)
+            return None if error.number is None else self.writer.repair_of(*names, error.number)
+        finally:
             self.forget()
-            raise
+
+    def _await_entry(self, repair: ReconStamp, spark: SparkSession) -> None:
+        """Waits a moment for the entry of a repair, which knows more than one that the hook would restore."""
+        ledger, until = open_ledger(self.project, spark), time.monotonic() + _ENTRY_WITHIN_S
+        while time.monotonic() < until:
+            newest = ledger.last(self.pipeline.name, self.sink.name, _NEWEST)
+            if any((entry.epoch, entry.batch_id) == (repair.epoch, repair.batch_id) for entry in newest):
+                return
+            time.sleep(_ASK_EVERY_S)
 
     def forget(self) -> None:
         """Drops everything read so far: the query may be started again with the same object."""
@@ -196,6 +237,7 @@ class ForeachBatch:
         Checks that judge a micro-batch as a whole are not evaluated.
 
         Raises:
+            RefusedError: another writer took the number of the write; nothing was written.
             SinkError: the sink did not commit the write; nothing was entered.
             LedgerError: the rows are committed and the entry could not be written.
             GateError: a row check with `on_failure: stop` failed.

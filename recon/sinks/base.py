@@ -72,11 +72,20 @@ class BatchSink(ABC):
         """
         return None
 
+    def repair_of(self, pipeline: str, sink: str, number: int) -> ReconStamp | None:
+        """The stamp of the repair that took this number, for sinks that `recon repair` writes; None where none did.
+
+        Raises:
+            EvidenceError: the write of this number cannot be looked up.
+        """
+        return None
+
     @abstractmethod
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Write the micro-batch so that it can be found again by `stamp`; raises SinkError, or what Spark raises.
 
-        What a failed attempt leaves behind, the next one repairs.
+        What a failed attempt leaves behind, the next one repairs. Where another writer took its number first, and it
+        is known that nothing was written, it is a RefusedError, here or in `confirm`.
         """
 
     @abstractmethod

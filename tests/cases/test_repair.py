@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Barrier, Thread
 from typing import Any
 
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from recon.audit.accept import open_findings
 from recon.cli import main
 from recon.errors import ConfigError, SinkError
-from recon.model import ReconStamp
+from recon.model import REPAIRS, ReconStamp
+from recon.model.wire.app_ids import app_id
 from recon.recovery.repair.run import Repaired, repair
 from recon.recovery.repair.witnesses import repair_plans
-from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
+from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from tests.cases.lake import EVIDENCE, Lake, failing, findings, ranges
 from tests.support.failpoints import dies_at
 
@@ -138,10 +143,129 @@ def test_two_repairs_at_once_write_once(make_lake: MakeLake) -> None:
         thread.start()
     for thread in threads:
         thread.join(240)
-    refused = [one for one in results if isinstance(one, SinkError)]
-    assert len(results) == 2 and len(refused) == 1, results
+    assert [sorted(one.rows for one in results if isinstance(one, Repaired))] == [[0, 18]], results
     assert lake.values() == [(0, o) for o in range(60) if o % 10 != 9]
     assert not failing(lake.audit())
+
+
+@pytest.mark.parametrize(("at", "batch_id"), [(AFTER_LEDGER, 3), (BEFORE_WRITE, 4)])
+def test_a_query_goes_on_beside_a_repair(make_lake: MakeLake, at: str, batch_id: int) -> None:
+    """The repair comes between two of its micro-batches, and between its look at the sink and its commit."""
+    lake = make_lake(checks=CHECKS)
+    swallowing(lake)
+    lake.audit()
+    lake.produce(60)
+    done: list[Repaired] = []
+
+    def repairs(point: str, stamp: ReconStamp) -> None:
+        if (point, stamp.batch_id) == (at, batch_id) and not done:
+            done.append(mend(lake))
+
+    lake.run(transform=parse, failpoint=repairs, per_trigger=20)
+    assert [(one.offsets, one.rows, one.incomplete) for one in done] == [(20, 18, ())]
+    assert lake.values() == [(0, o) for o in range(120) if o % 10 != 9]
+    numbers = [(entry.epoch, entry.batch_id, entry.status) for entry in lake.entries()]
+    after = [(0, n, "committed") for n in (3, 4, 5)]
+    after.insert(1, (REPAIRS, 0, "repaired"))
+    assert numbers == [(0, 0, "committed"), (0, 2, "committed"), *after]
+    run = lake.audit()
+    assert not failing(run) and findings(run, "REPAIRED")
+    assert run.pipelines[0].answer == "complete", run.pipelines[0].because
+
+
+def test_a_removal_beside_a_query(make_lake: MakeLake) -> None:
+    lake = make_lake(sink={"on_new_epoch": "warn"}, checks=CHECKS)
+    lake.produce(20)
+    lake.run(transform=parse)
+    lake.forget_checkpoint()
+    lake.run(transform=parse)
+    lake.audit()
+    lake.produce(20)
+    done: list[Repaired] = []
+
+    def repairs(point: str, stamp: ReconStamp) -> None:
+        if point == BEFORE_WRITE and not done:
+            done.append(mend(lake))
+
+    lake.run(transform=parse, failpoint=repairs)
+    assert done[0].removed == 18
+    assert lake.values() == [(0, o) for o in range(40) if o % 10 != 9]
+    assert not failing(lake.audit())
+
+
+class Transforms:
+    """The query's transform, and how often it was called; each call gives other rows."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        self.calls += 1
+        return parse(frame).withColumn("v", F.lit(f"call {self.calls}"))
+
+
+def test_a_repair_that_a_query_refuses_looks_anew_and_reads_nothing_twice(make_lake: MakeLake) -> None:
+    lake = make_lake(checks=CHECKS)
+    swallowing(lake)
+    lake.audit()
+    transform, commits = Transforms(), []
+
+    def goes_on(point: str, stamp: ReconStamp) -> None:
+        if point == BEFORE_WRITE:
+            commits.append(stamp.number)
+            if len(commits) < 3:
+                lake.produce(20)
+                lake.run(transform=parse)
+
+    done = mend(lake, transform=transform, other_transform=True, failpoint=goes_on)
+    assert commits == [3, 4, 5] and transform.calls == 1
+    assert (done.offsets, done.rows, done.incomplete) == (20, 18, ())
+    assert lake.values() == [(0, o) for o in range(100) if o % 10 != 9]
+    assert {row["v"] for row in lake.rows() if 20 <= row["_source_offset"] < 40} == {"call 1"}
+    run = lake.audit()
+    assert not failing(run) and run.pipelines[0].answer == "complete", run.pipelines[0].because
+
+
+def test_a_query_on_a_fresh_checkpoint_reads_the_same_offsets(make_lake: MakeLake) -> None:
+    """Of a hole that it does not see: its first micro-batch is in it, the second one stops it."""
+    lake = make_lake(checks=CHECKS)
+    swallowing(lake)
+    lake.audit()
+    errors: list[str] = []
+
+    def other_query(point: str, stamp: ReconStamp) -> None:
+        if point == BEFORE_WRITE:
+            start = json.dumps({lake.topic: {"0": 20}})
+            with pytest.raises(StreamingQueryException) as stopped:
+                replace(lake, checkpoint_name="fresh").run(transform=parse, starting=start, per_trigger=20)
+            errors.append(str(stopped.value))
+
+    done = mend(lake, failpoint=other_query)
+    assert (done.entries, done.rows) == ((), 0) and "NewEpochError" in errors[0]
+    assert lake.values() == [(0, o) for o in range(60) if o % 10 != 9]
+    assert {row["_batch_id"] for row in lake.rows() if 20 <= row["_source_offset"] < 40} == {0}
+
+
+def test_a_repair_that_is_refused_again_and_again_ends(make_lake: MakeLake) -> None:
+    lake = make_lake(checks=CHECKS)
+    swallowing(lake)
+    lake.audit()
+    numbers: list[int] = []
+
+    def takes_the_number(point: str, stamp: ReconStamp) -> None:
+        if point == BEFORE_WRITE:
+            numbers.append(stamp.number or 0)
+            nothing = DeltaTable(lake.table).to_pyarrow_table().slice(0, 0)
+            txn = [Transaction(app_id("p", "s"), numbers[-1])]
+            write_deltalake(
+                lake.table, nothing, mode="append", commit_properties=CommitProperties(app_transactions=txn)
+            )
+
+    with pytest.raises(SinkError, match="came first 10 times in a row, and the repair gave up"):
+        mend(lake, failpoint=takes_the_number)
+    assert numbers == list(range(3, 13)) and len(lake.rows()) == 36
+    assert not [entry for entry in lake.entries() if entry.is_repair]
+    assert mend(lake).rows == 18
 
 
 def test_what_a_repair_refuses(make_lake: MakeLake) -> None:

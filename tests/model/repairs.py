@@ -1,4 +1,8 @@
-"""The repair in the model of two drivers: it reads again what Spark took for done and no sink has."""
+"""The repair in the model of two drivers: it reads again what Spark took for done and no sink has.
+
+It reads the number of the newest write, then what is missing, and commits under the next number. A refused one looks
+anew, `TRIES` times in all. In the model every offset that was read has a row, so the rows alone say what is missing.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from recon.model import REPAIRS
 from tests.model.two_drivers import Driver, Move, Setting, Span, State, Write, stopped
 
 WHO = 2  # its place among the drivers
+TRIES = 2
 _QUERY = -1
 
 
@@ -41,12 +46,39 @@ def _plan(setting: Setting, state: State, who: int) -> Iterator[Move]:
         yield "finds nothing to do", stopped(state, who)
         return
     write = Write(_QUERY, REPAIRS, 0, Span(min(offsets), max(offsets) + 1))
-    yield f"plans {write.span}", state.with_driver(who, Driver(step="look up rows", write=write))
+    yield f"plans {write.span}", state.with_driver(who, Driver(step="number repair", batch=1, write=write))
+
+
+def _number(setting: Setting, state: State, who: int) -> Iterator[Move]:
+    number = _newest(state)
+    text = f"reads the number of the newest write: {number}"
+    yield text, state.with_driver(who, state.drivers[who]._replace(step="look up rows", number=number, notes=None))
+
+
+def _number_late(setting: Setting, state: State, who: int) -> Iterator[Move]:
+    driver = state.drivers[who]
+    assert driver.write is not None
+    number = _newest(state)
+    found = driver._replace(step=setting.sink.first, write=driver.write._replace(number=number + 1))
+    yield f"reads the number of the newest write: {number}", state.with_driver(who, found)
+
+
+def _newest(state: State) -> int:
+    return max((row.number for row in state.rows), default=0)
+
+
+def refused(state: State, who: int, why: str) -> Move:
+    """Its commit was refused: it looks anew, a bounded number of times."""
+    driver = state.drivers[who]
+    if driver.batch == TRIES:
+        return f"stops: {why}", stopped(state, who)
+    return f"looks anew: {why}", state.with_driver(who, driver._replace(step="number repair", batch=driver.batch + 1))
 
 
 def _look_up(setting: Setting, state: State, who: int) -> Iterator[Move]:
-    """Reads the table at its newest version: what is missing there, and which numbers are free."""
-    write = state.drivers[who].write
+    """Reads the table at its newest version: what is missing there."""
+    driver = state.drivers[who]
+    write = driver.write
     assert write is not None
     there = {offset for row in state.rows for offset in range(*row.span)}
     missing = [offset for offset in range(*write.span) if offset not in there]
@@ -56,24 +88,25 @@ def _look_up(setting: Setting, state: State, who: int) -> Iterator[Move]:
     # One stretch of them: the next repair does the others.
     end = next(n for n in range(missing[0] + 1, write.span.end + 1) if n not in missing)
     mine = {one.batch for one in (*state.rows, *state.ledger) if one.epoch == REPAIRS}
-    newest = max((row.number for row in state.rows), default=0)
-    number = newest + 1 if setting.sink.numbers_repairs else 0
+    number = driver.number + 1 if setting.sink.numbers_repairs else 0
     found = write._replace(batch=len(mine), span=Span(missing[0], end), number=number)
-    driver = Driver(step=setting.sink.first, write=found)
+    step = "number late" if setting.sink.repairs_late else setting.sink.first
+    driver = driver._replace(step=step, write=found)
     yield f"finds [{found.span.start}, {found.span.end}) missing", state.with_driver(who, driver)
 
 
 def _append(setting: Setting, state: State, who: int) -> Iterator[Move]:
     write = state.drivers[who].write
     assert write is not None
-    entry = write._replace(number=0)
-    added = () if entry in state.ledger else (entry,)  # the hook may have restored it
-    yield "appends its entry", stopped(state._replace(ledger=(*state.ledger, *added)), who)
+    # Where the hook has restored it, the ledger has it twice, as it has a micro-batch that was tried again.
+    yield "appends its entry", stopped(state._replace(ledger=(*state.ledger, write._replace(number=0))), who)
 
 
 STEPS: dict[str, Callable[[Setting, State, int], Iterator[Move]]] = {
     "finish": _finish,
     "plan repair": _plan,
+    "number repair": _number,
     "look up rows": _look_up,
+    "number late": _number_late,
     "append": _append,
 }

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 from typing_extensions import override
 
 from recon.model import REPAIRS
-from tests.model.two_drivers import Move, Setting, State, Write, same, stopped, written
+from tests.model import repairs
+from tests.model.two_drivers import Driver, Move, Setting, State, Write, same, stopped, written
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,15 @@ class SinkModel(ABC):
         reopens: whether a driver asks the sink first, then reads ledger and record, and does so again when another one
             has extended the ledger.
         counts: whether writes have numbers: the newest one that the driver knows, and one more.
-        numbers_repairs: whether the writes of repairs have such numbers, too.
+        numbers_repairs: whether the writes of repairs have such numbers, too; a driver that a repair's commit refuses
+            then reads everything anew and writes its micro-batch again.
+        repairs_late: whether a repair reads the number behind the rows.
     """
 
     reopens: bool = True
     counts: bool = True
-    numbers_repairs: bool = False
+    numbers_repairs: bool = True
+    repairs_late: bool = False
 
     first: ClassVar[str]  # the first step of a write
     empty: ClassVar[Any] = ()
@@ -70,6 +74,17 @@ def _refused(state: State, who: int, why: str) -> Move:
     return f"stops with SinkError: {why}", stopped(state, who)
 
 
+def _refused_by(state: State, who: int, other: Write, why: str) -> Move:
+    """What a repair's commit refuses is tried again; a driver forgets everything, and reads anew."""
+    if who == repairs.WHO:
+        return repairs.refused(state, who, why)
+    if other.epoch != REPAIRS:
+        return _refused(state, who, why)
+    driver = state.drivers[who]
+    again = Driver(step="number", checkpoint=driver.checkpoint, batch=driver.batch, recovers=driver.recovers)
+    return f"reads everything anew: {why}, because of a repair", state.with_driver(who, again)
+
+
 @dataclass(frozen=True)
 class Delta(SinkModel):
     """Append and MERGE: a transaction that carries (app id, version).
@@ -89,6 +104,11 @@ class Delta(SinkModel):
             return write.epoch, write.batch
         return 0, write.number if self.by == "number" else 1000 * write.epoch + write.batch
 
+    def _taker(self, state: State, write: Write) -> Write:
+        """What has the txn of a write, or, where versions are no numbers, a later one."""
+        app, version = self.txn(write)
+        return next(row for row in state.rows if self.txn(row)[0] == app and self.txn(row)[1] >= version)
+
     @override
     def moves(self, setting: Setting, state: State, who: int) -> Iterator[Move]:
         driver = state.drivers[who]
@@ -101,9 +121,9 @@ class Delta(SinkModel):
             elif any(self.txn(row) == (app, version) and same(row, driver.write) for row in state.rows):
                 yield _landed(state, who, "finds its micro-batch committed by the other")
             else:
-                yield _refused(state, who, "Delta drops the write")
+                yield _refused_by(state, who, self._taker(state, driver.write), "Delta drops the write")
         elif any(self.txn(row)[0] == app for row in state.rows[driver.notes :]):
-            yield _refused(state, who, "Delta refuses the commit")
+            yield _refused_by(state, who, self._taker(state, driver.write), "Delta refuses the commit")
         else:
             yield _written(state, who)
 

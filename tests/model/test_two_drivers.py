@@ -67,24 +67,35 @@ def test_the_model_refutes_what_is_not_enough(name: str) -> None:
     assert explored.violation is not None and explored.violation.startswith(fault), str(explored)
 
 
-# A repair under an app id of its own, as recon has it, needs that no query runs that could write the same offsets.
-REPAIRS: dict[str, tuple[Delta, bool]] = {
-    "the query is stopped": (Delta(), True),
-    "it takes the sink's next number": (Delta(numbers_repairs=True), False),
-}
-
-
 @pytest.mark.parametrize("checkpoints", ["one", "two", "copied"])
-@pytest.mark.parametrize("how", REPAIRS)
-def test_a_repair_loses_and_doubles_nothing(how: str, checkpoints: Literal["one", "two", "copied"]) -> None:
-    sink, alone = REPAIRS[how]
-    explored = explore(Setting(sink, checkpoints, starts=STARTS - 1, repairs=2, alone=alone))
-    print(f"a repair, {how}, checkpoints: {checkpoints}: {explored}")
+def test_a_repair_beside_queries_loses_and_doubles_nothing(checkpoints: Literal["one", "two", "copied"]) -> None:
+    """It takes the sink's next number; a query that it refuses goes on."""
+    explored = explore(Setting(Delta(), checkpoints, starts=STARTS - 1, repairs=2))
+    print(f"a repair, checkpoints: {checkpoints}: {explored}")
     assert explored.violation is None, str(explored)
     assert explored.states > 500
 
 
-def test_a_repair_beside_a_query_on_another_checkpoint_may_double() -> None:
-    explored = explore(Setting(Delta(), "two", starts=2, repairs=1))
-    print(f"a repair beside a query: {explored}")
+def test_a_repair_of_a_hole_beside_queries_loses_and_doubles_nothing() -> None:
+    explored = explore(Setting(Delta(), "two", offsets=3, starts=2, repairs=1, holes=True))
+    print(f"a repair, with holes: {explored}")
+    assert explored.violation is None, str(explored)
+
+
+# Repairs under app ids of their own: where no query runs beside them nothing is doubled, else it may be.
+UNNUMBERED = Delta(numbers_repairs=False)
+
+
+def test_a_repair_without_a_number_needs_that_the_query_is_stopped() -> None:
+    explored = explore(Setting(UNNUMBERED, "two", starts=2, repairs=2, alone=True))
+    print(f"a repair without a number, the query is stopped: {explored}")
+    assert explored.violation is None, str(explored)
+    explored = explore(Setting(UNNUMBERED, "two", starts=2, repairs=1))
+    print(f"a repair without a number beside a query: {explored}")
+    assert explored.violation is not None and explored.violation.startswith("doubled"), str(explored)
+
+
+def test_a_repair_that_reads_its_number_behind_the_rows_may_double() -> None:
+    explored = explore(Setting(Delta(repairs_late=True), "two", starts=2, repairs=1))
+    print(f"a repair, its number behind the rows: {explored}")
     assert explored.violation is not None and explored.violation.startswith("doubled"), str(explored)

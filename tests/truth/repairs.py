@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from recon.model import REMOVALS, REPAIRS, ReconStamp, offsets_text, parse_offsets
 from recon.model.offsets import OffsetSpan, Spans
+from recon.model.wire.app_ids import app_id
 from recon.recovery.repair.plan import PlannedRange, RepairPlan, planned, without
 from tests.truth.judge import WorldSources
 from tests.truth.world import NOT_COUNTED, PIPELINE, SINK, TOPIC, Place, Row, World
@@ -143,9 +144,10 @@ def _stamp(world: World, epoch: int, spans: Iterable[OffsetSpan], **counts: int)
         run_id=None,
         prev_hash=world.ledger.head_hash(PIPELINE, SINK),
         offsets_text=offsets_text(spans),
+        number=1 + sum(c.stamp is not None and c.stamp.pipeline == PIPELINE for c in world.commits.values()),
         **counts,
     )
 
 
 def _txn(stamp: ReconStamp) -> dict[str, int]:
-    return {f"recon:{PIPELINE}:{SINK}:{stamp.epoch}:{stamp.batch_id}": stamp.batch_id}
+    return {app_id(PIPELINE, SINK): stamp.number or 0}

@@ -105,7 +105,7 @@ class DeltalakeStore(Store):
         except CommitFailedError as error:
             self._handle = None
             # Another writer extended the chain, or both created the table at the same time: the caller retries.
-            if chain and ("oncurrent transaction" in str(error) or "etadata changed" in str(error)):
+            if chain and re.search(r"[Cc]oncurrent transaction|([Mm]etadata|[Pp]rotocol) changed", str(error)):
                 raise ChainMoved(chain) from error
             # delta-rs gave up after this many versions that others wrote first: `Failed to commit transaction: 15`.
             if chain and re.search(r"Failed to commit transaction: \d+", str(error)):

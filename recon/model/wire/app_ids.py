@@ -20,7 +20,7 @@ class AppId:
     """A Delta app id: of the writes of a sink, which are numbered across epochs, or of what is numbered on its own.
 
     Without `epoch` and `part` it is the sink's. `part` is "quarantine" for its quarantine table, numbered by batch_id
-    in each epoch; "claim" for the claims of releases there; a number for one release from quarantine, or one repair.
+    in each epoch; "claim" for the claims of releases there; a number for one release from quarantine.
     """
 
     pipeline: str
@@ -39,7 +39,7 @@ class AppId:
 
     @property
     def number(self) -> int | None:
-        """The number of a release or of a repair; None for a micro-batch, and for other tables than the sink's."""
+        """The number of a release; None for what is numbered across epochs, and for other tables than the sink's."""
         of_its_own = self.epoch is not None and self.epoch < 0 and self.part.isdecimal()
         return int(self.part) if of_its_own else None
 
@@ -68,12 +68,12 @@ def claim_app_id(pipeline: str, sink: str) -> str:
 
 
 def numbered_app_id(pipeline: str, sink: str, epoch: int, number: int) -> str:
-    """The app id of one release or repair: under a shared one, Delta would skip whichever of two is written later."""
+    """The app id of one release: under a shared one, Delta would skip whichever of two is written later."""
     return AppId(pipeline, sink, epoch, str(number)).dump()
 
 
 def numbers_taken(txns: Iterable[str], pipeline: str, sink: str, epoch: int) -> set[int]:
-    """The numbers of releases, or of repairs, that wrote to a table, by the app ids of its transactions."""
+    """The numbers of the releases that wrote to a table, by the app ids of its transactions."""
     apps = (app for app in map(parse_app_id, txns) if app is not None)
     mine = (app.number for app in apps if (app.pipeline, app.sink, app.epoch) == (pipeline, sink, epoch))
     return {number for number in mine if number is not None}

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from recon.errors import SinkError
+from recon.errors import RefusedError
 from recon.evidence import delta_log
 from recon.model import DeltaCommit, ReconStamp, dump_stamp
+from recon.model.wire.app_ids import app_id
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.recovery.repair.missing import OWNER, with_owner
 from recon.recovery.repair.plan import PlannedRange
@@ -77,11 +78,11 @@ def doubled_rows(table: DataFrame, ranges: Sequence[PlannedRange]) -> DoubledRow
     return DoubledRows(frame, *(int(counts[name]) for name in ("held", "kept", "removed", "unclear")))
 
 
-def remove(spark: SparkSession, storage: Storage, rows: DoubledRows, stamp: ReconStamp, app_id: str) -> DeltaCommit:
-    """Commits the removal, with recon's stamp and a txn of its own.
+def remove(spark: SparkSession, storage: Storage, rows: DoubledRows, stamp: ReconStamp) -> DeltaCommit:
+    """Commits the removal, with recon's stamp, under the number of the stamp.
 
     Raises:
-        SinkError: another repair took the number, or another writer of the table came first; nothing was changed.
+        RefusedError: another writer took the number, or changed the table at the same moment; nothing was changed.
     """
     from delta.tables import DeltaTable
 
@@ -102,13 +103,14 @@ def remove(spark: SparkSession, storage: Storage, rows: DoubledRows, stamp: Reco
         .whenMatchedDelete()
         .whenNotMatchedInsert(F.col(f"s.{_ROW}").isNotNull(), values=cast("dict[str, str | Column]", values))
     )
-    metadata = dump_stamp(stamp)
-    with committing_with(spark, metadata, app_id, stamp.batch_id), refusing_other_writers(storage.uri, stamp):
+    metadata, app, number = dump_stamp(stamp), app_id(stamp.pipeline, stamp.sink), stamp.number or 0
+    with committing_with(spark, metadata, app, number), refusing_other_writers(storage.uri, stamp):
         merge.execute()
-    commit = delta_log.find_stamped(storage, app_id, stamp.batch_id, after=-1 if before is None else before)
+    commit = delta_log.find_stamped(storage, app, number, after=-1 if before is None else before)
     if commit is None or commit.user_metadata != metadata:
-        raise SinkError(
-            f"another repair of pipeline {stamp.pipeline}, sink {stamp.sink} took number {stamp.batch_id} at the same "
-            "moment; nothing was removed here: run it again"
+        raise RefusedError(
+            f"another writer of pipeline {stamp.pipeline}, sink {stamp.sink} took write {number} at the same moment; "
+            "nothing was removed here: run it again",
+            number,
         )
     return commit

@@ -40,7 +40,7 @@ class DatabaseStore(RepairStore):
     @override
     def look(self) -> Look:
         number = self._database.newest_number(self.pipeline, self.sink.name)
-        return Look(at=number, table=self._table, taken=self._taken)
+        return Look(newest=number or 0, next=None, table=self._table)
 
     def _table(self, spark: SparkSession) -> DataFrame | None:
         import sqlalchemy
@@ -49,9 +49,6 @@ class DatabaseStore(RepairStore):
         if not sqlalchemy.inspect(self._database.engine).has_table(target.name, schema=target.schema):
             return None
         return self._database.table(spark)
-
-    def _taken(self, epoch: int) -> set[int]:
-        return {commit.stamp.batch_id for commit in self.commits() if commit.stamp.epoch == epoch}
 
     @override
     def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:
@@ -75,7 +72,7 @@ class DatabaseStore(RepairStore):
     def remove(
         self, rows: DoubledRows, ranges: Sequence[PlannedRange], stamp: ReconStamp, look: Look, failpoint: Failpoint
     ) -> Removed:
-        writer = late_writer(self.pipeline, self.sink, look.at or 0)
+        writer = late_writer(self.pipeline, self.sink, look.newest)
         writer.failpoint = failpoint
         removed = rows.removed - rows.kept
         owned = [((one.topic, one.partition), one.span.span, one.batch_id) for one in ranges]
@@ -84,7 +81,7 @@ class DatabaseStore(RepairStore):
 
     @override
     def writer(self, stamp: ReconStamp, look: Look, failpoint: Failpoint) -> BatchSink:
-        writer = late_writer(self.pipeline, self.sink, look.at or 0)
+        writer = late_writer(self.pipeline, self.sink, look.newest)
         writer.failpoint = failpoint
         return writer
 

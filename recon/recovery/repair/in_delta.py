@@ -1,7 +1,7 @@
 """Repairs in Delta tables: rows that are appended, and rows that are merged by keys.
 
-A number is taken by the commit itself, which carries it as a txn under an app id of its own. It is looked up at the
-version at which the table is read, so that Delta refuses or drops the second of two repairs.
+The commit carries the next number of the sink's writes as its txn, as that of a micro-batch does. It is read before the
+table is, so that Delta refuses or drops a write that has not seen another one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing_extensions import override
 from recon.errors import SinkError
 from recon.evidence import delta_log
 from recon.model import ReconStamp, SinkCommit
-from recon.model.wire.app_ids import numbered_app_id, numbers_taken
+from recon.model.wire.app_ids import app_id
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Project
 from recon.project.sinks import DeltaMergeSink, DeltaSink
@@ -56,8 +56,9 @@ class DeltaStore(RepairStore):
 
     @override
     def look(self) -> Look:
+        number = delta_log.transaction_version(self.storage, app_id(self.pipeline, self.sink.name)) or 0
         version = delta_log.latest_version(self.storage)
-        return Look(at=version, table=partial(self._table, version), taken=partial(self._taken, version))
+        return Look(newest=number, next=number + 1, table=partial(self._table, version))
 
     def _table(self, version: int | None, spark: SparkSession) -> DataFrame | None:
         if version is None:
@@ -67,39 +68,23 @@ class DeltaStore(RepairStore):
         except Exception as error:
             raise SinkError(f"{self.storage.uri} cannot be read: {spark_error(error)}; nothing was written") from error
 
-    def _taken(self, version: int | None, epoch: int) -> set[int]:
-        if version is None:
-            return set()
-        txns = delta_log.read(self.storage, from_version=version, to_version=version).txns
-        stamps = [commit.stamp for commit in self.commits() if (commit.version or 0) <= version]
-        mine = {stamp.batch_id for stamp in stamps if stamp.epoch == epoch}
-        return mine | numbers_taken(txns, self.pipeline, self.sink.name, epoch)
-
-    def app_id(self, stamp: ReconStamp) -> str:
-        """The app id of a repair's txn."""
-        return numbered_app_id(self.pipeline, self.sink.name, stamp.epoch, stamp.batch_id)
-
     @override
     def writer(self, stamp: ReconStamp, look: Look, failpoint: Failpoint) -> BatchSink:
-        writer = self._opened(self.app_id(stamp))
+        writer = self._opened()
         writer.failpoint = failpoint
         return writer
 
-    def _opened(self, app_id: str) -> BatchSink:
+    def _opened(self) -> BatchSink:
         assert isinstance(self.sink, DeltaSink)
-        return DeltaAppend.of(self.project, self.pipeline, self.sink.model_copy(update={"txn_app_id": app_id}))
+        # With txn_app_id, too, repairs are numbered under recon's own.
+        return DeltaAppend.of(self.project, self.pipeline, self.sink.model_copy(update={"txn_app_id": None}))
 
     @override
     def remove(
         self, rows: DoubledRows, ranges: Sequence[PlannedRange], stamp: ReconStamp, look: Look, failpoint: Failpoint
     ) -> Removed:
-        commit = remove(rows.frame.sparkSession, self.storage, rows, stamp, self.app_id(stamp))
+        commit = remove(rows.frame.sparkSession, self.storage, rows, stamp)
         return Removed(rows=rows.removed, put_back=rows.kept, version=commit.version)
-
-    @override
-    def was_taken(self, stamp: ReconStamp) -> bool:
-        taken = delta_log.transaction_version(self.storage, self.app_id(stamp))
-        return taken is not None and all(commit.stamp.query_id != stamp.query_id for commit in self.commits())
 
 
 class MergeStore(DeltaStore):
@@ -109,11 +94,11 @@ class MergeStore(DeltaStore):
     sink: DeltaMergeSink
 
     @override
-    def _opened(self, app_id: str) -> BatchSink:
+    def _opened(self) -> BatchSink:
         sink = self.sink
         if sink.newer_wins is None and sink.scd2 is None:
             sink = sink.model_copy(update={"update_when": _LATER})
-        return DeltaMerge(self.storage.uri, sink, storage_options=self.project.storage_options, txn_app_id=app_id)
+        return DeltaMerge(self.storage.uri, sink, storage_options=self.project.storage_options)
 
     @override
     def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:

@@ -13,12 +13,12 @@ from typing_extensions import override
 from recon.errors import EvidenceError, SinkError
 from recon.evidence import sink_rows
 from recon.hook.epochs import BatchToWrite
-from recon.hook.prepare import Transform, WholeBatch, call, stamped, with_source
+from recon.hook.prepare import PreparedRows, Transform, WholeBatch, call, require_free, stamped, with_source
 from recon.hook.read_kafka import source_options
 from recon.ledger import quarantined
 from recon.model import RowGroup
 from recon.model.offsets import OffsetSpan, Span, Spans
-from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
+from recon.model.wire.columns import BATCH_ID, KAFKA_COLUMNS, SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Sink
 from recon.quarantine import groups as quarantine_groups
 from recon.recovery.repair.plan import PlannedRange, TopicPartition
@@ -27,6 +27,7 @@ from recon.spark.columns import quoted
 from recon.spark.errors import spark_error
 from recon.spark.frames import local_frame
 from recon.spark.lazy import F
+from recon.spark.observation import Counter
 from recon.spark.session import kafka_package
 from recon.storage import Storage
 
@@ -158,7 +159,11 @@ def _read(
 
 
 class RepairRows(WholeBatch):
-    """Records that were read again, after the transform; each row has the `_batch_id` of its micro-batch."""
+    """Records that were read again, after the transform; each row has the `_batch_id` of its micro-batch.
+
+    Both are cached: where the sink refuses a write, the next one has the same rows, or fewer of them, and nothing is
+    read twice.
+    """
 
     def __init__(
         self,
@@ -169,13 +174,30 @@ class RepairRows(WholeBatch):
         columns: Callable[[Sequence[str]], Sequence[str]] | None,
     ) -> None:
         """`columns` tells the table's columns that rows of these columns have to have; None: there is no table yet."""
-        super().__init__(frame, sink, transform)
+        super().__init__(frame.persist(), sink, transform)
         self._ranges, self._columns = ranges, columns
+        self._made: DataFrame | None = None
 
     @override
-    def _transformed(self, rows: DataFrame, transform: Transform, batch: BatchToWrite) -> DataFrame:
-        # A transform that gets the batch_id is called for one micro-batch at a time.
-        return call(transform, rows, next((one.batch_id for one in self._ranges), None) or 0)
+    def prepare(self, batch: BatchToWrite) -> PreparedRows:
+        require_free(self.frame, batch.stamp.pipeline)
+        if self._made is None:
+            rows = with_source(self.frame)
+            if self._transform is not None:
+                # A transform that gets the batch_id is called for one micro-batch at a time.
+                rows = with_source(call(self._transform, rows, next((one.batch_id for one in self._ranges), None) or 0))
+            self._made = self._stamped(rows, batch).persist()
+        # What is read from the cache does not pass the records: they are counted by a job of their own.
+        read = Counter(rows_in_ranges(with_source(self.frame), batch.ranges), KAFKA_COLUMNS)
+        read.frame.count()
+        returned = Counter(rows_in_ranges(self._made, batch.ranges), SOURCE_COLUMNS)
+        return PreparedRows(rows=returned.frame, read=read, returned=returned)
+
+    def close(self) -> None:
+        """Frees the cached rows."""
+        self.frame.unpersist()
+        if self._made is not None:
+            self._made.unpersist()
 
     @override
     def _stamped(self, rows: DataFrame, batch: BatchToWrite) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -327,6 +327,14 @@ def _gone(topic: KafkaTopic | None, where: TopicPartition, known_as: str | None)
 
 def _union(parts: Iterator[Spans]) -> Spans:
     return Spans.of(span for spans in parts for span in spans)
+
+
+def by_partition(spans: Iterable[OffsetSpan]) -> dict[TopicPartition, Spans]:
+    """The offsets of each topic partition."""
+    found: dict[TopicPartition, list[Span]] = {}
+    for one in spans:
+        found.setdefault((one.topic, one.partition), []).append(one.span)
+    return {where: Spans.of(mine) for where, mine in found.items()}
 
 
 def without(ranges: Sequence[PlannedRange], present: dict[TopicPartition, Spans]) -> list[PlannedRange]:

@@ -1,22 +1,23 @@
 """A whole repair of one sink: finishes what a crash left, reads missing offsets again, removes doubled rows.
 
-A number is taken by the commit itself: the sink's table is read at one version, the next free number is looked up at
-that same version, and the commit carries it as a txn. Of two repairs at once, Delta refuses or drops the second commit,
-and its rows are looked up again by the next call. Nothing needs to be undone after a crash: before the commit nothing
-happened, behind it the entry is restored from the commit's stamp.
+A repair commits as a driver does: it reads the number of the sink's newest write, then the ledger and the table, and
+its commit carries the next number as a txn. Where a query, or another repair, wrote meanwhile, Delta refuses or drops
+the commit; the repair looks at everything anew and tries again, with the rows that it has read already. Nothing needs
+to be undone after a crash: before the commit nothing happened, behind it the entry is restored from the commit's stamp.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recon.errors import ConfigError, SinkError
+from recon.errors import ConfigError, RefusedError, SinkError
 from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import Transform, name_of, takes_batch_id
 from recon.hook.writer import ForeachBatch
@@ -31,7 +32,7 @@ from recon.model.proof import with_id
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.repair.doubled import doubled_rows
 from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
-from recon.recovery.repair.plan import PlannedRange, RepairPlan, without
+from recon.recovery.repair.plan import PlannedRange, RepairPlan, by_partition, without
 from recon.recovery.repair.store import Look
 from recon.recovery.repair.stores import open_store
 from recon.recovery.repair.witnesses import open_findings, plan_of, refusal, require_broker
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger("recon")
+
+_TRIES = 10  # a query commits every few seconds, a repair within some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +132,9 @@ class _Run:
     given_spark: SparkSession | None
     failpoint: Failpoint
     token: str = field(default_factory=lambda: str(uuid.uuid4()))
+    position: int = 0  # of the newest entry when the plan was made
     incomplete: list[str] = field(default_factory=list)
+    counted: dict[tuple[OffsetSpan, ...], int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.ledger = open_ledger(self.project, self.given_spark)
@@ -137,8 +142,8 @@ class _Run:
         self.name = f"pipeline {self.pipeline.name}, sink {self.sink.name}"
 
     def run(self, finding: str | None, other_transform: bool) -> Repaired:
-        look = self.store.look()  # before the ledger: what comes later is refused, or in it
         finished = self._finish(other_transform)
+        self.position = self.ledger.position(self.pipeline.name, self.sink.name)
         known = open_findings(self.ledger, self.pipeline, self.sink)
         chosen = known if finding is None else with_id(known, finding)
         plan = plan_of(self.project, self.ledger, self.pipeline, self.sink, chosen)
@@ -149,7 +154,7 @@ class _Run:
             return result()
         if plan.of("read") and not other_transform:
             self._require_transform()
-        entries = [*self._read_again(plan.of("read"), look), *self._remove(plan.of("remove"))]
+        entries = [*self._read_again(plan.of("read")), *self._remove(plan.of("remove"))]
         written = [entry for entry in entries if entry.is_repair]
         return result(
             entries=tuple(entries),
@@ -194,7 +199,8 @@ class _Run:
             for start, end in Spans.of([one.span.span]).intersect(Spans.of([span.span]))
         ]
         batch = BatchToWrite(stamp=stamp, ranges=spans, trimmed=False, replays=None)
-        self._hook().quarantine_repair(self._rows(spans, read, None), batch)
+        with closing(self._rows(spans, read, None)) as rows:
+            self._hook().quarantine_repair(rows, batch)
 
     def _hook(self) -> ForeachBatch:
         return ForeachBatch(self.project, self.pipeline, self.sink, self.transform, failpoint=self.failpoint)
@@ -230,52 +236,76 @@ class _Run:
 
     # -- missing rows -------------------------------------------------------------------------------------------------
 
-    def _read_again(self, planned: Sequence[PlannedRange], look: Look) -> list[LedgerEntry]:
-        if not planned:
-            return []
-        spark = self._spark()
-        table = look.table(spark)
-        number = self._next_number(REPAIRS, look)
+    def _read_again(self, planned: Sequence[PlannedRange]) -> list[LedgerEntry]:
+        apart = self.transform is not None and takes_batch_id(self.transform)
+        groups = by_batch(planned) if apart else [list(planned)] if planned else []
+        return [entry for group in groups for entry in self._read_group(group)]
+
+    def _read_group(self, planned: Sequence[PlannedRange]) -> list[LedgerEntry]:
+        """Reads what is missing of these ranges, in one write."""
+        spark, missing = self._spark(), list(planned)
+        rows: RepairRows | None = None
+        try:
+            for look in self._looks(spark):
+                missing = self._still_missing(missing, look)
+                if not missing:
+                    return []
+                if rows is None:
+                    spans = [one.span for one in missing]
+                    rows = self._rows(spans, missing, look.table)
+                with suppress(RefusedError):
+                    return [self._write(rows, tuple(one.span for one in missing), look)]
+        finally:
+            if rows is not None:
+                rows.close()
+        return []
+
+    def _still_missing(self, wanted: Sequence[PlannedRange], look: _Look) -> list[PlannedRange]:
+        """The ranges of which neither the sink nor its quarantine has a row, nor a write since the plan was made."""
         if self.store.rewrites:
             there = self.store.read()
         else:
-            there = present(spark, table, self.project, self.pipeline.name, self.sink, [one.span for one in planned])
-        missing = without(planned, there)
-        apart = self.transform is not None and takes_batch_id(self.transform)
-        groups = by_batch(missing) if apart else [missing] if missing else []
-        return [self._write(group, number + i, look, table) for i, group in enumerate(groups)]
+            ranges = [one.span for one in wanted]
+            there = present(look.spark, look.table, self.project, self.pipeline.name, self.sink, ranges)
+        left = without(wanted, there)
+        for name, spans in look.written:
+            before, left = left, without(left, by_partition(spans))
+            if name and left != before:
+                self.incomplete.append(
+                    f"{name} was committed beside this repair, and the ledger has no entry of it yet: its offsets were "
+                    "left out; audit"
+                )
+        return left
 
-    def _write(self, ranges: Sequence[PlannedRange], number: int, look: Look, table: DataFrame | None) -> LedgerEntry:
-        spans = tuple(one.span for one in ranges)
+    def _write(self, rows: RepairRows, spans: tuple[OffsetSpan, ...], look: _Look) -> LedgerEntry:
         records = self._records(spans)
-        stamp = self._stamp(REPAIRS, number, spans)
+        stamp = self._stamp(REPAIRS, look, spans)
         batch = BatchToWrite(stamp=stamp, ranges=spans, trimmed=False, replays=None)
         if self.store.rewrites:
-            # Rows of their own: a Spark job of these leaves the counts of those that are written alone.
-            self.store.require_order(self._rows(spans, ranges, table).prepare(batch).rows, table)
+            self.store.require_order(rows.prepare(batch).rows, look.table)
         hook = self._hook()
-        hook.writer = self.store.writer(stamp, look, self.failpoint)
+        hook.writer = self.store.writer(stamp, look.sink, self.failpoint)
         try:
-            entry = hook.write_repair(self._rows(spans, ranges, table), batch, self.ledger)
+            entry = hook.write_repair(rows, batch, self.ledger)
+        except RefusedError:
+            raise
         except SinkError as error:
             if not self.store.was_taken(stamp):
                 raise
-            raise SinkError(
-                f"another repair of {self.name} took number {number} at the same moment; nothing was written here: run "
-                "it again, it looks at what is missing anew"
-            ) from error
+            raise RefusedError(f"another repair of {self.name} took number {stamp.batch_id}") from error
         self._compare(entry, records)
         return entry
 
-    def _records(self, spans: Sequence[OffsetSpan]) -> int | None:
-        """How many records Kafka has in the ranges for the stream; None where that could not be counted."""
+    def _records(self, spans: tuple[OffsetSpan, ...]) -> int | None:
+        """How many records Kafka has in the ranges for the stream, counted once; None where that was not possible."""
+        if spans not in self.counted:
+            self.counted = {spans: self._counted(spans)}
+        return self.counted[spans]
+
+    def _counted(self, spans: Sequence[OffsetSpan]) -> int | None:
         from recon.evidence import kafka_probe
 
-        wanted: dict[tuple[str, int], Spans] = {}
-        for one in spans:
-            where = (one.topic, one.partition)
-            wanted[where] = wanted.get(where, Spans()).union(Spans.of([one.span]))
-        answers = kafka_probe.probe(self.project.kafka, wanted).values()
+        answers = kafka_probe.probe(self.project.kafka, by_partition(spans)).values()
         if any(answer.truncated is not None for answer in answers):
             return None
         committed = self.pipeline.source.isolation_level == "read_committed"
@@ -303,12 +333,18 @@ class _Run:
                 "rows are doubled is not known, and none was removed"
             )
             return []
-        spark, started_at, look = self._spark(), utc_now(), self.store.look()
-        table = look.table(spark)
-        if table is None:
+        spark = self._spark()
+        for look in self._looks(spark):
+            with suppress(RefusedError):
+                return self._remove_now(planned, look)
+        return []
+
+    def _remove_now(self, planned: Sequence[PlannedRange], look: _Look) -> list[LedgerEntry]:
+        started_at = utc_now()
+        if look.table is None:
             where = self.project.location(self.sink)
             raise SinkError(f"there is no table {where}, so nothing of it is doubled: run an audit")
-        rows = doubled_rows(self.store.comparable(table), planned)
+        rows = doubled_rows(self.store.comparable(look.table), planned)
         if rows.unclear:
             self.incomplete.append(
                 f"{plural(rows.unclear, 'offset')} of {some(sorted({f'{p.topic}-{p.partition}' for p in planned}))} "
@@ -318,13 +354,12 @@ class _Run:
         if not rows.kept:
             self.incomplete.append("no offset of the ranges to clean has more rows than one: audit, then decide")
             return []
-        number = self._next_number(REMOVALS, look)
         spans = tuple(one.span for one in planned)
         put_back = rows.kept if self.store.puts_back else 0
         removed = rows.removed if self.store.puts_back else rows.removed - rows.kept
-        stamp = self._stamp(REMOVALS, number, spans, taken=put_back, removed=removed, held=rows.held)
+        stamp = self._stamp(REMOVALS, look, spans, taken=put_back, removed=removed, held=rows.held)
         self.failpoint(BEFORE_WRITE, stamp)
-        done = self.store.remove(rows, planned, stamp, look, self.failpoint)
+        done = self.store.remove(rows, planned, stamp, look.sink, self.failpoint)
         self.failpoint(AFTER_WRITE, stamp)
         entry = new_entry(
             stamp,
@@ -338,7 +373,7 @@ class _Run:
             filtered=0,
             version=done.version,
             started_at=started_at,
-            spark_version=spark.version,
+            spark_version=look.spark.version,
             removed=done.rows,
         )
         self.failpoint(BEFORE_LEDGER, stamp)
@@ -349,23 +384,88 @@ class _Run:
     def _spark(self) -> SparkSession:
         return self.given_spark or session(self.project, kafka=True)
 
-    def _next_number(self, epoch: int, look: Look) -> int:
-        """A number that no entry has, and the sink had not when it was looked at."""
-        taken = {number for of, number in recorded(self.ledger, self.pipeline.name, self.sink.name) if of == epoch}
-        return 1 + max({*taken, *look.taken(epoch)}, default=-1)
+    def _looks(self, spark: SparkSession) -> Iterator[_Look]:
+        """A look at the sink for each attempt.
 
-    def _stamp(self, epoch: int, number: int, spans: Sequence[OffsetSpan], **counts: int) -> ReconStamp:
+        Raises:
+            RefusedError: each attempt was refused.
+        """
+        yield self._look(spark)
+        for attempt in range(2, _TRIES + 1):
+            log.warning(
+                "%s: another writer's commit came first, and nothing was written: the repair looks at what is missing "
+                "anew (attempt %d of %d)",
+                self.name,
+                attempt,
+                _TRIES,
+            )
+            yield self._look(spark)
+        raise RefusedError(
+            f"{self.name}: other writers of {self.project.location(self.sink)} came first {_TRIES} times in a row, and "
+            "the repair gave up its write, of which nothing is in the table: run it again while the query is stopped"
+        )
+
+    def _look(self, spark: SparkSession) -> _Look:
+        """The sink as it is now: in this order, so that everything up to its number is in what is read behind it."""
+        names = (self.pipeline.name, self.sink.name)
+        sink = self.store.look()
+        self.ledger.others(*names)  # whose entries the next one follows
+        recorded_numbers = recorded(self.ledger, *names)
+        since = self.ledger.slice(*names, after=self.position, operations=())
+        entered = [
+            read
+            for i, head in enumerate(since.heads)
+            if head.sequence > self.position and head.reads
+            for read in since.ranges.of(i)
+        ]
+        stamps = [commit.stamp for commit in self.store.commits() if commit.stamp.is_of(*names)]
+        # A hook that has committed may still write its quarantine: the entry comes last.
+        behind = [
+            s for s in stamps if (s.epoch >= 0 or s.epoch == REPAIRS) and (s.epoch, s.batch_id) not in recorded_numbers
+        ]
+        taken = recorded_numbers | {(stamp.epoch, stamp.batch_id) for stamp in stamps}
+        return _Look(
+            spark=spark,
+            sink=sink,
+            taken=taken,
+            written=[("", entered), *((named(s), parse_offsets(s.offsets_text)) for s in behind)],
+            table=sink.table(spark),
+        )
+
+    def _stamp(self, epoch: int, look: _Look, spans: Sequence[OffsetSpan], **counts: int) -> ReconStamp:
+        """The stamp of a write: numbered as one of the sink, and in its epoch by a number that no entry has."""
         return ReconStamp(
             pipeline=self.pipeline.name,
             sink=self.sink.name,
             epoch=epoch,
-            batch_id=number,
+            batch_id=1 + max((number for of, number in look.taken if of == epoch), default=-1),
             query_id=f"repair-{self.token}",  # of two repairs at once, each finds its own commit
             run_id=None,
             prev_hash=self.ledger.head_hash(self.pipeline.name, self.sink.name),
             offsets_text=offsets_text(spans),
+            number=look.sink.next,
             **counts,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    """A sink as an attempt of a repair finds it.
+
+    Attributes:
+        spark: the session.
+        sink: the sink.
+        taken: (epoch, batch_id) of what was entered or committed.
+        written: offsets that were read since the plan was made: those of entries, and, under their names, of commits
+            that the ledger does not have yet.
+        table: its rows; None where there is no table.
+    """
+
+    spark: SparkSession
+    sink: Look
+    taken: set[tuple[int, int]]
+    written: Sequence[tuple[str, Sequence[OffsetSpan]]]
+    table: DataFrame | None
 
 
 def _is_same(mine: str | None, theirs: str | None) -> bool:

@@ -23,14 +23,14 @@ class Look:
     """A sink as it was at one moment: the repair's write is refused if another one of recon's came since.
 
     Attributes:
-        at: the version of a Delta table (None where there is none yet); the number of a database's newest write.
+        newest: the number of its newest write.
+        next: the number of the repair's write; None where its transaction decides that.
         table: its rows, or None where there is no table yet.
-        taken: the numbers of repairs of an epoch that it has.
     """
 
-    at: int | None
+    newest: int
+    next: int | None
     table: Callable[[SparkSession], DataFrame | None]
-    taken: Callable[[int], Collection[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +66,9 @@ class RepairStore(ABC):
     def writer(self, stamp: ReconStamp, look: Look, failpoint: Failpoint) -> BatchSink:
         """Writes the repair of this stamp, once."""
 
-    @abstractmethod
     def was_taken(self, stamp: ReconStamp) -> bool:
-        """Whether another repair has the number of this one, which has written nothing."""
+        """Whether another repair has the batch_id of this one, of which nothing was written."""
+        return False
 
     def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:
         """The columns of the table that rows have to have; `rows` are those of the rows."""

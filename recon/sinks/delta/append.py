@@ -2,8 +2,9 @@
 
 The data commit carries `txn(app id, number)` (Delta PROTOCOL.md, "Transaction Identifiers"). There is one app id per
 sink, and the number is one more than that of the newest write whose ledger entry the driver has read. So of two drivers
-that have read the same entries Delta takes one, whatever their epochs and batch ids are. It refuses the other's commit
-where that was under way, and drops its write silently where it begins later: hence `confirm`.
+that have read the same entries, or of a driver and a repair, Delta takes one, whatever their epochs and batch ids are.
+It refuses the other's commit where that was under way, and drops its write silently where it begins later: hence
+`confirm`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from typing_extensions import override
 
-from recon.errors import EvidenceError, SinkError
+from recon.errors import EvidenceError, RefusedError, SinkError
 from recon.evidence import delta_log
-from recon.model import DeltaCommit, LedgerEntry, ReconStamp, SinkLog, dump_stamp
+from recon.model import REMOVALS, REPAIRS, DeltaCommit, LedgerEntry, ReconStamp, SinkLog, dump_stamp
 from recon.model.ledger import named
 from recon.model.wire.app_ids import app_id
 from recon.project import DeltaSink, Project, Sink
@@ -41,7 +42,7 @@ def refusing_other_writers(target: str, stamp: ReconStamp) -> Iterator[None]:
     """Turn Delta's refusal of a commit, because another one came first, into one sentence.
 
     Raises:
-        SinkError: another writer committed at the same moment; nothing of ours is in the table.
+        RefusedError: another writer committed at the same moment; nothing of ours is in the table.
     """
     try:
         yield
@@ -49,9 +50,10 @@ def refusing_other_writers(target: str, stamp: ReconStamp) -> Iterator[None]:
         conflict = _OTHER_WRITER.search(f"{type(error).__name__}: {error}")
         if conflict is None:
             raise
-        raise SinkError(
+        raise RefusedError(
             f"{stamp.label} met another writer of {target}, whose commit came first (Delta raised {conflict[0]}); "
-            "nothing of it was written: where two queries write as one sink, stop one of them, then restart the query"
+            "nothing of it was written: where two queries write as one sink, stop one of them, then restart the query",
+            stamp.number,
         ) from error
 
 
@@ -100,6 +102,12 @@ class DeltaAppend(PathSink):
         return delta_log.transaction_version(self.storage, app_id(pipeline, sink)) or 0
 
     @override
+    def repair_of(self, pipeline: str, sink: str, number: int) -> ReconStamp | None:
+        commit = delta_log.numbered(self.storage, app_id(pipeline, sink), number)
+        stamp = None if commit is None else commit.stamp
+        return stamp if stamp is not None and stamp.epoch in (REPAIRS, REMOVALS) else None
+
+    @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Append with txn and userMetadata; Delta skips it silently if it has the txn's version, or a later one."""
         if self._seen is None:
@@ -121,7 +129,7 @@ class DeltaAppend(PathSink):
         after = -1 if self._seen is None else self._seen
         commit = delta_log.find_stamped(self.storage, *self._txn(stamp), after=after)
         if commit is None:
-            raise SinkError(self._no_commit(stamp))
+            raise self._no_commit(stamp)
         self._require_ours(commit, stamp)
         self._seen = commit.version
         return _landed(commit)
@@ -188,18 +196,19 @@ class DeltaAppend(PathSink):
         ours = commit.stamp
         if ours is None or (ours.query_id, ours.offsets_text) != (stamp.query_id, stamp.offsets_text):
             app, version = self._txn(stamp)
-            raise SinkError(
+            raise RefusedError(
                 f"{self.target} version {commit.version} carries txn ({app}, {version}) {_difference(ours, stamp)}: "
                 "two drivers write this sink, and Delta dropped this one's rows; stop one of them, then restart the "
-                "other, which reads what was written"
+                "other, which reads what was written",
+                stamp.number,
             )
 
-    def _no_commit(self, stamp: ReconStamp) -> str:
+    def _no_commit(self, stamp: ReconStamp) -> SinkError:
         name = stamp.label
         app, version = self._txn(stamp)
         known = delta_log.transaction_version(self.storage, app)
         if known is not None and known >= version:
-            return (
+            return RefusedError(
                 f"{name} was SKIPPED: {self.target} already holds txn version {known} of app id {app}, so Delta "
                 "dropped the write without an error and its rows are not in the table; "
                 + (
@@ -207,9 +216,10 @@ class DeltaAppend(PathSink):
                     if self._fixed_app_id
                     else f"another driver wrote this sink after this one had read it (up to write {version - 1}): "
                     "stop one of them, then restart the other, which reads what was written"
-                )
+                ),
+                stamp.number,
             )
-        return (
+        return SinkError(
             f"{name} left no commit in {self.target}, though Spark reported success; look for session settings "
             "spark.databricks.delta.write.txnAppId/txnVersion leaked by other code, then restart the query"
         )

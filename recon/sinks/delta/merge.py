@@ -37,22 +37,9 @@ if TYPE_CHECKING:
 class DeltaMerge(DeltaAppend):
     """Merges micro-batches into the Delta table at a path or URI."""
 
-    def __init__(
-        self,
-        target: str,
-        sink: DeltaMergeSink,
-        *,
-        storage_options: Mapping[str, str] | None = None,
-        txn_app_id: str | None = None,
-    ) -> None:
-        """`sink` says how; `target` is where, as an absolute path or URI; `txn_app_id` is a repair's own."""
-        super().__init__(
-            target,
-            storage_options=storage_options,
-            partition_by=sink.partition_by,
-            options=sink.options,
-            txn_app_id=txn_app_id,
-        )
+    def __init__(self, target: str, sink: DeltaMergeSink, *, storage_options: Mapping[str, str] | None = None) -> None:
+        """`sink` says how; `target` is where, as an absolute path or URI."""
+        super().__init__(target, storage_options=storage_options, partition_by=sink.partition_by, options=sink.options)
         self.sink = sink
 
     @classmethod

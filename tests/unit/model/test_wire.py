@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import recon
 from recon.errors import EvidenceError
 from recon.evidence.jdbc_ledger import ledger_table
-from recon.model import RELEASES, REPAIRS, ReconStamp, dump_stamp, offsets_text, parse_offsets, parse_stamp
+from recon.model import RELEASES, ReconStamp, dump_stamp, offsets_text, parse_offsets, parse_stamp
 from recon.model.offsets import OffsetSpan
 from recon.model.wire import app_ids, columns, ledger_row, manifests, markers, quarantine
 from recon.model.wire.app_ids import AppId, parse_app_id
@@ -84,7 +84,9 @@ def test_app_ids_as_tables_have_them() -> None:
     assert app_ids.quarantine_app_id("orders", "lake", 2) == "recon:orders:lake:2:quarantine"
     assert app_ids.claim_app_id("orders", "lake") == "recon:orders:lake:-1:claim"
     assert app_ids.numbered_app_id("orders", "lake", RELEASES, 7) == "recon:orders:lake:-1:7"
-    assert app_ids.numbers_taken(["recon:orders:lake:-2:4", "recon:orders:lake", "x"], "orders", "lake", REPAIRS) == {4}
+    assert app_ids.numbers_taken(["recon:orders:lake:-1:4", "recon:orders:lake", "x"], "orders", "lake", RELEASES) == {
+        4
+    }
     assert app_ids.chain_id("orders", "lake") == "chain:orders/lake"
     assert app_ids.transactional_id("orders", "out", "topic", "driver") == "recon:orders:out:topic:driver"
     assert app_ids.transactional_id("orders", "out", "topic", 3) == "recon:orders:out:topic:3"
