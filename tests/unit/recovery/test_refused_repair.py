@@ -63,6 +63,7 @@ class World:
     reads: int = 0
     writes: list[tuple[int | None, int, list[tuple[int, int]]]] = field(default_factory=list)
     always: bool = False
+    quarantines: bool = False
 
     @property
     def ledger(self) -> Ledger:
