@@ -86,7 +86,8 @@ def test_a_log_that_an_unclean_election_cut_off_and_producers_filled_again(spark
             lake.produce(5)
         lake.run(per_trigger=5)
         broker.cut_off(lake.topic, 20)  # it has all that was read: a clean election
-        assert lake.audit().pipelines[0].answer == "complete"
+        proved = lake.audit().pipelines[0]
+        assert proved.answer == "complete", proved.because
         broker.cut_off(lake.topic, 10)
         lake.produce(20)
         lake.run(per_trigger=5)
