@@ -193,6 +193,47 @@ def test_an_unclean_election_while_no_micro_batch_ran_and_none_since() -> None:
     right(world, later(world, days=2))
 
 
+@pytest.mark.parametrize("days", [0, 2])
+def test_an_unclean_election_of_a_topic_made_anew_whose_old_log_was_read_further(days: int) -> None:
+    """The old topic was read to a higher offset under the same leader epoch, which proves nothing of the new log."""
+    world = ran(10)
+    world.recreate(refill=15)
+    world.new_checkpoint()
+    world.states.clear()
+    world.states_known = False
+    world.micro_batch()
+    audit(world)
+    accept(world)  # RECREATED
+    assert audit(world).answer == "complete"
+    world.tick(days=days)
+    cut_off(world, 5, 60)
+    world.micro_batch()
+    right(world, audit(world))
+
+
+def test_an_unclean_election_of_a_topic_made_anew_whose_old_log_had_a_later_leader() -> None:
+    """What was compared of the old log answers nothing about the new one, of which Kafka holds no more."""
+    world = ran(3)
+    for _ in range(2):
+        for log in world.topics[TOPIC].logs:
+            log.elect()
+        ran(2, world)
+    world.recreate(refill=15)
+    world.new_checkpoint()
+    world.micro_batch()
+    ran(1, world)
+    audit(world)
+    accept(world)
+    assert audit(world).answer == "complete"
+    cut_off(world, 5, 60)
+    world.expire(30)
+    world.micro_batch()
+    ran(1, world)
+    judgement = audit(world)
+    right(world, judgement)
+    assert any("leader epoch was 0 and is 1" in f.message for r in judgement.results for f in r.findings)
+
+
 # -- the proof from audit to audit ----------------------------------------------------------------------------------
 
 

@@ -77,7 +77,7 @@ def judged_under(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicP
     found = {}
     for log in proof.logs:
         where = (log.topic, log.partition)
-        reads = read_under(ledger).get(where, ())
+        reads = [read for read in read_under(ledger).get(where, ()) if read.topic_id == log.topic_id]
         if not any(read.epoch == log.leader_epoch and read.position >= log.position for read in reads):
             found[where] = ReadUnder(log.leader_epoch, log.position, entry, log.topic_id)
     return found

@@ -82,7 +82,8 @@ def _doubt(
         )
     if kept is None and read.position < partition.log_start:
         proof = _proof(witnesses)
-        later = (other for other in read_under(ledger).get(where, ()) if other.epoch > read.epoch)
+        reads = (other for other in read_under(ledger).get(where, ()) if other.topic_id == read.topic_id)
+        later = (other for other in reads if other.epoch > read.epoch)
         if proof is not None and any(ledger.heads[other.entry].sequence <= proof.position for other in later):
             return ""  # an earlier audit compared them with the log of a later leader, which is compared itself
         return (
