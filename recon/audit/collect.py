@@ -123,7 +123,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
 
     # 6. The checkpoint again, where the ledger is ahead of it: a micro-batch is planned before its entry is written, so
     #    that a checkpoint which is behind the ledger even now is an older copy.
-    if _is_ahead(known(slices) or {}, checkpoints):
+    if attempt("ledgers", lambda: _is_ahead(known(slices) or {}, checkpoints)) is True:
         checkpoints = attempt("checkpoint", lambda: _read_again(_required(checkpoints), sources.checkpoint()))
 
     # 7. The logs of the quarantine tables of sinks whose entries count quarantined rows.
