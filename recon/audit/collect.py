@@ -410,7 +410,7 @@ class _Reader:
             for where, read in read_under(of_sink).items():
                 epochs.setdefault(where, set()).update((one.epoch, one.position) for one in read)
             for where, judged in judged_under(of_sink, proofs.of_sink.get(sink)).items():
-                epochs.setdefault(where, set()).add((judged.epoch, judged.position))
+                epochs.setdefault(where, set()).update((one.epoch, one.position) for one in judged)
         return self.sources.kafka(sorted(topics), positions, epochs)
 
     def progress(self, begin: datetime | None, samples: int) -> ProgressWitness:

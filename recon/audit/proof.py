@@ -76,7 +76,7 @@ def advance(
         table_version=table.last if table is not None else None,
         table_rows=_rows(before, table, replace(witnesses, sink=sink)),
         coverage=covered,
-        logs=_logs(before, covered, witnesses) if not _is_log_doubted(mine) else (before.logs if before else ()),
+        logs=_logs(before, ledger, covered, witnesses, doubted=_is_log_doubted(mine)),
         open=opened,
     )
 
@@ -138,18 +138,47 @@ def _is_log_doubted(results: Sequence[CheckResult]) -> bool:
     return any(f.level is Level.UNPROVED and f.topic is not None and f.span is None for f in findings)
 
 
-def _logs(before: SinkProof | None, covered: Sequence[CoveredRanges], witnesses: Witnesses) -> tuple[LogJudged, ...]:
-    """The logs as Kafka describes them now, up to what was read of them; of the others what was known before."""
-    logs = {(log.topic, log.topic_id, log.partition): log for log in (before.logs if before is not None else ())}
+def _logs(
+    before: SinkProof | None,
+    ledger: LedgerSlice,
+    covered: Sequence[CoveredRanges],
+    witnesses: Witnesses,
+    *,
+    doubted: bool,
+) -> tuple[LogJudged, ...]:
+    """The logs as Kafka describes them now, up to what was read of them; of the others what was known before.
+
+    Where it is doubted that they are the ones that were read, the question stays, and the logs of now are added: the
+    next election is another question.
+    """
+    known_before = before.logs if before is not None else ()
+    if doubted:
+        covered = _covered(before, ledger, len(ledger.heads) - ledger.anchors)
+    seen = _logs_now({_leader(log): log.position for log in known_before}, covered, witnesses)
+    if doubted:
+        leaders = set(map(_leader, known_before))
+        return (*known_before, *(log for log in seen.values() if _leader(log) not in leaders))
+    return (*(log for log in known_before if _leader(log)[:3] not in seen), *seen.values())
+
+
+def _leader(log: LogJudged) -> tuple[str, str | None, int, int]:
+    return log.topic, log.topic_id, log.partition, log.leader_epoch
+
+
+def _logs_now(
+    positions: Mapping[tuple[str, str | None, int, int], int], covered: Sequence[CoveredRanges], witnesses: Witnesses
+) -> Mapping[tuple[str, str | None, int], LogJudged]:
+    """The logs that Kafka has of what was covered; `positions` are known already, by leader epoch."""
+    logs: dict[tuple[str, str | None, int], LogJudged] = {}
     for one in covered:
         topic = witnesses.topic(one.topic)
         partition = topic.partitions.get(one.partition) if topic is not None else None
         if topic is None or partition is None or partition.leader_epoch is None or topic.topic_id != one.topic_id:
             continue
         place, position = (one.topic, one.topic_id, one.partition), one.ranges[-1][1] if one.ranges else 0
-        known_as = logs.get(place)
-        if known_as is not None and known_as.leader_epoch == partition.leader_epoch:
-            position = max(position, known_as.position)  # another source of the query may have come further
+        position = max(position, positions.get((*place, partition.leader_epoch), 0))
+        if place in logs:
+            position = max(position, logs[place].position)  # another source of the query may have come further
         logs[place] = LogJudged(
             topic=one.topic,
             topic_id=one.topic_id,
@@ -157,7 +186,7 @@ def _logs(before: SinkProof | None, covered: Sequence[CoveredRanges], witnesses:
             leader_epoch=partition.leader_epoch,
             position=min(position, partition.high_watermark),
         )
-    return tuple(logs.values())
+    return logs
 
 
 def _undecided(ledger: LedgerSlice, witnesses: Witnesses) -> Mapping[tuple[str, int], int]:

@@ -180,7 +180,8 @@ class SinkProof:
             by the newest audit that could say so and advanced the proof.
         results_hash: of the results that the audit stored for the pipeline; "" where that audit is not known.
         coverage: every offset that the entries up to `position` account for.
-        logs: Kafka's logs as the audit saw them, where the broker gave leader epochs.
+        logs: Kafka's logs as the audit saw them, where the broker gave leader epochs; one that is doubted stays, and
+            the log that the audit saw in its place follows it.
         open: findings that are not repaired; among them those that somebody accepted.
         sequence: the number of this state in its own chain, from 1 on.
     """

@@ -234,6 +234,47 @@ def test_an_unclean_election_of_a_topic_made_anew_whose_old_log_had_a_later_lead
     assert any("leader epoch was 0 and is 1" in f.message for r in judgement.results for f in r.findings)
 
 
+@pytest.mark.parametrize("states", [True, False])
+@pytest.mark.parametrize("days", [0, 2])
+def test_a_second_unclean_election_between_an_audit_that_doubted_the_log_and_the_next(days: int, states: bool) -> None:
+    """Somebody accepted the first one: the audit that asked about it had seen the log that the second one cut off."""
+    world = ran(5)
+    proved(world)
+    world.states.clear()
+    world.states_known = states
+    cut_off(world, 5, 60)
+    ran(2, world)
+    assert audit(world).answer == "could not be proved"
+    accept(world)
+    world.expected = {place for place in world.expected if not place[1].startswith("leader")}
+    world.states.clear()
+    cut_off(world, 70, 80)
+    world.tick(days=days)
+    ran(2, world)
+    assert any(place[1] == "leader 2" for place in world.truth.lost)
+    right(world, later(world))
+    right(world, later(world))
+
+
+@pytest.mark.parametrize("states", [True, False])
+def test_clean_elections_behind_one_that_was_accepted_make_no_question(states: bool) -> None:
+    world = ran(5)
+    proved(world)
+    world.states.clear()
+    world.states_known = states
+    cut_off(world, 5, 60)
+    ran(2, world)
+    audit(world)
+    audit(world)
+    accept(world)
+    for _ in range(3):
+        for log in world.topics[TOPIC].logs:
+            log.elect()
+        ran(2, world)
+        judgement = later(world, days=2)
+        assert judgement.answer == "complete", judgement.because
+
+
 # -- the proof from audit to audit ----------------------------------------------------------------------------------
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from recon.errors import LedgerError
+from recon.lazy import np
 from recon.model import LedgerSlice
 from recon.model.offsets import OffsetSpan
-from recon.model.proof import SinkProof
+from recon.model.proof import LogJudged, SinkProof
 from recon.model.wire.kafka_state import KafkaState, parse_kafka_state
 
 TopicPartition = tuple[str, int]
@@ -63,10 +64,10 @@ def read_under(ledger: LedgerSlice) -> Mapping[TopicPartition, Sequence[ReadUnde
     return found
 
 
-def judged_under(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicPartition, ReadUnder]:
-    """How far the stream had come when the last audit judged the logs, and under which leader epoch.
+def judged_under(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicPartition, Sequence[ReadUnder]]:
+    """How far the stream had come when audits judged the logs, and under which leader epochs.
 
-    A topic partition is left out where an entry of the slice came further under this epoch, which says more.
+    A log is left out where an entry of the slice came further under its epoch, which says more.
     """
     if proof is None or not proof.logs:
         return {}
@@ -74,13 +75,24 @@ def judged_under(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicP
     entry = _newest_reader(ledger, newest)
     if entry is None:
         return {}
-    found = {}
+    found: dict[TopicPartition, list[ReadUnder]] = {}
     for log in proof.logs:
         where = (log.topic, log.partition)
         reads = [read for read in read_under(ledger).get(where, ()) if read.topic_id == log.topic_id]
         if not any(read.epoch == log.leader_epoch and read.position >= log.position for read in reads):
-            found[where] = ReadUnder(log.leader_epoch, log.position, entry, log.topic_id)
+            # One that was doubted was read beyond the proof's position.
+            came_to = _came_to(ledger, log) if where in found else None
+            at = entry if came_to is None else came_to
+            found.setdefault(where, []).append(ReadUnder(log.leader_epoch, log.position, at, log.topic_id))
     return found
+
+
+def _came_to(ledger: LedgerSlice, log: LogJudged) -> int | None:
+    """The newest micro-batch's entry that read of a log up to its position, and no further; None without one."""
+    ranges = ledger.ranges
+    topics = [i for i, (_, name, topic_id) in enumerate(ranges.topics) if (name, topic_id) == (log.topic, log.topic_id)]
+    mine = (ranges.partition == log.partition) & np.isin(ranges.topic, topics) & (ranges.end <= log.position)
+    return next((int(i) for i in reversed(ranges.entry[mine]) if ledger.heads[int(i)].is_micro_batch), None)
 
 
 def _read_under(ledger: LedgerSlice) -> dict[TopicPartition, list[ReadUnder]]:

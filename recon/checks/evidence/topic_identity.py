@@ -36,8 +36,7 @@ def _judge_leader_epochs(
     if partition is None:
         return
     where = (key.topic, key.partition)
-    judged = judged_under(ledger, _proof(witnesses)).get(where)
-    reads = [*read_under(ledger).get(where, ()), *([judged] if judged is not None else [])]
+    reads = [*read_under(ledger).get(where, ()), *judged_under(ledger, _proof(witnesses)).get(where, ())]
     for read in sorted(reads, key=lambda read: read.position):
         if read.topic_id is not None and topic.topic_id is not None and read.topic_id != topic.topic_id:
             continue  # of a topic that was deleted since, which is reported as such
