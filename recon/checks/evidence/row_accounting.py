@@ -188,7 +188,8 @@ def account(
     `given` are the rows given to a sink that reduces them itself, per (epoch, batch_id): it, and not the transform,
     made fewer of them. `in_files` are the rows in the files of a commit, per version: an entry may have counted rows
     that a retried stage wrote twice. `reduces` is whether the sink may leave out rows that it was given.
-    `filters` is whether recon.yml says that the transform drops rows; where it must not, dropped rows are missing.
+    `filters` is whether recon.yml says that the transform drops rows; where it must not, dropped rows are missing, and
+    where it may, entries that show none prove nothing of one without counts.
     `explodes` is whether recon.yml says that it makes several rows of one record; counts of rows then say nothing of
     offsets, but for micro-batches in which it returned the rows that it read.
     """
@@ -203,7 +204,7 @@ def account(
         for i, head in enumerate(heads)
         if head.reads
     )
-    transforms = transforms or bool(ledger.transforms_later)
+    transforms = transforms or bool(ledger.transforms_later) or filters is True
     expected = _fingerprints(ledger)
     counted = {}
     for entry in covered.judged_entries():
