@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from recon.errors import ConfigError
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 # Every JVM of the tests runs for minutes at most: the optimising compiler would take more CPU than it saves. Without it
 # the JVM keeps 48 MB for compiled code, which Spark's generated classes fill: it would discard and compile without end.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
+
+# How long an example takes says how busy the machine is: speed is measured in bench/, never by a test.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 _HERE = Path(__file__).parent
 # Two processes end at about the same time when the files that take minutes come first. xdist gives the first and the

@@ -56,7 +56,7 @@ stretch = st.tuples(
 
 
 @given(st.lists(stretch, min_size=1, max_size=6))
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 def test_every_offset_is_told_exactly(spark, stretches):
     rows = [
         (batch, topic, partition, base + at + n)

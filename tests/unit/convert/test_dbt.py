@@ -233,7 +233,7 @@ def test_nothing_to_import(tmp_path: Path, text: str) -> None:
 WORDS = st.text(st.sampled_from("ab '\"\\:#{}%-|>\n&*!\t,[]é"), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(before=WORDS, quote=st.sampled_from("'\""), after=WORDS)
 def test_any_text_with_jinja_survives(tmp_path_factory: pytest.TempPathFactory, before: str, quote: str, after: str):
     """What dbt would see after Jinja is what recon.yml says after Jinja."""

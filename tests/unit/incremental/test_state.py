@@ -91,7 +91,7 @@ def measured(kind: str, rows: list) -> dict:
     return of
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(split_rows())
 def test_any_split_of_the_rows_merges_to_what_all_rows_give(case):
     kind, batches = case
@@ -117,7 +117,7 @@ def test_any_split_of_the_rows_merges_to_what_all_rows_give(case):
     }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.lists(st.none() | st.integers(0, 5), max_size=8), min_size=1, max_size=6),
     st.booleans(),

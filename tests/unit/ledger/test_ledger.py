@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import pandas  # noqa: F401 - pyarrow imports it when first used; Hypothesis' deadline is not for that
+import pandas  # noqa: F401 - pyarrow imports it when first used
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given

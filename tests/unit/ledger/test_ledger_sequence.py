@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
@@ -114,7 +114,6 @@ def test_a_year_ahead_between_two_days_belongs_to_the_later(tmp_path: Path) -> N
     assert [[h.sequence for h in cut.heads[cut.anchors :]] for cut in runs] == [[1, 2], [3, 4, 5]]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-12, 12), min_size=1, max_size=9), st.data())
 def test_whatever_the_clocks_said(jumps: list[int], data: st.DataObject) -> None:
     """Four entries a day; `jumps` are quarters of a day by which the clock was wrong at each entry, often by none."""

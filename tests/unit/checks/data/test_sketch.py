@@ -27,7 +27,7 @@ def sketch(values: list[float]) -> list[tuple[float, float]] | None:
     return [(float(bucket(v)), 1.0) for v in values] or None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(NUMBERS, min_size=1, max_size=40), st.floats(0, 1))
 def test_a_quantile_is_within_one_percent(values, q):
     ordered = sorted(values, key=lambda v: (math.isnan(v), v))
@@ -42,7 +42,7 @@ def test_a_quantile_is_within_one_percent(values, q):
         assert abs(found) <= 1.02e-300
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.lists(NUMBERS, max_size=8), min_size=1, max_size=5))
 def test_any_split_merges_to_the_same_sketch(batches):
     whole = [v for batch in batches for v in batch]
