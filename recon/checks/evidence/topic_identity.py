@@ -15,17 +15,25 @@ from recon.model.proof import SinkProof
 def judge_logs(covered: Coverage, witnesses: Witnesses, findings: Findings) -> None:
     """Adds findings where Kafka's logs are, or may be, others than those that were read; nothing without a broker."""
     of_topic: dict[str, list[TopicIncarnation]] = {}
+    read, judged = read_under(covered.slice), judged_under(covered.slice, _proof(witnesses))
     for key, incarnations in covered.incarnations.items():
         topic = witnesses.topic(key.topic)
         if topic is not None and topic.exists:
             of_topic.setdefault(key.topic, []).append(incarnations[-1])
-            _judge_leader_epochs(key, topic, covered.slice, witnesses, findings)
+            where = (key.topic, key.partition)
+            reads = [*read.get(where, ()), *judged.get(where, ())]
+            _judge_leader_epochs(key, topic, reads, covered.slice, witnesses, findings)
     for name, newest in of_topic.items():
         _judge_unnamed(witnesses.topic(name), newest, covered.slice, findings)
 
 
 def _judge_leader_epochs(
-    key: Key, topic: KafkaTopic, ledger: LedgerSlice, witnesses: Witnesses, findings: Findings
+    key: Key,
+    topic: KafkaTopic,
+    reads: Iterable[ReadUnder],
+    ledger: LedgerSlice,
+    witnesses: Witnesses,
+    findings: Findings,
 ) -> None:
     """Adds a finding where the log was cut off below what had been read, or where that is not known.
 
@@ -36,7 +44,6 @@ def _judge_leader_epochs(
     if partition is None:
         return
     where = (key.topic, key.partition)
-    reads = [*read_under(ledger).get(where, ()), *judged_under(ledger, _proof(witnesses)).get(where, ())]
     for read in sorted(reads, key=lambda read: read.position):
         if read.topic_id is not None and topic.topic_id is not None and read.topic_id != topic.topic_id:
             continue  # of a topic that was deleted since, which is reported as such
