@@ -16,7 +16,7 @@ from recon.model.offsets import Span, Spans
 
 _SEEK_OVER = 50_000  # a gap of more offsets between two wanted ranges is jumped over instead of read
 _BATCH = 10_000  # messages taken from librdkafka at once
-_ENDS_S = 10  # where each log starts and ends is asked first; `timeout_s` is for reading records
+_ENDS_S = 4  # where each log starts and ends is asked first; `timeout_s` is for reading records
 
 
 def probe(
@@ -36,7 +36,7 @@ def probe(
 
     Raises:
         ConfigError: librdkafka does not accept the configuration.
-        EvidenceError: the broker does not answer within ten seconds (`timeout_s`, if that is longer), or refuses.
+        EvidenceError: the broker does not answer within four seconds (`timeout_s`, if that is longer), or refuses.
     """
     wanted = {key: spans for key, spans in questions.items() if spans}
     empty = {

@@ -359,7 +359,8 @@ def test_files_and_functions_of_ones_own_through_the_hook(streams: Streams) -> N
     assert of["source_rows", "replaced"] == ("pass", set())
     for name in ("appended", "mine", "unconfirmed"):
         assert of["sink_commits", name] == ("warn", {"ATTESTED_ONLY"})
-    assert of["source_rows", "mine"][0] == "pass"
+    # No function reads its rows back, so nothing shows that the retry of its first micro-batch doubled none.
+    assert of["source_rows", "mine"] == ("warn", {"ATTESTED_ONLY"})
     assert of["source_rows", "unconfirmed"][0] == "error"  # no count, and no function to read the rows
     answers = {p.name: p.answer for p in run.pipelines}
     assert answers["replaced"] == "complete", [p.because for p in run.pipelines]

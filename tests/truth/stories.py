@@ -491,6 +491,27 @@ def commit_in_progress_at_an_audit_that_lost_a_row() -> tuple[World, Judgement]:
     return world, audit(world)
 
 
+@of_case(50, "GAP", "MUTATED")
+def restore_over_the_commit_in_progress() -> tuple[World, Judgement]:
+    world = ran(3)
+    before = max(world.commits)
+    world.produce()
+    world.crash("entry")
+    assert audit(world).codes == set()
+    world.restore(before)
+    return world, audit(world)
+
+
+@of_case(81, "GAP", "MUTATED")
+def delete_from_the_commit_in_progress() -> tuple[World, Judgement]:
+    world = ran(3)
+    world.produce()
+    world.crash("entry")
+    newest = max(world.commits)
+    world.delete(lambda row: row.version == newest)
+    return world, audit(world)
+
+
 @of_case(82, never=("RETENTION_NEAR",))
 def period_that_begins_long_before_the_table() -> tuple[World, Judgement]:
     world = ran(3)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from recon.checks.evidence.findings import Findings
-from recon.checks.evidence.table_history import judged_since
+from recon.checks.evidence.table_history import is_restore, judged_since, removes_rows
 from recon.model import (
     Code,
     DeltaCommit,
@@ -72,7 +72,7 @@ def _unrecorded_in_log(witnesses: Witnesses, log: DeltaWitness, ledger: LedgerSl
         # The entry comes a moment after the commit.
         may_follow = (
             at > witnesses.now
-            or is_in_progress(witnesses, stamp, at)
+            or is_in_progress(witnesses, stamp, at, commit.version)
             or (commit.version > last and entry_may_follow(at, witnesses))
         )
         if commit.version > since and not earlier and not may_follow:
@@ -107,16 +107,23 @@ def entry_may_follow(at: datetime, witnesses: Witnesses) -> bool:
     return at > witnesses.now or (witnesses.period_to < witnesses.now and at > witnesses.period_to - _EDGE)
 
 
-def is_in_progress(witnesses: Witnesses, stamp: ReconStamp, at: datetime) -> bool:
+def is_in_progress(witnesses: Witnesses, stamp: ReconStamp, at: datetime, version: int | None = None) -> bool:
     """Whether a write is of the micro-batch that the query is in, so that its entry follows in a moment.
 
     The checkpoint has it planned and not finished. Minutes later it is no longer in progress: the query stopped there.
+    Nor is it once a later commit took rows away: which of them were of this one (`version`) must be judged at once.
     """
     checkpoint = known(witnesses.checkpoint)
     if checkpoint is None or checkpoint.last is None or checkpoint.last.committed:
         return False
     planned = (checkpoint.query_id, checkpoint.last.batch_id)
-    return planned == (stamp.query_id, stamp.batch_id) and at > witnesses.now - _EDGE
+    if planned != (stamp.query_id, stamp.batch_id) or at <= witnesses.now - _EDGE:
+        return False
+    log = witnesses.of_sink(witnesses.delta)
+    if log is None or version is None:
+        return True
+    later = (commit for number, commit in log.commits.items() if number > version)
+    return not any(is_restore(commit) or removes_rows(commit) for commit in later)
 
 
 def report_orphan(head: EntryHead, write: str, reason: str, findings: Findings) -> None:

@@ -283,7 +283,7 @@ class _Evaluation:
 
     def _report_missing_entry(self, batch: CheckpointBatch, commit: DeltaCommit) -> None:
         stamp = commit.stamp
-        if stamp is not None and is_in_progress(self.witnesses, stamp, commit.timestamp):
+        if stamp is not None and is_in_progress(self.witnesses, stamp, commit.timestamp, commit.version):
             self.findings.add(
                 Code.INFLIGHT,
                 f"micro-batch {batch.batch_id} is in the sink, and its ledger entry does not stand yet: it is being "
