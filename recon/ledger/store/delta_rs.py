@@ -19,6 +19,7 @@ from recon.lazy import pa
 from recon.ledger import arrow, files
 from recon.ledger.store import merging
 from recon.ledger.store.base import ChainMoved, Contended, Filter, LedgerTable, Store, one_line, operation_of
+from recon.ledger.store.turns import turn
 from recon.limits import delta_rs_options
 from recon.storage import Storage
 
@@ -90,18 +91,19 @@ class DeltalakeStore(Store):
 
         txn = [Transaction(chain, after + rows.num_rows, None)] if chain else None
         try:
-            table = self._table(refresh=self._handle is None) or self._create()
-            if chain and (table.transaction_version(chain) or 0) != after:
-                raise ChainMoved(chain)
-            # By default delta-rs looks for expired log files at every commit: several listings of the folder.
-            clean = (table.version() + 1) % _CLEAN_EVERY == 0
-            write_deltalake(
-                table,
-                rows,
-                mode="append",
-                commit_properties=CommitProperties(app_transactions=txn),
-                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=clean),
-            )
+            with turn(self._local):
+                table = self._table(refresh=self._handle is None or self._local is not None) or self._create()
+                if chain and (table.transaction_version(chain) or 0) != after:
+                    raise ChainMoved(chain)
+                # By default delta-rs looks for expired log files at every commit: several listings of the folder.
+                clean = (table.version() + 1) % _CLEAN_EVERY == 0
+                write_deltalake(
+                    table,
+                    rows,
+                    mode="append",
+                    commit_properties=CommitProperties(app_transactions=txn),
+                    post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=clean),
+                )
         except CommitFailedError as error:
             self._handle = None
             # Another writer extended the chain, or both created the table at the same time: the caller retries.
