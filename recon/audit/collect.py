@@ -19,7 +19,7 @@ from recon.audit.sources import Sources
 from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import Answers, Questions
-from recon.checks.evidence.kafka_states import judged_under, read_under
+from recon.checks.evidence.kafka_states import leaders_seen
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
@@ -47,8 +47,11 @@ from recon.model.proof import Proofs, SinkProof
 from recon.project import Pipeline, Sink
 from recon.text import first_line, plural
 
-# An audit goes on where the last one stopped that proved everything, and looks at this much again.
-_AGAIN = timedelta(hours=24)
+# An audit goes on where the last one stopped that proved everything, and looks again at what the stream wrote in the
+# hour before that: the marker of a transaction that was aborted may come so much later than its records (Kafka's
+# transaction.max.timeout.ms is 15 minutes). While a finding is open it looks at more, so that rows which somebody put
+# right since close it.
+_AGAIN, _AGAIN_WHILE_OPEN = timedelta(hours=1), timedelta(hours=24)
 # How far back earlier results are read.
 _RESULTS_AT_MOST = timedelta(days=30)
 # How a stream runs is judged by the last days of a longer period.
@@ -280,10 +283,15 @@ def _period_from(options: Options, pipeline: Pipeline, proofs: Proofs, to: datet
         return options.from_
     if pipeline.name in options.begins:
         return options.begins[pipeline.name]
-    states = [proofs.of_sink.get(sink.name) for sink in pipeline.sinks]
-    if options.full or None in states:
+    states = [proofs.of_sink[sink.name] for sink in pipeline.sinks if sink.name in proofs.of_sink]
+    if options.full or len(states) < len(pipeline.sinks):
         return None
-    return min(to - _AGAIN, *(state.at - _EDGE for state in states if state is not None))
+    is_open = any(one.accepted is None for state in states for one in state.open)
+    judged = [state.committed_at for state in states if state.committed_at is not None]
+    return min(
+        *(at - (_AGAIN_WHILE_OPEN if is_open else _AGAIN) for at in (to, *judged)),
+        *(state.at - _EDGE for state in states),
+    )
 
 
 @dataclass(frozen=True)
@@ -407,10 +415,8 @@ class _Reader:
         topics = {*self.sources.pipeline.source.topics, *(topic for topic, _ in positions)}
         epochs: dict[tuple[str, int], set[tuple[int, int]]] = {}
         for sink, of_sink in slices.items():
-            for where, read in read_under(of_sink).items():
-                epochs.setdefault(where, set()).update((one.epoch, one.position) for one in read)
-            for where, judged in judged_under(of_sink, proofs.of_sink.get(sink)).items():
-                epochs.setdefault(where, set()).update((one.epoch, one.position) for one in judged)
+            for where, leaders in leaders_seen(of_sink, proofs.of_sink.get(sink)).items():
+                epochs.setdefault(where, set()).update((one.epoch, one.position) for one in leaders)
         return self.sources.kafka(sorted(topics), positions, epochs)
 
     def progress(self, begin: datetime | None, samples: int) -> ProgressWitness:

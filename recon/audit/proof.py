@@ -51,13 +51,13 @@ def advance(
         return None
     before = with_topic_ids(before, replace(witnesses, sink=sink)) if before is not None else None
     settled = _settled(ledger, mine, witnesses)
-    ends = [(before.position, before.chain_head)] if before is not None else []
-    ends += [(head.sequence, head.entry_hash) for head in settled[-1:]]
+    ends = [(before.position, before.chain_head, before.committed_at)] if before is not None else []
+    ends += [(head.sequence, head.entry_hash, head.committed_at) for head in settled[-1:]]
     opened = tuple(_open(before, mine, witnesses.now))
     if not ends and not opened:
         return None
     # Before anything is settled, a state holds what is open, so that it can be accepted.
-    position, chain_head = max(ends, key=lambda end: end[0], default=(0, ""))
+    position, chain_head, committed_at = max(ends, key=lambda end: end[0], default=(0, "", None))
     first = next((head for head in ledger.heads if head.is_micro_batch), ledger.heads[0])
     table = (known(witnesses.delta) or {}).get(sink)
     covered = _covered(before, ledger, len(settled))
@@ -68,10 +68,12 @@ def advance(
         invocation_id=invocation_id,
         position=position,
         chain_head=chain_head,
+        committed_at=committed_at,
         first_epoch=before.first_epoch if before is not None else first.epoch,
         first_batch_id=before.first_batch_id if before is not None else first.batch_id,
         unwitnessed=(before is not None and before.unwitnessed)
         or any(f.code is Code.UNWITNESSED for r in mine for f in r.findings),
+        filtered=(before is not None and before.filtered) or any(head.rows_filtered for head in settled),
         table_id=table.table_id if table is not None else None,
         table_version=table.last if table is not None else None,
         table_rows=_rows(before, table, replace(witnesses, sink=sink)),
@@ -185,6 +187,9 @@ def _logs_now(
             partition=one.partition,
             leader_epoch=partition.leader_epoch,
             position=min(position, partition.high_watermark),
+            open_transactions=(partition.last_stable, partition.high_watermark)
+            if partition.last_stable < partition.high_watermark
+            else None,
         )
     return logs
 

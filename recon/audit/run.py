@@ -66,7 +66,8 @@ def run_audit(
         select: dbt-like selectors; everything when empty.
         exclude: selectors of what not to run.
         from_: begin of a period that is examined again, UTC. By default the audit goes on behind the last ledger entry
-            that an audit judged, and looks at the last 24 hours again; the first one judges the whole ledger.
+            that an audit judged, and looks at the last hour again (the last 24 hours while a finding is open); the
+            first one judges the whole ledger.
         to: end of such a period, UTC; now by default. With `from_` or `to` the proof does not advance.
         fail_fast: stop at the first failure; what did not run is `skipped`.
         no_spark: read no rows; checks that need rows are `skipped`.

@@ -57,8 +57,9 @@ def audit(
 ) -> None:
     """Run the checks and write the report.
 
-    Goes on where the last audit stopped that judged everything, and looks at the last 24 hours again. With --from or
-    --to a period is examined again, and the next audit goes on as if this one had not been.
+    Goes on where the last audit stopped that judged everything, and looks at the last hour again (at the last 24 hours
+    while a finding is open). With --from or --to a period is examined again, and the next audit goes on as if this one
+    had not been.
 
     Exit 0 when none failed (warnings allowed), 1 when one failed or errored, 2 when recon could not run.
     """

@@ -155,6 +155,7 @@ class LogJudged:
     """The log of a topic partition as an audit judged it: all below `position` was read of it.
 
     `leader_epoch` was the newest one; where the log is cut off later, another leader's begins below `position`.
+    `open_transactions` are the offsets that no reader of committed records had yet: [last stable offset, end), if any.
     """
 
     topic: str
@@ -162,6 +163,7 @@ class LogJudged:
     partition: int
     leader_epoch: int
     position: int
+    open_transactions: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +174,10 @@ class SinkProof:
         at: when the audit read the ledger, UTC.
         position: the sequence number of the newest ledger entry that was judged.
         chain_head: that entry's entry_hash.
+        committed_at: that entry's time; None before one was judged.
         first_epoch, first_batch_id: the micro-batch that the proof begins with.
         unwitnessed: whether micro-batches before it are known, which no proof speaks of.
+        filtered: whether the transform dropped rows of a micro-batch that was judged.
         table_id, table_version: the sink's Delta table, and the version up to which its commits were judged; None for
             other sinks.
         table_rows: (version, rows): how many rows the table had at a version up to which every one was accounted for,
@@ -194,7 +198,9 @@ class SinkProof:
     chain_head: str
     first_epoch: int
     first_batch_id: int
+    committed_at: datetime | None = None
     unwitnessed: bool = False
+    filtered: bool = False
     table_id: str | None = None
     table_version: int | None = None
     table_rows: tuple[int, int] | None = None

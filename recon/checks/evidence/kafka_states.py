@@ -1,4 +1,6 @@
-"""What the broker said of the logs while the query ran, as ledger entries have it: leader epochs and log starts."""
+"""What the broker said of the logs while the query ran, as ledger entries have it: leader epochs, log starts,
+open transactions.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from typing import NamedTuple
 from recon.errors import LedgerError
 from recon.lazy import np
 from recon.model import LedgerSlice
-from recon.model.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan, Spans
 from recon.model.proof import LogJudged, SinkProof
 from recon.model.wire.kafka_state import KafkaState, parse_kafka_state
 
 TopicPartition = tuple[str, int]
-_STATES, _EPOCHS = "kafka_states", "leader_epochs"  # in `LedgerSlice.derived`
+_STATES, _EPOCHS, _OPEN = "kafka_states", "leader_epochs", "open_transactions"  # in `LedgerSlice.derived`
 
 
 class ReadUnder(NamedTuple):
@@ -56,6 +58,25 @@ def was_held(ledger: LedgerSlice, sequence: int, where: TopicPartition, offset: 
     return False
 
 
+def open_transactions(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicPartition, Spans]:
+    """The offsets of each topic partition that were behind an open transaction when the hook or an audit looked."""
+    if _OPEN not in ledger.derived:
+        ledger.derived[_OPEN] = {}
+        for state in kafka_states(ledger):
+            for topic, logs in state.topics.items():
+                # Without transactions the columns are the same.
+                if logs.last_stable is not None and logs.high_watermark not in (None, logs.last_stable):
+                    for number, stable, end in zip(
+                        logs.partition, logs.last_stable, logs.high_watermark or (), strict=True
+                    ):
+                        ledger.derived[_OPEN].setdefault((topic, number), []).append((stable, end))
+    found: dict[TopicPartition, list[tuple[int, int]]] = {where: [*of] for where, of in ledger.derived[_OPEN].items()}
+    for log in proof.logs if proof is not None else ():
+        if log.open_transactions is not None:
+            found.setdefault((log.topic, log.partition), []).append(log.open_transactions)
+    return {where: Spans.of(spans) for where, spans in found.items()}
+
+
 def read_under(ledger: LedgerSlice) -> Mapping[TopicPartition, Sequence[ReadUnder]]:
     """How far the stream had come under each leader epoch of each topic partition, oldest first."""
     if _EPOCHS not in ledger.derived:
@@ -64,26 +85,35 @@ def read_under(ledger: LedgerSlice) -> Mapping[TopicPartition, Sequence[ReadUnde
     return found
 
 
-def judged_under(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicPartition, Sequence[ReadUnder]]:
-    """How far the stream had come when audits judged the logs, and under which leader epochs.
+def leaders_seen(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicPartition, Sequence[ReadUnder]]:
+    """How far the stream had come under each leader epoch: of what audits judged as the proof has it, and since then.
 
-    A log is left out where an entry of the slice came further under its epoch, which says more.
+    What was read before its position was compared with the proof's logs, and questions about it are open, or accepted.
     """
+    found: dict[TopicPartition, list[ReadUnder]] = {where: [*reads] for where, reads in read_under(ledger).items()}
     if proof is None or not proof.logs:
-        return {}
+        return found
+    judged = {(log.topic, log.partition, log.topic_id) for log in proof.logs}
+    for where, reads in found.items():
+        found[where] = [
+            read
+            for read in reads
+            if (*where, read.topic_id) not in judged or ledger.heads[read.entry].sequence > proof.position
+        ]
     newest = bisect_right([head.sequence for head in ledger.heads], proof.position) - 1
     entry = _newest_reader(ledger, newest)
     if entry is None:
-        return {}
-    found: dict[TopicPartition, list[ReadUnder]] = {}
+        return found
+    seen = set[TopicPartition]()
     for log in proof.logs:
         where = (log.topic, log.partition)
-        reads = [read for read in read_under(ledger).get(where, ()) if read.topic_id == log.topic_id]
-        if not any(read.epoch == log.leader_epoch and read.position >= log.position for read in reads):
-            # One that was doubted was read beyond the proof's position.
-            came_to = _came_to(ledger, log) if where in found else None
-            at = entry if came_to is None else came_to
-            found.setdefault(where, []).append(ReadUnder(log.leader_epoch, log.position, at, log.topic_id))
+        reads = found.setdefault(where, [])
+        same = (read for read in reads if (read.topic_id, read.epoch) == (log.topic_id, log.leader_epoch))
+        if not any(read.position >= log.position for read in same):
+            # The second log of a topic partition was in the place of a doubted one, and read beyond the position.
+            came_to = _came_to(ledger, log) if where in seen else None
+            reads.append(ReadUnder(log.leader_epoch, log.position, entry if came_to is None else came_to, log.topic_id))
+        seen.add(where)
     return found
 
 

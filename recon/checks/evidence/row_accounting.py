@@ -182,6 +182,7 @@ def account(
     reduces: bool = False,
     filters: bool | None = None,
     explodes: bool | None = None,
+    filtered_before: bool = False,
 ) -> Account:
     """Counts the entries of a slice.
 
@@ -189,7 +190,8 @@ def account(
     made fewer of them. `in_files` are the rows in the files of a commit, per version: an entry may have counted rows
     that a retried stage wrote twice. `reduces` is whether the sink may leave out rows that it was given.
     `filters` is whether recon.yml says that the transform drops rows; where it must not, dropped rows are missing, and
-    where it may, entries that show none prove nothing of one without counts.
+    where it may, entries that show none prove nothing of one without counts. So it is where it is known that it
+    `filtered_before` the slice.
     `explodes` is whether recon.yml says that it makes several rows of one record; counts of rows then say nothing of
     offsets, but for micro-batches in which it returned the rows that it read.
     """
@@ -204,7 +206,7 @@ def account(
         for i, head in enumerate(heads)
         if head.reads
     )
-    transforms = transforms or bool(ledger.transforms_later) or filters is True
+    transforms = transforms or bool(ledger.transforms_later) or filters is True or filtered_before
     expected = _fingerprints(ledger)
     counted = {}
     for entry in covered.judged_entries():

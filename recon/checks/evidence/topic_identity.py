@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from recon.checks.evidence.coverage import Coverage, Key, TopicIncarnation
 from recon.checks.evidence.findings import Findings, named
-from recon.checks.evidence.kafka_states import ReadUnder, judged_under, read_under
+from recon.checks.evidence.kafka_states import ReadUnder, leaders_seen, read_under
 from recon.checks.evidence.topic_ids import identified, with_topic_ids
 from recon.model import Code, Finding, KafkaPartition, KafkaTopic, LedgerSlice, Witnesses
 from recon.model.proof import SinkProof
@@ -15,14 +15,13 @@ from recon.model.proof import SinkProof
 def judge_logs(covered: Coverage, witnesses: Witnesses, findings: Findings) -> None:
     """Adds findings where Kafka's logs are, or may be, others than those that were read; nothing without a broker."""
     of_topic: dict[str, list[TopicIncarnation]] = {}
-    read, judged = read_under(covered.slice), judged_under(covered.slice, _proof(witnesses))
+    leaders = leaders_seen(covered.slice, _proof(witnesses))
     for key, incarnations in covered.incarnations.items():
         topic = witnesses.topic(key.topic)
         if topic is not None and topic.exists:
             of_topic.setdefault(key.topic, []).append(incarnations[-1])
             where = (key.topic, key.partition)
-            reads = [*read.get(where, ()), *judged.get(where, ())]
-            _judge_leader_epochs(key, topic, reads, covered.slice, witnesses, findings)
+            _judge_leader_epochs(key, topic, leaders.get(where, ()), covered.slice, witnesses, findings)
     for name, newest in of_topic.items():
         _judge_unnamed(witnesses.topic(name), newest, covered.slice, findings)
 

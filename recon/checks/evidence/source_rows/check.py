@@ -20,12 +20,7 @@ from recon.checks.evidence.source_rows import rewriting
 from recon.checks.evidence.source_rows.filtered import judge_filtered, rows_filtered
 from recon.checks.evidence.source_rows.made import judge_made
 from recon.checks.evidence.source_rows.missing import judge_missing, missing_from
-from recon.checks.evidence.source_rows.present import (
-    judge_present,
-    judge_surplus,
-    read_uncommitted,
-    readings_of,
-)
+from recon.checks.evidence.source_rows.present import judge_present, judge_surplus
 from recon.checks.evidence.source_rows.reasons import (
     added_by_others,
     attested,
@@ -36,6 +31,7 @@ from recon.checks.evidence.source_rows.reasons import (
     without_rows,
 )
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, tell_explained
+from recon.checks.evidence.source_rows.transactions import read_uncommitted, read_while_open, readings_of
 from recon.checks.evidence.stateful_operators import operators_of
 from recon.model import Code, LedgerSlice, RowsWitness, Verdict, Witnesses, why_unknown
 from recon.model.offsets import Spans
@@ -138,17 +134,19 @@ class SourceRows(EvidenceCheck):
             return {}
         counts = _account_of(ledger, witnesses)
         if rewrites(witnesses):
-            return rewriting.questions(counts)
+            return rewriting.questions(counts, witnesses)
         sink = _rows_of(counts, witnesses, Findings.of(witnesses))
         if sink is None or _looks_for_repeated_alone(counts, witnesses):
             return {}
         unexplained = missing_from(sink).unexplained
         # Rows of aborted transactions lie anywhere in a partition that has offsets without a row.
-        doubtful = read_uncommitted(counts, witnesses)
-        return {
-            where: Spans.of((p.start, p.end) for p in (*pieces, *readings_of(counts.judged[where], doubtful)))
-            for where, pieces in unexplained.items()
+        doubtful, opened = read_uncommitted(counts), read_while_open(counts, witnesses)
+        asked = {
+            where: [*pieces, *readings_of(counts.judged[where], doubtful)] for where, pieces in unexplained.items()
         }
+        for where, stretches in counts.judged.items() if opened else ():
+            asked.setdefault(where, []).extend(readings_of(stretches, opened))
+        return {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in asked.items()}
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
@@ -162,7 +160,16 @@ class SourceRows(EvidenceCheck):
 def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     """The counts of the entries; made once for `wants_rows`, `questions` and `judge`, which see the same witnesses."""
     seen = witnesses
-    rest_on = (seen.delta, seen.sink_logs, seen.progress, seen.checkpoint, seen.declared, seen.rewriting, seen.routed)
+    rest_on = (
+        seen.delta,
+        seen.sink_logs,
+        seen.progress,
+        seen.checkpoint,
+        seen.declared,
+        seen.rewriting,
+        seen.routed,
+        seen.proofs,
+    )
     known = ledger.derived.get(_ACCOUNT)
     if known is None or any(map(is_not, known[0], rest_on)):
         known = ledger.derived[_ACCOUNT] = (rest_on, _counted(ledger, witnesses))
@@ -171,15 +178,25 @@ def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
 
 
 def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
+    proof = witnesses.proofs.of_sink.get(ledger.sink)
+    before = proof is not None and proof.filtered
     if rewrites(witnesses):
-        return account(ledger, operators_of(witnesses), rewriting.given_to(witnesses), reduces=True)
+        given = rewriting.given_to(witnesses)
+        return account(ledger, operators_of(witnesses), given, reduces=True, filtered_before=before)
     log = witnesses.of_sink(witnesses.delta)
     own = own_commits(log, ledger.pipeline, ledger.sink) if log is not None else ()
     in_files = {c.version: c.rows_added for c, _ in own if c.rows_added is not None and not c.is_merge}
     # In a route's entry, the rows of other routes count as filtered.
     declared = witnesses.declared
     filters = None if witnesses.sink in witnesses.routed else declared.filters
-    return account(ledger, operators_of(witnesses), in_files=in_files, filters=filters, explodes=declared.explodes)
+    return account(
+        ledger,
+        operators_of(witnesses),
+        in_files=in_files,
+        filters=filters,
+        explodes=declared.explodes,
+        filtered_before=before,
+    )
 
 
 def _misses(counts: Account, witnesses: Witnesses) -> bool:

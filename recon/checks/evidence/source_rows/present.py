@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from recon.checks.evidence.coverage import Key, by_key
 from recon.checks.evidence.findings import Findings, named, offsets
@@ -43,20 +43,6 @@ def judge_present(sink: SinkRows) -> None:
 
 
 # -- aborted transactions ----------------------------------------------------------------------------------------------
-
-
-def read_uncommitted(counts: Account, witnesses: Witnesses) -> frozenset[int]:
-    """The judged entries whose query read uncommitted records, or may have.
-
-    What Spark's plan says of the query counts. Where it is not known, recon.yml may say otherwise than the query does.
-    """
-    heads = counts.covered.slice.heads
-    return frozenset(entry for entry in counts.counted if heads[entry].isolation_level != "read_committed")
-
-
-def readings_of(stretches: ReadStretches, entries: Collection[int]) -> Iterator[Piece]:
-    """What some of the entries read of a topic partition."""
-    return (piece for piece in stretches.pieces(stretches.ranges) if piece.entry in entries) if entries else iter(())
 
 
 def _judge_phantoms(sink: SinkRows) -> None:

@@ -9,6 +9,7 @@ from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import quarantine
 from recon.checks.evidence.source_rows.rows import rewrites
+from recon.checks.evidence.source_rows.transactions import read_while_open
 from recon.checks.evidence.table_history import alive, changes_rows, first_version, is_restore, others, removes_rows
 from recon.checks.evidence.table_rows import compared
 from recon.model import Code, EntryHead, LiveFiles, RowsWitness, Unavailable, Verdict, Witnesses
@@ -26,6 +27,10 @@ def reasons(counts: Account, witnesses: Witnesses, attested: frozenset[int] = fr
         if not known and any(counts.counted[entry].doubted for entry in unproved):
             of = "as many rows as were read, but of other offsets"
         why.append(f"{plural(len(unproved), 'micro-batch')} ({some(named(heads[e]) for e in unproved)}) with {of}")
+    opened = read_while_open(counts, witnesses)
+    if opened:
+        who = f"{plural(len(opened), 'micro-batch')} ({some(named(heads[e]) for e in sorted(opened))})"
+        why.append(f"{who} read behind a transaction that was open then")
     why += [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
     return [*why, *changes(counts, witnesses)]
 

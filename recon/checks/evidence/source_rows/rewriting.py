@@ -14,6 +14,7 @@ from recon.checks.evidence.coverage import Key, is_compacted
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows.rows import TopicPartition
+from recon.checks.evidence.source_rows.transactions import read_uncommitted, read_while_open
 from recon.model import Code, EntryHead, Witnesses
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural
@@ -31,13 +32,27 @@ def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
     }
 
 
-def questions(counts: Account) -> dict[TopicPartition, Spans]:
-    """The ranges of the micro-batches that the ledger's counts do not prove."""
+def questions(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
+    """The ranges of the micro-batches that the ledger's counts do not prove, or that may hold aborted records."""
     requested: dict[TopicPartition, list[Span]] = {}
-    for entry in counts.open:
+    for entry in (*counts.open, *perhaps_aborted(counts, witnesses)):
         for read in _ranges(counts, entry):
             requested.setdefault((read.topic, read.partition), []).append(read.span)
     return {where: Spans.of(ranges) for where, ranges in requested.items()}
+
+
+def perhaps_aborted(counts: Account, witnesses: Witnesses) -> list[int]:
+    """Entries that counts prove, and that may have read records of aborted transactions.
+
+    These lie anywhere in a partition in which another micro-batch has offsets without a record.
+    """
+    holed = {(read.topic, read.partition) for entry in counts.open for read in _ranges(counts, entry)}
+    opened, proved = read_while_open(counts, witnesses), read_uncommitted(counts).difference(counts.open)
+    return sorted(
+        entry
+        for entry in (proved if holed else proved & opened)
+        if entry in opened or any((read.topic, read.partition) in holed for read in _ranges(counts, entry))
+    )
 
 
 def judge(
@@ -48,7 +63,29 @@ def judge(
     for entry in counts.open:
         if entry not in but:
             _judge(counts, entry, witnesses, findings, explained)
+    for entry in perhaps_aborted(counts, witnesses):
+        _judge_proved(counts, entry, witnesses, findings)
     return explained
+
+
+def _judge_proved(counts: Account, entry: int, witnesses: Witnesses, findings: Findings) -> None:
+    """A micro-batch with as many rows as offsets has rows of every record that Kafka shows as aborted."""
+    head = counts.covered.slice.heads[entry]
+    for read in _ranges(counts, entry):
+        answer = _held(read, witnesses)
+        if isinstance(answer, str) or not answer["aborted"]:
+            continue  # what Kafka does not show any more, counts prove as far as they can
+        records = plural(answer["aborted"], "record")
+        if counts.transforms:
+            code, sentence = Code.INCONCLUSIVE, f"read {records} of aborted transactions, perhaps filtered"
+        else:
+            code = Code.PHANTOM_ROWS
+            sentence = (
+                f"read {records} of aborted transactions: their rows were merged into the sink; set "
+                "kafka.isolation.level to read_committed and correct the rows"
+            )
+        key = Key(read.source, read.topic, read.partition)
+        findings.add(code, f"{named(head)} {sentence}", head=head, key=key, span=read.span)
 
 
 def _judge(
