@@ -295,50 +295,6 @@ def another_pipelines_merge_removes_rows_of_an_earlier_period() -> tuple[World, 
 
 
 @of_case(43, "OVERLAP", "DUPLICATE")
-def two_pipelines_append_one_topic_into_one_table() -> tuple[World, Judgement]:
-    world = ran(3)
-    _written_by(world, _second_pipeline(world), 1)
-    return world, audit(world)
-
-
-def _merge_of_another_pipeline(world: World, gone: int) -> None:
-    """Another recon pipeline's MERGE takes the rows of an offset out of the table."""
-    world.tick()
-    stamp = next(commit.stamp for commit in world.commits.values() if commit.stamp is not None)
-    version = world.commit(
-        "MERGE",
-        added=8,
-        removed=10,
-        stamp=replace(stamp, pipeline="orders_2"),
-        txn={"recon:orders_2:lake": 1},
-        operation_metrics={
-            "numTargetRowsInserted": "0",
-            "numTargetRowsUpdated": "8",
-            "numTargetRowsDeleted": "2",
-            "numSourceRows": "10",
-        },
-    )
-    world.rows = [row for row in world.rows if row.place[3] != gone or row.version >= version]
-
-
-@of_case(44, "MUTATED")
-def another_pipelines_merge_removes_our_rows() -> tuple[World, Judgement]:
-    world = ran(3)
-    _merge_of_another_pipeline(world, 7)
-    return world, audit(world)
-
-
-@of_case(44, "GAP", "MUTATED")
-def another_pipelines_merge_removes_rows_of_an_earlier_period() -> tuple[World, Judgement]:
-    world = ran(3)
-    world.tick(days=1)
-    audit(world)
-    _merge_of_another_pipeline(world, 2)
-    ran(1, world)
-    return world, audit(world)
-
-
-@of_case(43, "OVERLAP", "DUPLICATE")
 def another_pipeline_wrote_the_offsets_before_ours() -> tuple[World, Judgement]:
     world = World()
     world.produce()

@@ -12,7 +12,8 @@ from recon.checks.evidence.source_rows.check import SourceRows
 from recon.errors import ConfigError
 from recon.ledger.rebuild import entry_of
 from recon.model import Code, DeltaCommit, LedgerSlice, SinkCommit, Verdict, Witnesses, dump_stamp, parse_stamp
-from recon.model.offsets import Spans
+from recon.model.offsets import Span, Spans
+from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
 from recon.project import DeltaMergeSink, DeltaSink, Sink, load
 from recon.project.sinks import JdbcUpsertSink
 from recon.testing.evidence import NOW, SINK, TOPIC, Entry, checkpoint, gone, kafka, ledger, planned, span
@@ -134,6 +135,42 @@ def test_a_stream_that_reads_uncommitted_merged_what_was_aborted() -> None:
         probes=probe([(0, 10)], [(0, 9)], [(0, 7)]),
     )
     assert codes(verdict) == [Code.PHANTOM_ROWS] and same_message(verdict.message)
+
+
+def test_aborted_records_of_a_micro_batch_whose_counts_are_whole() -> None:
+    """The marker, and with it the hole, is in the next micro-batch."""
+    level = {"isolation_level": "read_uncommitted"}
+    whole, holed = merged(0, 0, 10, **level), merged(1, 10, 20, 9, rows_read=9, rows_filtered=0, **level)
+    found = seen(ledger(whole, holed), whole, merged(1, 10, 20, 9, **level))
+    assert CHECK.questions(found) == {(TOPIC, 0): Spans.of([(0, 20)])}
+    shown = probe([(0, 20)], [(0, 10), (11, 20)], [(0, 8), (11, 20)])
+    verdict = judged(whole, holed, probes=shown)
+    assert codes(verdict) == [Code.EXPLAINED, Code.PHANTOM_ROWS] and same_message(verdict.message)
+    assert {(f.batch_id, f.span) for f in verdict.findings if f.code == "PHANTOM_ROWS"} == {(0, Span(0, 10))}
+    filtering = merged(2, 20, 30, 9, **level)
+    log = delta(merge(0, whole), merge(1, holed), merge(2, filtering, given=9))
+    shown = probe([(0, 30)], [(0, 10), (11, 30)], [(0, 8), (11, 30)])
+    maybe = CHECK.judge(seen(ledger(whole, holed, filtering), delta=log, probes=shown))
+    assert Code.PHANTOM_ROWS not in codes(maybe) and Code.INCONCLUSIVE in codes(maybe)
+    # What Kafka deleted since, it does not show.
+    late = judged(whole, holed, probes=probe([(0, 20)], [(11, 20)], [(11, 20)], log_start=10))
+    assert passed(late), late
+
+
+def test_a_transaction_that_the_hook_saw_open() -> None:
+    """No micro-batch has a hole yet: the stream has not read the marker."""
+    logs = TopicLogs([0], [3], [0], [8], [10])
+    state = dump_kafka_state(KafkaState(asked_at=NOW, after=1, topics={TOPIC: logs}))
+    before, opened = merged(0, 0, 5), merged(1, 5, 10, isolation_level="read_uncommitted")
+    later = merged(2, 10, 20, kafka_state=state, isolation_level="read_uncommitted")
+    found = seen(ledger(before, opened, later), before, opened, later)
+    assert CHECK.questions(found) == {(TOPIC, 0): Spans.of([(5, 10)])}
+    verdict = judged(before, opened, later, probes=probe([(5, 10)], [(5, 10)], [(5, 8)]))
+    assert codes(verdict) == [Code.PHANTOM_ROWS]
+    assert passed(judged(before, opened, later, probes=probe([(5, 10)], [(5, 10)], [(5, 10)])))
+    level = {"isolation_level": "read_committed"}
+    committed = [merged(1, 5, 10, **level), merged(2, 10, 20, kafka_state=state, **level)]
+    assert CHECK.questions(seen(ledger(before, *committed), before, *committed)) == {}
 
 
 def test_a_restored_entry_is_as_good_as_what_its_commit_tells() -> None:
