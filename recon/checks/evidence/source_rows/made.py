@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from recon.checks.evidence.coverage import is_compacted
 from recon.checks.evidence.own_writes import doubled
 from recon.checks.evidence.row_accounting import Piece
 from recon.checks.evidence.source_rows.rows import SinkRows
@@ -22,6 +23,7 @@ def judge_made(sink: SinkRows) -> None:
     """Adds findings for micro-batches of which the sink holds other rows than it was given."""
     for entry in _made_by_transform(sink):
         head = sink.ledger.heads[entry]
+        _judge_read(sink, entry)
         if head.given is None:
             continue
         given, held = head.given, sink.held_of(head.batch_id)
@@ -41,6 +43,39 @@ def judge_made(sink: SinkRows) -> None:
         elif _differ(given, held):
             other = "as many, but of other offsets: some are lost, and others doubled"
             sink.findings.add(Code.GAP, message + other, head=head)
+
+
+def _judge_read(sink: SinkRows, entry: int) -> None:
+    """More records read than there are: rows that a transform makes of a record which was read twice look like one's.
+
+    In the epochs after the first one a sink that trims drops what it holds already, and that was read, too.
+    """
+    head, most = sink.ledger.heads[entry], sink.counts.width[entry] - _without_a_record(sink, entry)
+    if head.read is None or head.read.rows <= most:
+        return
+    message = f"{plural(head.read.rows, 'row')} of {plural(most, 'record')} of {named(head)} came before the transform"
+    if head.read.rows > sink.counts.width[entry] and head.epoch <= 0:
+        code, _ = doubled(sink.witnesses)
+        sink.findings.add(code, f"{message}: some were read twice, and all that it makes of them is doubled", head=head)
+    else:
+        some_since = "some were read twice, or dropped as already there, or compaction removed records since"
+        sink.findings.add(Code.INCONCLUSIVE, f"{message}: {some_since}", head=head)
+
+
+def _without_a_record(sink: SinkRows, entry: int) -> int:
+    """How many offsets of an entry have no row, and no record either, as Kafka says."""
+    absent = 0
+    for read in sink.ledger.ranges.of(entry):
+        where = (read.topic, read.partition)
+        answer = sink.witnesses.probes.get(where)
+        if answer is not None and answer.truncated is None and not is_compacted(read.topic, sink.witnesses):
+            shown = (
+                Spans.of([read.span])
+                .intersect(answer.requested)
+                .intersect(Spans.of([(answer.log_start, answer.last_stable)]))
+            )
+            absent += shown.minus(answer.uncommitted).minus(sink.present.get(where, Spans())).size
+    return absent
 
 
 def filtered_by_transform(sink: SinkRows, entry: int, without_row: Iterable[Piece]) -> bool:
