@@ -19,6 +19,7 @@ class Plan:
 
     `stop_at`: pipeline → the point at which it is to stand when the process is killed; empty: drain and end.
     `from_batch`: pipeline → the first micro-batch whose points count (to skip a replayed one).
+    `doubled`: the pipelines whose first micro-batch a repair test writes twice.
     `meets`: the start that each pipeline waits for before its first write, so that two drivers write at once.
     `within`: seconds after which the kill comes even if not all stand.
     """
@@ -31,6 +32,7 @@ class Plan:
     start: int = 0
     stop_at: dict[str, str] = field(default_factory=dict)
     from_batch: dict[str, int] = field(default_factory=dict)
+    doubled: tuple[str, ...] = ()
     meets: int | None = None
     per_trigger: int = 30
     within: float = 240.0

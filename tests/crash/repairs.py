@@ -43,7 +43,7 @@ REPAIR_POINTS = (
     AFTER_LEDGER,
     *(f"{_REMOVAL}{point}" for point in (BEFORE_WRITE, AFTER_WRITE, BEFORE_LEDGER)),
 )
-SWALLOWED = 1  # the micro-batch of the second epoch that no sink gets
+SWALLOWED = 1  # the micro-batch that no sink gets
 
 
 class _Enough(Exception):
@@ -51,10 +51,10 @@ class _Enough(Exception):
 
 
 def faults(plan: Plan) -> None:
-    """Each pipeline doubles its first micro-batch, and loses a later one; an audit says so.
+    """Each pipeline loses a micro-batch, and doubles its first one where the plan says so; an audit tells.
 
-    A query writes the first micro-batch. Another one, on a fresh checkpoint, reads from the start, and one of its
-    micro-batches does not reach the hook.
+    For the latter a query writes the first micro-batch before another one, on a fresh checkpoint, reads from the start.
+    One of its micro-batches does not reach the hook.
     """
     spark = _session(plan)
 
@@ -67,7 +67,7 @@ def faults(plan: Plan) -> None:
         if batch_id != SWALLOWED:
             hook(frame, batch_id)
 
-    _run(spark, plan, once)
+    _run(spark, plan, once, plan.doubled)
     shutil.rmtree(Path(plan.project) / plan.checkpoints)
     _run(spark, plan, swallowing)
     _audit(spark, plan)

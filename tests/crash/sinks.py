@@ -239,7 +239,7 @@ _COLUMNS = ("id", "n", "op", "_batch_id", "_source_topic", "_source_partition", 
 _JDBC_POINTS = ("stage_created", "staged", "transaction_open", "before_commit", "committed")
 
 
-def _jdbc(name: str, product: str, kind: str, *, key: bool, java: str, **more: Any) -> Adapter:
+def jdbc(name: str, product: str, kind: str, *, key: bool, java: str, **more: Any) -> Adapter:
     def config(world: World) -> dict[str, Any]:
         server = world.server(product)
         password = f'{{{{ env_var("CRASH_{product.upper()}_PASSWORD") }}}}'
@@ -274,10 +274,10 @@ def _jdbc(name: str, product: str, kind: str, *, key: bool, java: str, **more: A
     )
 
 
-POSTGRES_UPSERT = _jdbc("postgres_upsert", "postgres", "jdbc_upsert", key=True, java=POSTGRES_JDBC)
-MARIADB_UPSERT = _jdbc("mariadb_upsert", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC)
-POSTGRES_APPEND = _jdbc("postgres_append", "postgres", "jdbc_append", key=False, java=POSTGRES_JDBC)
-POSTGRES_PLAIN = _jdbc(
+POSTGRES_UPSERT = jdbc("postgres_upsert", "postgres", "jdbc_upsert", key=True, java=POSTGRES_JDBC)
+MARIADB_UPSERT = jdbc("mariadb_upsert", "mariadb", "jdbc_upsert", key=True, java=MARIADB_JDBC)
+POSTGRES_APPEND = jdbc("postgres_append", "postgres", "jdbc_append", key=False, java=POSTGRES_JDBC)
+POSTGRES_PLAIN = jdbc(
     "postgres_plain", "postgres", "jdbc_append", key=False, java=POSTGRES_JDBC,
     config={"guard": False}, label="at-least-once",
 )  # fmt: skip
