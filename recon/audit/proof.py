@@ -77,6 +77,7 @@ def advance(
         table_id=table.table_id if table is not None else None,
         table_version=table.last if table is not None else None,
         table_rows=_rows(before, table, replace(witnesses, sink=sink)),
+        other_rows=_other_rows(before, replace(witnesses, sink=sink)),
         coverage=covered,
         logs=_logs(before, ledger, covered, witnesses, doubted=_is_log_doubted(mine)),
         open=opened,
@@ -89,6 +90,14 @@ def _rows(before: SinkProof | None, table: DeltaWitness | None, witnesses: Witne
     if rows is None or table is None or table.last is None:
         return before.table_rows if before is not None else None
     return table.last, rows
+
+
+def _other_rows(before: SinkProof | None, witnesses: Witnesses) -> int | None:
+    """How many rows of others the sink has; what was known before where this audit could not count them."""
+    log = witnesses.of_sink(witnesses.sink_logs)
+    if log is not None and isinstance(log.other_rows, int):
+        return log.other_rows
+    return before.other_rows if before is not None else None
 
 
 def _whole(results: Sequence[CheckResult], sink: str) -> bool:

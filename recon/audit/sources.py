@@ -26,7 +26,7 @@ from recon.model import (
     Unavailable,
 )
 from recon.project import JdbcAppendSink, JdbcUpsertSink, KafkaSink, Pipeline, Project, Sink
-from recon.sinks import open_sink
+from recon.sinks import BatchSink, open_sink
 from recon.storage import Storage
 
 _NAMED_FILES = 1000
@@ -83,8 +83,17 @@ class Sources:
             return self.brokers.ask({**self.project.kafka, **sink.kafka}, lambda: writer.log(since=since))
         if isinstance(sink, (JdbcUpsertSink, JdbcAppendSink)):
             slow = f"the database's record of sink {sink.name} cannot be read: the database did not answer"
-            return within(STATEMENT_S, lambda: writer.log(since=since), slow)
-        return writer.log(since=since)
+            log = within(STATEMENT_S, lambda: writer.log(since=since), slow)
+        else:
+            log = writer.log(since=since)
+        return replace(log, other_rows=self._other_rows(sink, writer)) if log.exists else log
+
+    def _other_rows(self, sink: Sink, writer: BatchSink) -> int | Unavailable | None:
+        slow = f"the rows of sink {sink.name} were not counted: it did not answer"
+        try:
+            return within(STATEMENT_S, writer.other_rows, slow)
+        except EvidenceError as error:
+            return Unavailable("sink_logs", str(error))
 
     def quarantine_log(self, sink: Sink) -> DeltaWitness | None:
         """The log of a sink's quarantine table; None where it has none."""

@@ -247,7 +247,8 @@ class SinkLog:
     """The sink's own record of recon's writes, oldest first.
 
     `recorded` is False for a sink that keeps no record: what was written is then known from the ledger alone. `since`
-    is the instant from which the record was read, None for the whole record.
+    is the instant from which the record was read, None for the whole record. `other_rows` is how many rows the sink has
+    besides those that its whole record accounts for, negative where rows are gone; None for a sink that cannot tell.
     """
 
     location: str
@@ -255,6 +256,7 @@ class SinkLog:
     commits: tuple[SinkCommit, ...] = ()
     recorded: bool = True
     since: datetime | None = None
+    other_rows: int | Unavailable | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -182,6 +182,7 @@ class SinkProof:
             other sinks.
         table_rows: (version, rows): how many rows the table had at a version up to which every one was accounted for,
             by the newest audit that could say so and advanced the proof.
+        other_rows: how many rows a sink that is no Delta table had besides those that its own record accounted for.
         results_hash: of the results that the audit stored for the pipeline; "" where that audit is not known.
         coverage: every offset that the entries up to `position` account for.
         logs: Kafka's logs as the audit saw them, where the broker gave leader epochs; one that is doubted stays, and
@@ -204,6 +205,7 @@ class SinkProof:
     table_id: str | None = None
     table_version: int | None = None
     table_rows: tuple[int, int] | None = None
+    other_rows: int | None = None
     results_hash: str = ""
     coverage: tuple[CoveredRanges, ...] = ()
     logs: tuple[LogJudged, ...] = ()

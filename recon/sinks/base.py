@@ -128,6 +128,16 @@ class BatchSink(ABC):
             EvidenceError: the record cannot be read.
         """
 
+    def other_rows(self) -> int | None:
+        """How many rows the sink has besides those that its record accounts for, as of one moment.
+
+        Negative where rows are gone that were written; None where that cannot be told cheaply.
+
+        Raises:
+            EvidenceError: the rows cannot be counted.
+        """
+        return None
+
     @abstractmethod
     def table(self, spark: SparkSession) -> DataFrame:
         """All rows that a reader of the sink sees now, with recon's columns.

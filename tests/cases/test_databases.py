@@ -94,3 +94,44 @@ def test_a_stream_into_a_database(
     run = lake.audit()
     assert failing(run) == {"LEDGER_ORPHAN"}, [f.message for f in findings(run)]
     database.sql(f"DROP TABLE {table}", "DELETE FROM recon_ledger WHERE pipeline = 'p' AND sink = 's'")
+
+
+@pytest.mark.parametrize("server", ["postgres", "mariadb"])
+def test_rows_that_somebody_removes_from_a_database_or_adds_to_it(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    kafka: LocalKafka,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    server: str,
+) -> None:
+    """A database has no history: the number of its rows says that somebody changed them, and the rows say which."""
+    database: Any = request.getfixturevalue(server)
+    table = f"changed_{topic('t').replace('-', '_')}"
+    sink = {"kind": "jdbc_append", "target": table, "connection": database.connection, "create_table": True}
+    lake = DatabaseLake(tmp_path, kafka, spark, topic("orders"), sink=sink)
+    try:
+        for _ in range(2):
+            lake.produce(10)
+            lake.run(transform=keyed)
+        run = lake.audit()
+        assert run.pipelines[0].answer == "complete" and failing(run) == set()
+
+        database.sql(f"DELETE FROM {table} WHERE _source_offset IN (3, 14)")
+        run = lake.audit()
+        assert run.pipelines[0].answer == "not complete" and failing(run) == {"MUTATED", "GAP"}
+        assert sorted((f.start_offset, f.end_offset) for f in findings(run, "GAP")) == [(3, 4), (14, 15)]
+        assert "2 rows that were written" in findings(run, "MUTATED")[0].message
+        again = lake.audit()
+        assert len(findings(again, "MUTATED")) == 1, "reported once, and open since"
+
+        database.sql(
+            f"INSERT INTO {table} (k, v, _source_topic, _source_partition, _source_offset, _batch_id) "
+            f"SELECT k, v, _source_topic, _source_partition, _source_offset, _batch_id FROM {table} "
+            "WHERE _source_offset = 5"
+        )
+        run = lake.audit()
+        (double,) = findings(run, "DUPLICATE")
+        assert double.batch_id == 0 and double.span is not None and double.span.start <= 5 < double.span.end, double
+    finally:
+        database.sql(f"DROP TABLE {table}", "DELETE FROM recon_ledger WHERE pipeline = 'p' AND sink = 's'")

@@ -15,6 +15,7 @@ from recon.checks.evidence.own_writes import (
     doubled,
     report_orphan,
     report_unrecorded,
+    rows_changed,
     same_offsets,
     unrecorded,
 )
@@ -26,6 +27,7 @@ from recon.model import (
     ReconStamp,
     SinkCommit,
     SinkLog,
+    Unavailable,
     Verdict,
     Witnesses,
     parse_offsets,
@@ -50,7 +52,10 @@ class SinkCommits(EvidenceCheck):
             start of the query or `recon ledger rebuild` restores it.
         DUPLICATE: two writes of one micro-batch, or of the same ranges, in a sink that claims exactly-once.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
-        ATTESTED_ONLY: the sink keeps no record, so the ledger alone attests what was written (warns).
+        MUTATED: a database table that is appended to has fewer rows than its record accounts for, less those that were
+            missing at the last audit: somebody removed them.
+        ATTESTED_ONLY: the sink keeps no record, so the ledger alone attests what was written; or its rows could not be
+            counted (warns).
         EMPTY: entries without offsets and rows; they explain and do not fail.
     """
 
@@ -73,6 +78,7 @@ class SinkCommits(EvidenceCheck):
         for commit in unrecorded(witnesses):
             report_unrecorded("the sink", commit.stamp, findings)
         _report_twice(witnesses, mine, findings)
+        _judge_rows(witnesses, log, findings)
         if ledger is None:
             return no_entries(witnesses, findings)
         _judge_entries(ledger, log, mine, findings)
@@ -81,6 +87,23 @@ class SinkCommits(EvidenceCheck):
         guarantee = witnesses.guarantees.get(witnesses.sink or "", "")
         return findings.verdict(
             message if judged else quiet(ledger), entries=judged, commits=len(mine), guarantee=guarantee
+        )
+
+
+def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
+    """Rows that were removed since they were written, by whomever: the record does not know."""
+    gone = -rows_changed(witnesses)
+    if gone > 0:
+        findings.add(
+            Code.MUTATED,
+            f"{plural(gone, 'row')} that were written to {log.location} are gone: somebody removed them before "
+            f"{witnesses.now:%Y-%m-%d %H:%M:%S}Z; source_rows names the offsets of those whose micro-batch it reads",
+        )
+    elif isinstance(log.other_rows, Unavailable):
+        findings.add(
+            Code.ATTESTED_ONLY,
+            f"whether somebody removed rows of {log.location} since they were written is not known: "
+            f"{log.other_rows.reason}",
         )
 
 

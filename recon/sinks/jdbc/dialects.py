@@ -62,6 +62,7 @@ class Dialect(ABC):
     utc_now: str  # the database's clock in UTC, without a zone
     deletes_by_range = False  # whether `delete_doubled` takes a range of offsets, and not one at a time
     counts_updates_once = True  # whether `rows affected` counts an updated row as one
+    reads_snapshots = True  # whether a REPEATABLE READ transaction sees one moment, and blocks nobody
     _descending = "DESC"  # NULLs last
 
     def __init__(self) -> None:
@@ -267,6 +268,7 @@ class SQLServer(Dialect):
 
     kind = "mssql"
     utc_now = "SYSUTCDATETIME()"
+    reads_snapshots = False  # REPEATABLE READ locks the rows that it reads
 
     @override
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:

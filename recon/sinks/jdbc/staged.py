@@ -27,7 +27,7 @@ from recon._version import __version__
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.evidence import jdbc_ledger
 from recon.evidence.jdbc_ledger import ledger_table
-from recon.model import ReconStamp, SinkLog, same_ranges
+from recon.model import REMOVALS, ReconStamp, SinkLog, same_ranges
 from recon.model.wire.ledger_row import LEDGER_TABLE, JdbcEntry, dump_ledger_row, ledger_key
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink
 from recon.sinks import failpoints
@@ -167,6 +167,41 @@ class StagedWriter(JdbcWriter):
                 f"{LEDGER_TABLE} of the {self.database.label} cannot be read: {reason(error, self.database)}; "
                 f"check the connection and the user's right to read {LEDGER_TABLE}"
             ) from error
+
+    @override
+    def other_rows(self) -> int | None:
+        """Counted in one snapshot with the record, where the database has them; None where rows are merged by keys."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        if self.sink.rewrites or not self.dialect.reads_snapshots:
+            return None
+        try:
+            return self._retried(self._other_rows)
+        except SQLAlchemyError as error:
+            raise EvidenceError(
+                f"the rows of the {self.where} cannot be counted: {reason(error, self.database)}; check the connection "
+                "and the user's right to read the table"
+            ) from error
+
+    def _other_rows(self) -> int | None:
+        import sqlalchemy
+
+        ledger = ledger_table(self.work_schema)
+        with self.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+            if not sqlalchemy.inspect(connection).has_table(ledger.name, schema=self.work_schema):
+                return None
+            of_target = (ledger.c.target == str(self.target),)
+            columns = (ledger.c.pipeline, ledger.c.sink, ledger.c.epoch)
+            written = connection.execute(
+                sqlalchemy.select(*columns, sqlalchemy.func.sum(ledger.c.rows_written))
+                .where(*of_target)
+                .group_by(*columns)
+            ).all()
+            if {(pipeline, sink) for pipeline, sink, *_ in written} != {(self.pipeline, self.sink.name)}:
+                return None  # another sink may merge its rows, and then their number does not follow from the record
+            accounted = sum(int(rows) * (-1 if epoch == REMOVALS else 1) for *_, epoch, rows in written)
+            held = connection.exec_driver_sql(f"SELECT count(*) FROM {self.dialect.table(self.target)}").scalar_one()
+            return int(held) - accounted
 
     def _retried(self, read: Callable[[], T]) -> T:
         """What `read` returns, called again, within bounds, where that may help."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from recon.checks.evidence.findings import Findings, named
+from recon.checks.evidence.own_writes import rows_changed
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import quarantine
 from recon.checks.evidence.source_rows.rows import rewrites
@@ -71,6 +72,9 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     removals = [head for head in ledger.heads[ledger.anchors :] if head.is_removal]
     if removals:
         yield f"{some(named(head) for head in removals)} changed rows of the sink"
+    changed = rows_changed(witnesses)
+    if changed < 0:
+        yield f"the sink has {plural(-changed, 'row')} fewer than were written"
     if log is None:
         return
     still, first = alive(log), first_version(log, ledger)
@@ -90,6 +94,9 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
 
 def added_by_others(counts: Account, witnesses: Witnesses) -> str:
     """Which commits of others added rows, perhaps of records that the sink has already; "" for none."""
+    changed = rows_changed(witnesses)
+    if changed > 0:
+        return f"another program added {plural(changed, 'row')} to the sink"
     log = witnesses.of_sink(witnesses.delta)
     adding = [c.version for c in others(log, counts.covered.slice) if c.rows_added != 0] if log is not None else []
     return f"another program added rows in version {some(adding)} of the sink" if adding else ""

@@ -19,12 +19,23 @@ from recon.model import (
     Verdict,
     offsets_text,
 )
+from recon.model.proof import Proofs, SinkProof
 from recon.testing.evidence import PIPELINE, SINK, START, Entry, ledger, span
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, witnesses
 
 ENTRIES = [Entry(i, (10 * i, 10 * i + 10), sink_version=None) for i in range(3)]
 LEDGER = ledger(*ENTRIES)
+PROOF = SinkProof(
+    pipeline=PIPELINE,
+    sink=SINK,
+    at=START,
+    invocation_id="1",
+    position=0,
+    chain_head="",
+    first_epoch=0,
+    first_batch_id=0,
+)
 
 
 def record(entry: Entry, *, epoch: int = 0, minutes: int = 0, **fields: Any) -> SinkCommit:
@@ -49,6 +60,23 @@ def judged(
 ) -> Verdict:
     log = SinkLog(location="public.recon_ledger", exists=exists, commits=commits, recorded=recorded)
     return SinkCommits().judge(witnesses(slice_, sink_logs={SINK: log}, guarantees={SINK: guarantee}, **fields))
+
+
+def counted(other_rows: int | Unavailable | None, known: int | None = None) -> Verdict:
+    log = SinkLog(location="orders", exists=True, commits=tuple(RECORDS), other_rows=other_rows)
+    proof = replace(PROOF, other_rows=known)
+    return SinkCommits().judge(witnesses(LEDGER, sink_logs={SINK: log}, proofs=Proofs(of_sink={SINK: proof})))
+
+
+def test_rows_that_are_gone_since_the_last_audit() -> None:
+    assert codes(counted(-2)) == [Code.MUTATED] and same_message(counted(-2).message)
+    assert codes(counted(4, 5)) == [Code.MUTATED], "rows of others were there before"
+    for as_before in (counted(0), counted(-2, -2), counted(5, 5), counted(None), counted(None, 3)):
+        assert codes(as_before) == []
+    # Rows that others added are source_rows' business: they may double some.
+    assert codes(counted(5)) == codes(counted(5, 4)) == []
+    unknown = counted(Unavailable("sink_logs", "it did not answer"))
+    assert codes(unknown) == [Code.ATTESTED_ONLY] and "it did not answer" in unknown.message
 
 
 def test_ledger_and_record_agree() -> None:
