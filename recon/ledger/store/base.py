@@ -134,6 +134,22 @@ class Filter:
             return False
         return self.dates is None or day in self.dates
 
+    def files(self, adds: pa.Table) -> pa.Table:
+        """The data files that may have matching rows, by the bounds of names and sequences that the log gives.
+
+        `adds` has a row per file and the columns `min.NAME` and `max.NAME`, null where the log has no bound.
+        """
+        bounds: list[tuple[str, str | int | None, str | int | None]] = [(name, of, of) for name, of in self.equals]
+        bounds.append((SEQUENCE, None if self.above is None else self.above + 1, self.upto))
+        for name, lowest, highest in bounds:
+            if f"min.{name}" not in adds.column_names or f"max.{name}" not in adds.column_names:
+                continue
+            if lowest is not None:
+                adds = adds.filter(_true_or_unknown(pc.greater_equal(adds[f"max.{name}"], arrow.scalar(lowest))))
+            if highest is not None:
+                adds = adds.filter(_true_or_unknown(pc.less_equal(adds[f"min.{name}"], arrow.scalar(highest))))
+        return adds
+
     def columns(self, time_column: str) -> list[str]:
         """The columns that `mask` needs."""
         bounded = self.from_ is not None or self.to is not None
@@ -160,6 +176,10 @@ class Filter:
             terms.append(pc.not_equal(rows[EPOCH], arrow.scalar(self.apart_from)))
         terms = [term for term in terms if not pc.all(term, skip_nulls=False).as_py()]
         return reduce(pc.and_, terms) if terms else None
+
+
+def _true_or_unknown(mask: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.or_kleene(mask, pc.is_null(mask))
 
 
 def _instant(at: datetime) -> str:

@@ -162,11 +162,17 @@ class DeltalakeStore(Store):
         filtered_by = which.columns(self.time_column)
         tables = [
             files.read(path, schema, target.names, filtered_by, lambda rows: which.mask(rows, self.time_column))
-            for path in map(unquote, table.file_uris())
-            if which.covers(files.day_of(path))
+            for path in self._paths(table, which)
         ]
         parts = [part for part in tables if part.num_rows]
         return pa.concat_tables(parts) if parts else arrow.empty(files.schema_of(target))
+
+    def _paths(self, table: DeltaTable, which: Filter) -> list[str]:
+        """The data files that may have matching rows."""
+        assert self._local is not None
+        adds = which.files(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
+        paths = [str(self._local / unquote(path)) for path in arrow.values(adds["path"])]
+        return [path for path in paths if which.covers(files.day_of(path))]
 
     @override
     def length(self, chain: str) -> int:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it when first used
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from recon.errors import LedgerError
 from recon.ledger import columns, coverage, open_ledger
 from recon.ledger.chain import link
-from recon.ledger.store import BeingMerged, merging
+from recon.ledger.store import BeingMerged, Filter, merging
 from recon.model import RangeTable, offsets_text, parse_offsets
 from recon.model.integrity import verify
 from recon.model.offsets import OffsetSpan, Spans
@@ -362,3 +363,40 @@ def test_an_append_that_others_crowd_out_is_tried_again(
     monkeypatch.setattr(deltalake, "write_deltalake", crowded)
     ledger = open_ledger(project(tmp_path))
     assert [ledger.append(entry(0)).batch_id, len(written), len(ledger.entries())] == [0, 3, 1]
+
+
+def test_files_whose_bounds_exclude_every_wanted_row_are_not_opened(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    for sink, n in [*(("orders", n) for n in range(4)), ("copy", 0)]:
+        ledger.append(entry(n, sink=sink))
+        files = set(Path(ledger.location).glob("date=*/*.parquet"))
+        if (sink, n) in {("orders", 0), ("orders", 3), ("copy", 0)}:
+            max(files, key=lambda file: file.stat().st_mtime_ns).unlink()
+    found = ledger.store.read(replace(Filter.of("orders", "orders"), above=1, upto=3), ["sequence"])
+    assert sorted(found["sequence"].to_pylist()) == [2, 3]
+    with pytest.raises(LedgerError):
+        ledger.store.read(Filter(upto=2))
+
+
+@given(st.data())
+def test_no_file_is_left_out_that_has_a_wanted_row(data: st.DataObject) -> None:
+    names, numbers = st.sampled_from(["a", "b", "ö", "bb"]), st.integers(0, 9)
+    files = data.draw(st.lists(st.lists(st.tuples(names, numbers), min_size=1, max_size=3), max_size=4))
+    known = data.draw(st.lists(st.booleans(), min_size=len(files), max_size=len(files)))
+    name, above, upto = data.draw(names), data.draw(st.none() | numbers), data.draw(st.none() | numbers)
+    columns = {
+        f"{end}.{column}": pa.array(
+            [
+                least([row[place] for row in rows]) if bounds else None
+                for rows, bounds in zip(files, known, strict=True)
+            ],
+            kind,
+        )
+        for end, least in (("min", min), ("max", max))
+        for place, (column, kind) in enumerate((("sink", pa.string()), ("sequence", pa.int64())))
+    }
+    adds = pa.table({"path": [str(place) for place in range(len(files))], **columns})
+    kept = {int(path) for path in replace(Filter.of(sink=name), above=above, upto=upto).files(adds)["path"].to_pylist()}
+    for place, rows in enumerate(files):
+        wanted = any(n == name and (above is None or s > above) and (upto is None or s <= upto) for n, s in rows)
+        assert place in kept or (known[place] and not wanted)

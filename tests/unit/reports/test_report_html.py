@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import os
 import re
+import tempfile
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -13,6 +15,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import FileSystemBytecodeCache
 
 from recon.model import BatchPoint, Code, CoverageCell, PipelineFacts
 from recon.reports import html, picture
@@ -146,6 +149,19 @@ def test_a_run_of_nothing_is_a_page():
     text = " ".join(Page(html.render(run)).text)
     assert "No pipeline was audited" in text
     assert "No check reported a finding" in text
+
+
+@pytest.mark.parametrize("place", ["a file", "a folder that is gone", "a folder"])
+def test_compiled_templates_are_kept_where_that_is_possible(tmp_path, monkeypatch, sample, place):
+    cache = tmp_path / f"_jinja2-cache-{os.getuid()}"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if place == "a file":
+        cache.touch()
+    elif place == "a folder that is gone":
+        monkeypatch.setattr(FileSystemBytecodeCache, "_get_default_cache_dir", lambda _: str(cache))
+    run = sample_run.sample_run()
+    assert html.render(run) == html.render(run) == sample
+    assert len(list(tmp_path.glob("_jinja2-cache-*/recon_*.cache"))) == (3 if place == "a folder" else 0)
 
 
 def test_more_findings_than_a_page_holds_are_counted(monkeypatch):
