@@ -140,7 +140,7 @@ def _forget_audits(lake: Lake) -> None:
 def _audit(lake: Lake, period: Sequence[str]) -> float:
     command = [sys.executable, "-m", "recon.cli", "audit", "--no-spark", "--project-dir", str(lake.path), *period]
     began = time.perf_counter()
-    done = subprocess.Popen(command, env=_env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.Popen(command, env=env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     out, err = done.communicate()
     taken = time.perf_counter() - began
     run = json.loads((lake.path / "target/run_results.json").read_text())
@@ -156,13 +156,13 @@ def _audit(lake: Lake, period: Sequence[str]) -> float:
 def _read(lake: Lake) -> float:
     began = time.perf_counter()
     command = [sys.executable, "-c", _FLOOR, str(lake.ledger), f"{midnight():%Y-%m-%d}"]
-    out = subprocess.run(command, env=_env(), capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(command, env=env(), capture_output=True, text=True, check=True).stdout
     taken = time.perf_counter() - began
     assert int(out) == 8640, out
     return taken
 
 
-def _env() -> dict[str, str]:
+def env() -> dict[str, str]:
     # Without Java on the way a JVM cannot be started by accident.
     env = {k: v for k, v in os.environ.items() if k not in ("JAVA_HOME", "PYTHONDONTWRITEBYTECODE")}
     return {**env, "PATH": str(Path(sys.executable).parent)}

@@ -14,7 +14,7 @@ from recon.evidence.lazy import ck
 from recon.model import KafkaPartition, ProbeAnswer
 from recon.model.offsets import Span, Spans
 
-_SEEK_OVER = 50_000  # a gap of more offsets between two wanted ranges is jumped over instead of read
+_SEEK_OVER = 5_000  # a gap of more offsets between two wanted ranges is jumped over instead of read (bench/probe.py)
 _BATCH = 10_000  # messages taken from librdkafka at once
 _ENDS_S = 4  # where each log starts and ends is asked first; `timeout_s` is for reading records
 
@@ -28,7 +28,8 @@ def probe(
 ) -> dict[Key, ProbeAnswer]:
     """Which of the offsets in question a read_uncommitted and a read_committed reader receive.
 
-    Each partition's stretch is read once per isolation level; the reader seeks over far gaps between ranges. Both
+    A read_uncommitted reader reads each partition's stretch once, and seeks over far gaps between ranges; a
+    read_committed one then looks for what that reader received, which has everything that is committed. Both
     answers are exact when `truncated` is None: an offset above the log start that is absent has no record for that
     reader. Offsets below `log_start` are deleted. `truncated` names the reason where an answer is not exact: offsets
     that no reader can decide yet (past the log's end, or held back by an open transaction), a partition that does not
@@ -50,20 +51,25 @@ def probe(
     deadline = time.monotonic() + timeout_s
     partitions = admin.offsets(list(wanted), max(deadline, time.monotonic() + _ENDS_S))
     budget = _Budget(max_records, deadline, timeout_s)
-    readers: dict[str, dict[Key, _Reading]] = {}
-    for isolation in ("read_uncommitted", "read_committed"):
-        readings = {}
-        for key, spans in wanted.items():
-            partition = partitions[key]
-            if partition is not None:
-                end = partition.high_watermark if isolation == "read_uncommitted" else partition.last_stable
-                readings[key] = _Reading(spans.intersect(Spans.of([(min(partition.log_start, end), end)])))
-        _consume(admin, readings, isolation, budget)
-        readers[isolation] = readings
+    uncommitted: dict[Key, _Reading] = {}
+    committed: dict[Key, _Reading] = {}
+    for key, partition in partitions.items():
+        if partition is not None:
+            uncommitted[key] = _Reading(_within(partition, partition.high_watermark, wanted[key]))
+    _consume(admin, uncommitted, "read_uncommitted", budget)
+    for key, partition in partitions.items():
+        if partition is not None:
+            committed[key] = _Reading(_within(partition, partition.last_stable, uncommitted[key].seen))
+    _consume(admin, committed, "read_committed", budget)
     return {
-        key: _answer(key, spans, partitions[key], *(readings.get(key) for readings in readers.values()))
+        key: _answer(key, spans, partitions[key], uncommitted.get(key), committed.get(key))
         for key, spans in wanted.items()
     } | empty
+
+
+def _within(partition: KafkaPartition, end: int, spans: Spans) -> Spans:
+    """The offsets from the log's start up to an end."""
+    return spans.intersect(Spans.of([(min(partition.log_start, end), end)]))
 
 
 @dataclass
