@@ -76,6 +76,8 @@ def _read_again(
             if log.kinds[offset] in kinds and offset >= log.start and offset not in log.compacted
         ]
     kept = [(place, batch) for place, batch in read if not world.query.filters(place[3])]
+    # The transform of now decides, also of what it would have kept when the micro-batch was read.
+    world.expected -= {place for place, _ in read} - {place for place, _ in kept}
     written = [one for i, one in enumerate(kept) if i not in lose]
     stamp = _stamp(world, REPAIRS, spans)
     version = world.commit("WRITE", added=len(written), stamp=stamp, txn=_txn(stamp))
