@@ -130,12 +130,16 @@ class Storage:
         return cast("IO[bytes]", filesystem.open_input_file(path))
 
     def files(self, folder: str = "") -> dict[str, int]:
-        """Sizes of all files below `folder`, by their path relative to it; empty when the folder does not exist."""
+        """Sizes of all files below `folder`, by their path relative to it; empty when the folder does not exist.
+
+        A file that vanishes meanwhile is left out.
+
+        Raises:
+            EvidenceError: a folder cannot be listed.
+        """
         try:
             if self.local is not None:
-                root = self.local / folder
-                files = (Path(where) / name for where, _, names in os.walk(root) for name in names)
-                return {file.relative_to(root).as_posix(): file.stat().st_size for file in files}
+                return dict(_local_files(str(self.local / folder)))
             from pyarrow.fs import FileSelector, FileType
 
             filesystem, path = self._arrow(folder)
@@ -242,6 +246,21 @@ class Storage:
             raise ConfigError(
                 f"{self.uri} cannot be opened: {error}; check the scheme and storage_options in recon.yml"
             ) from error
+
+
+def _local_files(root: str) -> Iterator[tuple[str, int]]:
+    """The path below `root`, with slashes, and the size of each file; OSError where a folder cannot be listed."""
+
+    def raise_unless_gone(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise error
+
+    for where, _, names in os.walk(root, onerror=raise_unless_gone):
+        folder = Path(where).relative_to(root).as_posix()
+        for name in names:
+            with suppress(FileNotFoundError):
+                size = os.stat(os.path.join(where, name)).st_size  # noqa: PTH116, PTH118 - there may be millions
+                yield name if folder == "." else f"{folder}/{name}", size
 
 
 def write_file(path: Path, content: bytes) -> Path:

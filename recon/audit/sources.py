@@ -77,23 +77,36 @@ class Sources:
         return delta_log.read(self._storage(sink.target), from_version=from_version, files=files)
 
     def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
-        """The record that a sink which is no Delta table keeps of recon's writes."""
+        """The record that a sink which is no Delta table keeps of recon's writes, and what happened to these since."""
         writer = open_sink(self.project, self.pipeline.name, sink)
+        log = self._record(sink, writer, since)
+        if not log.exists or not log.recorded:
+            return log
+        return replace(
+            log,
+            other_rows=self._looked_at(sink, writer.other_rows, "rows"),
+            changes=self._looked_at(sink, writer.changes, "changes"),
+        )
+
+    def _record(self, sink: Sink, writer: BatchSink, since: datetime | None) -> SinkLog:
         if isinstance(sink, KafkaSink):
-            return self.brokers.ask({**self.project.kafka, **sink.kafka}, lambda: writer.log(since=since))
+            return self._of_broker(sink, lambda: writer.log(since=since))
         if isinstance(sink, (JdbcUpsertSink, JdbcAppendSink)):
             slow = f"the database's record of sink {sink.name} cannot be read: the database did not answer"
-            log = within(STATEMENT_S, lambda: writer.log(since=since), slow)
-        else:
-            log = writer.log(since=since)
-        return replace(log, other_rows=self._other_rows(sink, writer)) if log.exists else log
+            return within(STATEMENT_S, lambda: writer.log(since=since), slow)
+        return writer.log(since=since)
 
-    def _other_rows(self, sink: Sink, writer: BatchSink) -> int | Unavailable | None:
-        slow = f"the rows of sink {sink.name} were not counted: it did not answer"
+    def _looked_at(self, sink: Sink, look: Callable[[], T], what: str) -> T | Unavailable:
+        slow = f"the {what} of sink {sink.name} were not looked at: it did not answer"
         try:
-            return within(STATEMENT_S, writer.other_rows, slow)
+            if isinstance(sink, KafkaSink):
+                return self._of_broker(sink, look)
+            return within(STATEMENT_S, look, slow)
         except EvidenceError as error:
             return Unavailable("sink_logs", str(error))
+
+    def _of_broker(self, sink: KafkaSink, question: Callable[[], T]) -> T:
+        return self.brokers.ask({**self.project.kafka, **sink.kafka}, question)
 
     def quarantine_log(self, sink: Sink) -> DeltaWitness | None:
         """The log of a sink's quarantine table; None where it has none."""
@@ -150,7 +163,7 @@ class Sources:
                 if others:
                     rows = replace(rows, repeated=sink_rows.repeated(spark, location, self._files(sink, others)))
         else:
-            table = open_sink(self.project, self.pipeline.name, sink).table(spark)
+            table = open_sink(self.project, self.pipeline.name, sink).rows_left(spark)
             rows = sink_rows.read(spark, table, location=location, first_batch=first_batch)
         place = quarantined.location(self.project, self.pipeline.name, sink)
         if place is None or not quarantined.exists(self._storage(place)):

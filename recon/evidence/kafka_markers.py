@@ -9,7 +9,7 @@ uncommitted reader, and waits where a record of its own stands there.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,8 @@ from typing import Any
 from recon.errors import EvidenceError
 from recon.evidence.kafka_admin import KafkaAdmin
 from recon.evidence.lazy import ck
-from recon.model import SinkCommit
+from recon.model import KafkaTopic, SinkCommit
+from recon.model.ledger import named
 from recon.model.wire import markers
 from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker
 
@@ -147,6 +148,28 @@ def log(record: Markers, since: datetime | None = None) -> tuple[SinkCommit, ...
         for marked in sorted(record.batches.values(), key=lambda marked: marked.at)
         if since is None or marked.at >= since
     )
+
+
+def cut_off(topic: KafkaTopic, written: Sequence[BatchMarker]) -> str:
+    """Why the topic cannot have all records of these micro-batches, in a clause; "" where it may have them.
+
+    Records that expire, that compaction removes, and transaction markers never make a log end earlier. So from where it
+    ended before a micro-batch on it has at least one offset for each row that was written since. How many records
+    are gone is not known: markers of transactions take offsets, too.
+    """
+    if not topic.exists:
+        return f"topic {topic.topic} does not exist"
+    ends = {number: partition.high_watermark for number, partition in topic.partitions.items()}
+    for place in reversed(range(len(written))):
+        begin = written[place].starts
+        later = (one for one in written[place:] if all(one.starts.get(p, 0) >= at for p, at in begin.items()))
+        room = sum(max(end - begin.get(p, 0), 0) for p, end in ends.items())
+        if room < sum(one.rows for one in later) or any(ends.get(p, 0) < at for p, at in begin.items()):
+            return (
+                f"topic {topic.topic} ends earlier than when {named(written[place].stamp)} had been written: it was "
+                "deleted and created again, or its log was cut off"
+            )
+    return ""
 
 
 def _undecided(

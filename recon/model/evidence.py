@@ -243,12 +243,35 @@ class SinkCommit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LostWrite:
+    """A write of which the sink no longer has everything; `lacks` says what, in a clause."""
+
+    stamp: ReconStamp
+    lacks: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkChanges:
+    """What happened to a sink besides recon's writes, as far as it can be told without reading rows.
+
+    `lost` are writes of which something is gone, or another than was written, oldest first. `replaced` is why the sink
+    is not the one that was written into, in a clause; "" where it is, or nobody knows. `foreign` names what others put
+    beside recon's writes, where a reader of the sink may take it for rows.
+    """
+
+    lost: tuple[LostWrite, ...] = ()
+    replaced: str = ""
+    foreign: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkLog:
     """The sink's own record of recon's writes, oldest first.
 
     `recorded` is False for a sink that keeps no record: what was written is then known from the ledger alone. `since`
     is the instant from which the record was read, None for the whole record. `other_rows` is how many rows the sink has
     besides those that its whole record accounts for, negative where rows are gone; None for a sink that cannot tell.
+    `changes` are those of everything that was ever written.
     """
 
     location: str
@@ -257,6 +280,7 @@ class SinkLog:
     recorded: bool = True
     since: datetime | None = None
     other_rows: int | Unavailable | None = None
+    changes: SinkChanges | Unavailable = SinkChanges()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from recon.model import LedgerEntry, ReconStamp, SinkLog, parse_offsets
+from recon.model import LedgerEntry, ReconStamp, SinkChanges, SinkLog, parse_offsets
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.sinks.failpoints import Failpoint, no_failpoint
@@ -138,6 +138,16 @@ class BatchSink(ABC):
         """
         return None
 
+    def changes(self) -> SinkChanges:
+        """What happened to the sink besides recon's writes; nothing where that cannot be told without reading rows.
+
+        Called after `log`, once in each audit.
+
+        Raises:
+            EvidenceError: the sink cannot be looked at.
+        """
+        return SinkChanges()
+
     @abstractmethod
     def table(self, spark: SparkSession) -> DataFrame:
         """All rows that a reader of the sink sees now, with recon's columns.
@@ -145,6 +155,14 @@ class BatchSink(ABC):
         Raises:
             EvidenceError: the sink's rows cannot be read back.
         """
+
+    def rows_left(self, spark: SparkSession) -> DataFrame:
+        """The rows that `table` gives, also where others are gone that it insists on.
+
+        Raises:
+            EvidenceError: as `table`.
+        """
+        return self.table(spark)
 
     @abstractmethod
     def rows_of(self, spark: SparkSession, landed: Landed, stamp: ReconStamp) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,58 @@ def test_files_of_a_micro_batch_that_are_replaced(make_sink: MakeSink) -> None:
     crashed(lake)
     run = lake.audit()
     assert complete(run) and not findings(run, "REPEATED"), told(run)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "json"])
+def test_a_file_that_was_written_is_gone(make_sink: MakeSink, kind: str) -> None:
+    """No row is read to find it; the rows that are left say which offsets are gone."""
+    lake = make_sink(kind=kind, target="files")
+    for _ in range(2):
+        lake.produce(10)
+        lake.run(transform=keyed)
+    assert complete(lake.audit())
+    (file,) = (lake.path / "files").glob(f"*=0/*=1/*/part-*.{kind}")
+    away = file.rename(lake.path / "away")
+    run = lake.audit(no_spark=True)
+    assert refuted(run, "MUTATED"), told(run)
+    (finding,) = findings(run, "MUTATED")
+    assert finding.batch_id == 1 and file.name in finding.message
+
+    run = lake.audit()
+    assert refuted(run, "MUTATED", "GAP") and ranges(findings(run, "GAP")) == {(0, 10, 20)}, told(run)
+    away.rename(file)
+    run = lake.audit()
+    assert complete(run) and ranges(findings(run, "REPAIRED")) == {(0, 10, 20)}, told(run)
+
+
+def test_a_file_that_somebody_put_beside_those_that_were_written(make_sink: MakeSink) -> None:
+    lake = make_sink(kind="parquet", target="files")
+    lake.produce(10)
+    lake.run(transform=keyed)
+    (file,) = (lake.path / "files").glob("*=0/*=0/*/part-*.parquet")
+    shutil.copy(file, file.with_name("copied.parquet"))
+    shutil.copy(file, lake.path / "files" / "copied.parquet")
+    run = lake.audit(no_spark=True)
+    assert complete(run) and "2 files that no manifest names" in findings(run, "UNSTAMPED")[0].message, told(run)
+
+
+def test_the_topic_of_a_kafka_sink_is_made_anew(make_sink: MakeSink, topic: Callable[..., str]) -> None:
+    out = topic("out", partitions=2)
+    lake = make_sink(kind="kafka", value_format="json", key="k", target=out, marker_topic=topic("markers"))
+    lake.kafka.alter_config(str(lake.sink["marker_topic"]), {"cleanup.policy": "compact"})
+    for _ in range(2):
+        lake.produce(10)
+        lake.run(transform=keyed)
+    assert complete(lake.audit(no_spark=True))
+    lake.kafka.delete_topic(out)
+    run = lake.audit(no_spark=True)
+    assert refuted(run, "MUTATED") and "does not exist" in findings(run, "MUTATED")[0].message, told(run)
+    lake.kafka.create_topic(out, partitions=2)
+    lake.produce(3)
+    lake.run(transform=keyed)
+    run = lake.audit(no_spark=True)
+    assert refuted(run, "MUTATED"), told(run)
+    assert any("ends earlier" in finding.message for finding in findings(run, "MUTATED")), told(run)
 
 
 @pytest.mark.case(26, "REPEATED")

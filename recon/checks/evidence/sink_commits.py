@@ -11,6 +11,7 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import widths
 from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, quiet
+from recon.checks.evidence.lost_writes import judge_changes
 from recon.checks.evidence.own_writes import (
     doubled,
     report_orphan,
@@ -53,9 +54,12 @@ class SinkCommits(EvidenceCheck):
         DUPLICATE: two writes of one micro-batch, or of the same ranges, in a sink that claims exactly-once.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
         MUTATED: a database table that is appended to has fewer rows than its record accounts for, less those that were
-            missing at the last audit: somebody removed them.
-        ATTESTED_ONLY: the sink keeps no record, so the ledger alone attests what was written; or its rows could not be
-            counted (warns).
+            missing at the last audit: somebody removed them. Or a file that a manifest names is gone, or has another
+            size. Or the topic that a Kafka sink writes ends before records that its markers account for: it was deleted
+            and created again, or its log was cut off.
+        UNSTAMPED: files that no manifest names, where a reader of the folder takes them for rows (warns).
+        ATTESTED_ONLY: the sink keeps no record, so the ledger alone attests what was written; or what happened to its
+            rows could not be looked at (warns).
         EMPTY: entries without offsets and rows; they explain and do not fail.
     """
 
@@ -79,6 +83,7 @@ class SinkCommits(EvidenceCheck):
             report_unrecorded("the sink", commit.stamp, findings)
         _report_twice(witnesses, mine, findings)
         _judge_rows(witnesses, log, findings)
+        judge_changes(log, findings)
         if ledger is None:
             return no_entries(witnesses, findings)
         _judge_entries(ledger, log, mine, findings)

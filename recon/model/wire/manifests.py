@@ -13,6 +13,7 @@ Readers of data skip the folder by its name: it begins with `_` and holds no `=`
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +30,7 @@ LAYOUTS = f"{FOLDER}/layouts"
 WRITES = f"{FOLDER}/writes"
 PER_GROUP = 1000  # micro-batches whose manifests are merged into one file
 _MARK = "recon_manifest"
+_ATTEMPT = re.compile(rf"({EPOCH}=-?\d+/{BATCH_ID}=\d+/{ATTEMPT}=[^/]+)/.")
 
 
 class DataFile(NamedTuple):
@@ -87,6 +89,17 @@ def folder_of(epoch: int, batch_id: int) -> str:
     Each attempt has a folder in it, so that no driver removes or adds to what another one has written.
     """
     return f"{EPOCH}={epoch}/{BATCH_ID}={batch_id}"
+
+
+def attempt_of(path: str) -> str | None:
+    """The folder of the attempt that a file is in, both relative to the sink's target; None for any other file."""
+    match = _ATTEMPT.match(path)
+    return match[1] if match else None
+
+
+def is_data(path: str) -> bool:
+    """Whether Spark would read the file: no part of its path is hidden."""
+    return not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.split("/"))
 
 
 def group_of(batch_id: int) -> int:

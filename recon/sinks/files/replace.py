@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from recon.errors import EvidenceError, SinkError
-from recon.evidence import manifests
-from recon.model import ReconStamp, SinkLog, parse_offsets
+from recon.evidence import manifest_files, manifests
+from recon.model import ReconStamp, SinkChanges, SinkLog, parse_offsets
 from recon.model.wire.columns import ATTEMPT, BATCH_ID, EPOCH
 from recon.model.wire.manifests import (
     FOLDER,
@@ -39,6 +39,7 @@ from recon.model.wire.manifests import (
     dump_manifest,
     folder_of,
     group_of,
+    is_data,
     layout_path,
     manifest_path,
     merged_path,
@@ -211,6 +212,14 @@ class FileReplace(PathSink):
         return manifests.log(self.storage, since)
 
     @override
+    def changes(self) -> SinkChanges:
+        return manifest_files.changes(self.storage, self.kind)
+
+    @override
+    def rows_left(self, spark: SparkSession) -> DataFrame:
+        return open_batches(spark, self.storage, manifest_files.left(self.storage))
+
+    @override
     def table(self, spark: SparkSession) -> DataFrame:
         return read_batches(spark, self.target, storage_options=self.storage.options)
 
@@ -249,7 +258,7 @@ class FileReplace(PathSink):
     def _files(self, folder: str) -> list[DataFile]:
         """The data files of a folder, with the number of rows for Parquet."""
         sizes = self.storage.files(folder)
-        names = sorted(name for name in sizes if _is_data(name))
+        names = sorted(name for name in sizes if is_data(name))
         rows: Sequence[int | None] = [None] * len(names)
         if self.kind == "parquet":
             with ThreadPoolExecutor(_THREADS) as pool:
@@ -321,11 +330,6 @@ def merge(target: Storage, keep: tuple[int, int]) -> int:
 
 def _path_of(manifest: Manifest) -> str:
     return manifest_path(manifest.stamp.epoch, manifest.stamp.batch_id)
-
-
-def _is_data(path: str) -> bool:
-    """Whether Spark would read the file: no part of its path is hidden."""
-    return not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in path.split("/"))
 
 
 def _parquet_rows(storage: Storage, name: str) -> int:

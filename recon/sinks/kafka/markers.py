@@ -89,6 +89,10 @@ class MarkerTopic:
             self._conf, self.topic, self._owner, known=known, since=since, decides=decides, admin=self._admin
         )
 
+    def known(self) -> Markers | None:
+        """The markers as far as they were read; all of them where none were read yet, None where there is no topic."""
+        return self._markers if self._markers is not None else self.all()
+
     def batch(self, stamp: ReconStamp) -> BatchMarker | None:
         """The batch marker of a micro-batch."""
         name = (stamp.epoch, stamp.batch_id)

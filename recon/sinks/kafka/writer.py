@@ -52,7 +52,7 @@ from recon.errors import EvidenceError, SinkError
 from recon.evidence import kafka_markers
 from recon.evidence.kafka import read as read_topics
 from recon.evidence.kafka_markers import Markers
-from recon.model import ReconStamp, SinkLog, parse_offsets, same_ranges
+from recon.model import ReconStamp, SinkChanges, SinkLog, parse_offsets, same_ranges
 from recon.model.wire.columns import BATCH_ID, EPOCH_HEADER
 from recon.model.wire.markers import BatchMarker, Owner, Plan
 from recon.project import KafkaSink, Project, Sink
@@ -183,6 +183,16 @@ class KafkaWriter(BatchSink):
             commits=() if markers is None else kafka_markers.log(markers, since),
             since=since,
         )
+
+    @override
+    def changes(self) -> SinkChanges:
+        """Whether the topic still reaches as far as the markers tell; records that expire or are compacted may go."""
+        markers = self._markers.known() if self.sink.transactional else None
+        written = [] if markers is None else [marker for marker in markers.batches.values() if marker.rows]
+        if not written:
+            return SinkChanges()
+        topics = read_topics(self.conf, [self.sink.target], isolation_level="read_committed").topics
+        return SinkChanges(replaced=kafka_markers.cut_off(topics[self.sink.target], written))
 
     # -- read --------------------------------------------------------------------------------------
 

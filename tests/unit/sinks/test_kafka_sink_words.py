@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from recon.errors import EvidenceError, SinkError
 from recon.evidence import kafka_markers
 from recon.evidence.kafka_markers import Markers
-from recon.model import ReconStamp
+from recon.model import KafkaPartition, KafkaTopic, ReconStamp
 from recon.model.wire import markers
 from recon.model.wire.markers import BatchMarker, Owner, Plan, TaskMarker
 from recon.project import KafkaSink
@@ -240,3 +240,43 @@ def test_a_record_that_does_not_arrive_is_named(value: bytes) -> None:
     ]
     with raises(SinkError):
         list(kafka_task.run(alone, [pa.RecordBatch.from_pylist(rows)]))
+
+
+def batch(batch_id: int, rows: int, *starts: int) -> BatchMarker:
+    return BatchMarker(
+        stamp=stamp(batch_id), tasks=1, rows=rows, ids=0, content=0, at=AT, starts=dict(enumerate(starts))
+    )
+
+
+def out(*ends: int, log_start: int = 0) -> KafkaTopic:
+    partitions = {
+        n: KafkaPartition(partition=n, log_start=log_start, log_end=end, high_watermark=end, last_stable=end)
+        for n, end in enumerate(ends)
+    }
+    return KafkaTopic(topic="out", exists=True, partitions=partitions)
+
+
+WRITTEN = [batch(0, 10, 0, 0), batch(1, 5, 6, 6)]  # a transaction's marker in each partition
+
+
+def test_a_topic_that_ends_before_what_was_written() -> None:
+    assert kafka_markers.cut_off(out(9, 9), WRITTEN) == ""
+    assert kafka_markers.cut_off(out(9, 9, log_start=9), WRITTEN) == "", "all of it has expired"
+    assert kafka_markers.cut_off(out(6, 11), WRITTEN) == "", "all went into one partition"
+    assert kafka_markers.cut_off(out(6, 10), WRITTEN) != "", "four offsets for five rows"
+    assert "micro-batch 1 " in kafka_markers.cut_off(out(5, 20), WRITTEN), "it ended further before"
+    assert "micro-batch 1 " in kafka_markers.cut_off(out(20), WRITTEN), "a partition is gone"
+    assert same_message(kafka_markers.cut_off(out(), WRITTEN[:1]))
+    assert same_message(kafka_markers.cut_off(KafkaTopic(topic="out", exists=False), WRITTEN))
+
+
+def test_a_topic_that_was_made_anew_and_written_again() -> None:
+    """The finding has the same words until the new topic has outgrown the old one."""
+    after = [*WRITTEN, batch(2, 2, 0, 0), batch(3, 2, 3, 0)]
+    told = kafka_markers.cut_off(out(0, 0), WRITTEN)
+    assert told and told == kafka_markers.cut_off(out(3, 0), after[:3]) == kafka_markers.cut_off(out(6, 0), after)
+
+
+def test_a_micro_batch_of_an_older_checkpoint_that_was_completed_later() -> None:
+    """Its plan is older than the one before it, and so is where the topic ended."""
+    assert kafka_markers.cut_off(out(9, 9), [batch(0, 10, 6, 0), batch(5, 5, 0, 0)]) == ""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from recon.checks.evidence.findings import Findings, named
+from recon.checks.evidence.lost_writes import lost_of
 from recon.checks.evidence.own_writes import rows_changed
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows import quarantine
@@ -75,6 +76,9 @@ def _changed(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     changed = rows_changed(witnesses)
     if changed < 0:
         yield f"the sink has {plural(-changed, 'row')} fewer than were written"
+    lost = lost_of(witnesses.of_sink(witnesses.sink_logs), ledger)
+    if lost:
+        yield f"the sink no longer has all that {some(named(write.stamp) for write in lost)} wrote"
     if log is None:
         return
     still, first = alive(log), first_version(log, ledger)

@@ -12,7 +12,9 @@ from recon.model import (
     REPAIRS,
     Code,
     LedgerSlice,
+    LostWrite,
     ReconStamp,
+    SinkChanges,
     SinkCommit,
     SinkLog,
     Unavailable,
@@ -176,3 +178,26 @@ def test_what_cannot_be_asked_proves_nothing() -> None:
     assert said is not None and "delta_history" in said
     nothing = judged(slice_=None)
     assert nothing.unproved is not None
+
+
+def changed(changes: SinkChanges | Unavailable) -> Verdict:
+    log = SinkLog(location="files", exists=True, commits=tuple(RECORDS), changes=changes)
+    return SinkCommits().judge(witnesses(LEDGER, sink_logs={SINK: log}))
+
+
+def test_writes_of_which_something_is_gone() -> None:
+    lost = [LostWrite(stamp=record(Entry(n)).stamp, lacks=f"part-{n} is gone") for n in (1, 4, 5, 6)]
+    verdict = changed(SinkChanges(lost=tuple(lost)))
+    assert codes(verdict) == [Code.MUTATED, Code.MUTATED]
+    alone, run = verdict.findings
+    assert (alone.epoch, alone.batch_id, run.batch_id) == (0, 1, None), "those that follow each other are one finding"
+    assert same_message(alone.message) and same_message(run.message)
+
+
+def test_a_sink_that_is_another_one_and_files_of_others() -> None:
+    verdict = changed(SinkChanges(replaced="topic out does not exist"))
+    assert codes(verdict) == [Code.MUTATED] and same_message(verdict.message)
+    verdict = changed(SinkChanges(foreign=("a.parquet",)))
+    assert codes(verdict) == [Code.UNSTAMPED] and verdict.failures == 0 and same_message(verdict.message)
+    verdict = changed(Unavailable("sink_logs", "it did not answer"))
+    assert codes(verdict) == [Code.ATTESTED_ONLY] and "it did not answer" in verdict.message

@@ -1,0 +1,89 @@
+"""Holds the files of a file sink against its manifests: names and sizes, from a listing; no file is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from recon.evidence import manifests
+from recon.model import LostWrite, SinkChanges
+from recon.model.wire.columns import EPOCH
+from recon.model.wire.manifests import DataFile, Manifest, attempt_of, is_data
+from recon.storage import Storage
+from recon.text import some
+
+
+def changes(target: Storage, kind: str) -> SinkChanges:
+    """Files of the whole sink that are gone or have another size than was written, and files that no manifest names.
+
+    The files of a folder without a manifest are an attempt that is under way, or that failed: they are left out.
+
+    Args:
+        target: the sink's target.
+        kind: the format. Outside recon's folders, only files whose name has it are looked at.
+
+    Raises:
+        EvidenceError: a manifest or a folder cannot be read.
+    """
+    written = manifests.read(target)
+    files = target.files()
+    doubtful = [manifest for manifest in written if _lacks(manifest, files)]
+    # A replay that finds a file of its micro-batch gone writes another attempt and removes this one.
+    lost = [LostWrite(stamp=again.stamp, lacks=lacks) for again, lacks in _looked_again(target, doubtful)]
+    return SinkChanges(lost=tuple(lost), foreign=tuple(_foreign(files, written, kind)))
+
+
+def left(target: Storage) -> list[Manifest]:
+    """All manifests, of each the files that are there."""
+    files = target.files()
+    found = []
+    for manifest in manifests.read(target):
+        kept = tuple(file for file in manifest.files if f"{manifest.folder}/{file.path}" in files)
+        found.append(replace(manifest, files=kept))
+    return found
+
+
+def _looked_again(target: Storage, doubtful: Collection[Manifest]) -> list[tuple[Manifest, str]]:
+    names = {(manifest.stamp.epoch, manifest.stamp.batch_id) for manifest in doubtful}
+    if not names:
+        return []
+    found = []
+    for manifest in manifests.read(target, batches={batch_id for _, batch_id in names}):
+        if (manifest.stamp.epoch, manifest.stamp.batch_id) in names:
+            files = {f"{manifest.folder}/{path}": size for path, size in target.files(manifest.folder).items()}
+            lacks = _lacks(manifest, files)
+            if lacks:
+                found.append((manifest, some(lacks)))
+    return found
+
+
+def _lacks(manifest: Manifest, files: Mapping[str, int]) -> list[str]:
+    """What a micro-batch lacks, a clause for each of its files that is not as it was written."""
+    clauses = []
+    for file in manifest.files:
+        path = f"{manifest.folder}/{file.path}"
+        if files.get(path) != file.size:
+            clauses.append(_clause(path, file, files.get(path)))
+    return clauses
+
+
+def _clause(path: str, file: DataFile, size: int | None) -> str:
+    if size is None:
+        return f"{path} is gone"
+    return f"{path} has {size:,} bytes and was written with {file.size:,}"
+
+
+def _foreign(files: Mapping[str, int], written: Sequence[Manifest], kind: str) -> list[str]:
+    named = {path for manifest in written for path in manifest.paths}
+    finished = {manifest.folder for manifest in written}
+
+    def is_foreign(path: str) -> bool:
+        attempt = attempt_of(path)
+        if attempt is not None:
+            return attempt in finished
+        return path.startswith(f"{EPOCH}=") or f".{kind}" in path.rpartition("/")[2]
+
+    return sorted(path for path in files if path not in named and is_data(path) and is_foreign(path))
+
+
+__all__ = ["changes", "left"]

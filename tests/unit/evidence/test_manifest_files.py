@@ -1,0 +1,112 @@
+"""The files of a file sink, held against its manifests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recon.errors import EvidenceError
+from recon.evidence import manifest_files, manifests
+from recon.model import ReconStamp, SinkChanges, offsets_text
+from recon.model.offsets import OffsetSpan
+from recon.model.wire.manifests import DataFile, Manifest, dump_manifest, folder_of, manifest_path
+from recon.storage import Storage
+
+
+def put(target: Path, batch_id: int, *names: str, attempt: str = "a1", content: str = "0123456789") -> Path:
+    """A micro-batch of these files; returns their folder."""
+    folder = f"{folder_of(0, batch_id)}/_recon_attempt={attempt}"
+    for name in (*names, "_SUCCESS", ".crc"):
+        file = target / folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    fields: dict[str, Any] = {"pipeline": "p", "sink": "s", "epoch": 0, "batch_id": batch_id}
+    ranges = offsets_text([OffsetSpan("t", None, 0, 10 * batch_id, 10 * batch_id + 10)])
+    manifest = Manifest(
+        stamp=ReconStamp(**fields, query_id="q", run_id=None, prev_hash="", offsets_text=ranges),
+        attempt=attempt,
+        at=datetime(2026, 11, 21, tzinfo=UTC),
+        rows=10,
+        layout="x",
+        files=tuple(DataFile(path=name, size=len(content)) for name in names),
+    )
+    Storage(str(target)).write(manifest_path(0, batch_id), dump_manifest(manifest).encode())
+    return target / folder
+
+
+def changes(target: Path, kind: str = "json") -> SinkChanges:
+    return manifest_files.changes(Storage(str(target)), kind)
+
+
+def test_files_that_are_gone_or_others_than_were_written(tmp_path: Path) -> None:
+    put(tmp_path, 0, "part-0.json", "land=eu/part-1.json")
+    second = put(tmp_path, 1, "part-0.json", "land=eu/part-1.json")
+    assert changes(tmp_path) == SinkChanges()
+
+    (second / "part-0.json").unlink()
+    (second / "land=eu" / "part-1.json").write_text("01234")
+    (lost,) = changes(tmp_path).lost
+    assert lost.stamp.batch_id == 1
+    gone, other = lost.lacks.split(", ")
+    assert gone.endswith("part-0.json is gone") and other.endswith("part-1.json has 5 bytes and was written with 10")
+    found = manifest_files.left(Storage(str(tmp_path)))
+    assert [[file.path for file in one.files] for one in found] == [
+        ["part-0.json", "land=eu/part-1.json"],
+        ["land=eu/part-1.json"],
+    ]
+
+
+def test_files_that_no_manifest_names(tmp_path: Path) -> None:
+    folder = put(tmp_path, 0, "part-0.json")
+    lawful = [
+        f"{folder_of(0, 1)}/_recon_attempt=a7/part-0.json",  # being written, or what a crash left
+        f"{folder_of(0, 0)}/_recon_attempt=a0/part-0.json",
+        "checkpoint/offsets/0",  # of a query whose checkpoint is below the target
+        "_spark_metadata/0.json",
+        ".part-9.json.crc",
+        f"{folder.relative_to(tmp_path)}/_temporary/0/part-0.json",
+    ]
+    foreign = ["part-9.json", "old/part-9.json.gz", f"{folder_of(0, 0)}/part-9", f"{folder.relative_to(tmp_path)}/x"]
+    for name in lawful + foreign:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+    assert changes(tmp_path) == SinkChanges(foreign=tuple(sorted(foreign)))
+
+
+def test_a_micro_batch_that_is_written_again_while_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = put(tmp_path, 0, "part-0.json")
+    listed = Storage.files
+
+    def replaced_before(storage: Storage, folder: str = "") -> dict[str, int]:
+        if first.exists():
+            put(tmp_path, 0, "part-0.json", attempt="a2")
+            storage.remove(str(first.relative_to(tmp_path)))
+        return listed(storage, folder)
+
+    monkeypatch.setattr(Storage, "files", replaced_before)
+    assert changes(tmp_path) == SinkChanges()
+    assert [manifest.attempt for manifest in manifests.read(Storage(str(tmp_path)))] == ["a2"]
+
+
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, 0, "part-0.json")
+    walk = __import__("os").scandir
+
+    def refuses(path: Any) -> Any:
+        if str(path).endswith("_batch_id=0"):
+            raise PermissionError(13, "Permission denied", path)
+        return walk(path)
+
+    monkeypatch.setattr("os.scandir", refuses)
+    with pytest.raises(EvidenceError, match="cannot be listed"):
+        changes(tmp_path)
+
+
+def test_no_folder_at_all(tmp_path: Path) -> None:
+    assert changes(tmp_path / "none") == SinkChanges()
