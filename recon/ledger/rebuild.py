@@ -77,7 +77,8 @@ def missing(
     of_batches = [entry for entry in recent if entry.is_micro_batch]
     versions = [entry.sink_version for entry in of_batches if entry.sink_version is not None]
     since = max((entry.committed_at - CLOCKS_APART for entry in of_batches), default=None)
-    sink_log = read_log(after=max(versions, default=None), since=since)
+    # The newest entry's version, not the highest: a table that was made anew counts from 0.
+    sink_log = read_log(after=versions[-1] if versions else None, since=since)
     newest = {(entry.epoch, entry.batch_id) for entry in recent}
     commits = [commit for commit in sink_log.commits if unrecorded(commit.stamp, pipeline, sink, newest)]
     # The record of a sink without versions goes further back than the newest entries.

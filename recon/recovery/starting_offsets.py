@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from recon.checks.evidence.table_history import alive
 from recon.errors import ConfigError, EvidenceError
-from recon.hook.epochs import RECENT, further
+from recon.evidence import delta_log
+from recon.hook.epochs import RECENT
 from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.rebuild import missing
-from recon.model import LedgerEntry, parse_offsets
+from recon.model import REPAIRS, LedgerEntry, SinkCommit, parse_offsets
+from recon.model.offsets import OffsetSpan
 from recon.project import Project, Sink, as_project
 from recon.sinks import open_sink
+from recon.storage import Storage
+from recon.text import some
 
 log = logging.getLogger("recon")
 
@@ -21,9 +27,10 @@ log = logging.getLogger("recon")
 def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | None = None) -> str:
     """The `startingOffsets` JSON that continues exactly where the ledger ends.
 
-    Commits that a crash left unrecorded count too. With several sinks and none named, all must agree. A topic that was
-    deleted and created again since begins at its log start, and the log says so; where no broker answers, topics are
-    taken for those in the ledger.
+    Commits that a crash left unrecorded count too. Those that a RESTORE undid count as well, and the log says so, as it
+    does where the table is another one. With several sinks and none named, all must agree. A topic that was deleted and
+    created again since begins at its log start, and the log says so; where no broker answers, topics are taken for
+    those in the ledger.
 
     Raises:
         ConfigError: unknown names, sinks that ended at different offsets, one topic in several sources.
@@ -45,19 +52,30 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
 
 
 def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[str, dict[str, int]]:
-    front: LedgerEntry | None = None
     recent = ledger.last(pipeline, sink.name, RECENT)
-    for entry in recent:
-        front = further(front, entry)
-    later = missing(ledger, pipeline, sink.name, recent, open_sink(project, pipeline, sink).log)
-    stamps = [commit.stamp for commit in later if commit.stamp.epoch >= 0]
-    written = [parse_offsets(stamp.offsets_text) for stamp in stamps]
-    last = written[-1] if written else (front.offsets if front else ())
-    if front is not None and front.epoch > 0:
-        # An epoch that read old offsets again may end before the one before it.
+    writer = open_sink(project, pipeline, sink)
+    replaced = writer.replaced(recent[-1]) if recent else ""
+    if replaced:
+        log.warning("sink %s: %s; audit, then read what is gone again with `recon repair`", sink.name, replaced)
+    # The commits of a table that was made anew have numbers from 0 on.
+    read_log = (lambda **_: writer.log()) if replaced else writer.log
+    later = missing(ledger, pipeline, sink.name, recent, read_log)
+    _warn_of_undone(project, sink, recent, later)
+    read = [_Reading(entry.epoch, entry.batch_id, entry.offsets) for entry in recent if entry.reads]
+    # A commit whose entry a crash left out is read, too: the next start restores the entry.
+    unrecorded = [
+        _Reading(stamp.epoch, stamp.batch_id, parse_offsets(stamp.offsets_text))
+        for stamp in (commit.stamp for commit in later)
+        if stamp.epoch >= 0 or stamp.epoch == REPAIRS
+    ]
+    read += unrecorded
+    front = max((one for one in read if one.epoch >= 0), key=lambda one: (one.epoch, one.batch_id), default=None)
+    last = front.offsets if front is not None else ()
+    if front is not None and (front.epoch > 0 or any(one.epoch != front.epoch for one in read)):
+        # An epoch that read old offsets again may end before the one before it, and a repair behind both.
         held = ledger.coverage(pipeline, sink.name)
-        for ranges in written:
-            held = coverage.plus(held, ranges)
+        for one in unrecorded:
+            held = coverage.plus(held, one.offsets)
         last = coverage.remainder(held, [span._replace(start_offset=span.end_offset) for span in last])
     if not last:
         raise ConfigError(
@@ -75,6 +93,32 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[s
         partitions[str(span.partition)] = max(partitions.get(str(span.partition), 0), span.end_offset)
     ids = {span.topic: span.topic_id for span in last if span.topic_id is not None}
     return {**ends, **_begun_again(project, pipeline, ids)}
+
+
+class _Reading(NamedTuple):
+    """Offsets that a micro-batch or a repair read."""
+
+    epoch: int
+    batch_id: int
+    offsets: Sequence[OffsetSpan]
+
+
+def _warn_of_undone(project: Project, sink: Sink, recent: Sequence[LedgerEntry], later: Sequence[SinkCommit]) -> None:
+    """Logs which of the newest commits a RESTORE undid: they count as read, and their rows are gone."""
+    versions = {commit.version for commit in later} | {entry.sink_version for entry in recent[-1:]}
+    numbers = sorted(version for version in versions if version is not None)
+    if not sink.is_delta or not numbers:
+        return
+    table = delta_log.read(Storage(project.location(sink), project.storage_options), from_version=numbers[0])
+    still = alive(table)
+    undone = [version for version in numbers if version in table.commits and version not in still]
+    if undone:
+        log.warning(
+            "sink %s: a RESTORE undid version %s, whose offsets count as read: audit, then read them again with "
+            "`recon repair`",
+            sink.name,
+            some(undone),
+        )
 
 
 def _begun_again(project: Project, pipeline: str, ids: Mapping[str, str]) -> dict[str, dict[str, int]]:
