@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -89,7 +90,8 @@ def repeated(spark: SparkSession, location: str, names: Collection[str] | None) 
         names: the names of its data files, without folder; None for all, as where one is no longer part of the table.
 
     Returns:
-        A group per topic partition with such offsets, its `batch_id` 0; none where rows have no source columns.
+        A group, its `batch_id` 0, per topic partition and number of rows that such offsets have each; none where rows
+        have no source columns.
 
     Raises:
         EvidenceError: the table is missing or cannot be read.
@@ -107,7 +109,8 @@ def repeated(spark: SparkSession, location: str, names: Collection[str] | None) 
         columns = [F.col(column) for column in SOURCE_COLUMNS]
         wanted = rows.select(*columns).distinct()
         several = table.join(wanted, list(SOURCE_COLUMNS)).groupBy(*SOURCE_COLUMNS).count().filter("count > 1")
-        return read(spark, several.withColumn(BATCH_ID, F.lit(0)), location=location).groups
+        by_count = read(spark, several.withColumn(BATCH_ID, F.col("count")), location=location).groups
+        return [replace(group, batch_id=0, rows=group.batch_id * group.present.size) for group in by_count]
     except EvidenceError:
         raise
     except Exception as error:

@@ -359,8 +359,9 @@ class RowsWitness:
 
     `unstamped_rows` counts rows with no `_batch_id`; `groups` is empty when the table has no source columns
     (`has_source_columns` False), and then row-level questions cannot be answered. `quarantined` are groups of the
-    sink's quarantine table, of rows not released yet and of released rows. `repeated` has, per topic partition, the
-    offsets that rows of others' commits carry and that have several rows in the whole table; its `batch_id` is 0.
+    sink's quarantine table, of rows not released yet and of released rows. `repeated` has the offsets that rows of
+    others' commits carry and that have several rows in the whole table: a group per topic partition and number of rows
+    that each of its offsets has, with `batch_id` 0.
     """
 
     location: str

@@ -27,6 +27,7 @@ from recon.model import (
     offsets_text,
 )
 from recon.model.offsets import Spans
+from recon.model.proof import SinkProof
 from recon.testing import evidence
 from recon.testing.evidence import PIPELINE, SINK, START, TOPIC, TOPIC_ID, Entry, Range, head_of
 
@@ -126,6 +127,21 @@ def delta(*commits: DeltaCommit, **fields: Any) -> DeltaWitness:
 
 
 delta_log = delta  # where an argument hides the name
+
+
+def sink_proof(**fields: Any) -> SinkProof:
+    """What earlier audits proved of the sink: nothing but what is told."""
+    made: dict[str, Any] = {
+        "pipeline": PIPELINE,
+        "sink": SINK,
+        "at": START,
+        "invocation_id": "1",
+        "position": 0,
+        "chain_head": "",
+        "first_epoch": 0,
+        "first_batch_id": 0,
+    }
+    return SinkProof(**{**made, **fields})
 
 
 def group(batch_id: int, *present: Range, rows: int | None = None, partition: int = 0, topic: str = TOPIC) -> RowGroup:

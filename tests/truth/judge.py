@@ -216,17 +216,17 @@ class WorldSources(Sources):
         )
 
     def _repeated(self, others: Sequence[int]) -> list[RowGroup]:
-        live = Counter(row.place for row in self.world.rows)
-        added = {row.place for row in self.world.rows if row.version in others and live[row.place] > 1}
+        live = Counter(row.place[:1] + row.place[2:] for row in self.world.rows)  # rows carry no topic id
+        added = {row.place[:1] + row.place[2:] for row in self.world.rows if row.version in others}
+        groups: dict[tuple[str, int, int], list[int]] = {}
+        for topic, partition, offset in added:
+            groups.setdefault((topic, partition, live[topic, partition, offset]), []).append(offset)
         return [
             RowGroup(
-                batch_id=0,
-                topic=t,
-                partition=p,
-                rows=1,
-                present=Spans.of_offsets(o for t_, _, p_, o in added if (t_, p_) == (t, p)),
+                batch_id=0, topic=t, partition=p, rows=each * len(offsets), present=Spans.of_offsets(sorted(offsets))
             )
-            for t, p in sorted({(t, p) for t, _, p, _ in added})
+            for (t, p, each), offsets in sorted(groups.items())
+            if each > 1
         ]
 
 

@@ -83,7 +83,7 @@ class SourceRows(EvidenceCheck):
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
             are no duplicates where recon.yml declares it (`rows: {explodes: true}`). There the rows of each
             micro-batch must be as many as the sink was given. Where another program added rows, the whole table is
-            searched for rows that they double.
+            searched for rows that they double; an offset of a topic that was created again has one row of each.
         OVERLAP: offsets of such rows, where another pipeline of recon's that writes this table read them.
         MUTATED: rows are missing, and a commit of another pipeline of recon's changed rows of this table.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
@@ -97,7 +97,8 @@ class SourceRows(EvidenceCheck):
             without a record when they were read, as an earlier audit found while Kafka still held them.
         INFLIGHT: micro-batches of the last minutes whose progress is not recorded yet.
         INCONCLUSIVE: offsets that could not be read from Kafka, or whose micro-batch does not say what it filtered;
-            offsets without a record today, of which more had one when they were read;
+            offsets without a record today, of which more had one when they were read; a restored entry where the
+            transform makes several rows of one record, of which it is not known how many the sink was given;
             offsets of rows that a release claimed and did not enter in the ledger.
 
     What Kafka deletes while a micro-batch reads is the beginning of its range. Offsets further in, below today's log

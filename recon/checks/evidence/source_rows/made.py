@@ -25,6 +25,7 @@ def judge_made(sink: SinkRows) -> None:
         head = sink.ledger.heads[entry]
         _judge_read(sink, entry)
         if head.given is None:
+            _judge_uncounted(sink, entry)
             continue
         given, held = head.given, sink.held_of(head.batch_id)
         message = f"the sink was given {plural(given.rows, 'row')} of {named(head)}, and "
@@ -43,6 +44,19 @@ def judge_made(sink: SinkRows) -> None:
         elif _differ(given, held):
             other = "as many, but of other offsets: some are lost, and others doubled"
             sink.findings.add(Code.GAP, message + other, head=head)
+
+
+def _judge_uncounted(sink: SinkRows, entry: int) -> None:
+    """A commit does not say how many rows it was given: what is not in it, its restored entry does not show."""
+    head = sink.ledger.heads[entry]
+    if head.status == "rebuilt":
+        sink.findings.add(
+            Code.INCONCLUSIVE,
+            f"the ledger entry of {named(head)} was restored from the sink's own record, which does not say how many "
+            "rows the sink was given: whether it holds all that the transform made of each record is not known; "
+            "compare them with the source, then accept it",
+            head=head,
+        )
 
 
 def _judge_read(sink: SinkRows, entry: int) -> None:

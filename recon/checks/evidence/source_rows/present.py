@@ -120,17 +120,39 @@ def _judge_repeated(sink: SinkRows) -> None:
     by = some(_made_by(commit) for commit in others(log, sink.ledger) if commit.rows_added != 0)
     repeats = _makes_rows(sink)
     for group in sink.rows.repeated:
-        key = Key(0, group.topic, group.partition)
-        recreated = any(len(sink.counts.covered.incarnations[k]) > 1 for k in _keys(sink, group))
-        for span in group.present:
-            what = f"{key}: {offsets(*span)} have more rows than one, and another program added rows ({by})"
-            if repeats or recreated:
-                why = "the topic was re-created" if recreated else "the query makes several rows of one record"
+        key, each = Key(0, group.topic, group.partition), group.rows // group.present.size
+        for span, topics in _with_topics(sink, group):
+            what = f"{key}: {offsets(*span)} have {each:,} rows each, and another program added rows ({by})"
+            if repeats or 1 < topics >= each:
+                why = "the query makes several rows of one record" if repeats else "the topic was re-created"
                 unknown = f"{what}; whether they are doubled is not known, since {why}"
                 sink.findings.add(Code.INCONCLUSIVE, unknown, key=key, span=span)
             else:
                 sink.findings.add(doubled(sink.witnesses)[0], f"{what}: remove its rows", key=key, span=span)
     _judge_other_pipelines(sink, list(others(log, sink.ledger)))
+
+
+def _with_topics(sink: SinkRows, group: RowGroup) -> Iterator[tuple[Span, int]]:
+    """The offsets of a group, and of how many topics of its name they were read; rows carry no topic id.
+
+    Where there is one topic, it is 1, whatever is known of the offsets; where there are several, offsets of which no
+    entry is known may be of each.
+    """
+    read: dict[str | None, list[Span]] = {}
+    where = (group.topic, group.partition)
+    for key, incarnations in sink.counts.covered.incarnations.items():
+        for incarnation in incarnations if (key.topic, key.partition) == where else ():
+            read.setdefault(incarnation.topic_id, []).extend(incarnation.walked.covered)
+    proof = sink.witnesses.proofs.of_sink.get(sink.ledger.sink)
+    for covered in proof.coverage if proof is not None else ():
+        if (covered.topic, covered.partition) == where:
+            read.setdefault(covered.topic_id, []).extend(Spans.of(covered.ranges))
+    if len(read) < 2:
+        yield from ((span, 1) for span in group.present)
+        return
+    of_topics = [span for spans in read.values() for span in Spans.of(spans).intersect(group.present)]
+    yield from _depths(of_topics)
+    yield from ((span, len(read)) for span in group.present.minus(Spans.of(of_topics)))
 
 
 def _makes_rows(sink: SinkRows) -> bool:
@@ -143,15 +165,12 @@ def _makes_rows(sink: SinkRows) -> bool:
     )
 
 
-def _keys(sink: SinkRows, group: RowGroup) -> list[Key]:
-    """A group's topic partition, for each source that reads it."""
-    where = (group.topic, group.partition)
-    return [key for key in sink.counts.covered.incarnations if (key.topic, key.partition) == where]
-
-
 def _judge_other_pipelines(sink: SinkRows, commits: Iterable[DeltaCommit]) -> None:
     """Offsets with several rows that another pipeline of recon's read as well."""
-    repeated = {(group.topic, group.partition): group.present for group in sink.rows.repeated}
+    repeated: dict[TopicPartition, Spans] = {}
+    for group in sink.rows.repeated:
+        where = (group.topic, group.partition)
+        repeated[where] = repeated.get(where, Spans()).union(group.present)
     read: dict[tuple[str, str], dict[TopicPartition, list[Span]]] = {}
     for commit in commits:
         if commit.stamp is not None:

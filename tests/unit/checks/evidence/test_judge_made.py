@@ -114,3 +114,11 @@ def test_a_transform_that_may_not_drop_records_lost_them() -> None:
 def test_a_micro_batch_whose_rows_were_left_as_they_were_is_proved_by_counts() -> None:
     assert not SourceRows().wants_rows(witnesses(ledger(made(range(10))), declared=EXPLODES))
     assert SourceRows().wants_rows(witnesses(ledger(made(EVENLY)), declared=EXPLODES))
+
+
+def test_a_restored_entry_does_not_say_how_many_rows_the_sink_was_given() -> None:
+    unknown = {name: None for name in made(THRICE).head if name.startswith(("rows_r", "rows_f", "rows_g", "finger"))}
+    restored = made(THRICE, 29, **unknown, status="rebuilt")
+    verdict = judged(restored, THRICE[:-1])
+    assert told(verdict) == [("INCONCLUSIVE", None, None, None)] and same_message(verdict.message)
+    assert passed(judged(made(range(10), 10, **unknown, status="rebuilt"), range(10), DeclaredRows()))

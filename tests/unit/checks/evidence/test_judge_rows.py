@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from recon.checks.evidence.source_rows.check import SourceRows
 from recon.model import Code, DeclaredRows, LedgerSlice, RowsWitness, SinkLog, Unavailable, Verdict, Witnesses
 from recon.model.offsets import Spans
-from recon.testing.evidence import NOW, SINK, Entry, gone, kafka, ledger, span
+from recon.model.proof import CoveredRanges, Proofs
+from recon.testing.evidence import NOW, SINK, TOPIC, Entry, gone, kafka, ledger, span
 from tests.support.messages import same_message
-from tests.support.witnesses import codes, commit, delta, group, probe, rows, told, witnesses
+from tests.support.witnesses import codes, commit, delta, group, probe, rows, sink_proof, told, witnesses
 
 CHECK = SourceRows()
 
@@ -478,11 +479,11 @@ def test_what_a_restored_entry_does_not_know_its_replay_tells() -> None:
 # -- rows that others added --------------------------------------------------------------------------------------------
 
 
-def others_added(slice_: LedgerSlice, *entries: Entry) -> Verdict:
+def others_added(slice_: LedgerSlice, *entries: Entry, each: int = 2, **fields: Any) -> Verdict:
     """The verdict where a commit of another program added rows, and offsets [3, 5) have several."""
     log = delta(*(commit(n, e) for n, e in enumerate(entries)), commit(len(entries)))
     groups = (group(n, *((r.start_offset, r.end_offset) for r in e.ranges)) for n, e in enumerate(entries))
-    return judged(slice_, rows(*groups, repeated=[group(0, (3, 5))]), delta=log)
+    return judged(slice_, rows(*groups, repeated=[group(0, (3, 5), rows=2 * each)]), delta=log, **fields)
 
 
 def test_rows_that_others_added_of_records_that_are_there_are_doubled() -> None:
@@ -496,3 +497,21 @@ def test_rows_of_one_record_may_be_lawful_where_the_query_makes_several_or_the_t
     assert ("INCONCLUSIVE", 0, 3, 5) in told(others_added(ledger(*exploding), *exploding))
     again = Entry(1, span(0, 10, topic_id="id-2"), rows_written=10, rows_read=10)
     assert ("INCONCLUSIVE", 0, 3, 5) in told(others_added(ledger(entry(0, 0, 10), again), entry(0, 0, 10), again))
+
+
+def test_rows_of_one_offset_that_are_more_than_the_topics_of_its_name_are_doubled() -> None:
+    """Rows carry no topic id; of each topic a record has one row."""
+    entries = (entry(0, 0, 10), Entry(1, span(0, 4, topic_id="id-2"), rows_written=4, rows_read=4))
+    found = told(others_added(ledger(*entries), *entries, each=3))
+    assert ("DUPLICATE", 0, 3, 4) in found and ("DUPLICATE", 0, 4, 5) in found
+    found = told(others_added(ledger(*entries), *entries))
+    assert ("INCONCLUSIVE", 0, 3, 4) in found and ("DUPLICATE", 0, 4, 5) in found, "of 4 the first topic alone was read"
+
+
+def test_a_topic_that_was_read_before_the_period() -> None:
+    """The proof remembers its id, and what was read of it."""
+    now = Entry(1, span(0, 10, topic_id="id-2"), rows_written=10, rows_read=10)
+    before = CoveredRanges(source=0, topic=TOPIC, topic_id="id-1", partition=0, ranges=((0, 10),))
+    proofs = Proofs(of_sink={SINK: sink_proof(coverage=(before,))})
+    assert ("INCONCLUSIVE", 0, 3, 5) in told(others_added(ledger(now), now, proofs=proofs))
+    assert ("DUPLICATE", 0, 3, 5) in told(others_added(ledger(now), now, proofs=proofs, each=3))

@@ -21,23 +21,13 @@ from recon.model import (
     Verdict,
     offsets_text,
 )
-from recon.model.proof import Proofs, SinkProof
+from recon.model.proof import Proofs
 from recon.testing.evidence import PIPELINE, SINK, START, Entry, ledger, span
 from tests.support.messages import same_message
-from tests.support.witnesses import codes, witnesses
+from tests.support.witnesses import codes, sink_proof, witnesses
 
 ENTRIES = [Entry(i, (10 * i, 10 * i + 10), sink_version=None) for i in range(3)]
 LEDGER = ledger(*ENTRIES)
-PROOF = SinkProof(
-    pipeline=PIPELINE,
-    sink=SINK,
-    at=START,
-    invocation_id="1",
-    position=0,
-    chain_head="",
-    first_epoch=0,
-    first_batch_id=0,
-)
 
 
 def record(entry: Entry, *, epoch: int = 0, minutes: int = 0, **fields: Any) -> SinkCommit:
@@ -66,7 +56,7 @@ def judged(
 
 def counted(other_rows: int | Unavailable | None, known: int | None = None) -> Verdict:
     log = SinkLog(location="orders", exists=True, commits=tuple(RECORDS), other_rows=other_rows)
-    proof = replace(PROOF, other_rows=known)
+    proof = sink_proof(other_rows=known)
     return SinkCommits().judge(witnesses(LEDGER, sink_logs={SINK: log}, proofs=Proofs(of_sink={SINK: proof})))
 
 
