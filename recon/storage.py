@@ -256,11 +256,11 @@ def _local_files(root: str) -> Iterator[tuple[str, int]]:
             raise error
 
     for where, _, names in os.walk(root, onerror=raise_unless_gone):
-        folder = Path(where).relative_to(root).as_posix()
+        folder = where[len(root) :].replace(os.sep, "/").lstrip("/")
         for name in names:
             with suppress(FileNotFoundError):
-                size = os.stat(os.path.join(where, name)).st_size  # noqa: PTH116, PTH118 - there may be millions
-                yield name if folder == "." else f"{folder}/{name}", size
+                size = os.stat(f"{where}{os.sep}{name}").st_size  # noqa: PTH116 - there may be millions
+                yield f"{folder}/{name}" if folder else name, size
 
 
 def write_file(path: Path, content: bytes) -> Path:

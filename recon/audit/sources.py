@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from recon.audit.session import AuditSession
@@ -85,7 +86,7 @@ class Sources:
         return replace(
             log,
             other_rows=self._looked_at(sink, writer.other_rows, "rows"),
-            changes=self._looked_at(sink, writer.changes, "changes"),
+            changes=self._looked_at(sink, partial(writer.changes, since), "changes"),
         )
 
     def _record(self, sink: Sink, writer: BatchSink, since: datetime | None) -> SinkLog:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 
 from recon.evidence import manifests
 from recon.model import LostWrite, SinkChanges
@@ -12,25 +14,43 @@ from recon.model.wire.manifests import DataFile, Manifest, attempt_of, is_data
 from recon.storage import Storage
 from recon.text import some
 
+_THREADS = 16
+_WHOLE = 100  # groups of a thousand micro-batches, some 20 s, up to which all of a sink is looked at
 
-def changes(target: Storage, kind: str) -> SinkChanges:
-    """Files of the whole sink that are gone or have another size than was written, and files that no manifest names.
+
+def changes(target: Storage, kind: str, since: datetime | None = None) -> SinkChanges:
+    """Files of the sink that are gone or have another size than was written, and files that no manifest names.
 
     The files of a folder without a manifest are an attempt that is under way, or that failed: they are left out.
 
     Args:
         target: the sink's target.
         kind: the format. Outside recon's folders, only files whose name has it are looked at.
+        since: of a sink with more than 100,000 micro-batches, only the folders of those finished from this instant on
+            are looked at.
 
     Raises:
         EvidenceError: a manifest or a folder cannot be read.
     """
-    written = manifests.read(target)
-    files = target.files()
+    is_large = sum(len(manifests.groups(target, epoch)) for epoch in manifests.epochs(target)) > _WHOLE
+    written = manifests.read(target, since=since if is_large else None)
+    files = _in_folders(target, written) if is_large and since is not None else target.files()
     doubtful = [manifest for manifest in written if _lacks(manifest, files)]
     # A replay that finds a file of its micro-batch gone writes another attempt and removes this one.
-    lost = [LostWrite(stamp=again.stamp, lacks=lacks) for again, lacks in _looked_again(target, doubtful)]
+    lost = [LostWrite(stamp=again.stamp, lacks=some(lacks)) for again, lacks in _looked_again(target, doubtful)]
     return SinkChanges(lost=tuple(lost), foreign=tuple(_foreign(files, written, kind)))
+
+
+def _in_folders(target: Storage, written: Sequence[Manifest]) -> dict[str, int]:
+    """Sizes of the files in the folders of some micro-batches, by their path relative to the target."""
+    folders = [manifest.folder for manifest in written]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        listed = pool.map(target.files, folders)
+        return {
+            f"{folder}/{path}": size
+            for folder, files in zip(folders, listed, strict=True)
+            for path, size in files.items()
+        }
 
 
 def left(target: Storage) -> list[Manifest]:
@@ -43,18 +63,14 @@ def left(target: Storage) -> list[Manifest]:
     return found
 
 
-def _looked_again(target: Storage, doubtful: Collection[Manifest]) -> list[tuple[Manifest, str]]:
+def _looked_again(target: Storage, doubtful: Collection[Manifest]) -> list[tuple[Manifest, list[str]]]:
     names = {(manifest.stamp.epoch, manifest.stamp.batch_id) for manifest in doubtful}
     if not names:
         return []
-    found = []
-    for manifest in manifests.read(target, batches={batch_id for _, batch_id in names}):
-        if (manifest.stamp.epoch, manifest.stamp.batch_id) in names:
-            files = {f"{manifest.folder}/{path}": size for path, size in target.files(manifest.folder).items()}
-            lacks = _lacks(manifest, files)
-            if lacks:
-                found.append((manifest, some(lacks)))
-    return found
+    again = manifests.read(target, batches={batch_id for _, batch_id in names})
+    mine = [manifest for manifest in again if (manifest.stamp.epoch, manifest.stamp.batch_id) in names]
+    files = _in_folders(target, mine)
+    return [(manifest, lacks) for manifest in mine if (lacks := _lacks(manifest, files))]
 
 
 def _lacks(manifest: Manifest, files: Mapping[str, int]) -> list[str]:

@@ -138,10 +138,11 @@ class BatchSink(ABC):
         """
         return None
 
-    def changes(self) -> SinkChanges:
+    def changes(self, since: datetime | None = None) -> SinkChanges:
         """What happened to the sink besides recon's writes; nothing where that cannot be told without reading rows.
 
-        Called after `log`, once in each audit.
+        Called after `log`, once in each audit. A sink that is too large to look at all of it looks at what was written
+        from the instant `since` on.
 
         Raises:
             EvidenceError: the sink cannot be looked at.

@@ -212,8 +212,8 @@ class FileReplace(PathSink):
         return manifests.log(self.storage, since)
 
     @override
-    def changes(self) -> SinkChanges:
-        return manifest_files.changes(self.storage, self.kind)
+    def changes(self, since: datetime | None = None) -> SinkChanges:
+        return manifest_files.changes(self.storage, self.kind, since)
 
     @override
     def rows_left(self, spark: SparkSession) -> DataFrame:

@@ -185,7 +185,7 @@ class KafkaWriter(BatchSink):
         )
 
     @override
-    def changes(self) -> SinkChanges:
+    def changes(self, since: datetime | None = None) -> SinkChanges:
         """Whether the topic still reaches as far as the markers tell; records that expire or are compacted may go."""
         markers = self._markers.known() if self.sink.transactional else None
         written = [] if markers is None else [marker for marker in markers.batches.values() if marker.rows]

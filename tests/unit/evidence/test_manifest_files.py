@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,12 @@ from recon.model.offsets import OffsetSpan
 from recon.model.wire.manifests import DataFile, Manifest, dump_manifest, folder_of, manifest_path
 from recon.storage import Storage
 
+AT = datetime(2026, 11, 21, tzinfo=UTC)
 
-def put(target: Path, batch_id: int, *names: str, attempt: str = "a1", content: str = "0123456789") -> Path:
+
+def put(
+    target: Path, batch_id: int, *names: str, attempt: str = "a1", content: str = "0123456789", at: datetime = AT
+) -> Path:
     """A micro-batch of these files; returns their folder."""
     folder = f"{folder_of(0, batch_id)}/_recon_attempt={attempt}"
     for name in (*names, "_SUCCESS", ".crc"):
@@ -28,7 +32,7 @@ def put(target: Path, batch_id: int, *names: str, attempt: str = "a1", content: 
     manifest = Manifest(
         stamp=ReconStamp(**fields, query_id="q", run_id=None, prev_hash="", offsets_text=ranges),
         attempt=attempt,
-        at=datetime(2026, 11, 21, tzinfo=UTC),
+        at=at,
         rows=10,
         layout="x",
         files=tuple(DataFile(path=name, size=len(content)) for name in names),
@@ -106,6 +110,25 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path, monk
     monkeypatch.setattr("os.scandir", refuses)
     with pytest.raises(EvidenceError, match="cannot be listed"):
         changes(tmp_path)
+
+
+def test_of_a_large_sink_the_period_alone_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_files, "_WHOLE", 1)
+    folders = [
+        put(tmp_path, batch_id, "part-0.json", at=AT + timedelta(days=n)) for n, batch_id in enumerate((0, 2000))
+    ]
+    for folder in folders:
+        (folder / "part-0.json").unlink()
+        (folder / "x").write_text("x")
+
+    def found(since: datetime | None) -> list[int]:
+        seen = manifest_files.changes(Storage(str(tmp_path)), "json", since)
+        assert len(seen.foreign) == len(seen.lost)
+        return [lost.stamp.batch_id for lost in seen.lost]
+
+    assert found(None) == [0, 2000] and found(AT + timedelta(hours=1)) == [2000]
+    monkeypatch.setattr(manifest_files, "_WHOLE", 2)
+    assert found(AT + timedelta(hours=1)) == [0, 2000]
 
 
 def test_no_folder_at_all(tmp_path: Path) -> None:
