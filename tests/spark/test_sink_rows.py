@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recon.errors import EvidenceError
-from recon.evidence.sink_rows import read
+from recon.evidence.sink_rows import read, repeated
 from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Spans
 from recon.spark.frames import local_frame
@@ -172,3 +172,22 @@ def test_what_cannot_be_read_is_named(spark, lake, tmp_path, version):
     ours, _, deltas = str(told.value).partition(": ")
     assert same_message(ours)
     assert where in ours and deltas and "\n" not in deltas
+
+
+def test_how_many_rows_offsets_have_that_others_added(spark, tmp_path):
+    """Groups by that number: of offset 3 there are two rows, of 4 and 5 three, and another file has 7 twice."""
+    target = str(tmp_path / "orders")
+
+    def append(*offsets):
+        rows = [(0, "orders", 0, offset, "x") for offset in offsets]
+        before = {file.name for file in (tmp_path / "orders").glob("*.parquet")}
+        local_frame(spark, rows, SCHEMA).coalesce(1).write.format("delta").mode("append").save(target)
+        return {file.name for file in (tmp_path / "orders").glob("*.parquet")} - before
+
+    append(*range(10), 7)
+    added = append(3, 4, 5, 4, 5, 20)
+    found = [(g.batch_id, g.topic, g.partition, g.rows, g.present) for g in repeated(spark, target, added)]
+    twice, thrice = ((0, "orders", 0, 2, Spans.of([(3, 4)])), (0, "orders", 0, 6, Spans.of([(4, 6)])))
+    assert found == [twice, thrice]
+    found = [(g.rows, g.present) for g in repeated(spark, target, None)]
+    assert found == [(4, Spans.of([(3, 4), (7, 8)])), (6, Spans.of([(4, 6)]))]
