@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from recon.errors import SinkError
 from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import (
     BatchRows,
@@ -30,6 +29,7 @@ from recon.hook.prepare import (
     trimmed,
     with_source,
 )
+from recon.hook.routing import ROUTE, Routing, Share
 from recon.hook.row_counts import RowCounts, reduced, total
 from recon.hook.writer import ForeachBatch
 from recon.model.wire.columns import SOURCE_COLUMNS
@@ -38,32 +38,11 @@ from recon.sinks import Failpoint, Landed
 from recon.sinks.failpoints import no_failpoint
 from recon.spark.lazy import F
 from recon.spark.observation import Counter
-from recon.text import first_line
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger("recon")
-
-ROUTE = "_recon_route"
-_NAMED_VALUES = 5  # values without a route that a message names
-
-
-@dataclass(frozen=True, kw_only=True)
-class Share:
-    """One route's share of a micro-batch.
-
-    Attributes:
-        read: records of the whole micro-batch.
-        routed: rows that `routes.by` gives this route.
-        elsewhere: records without a row in this route; None where they cannot be counted.
-        makes_rows: whether the transform makes more rows than it reads.
-    """
-
-    read: int
-    routed: int
-    elsewhere: int | None
-    makes_rows: bool = False
 
 
 class RoutedForeachBatch:
@@ -86,7 +65,9 @@ class RoutedForeachBatch:
         self.project, self.pipeline, self.routes = project, pipeline, routes
         self._transform = transform
         sinks = [sink for sink in pipeline.sinks if sink.name in routes.sinks]
-        self.parts = [ForeachBatch(project, pipeline, sink, transform, failpoint=failpoint) for sink in sinks]
+        self.parts = [
+            ForeachBatch(project, pipeline, sink, transform, routes=routes, failpoint=failpoint) for sink in sinks
+        ]
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, route by route, and enter each in the ledger.
@@ -169,6 +150,11 @@ class Split:
         self._routes, self._transform = routes, transform
         self._split_rows: DataFrame | None = None
         self._shares: Mapping[str, Share] = {}
+        self._routing = Routing(
+            routes=routes,
+            name=f"pipeline {pipeline.name}, micro-batch {batch_id}",
+            step="restart the query, which reads the micro-batch again",
+        )
 
     @property
     def whole(self) -> DataFrame:
@@ -199,77 +185,12 @@ class Split:
             else:
                 read = Counter(self._frame)
                 rows = with_source(call(self._transform, with_source(read.frame), self._batch_id))
-            self._split_rows = self._routed(rows)
+            self._split_rows = self._routing.routed(rows)
             if self._routes.persist:
                 self._split_rows.persist()
-            self._count(self._split_rows, read)
+            self._shares = self._routing.shares(self._split_rows, None if read is None else partial(self._read, read))
         return self._split_rows
 
-    def _routed(self, rows: DataFrame) -> DataFrame:
-        """The rows with their route; NULL where they have none."""
-        if ROUTE in rows.columns:
-            raise SinkError(f"{self._name} has a column {ROUTE}, which recon writes itself; rename it in the transform")
-        value = self._value()
-        chosen = F.lit(self._routes.otherwise)
-        for known, sink in self._routes.to.items():
-            chosen = F.when(value == known, F.lit(sink)).otherwise(chosen)
-        try:
-            return rows.withColumn(ROUTE, chosen.cast("string"))
-        except Exception as error:  # AnalysisException; Spark Connect has others
-            raise SinkError(
-                f"{self._name}: routes: by: {self._routes.by!r} cannot be evaluated on it ({first_line(error)}); name "
-                f"a column of the transform's result, which has {', '.join(rows.columns)}; nothing was written"
-            ) from error
-
-    def _value(self) -> Column:
-        return F.expr(self._routes.by).cast("string")
-
-    def _count(self, rows: DataFrame, counter: Counter | None) -> None:
-        """The shares of all routes; refuses rows without one."""
-        routed = {row[ROUTE]: int(row["count"]) for row in rows.groupBy(ROUTE).count().collect()}
-        if None in routed:
-            raise SinkError(self._unrouted(rows, routed[None]))
-        every = sum(routed.values())
-        read = every
-        if counter is not None:
-            observed_count = counter.rows()
-            read = self._frame.count() if observed_count is None else observed_count
-        records: dict[str, int | None] = {sink: routed.get(sink, 0) for sink in self._routes.sinks}
-        if every > read:  # the transform makes rows of one record: what has none here is counted by records
-            if set(SOURCE_COLUMNS) <= set(rows.columns):
-                distinct = rows.groupBy(ROUTE).agg(F.count_distinct(*SOURCE_COLUMNS).alias("records")).collect()
-                records |= {row[ROUTE]: int(row["records"]) for row in distinct}
-            else:
-                records = dict.fromkeys(records)
-        self._shares = {
-            sink: Share(
-                read=read,
-                routed=routed.get(sink, 0),
-                elsewhere=None if count is None else max(read - count, 0),
-                makes_rows=every > read,
-            )
-            for sink, count in records.items()
-        }
-
-    def _unrouted(self, rows: DataFrame, count: int) -> str:
-        """The sentence about rows without a route."""
-        missing = rows.filter(F.col(ROUTE).isNull()).withColumn("value", self._value())
-        of_value = missing.groupBy("value")
-        has_source = set(SOURCE_COLUMNS) <= set(rows.columns)
-        first = F.min(F.struct(*SOURCE_COLUMNS)) if has_source else F.lit(None)
-        counted = of_value.agg(F.count(F.lit(1)).alias("rows"), first.alias("first"))
-        worst = counted.orderBy(F.desc("rows"), "value").limit(_NAMED_VALUES + 1).collect()
-        values = []
-        for value, number, at in worst[:_NAMED_VALUES]:
-            where = f", such as offset {at[2]} of {at[0]}-{at[1]}" if at is not None else ""
-            values.append(f"{'NULL' if value is None else repr(value)} ({number:,}{where})")
-        more = " and others" if len(worst) > _NAMED_VALUES else ""
-        return (
-            f"{self._name}: {count:,} of its rows have no route by {self._routes.by}: {', '.join(values)}{more}; "
-            "nothing was written: name a sink for them in `to` or `otherwise` of the pipeline's routes, or drop them "
-            "in the transform, then restart the query, which reads the micro-batch again"
-        )
-
-    @property
-    def _name(self) -> str:
-        return f"pipeline {self._pipeline.name}, micro-batch {self._batch_id}"
+    def _read(self, counter: Counter) -> int:
+        observed_count = counter.rows()
+        return self._frame.count() if observed_count is None else observed_count

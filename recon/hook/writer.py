@@ -18,8 +18,9 @@ from recon.hook.broker import Broker
 from recon.hook.epochs import Batch, BatchToWrite, Epochs
 from recon.hook.gate import Gate
 from recon.hook.identify import identify
-from recon.hook.prepare import BatchRows, PreparedRows, Transform, WholeBatch, name_of
+from recon.hook.prepare import BatchRows, PreparedRows, Transform, WholeBatch
 from recon.hook.repair import open_repaired
+from recon.hook.routing import passed
 from recon.hook.row_counts import CountedWrite, RowCounts, delivered
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.entries import new_entry
@@ -27,7 +28,7 @@ from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.model import EntryStatus, LedgerEntry, ReconStamp, offsets_text
 from recon.model.ledger import named
 from recon.model.wire.columns import SOURCE_COLUMNS
-from recon.project import Pipeline, Project, Sink
+from recon.project import Pipeline, Project, Routes, Sink
 from recon.quarantine.rows import FAILING, FittedRowChecks, RowChecks
 from recon.quarantine.table import QuarantineTable, open_quarantine
 from recon.sinks import BatchSink, Failpoint, Landed, failpoints, open_sink
@@ -94,6 +95,7 @@ class ForeachBatch:
         sink: Sink,
         transform: Transform | None = None,
         *,
+        routes: Routes | None = None,
         failpoint: Failpoint = failpoints.no_failpoint,
     ) -> None:
         """Nothing is read or written before the first micro-batch.
@@ -103,6 +105,7 @@ class ForeachBatch:
             pipeline: one of its pipelines.
             sink: one of the pipeline's sinks.
             transform: the user's function, called with the micro-batch (and its batch_id).
+            routes: those by which the rows were chosen that it is given.
             failpoint: called at the moments of recon.sinks.failpoints; a crash test's ends the process there.
 
         Raises:
@@ -112,7 +115,7 @@ class ForeachBatch:
 
         self.project, self.pipeline, self.sink = project, pipeline, sink
         self._transform, self._failpoint = transform, failpoint
-        self._transform_name = None if transform is None else name_of(transform)
+        self._passed = passed(transform, routes)
         self._name = f"pipeline {pipeline.name}, sink {sink.name}"
         self._location = project.location(sink)
         self._checkpoint = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
@@ -292,7 +295,7 @@ class ForeachBatch:
             attempt=attempt,
             spark_version=rows.frame.sparkSession.version,
             fingerprint=self._fingerprint,
-            transform=self._transform_name,
+            transform=self._passed,
             sink_table_id=self.writer.table_id(landed),
         )
 

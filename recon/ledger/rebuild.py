@@ -28,23 +28,33 @@ def entry_of(commit: SinkCommit, sink: Sink, *, target: str, quarantined: int | 
     `committed_at` are the commit's own time: an audit of that period judges it, whenever it was restored.
     """
     stamp = commit.stamp
-    # What the sink itself left out, because a later row has the same key; what the transform left out nobody knows.
-    reduces = sink.rewrites and stamp.given is not None and commit.rows is not None
     restored = new_entry(
         stamp,
         sink,
         "rebuilt",
         target=target,
         offsets=parse_offsets(stamp.offsets_text),
-        read=stamp.held,
+        read=stamp.rows_read,
         written=commit.rows,
         quarantined=quarantined,
-        filtered=max((stamp.given or 0) - (commit.rows or 0), 0) if reduces else None,
+        filtered=_filtered(commit, sink),
         version=commit.version,
         started_at=commit.at,
         removed=stamp.removed,
     )
     return replace(restored, committed_at=commit.at)
+
+
+def _filtered(commit: SinkCommit, sink: Sink) -> int | None:
+    """Rows of a commit that are not in the sink.
+
+    What the sink itself left out, because a later row has the same key, its record tells. What the transform left out
+    the stamp of a repair alone tells.
+    """
+    given, rows, of_repair = commit.stamp.given, commit.rows, commit.stamp.filtered
+    if not sink.rewrites:
+        return of_repair
+    return None if given is None or rows is None else max(given - rows, 0) + (of_repair or 0)
 
 
 def unrecorded(stamp: ReconStamp | None, pipeline: str, sink: str, entries: Collection[tuple[int, int]]) -> bool:

@@ -151,7 +151,7 @@ class ReconStamp:
     is compared without parsing; `prev_hash` links to the ledger. A sink that reduces its input (a MERGE) adds `given`,
     the rows of its input, and `taken`, the rows it applied, where its own metrics have no such counts. A repair that
     removed doubled rows adds `taken`, the rows it put back, `removed`, and `held`: the offsets of its ranges that had a
-    row before.
+    row before. One that read offsets again adds `read`, the records, and `filtered`, those without a row for the sink.
 
     `number` counts the writes of the sink, from 1 on: the driver has read the entries of all writes before it, and the
     sink refuses a number that it has. None where the sink numbers no writes.
@@ -170,7 +170,14 @@ class ReconStamp:
     taken: int | None = None
     removed: int | None = None
     held: int | None = None
+    read: int | None = None
+    filtered: int | None = None
     number: int | None = None
+
+    @property
+    def rows_read(self) -> int | None:
+        """The `rows_read` of its entry: records of a repair, offsets of a removal; None where it says neither."""
+        return self.read if self.held is None else self.held
 
     def is_of(self, pipeline: str, sink: str | None) -> bool:
         """Whether it marks a write of this pipeline's sink."""

@@ -46,8 +46,9 @@ class EntryHead:
     `rows_read`, `rows_filtered` are None where no independent count exists, `rows_quarantined` where the quarantine
     commit of a restored entry is not known. `sink_version` is the Delta version of the data commit.
     `rows_removed` are rows that a removal took out of the sink, None for every other write; its `rows_written` are
-    those that it put back, its `rows_read` the offsets of its ranges that had a row before. `transform` names the
-    function that the rows went through, as `module:function`; None where there was none, and in restored entries.
+    those that it put back, its `rows_read` the offsets of its ranges that had a row before. `transform` names what
+    the rows went through: the function, as `module:function`, and in a route a hash of the pipeline's routes behind it
+    (recon.hook.routing.passed); None where there was nothing, and in restored entries.
     `isolation_level` is the one with which the running query reads Kafka, as Spark's plan has it, None where that is
     not known. `kafka_state` is what the broker said of the topics' logs (recon.model.wire.kafka_state), asked while
     nothing waits for it, after an earlier entry; None where no answer came since the entry before. `sink_table_id` is

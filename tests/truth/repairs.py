@@ -48,7 +48,7 @@ def finish(world: World) -> None:
         stamp = commit.stamp
         if stamp is None or stamp.epoch >= -1 or (stamp.epoch, stamp.batch_id) in entered:
             continue
-        unknown = {**NOT_COUNTED, "rows_read": stamp.held}
+        unknown = {**NOT_COUNTED, "rows_read": stamp.rows_read, "rows_filtered": stamp.filtered}
         made: dict[str, Any] = {"status": "rebuilt", "rows_removed": stamp.removed, **unknown}
         spans = parse_offsets(stamp.offsets_text)
         world.enter(stamp, spans, read=(), returned=(), written=commit.rows_taken or 0, version=version, **made)
@@ -79,7 +79,7 @@ def _read_again(
     # The transform of now decides, also of what it would have kept when the micro-batch was read.
     world.expected -= {place for place, _ in read} - {place for place, _ in kept}
     written = [one for i, one in enumerate(kept) if i not in lose]
-    stamp = _stamp(world, REPAIRS, spans)
+    stamp = _stamp(world, REPAIRS, spans, read=len(read), filtered=len(read) - len(kept))
     version = world.commit("WRITE", added=len(written), stamp=stamp, txn=_txn(stamp))
     world.rows += [Row(version, PIPELINE, REPAIRS, batch, place) for place, batch in written]
     if entered:

@@ -24,11 +24,11 @@ class Atomicity(EvidenceCheck):
     """A micro-batch that is in some sinks of the pipeline and not in others, or rows lost between its routes.
 
     Of a pipeline with `routes` the sinks they lead to are judged, of others all sinks. First: a micro-batch that one
-    sink's ledger has, every other's has too, unless its offsets came there with another micro-batch. The newest one may
-    still be on its way; Spark's checkpoint, where it can be read, says whether it is finished. A sink that was added
-    later is judged from its first micro-batch on. Second, for routes: what a route took in (rows written, quarantined,
-    and reduced by the sink itself) and the records counted for other routes or dropped by the transform are as many as
-    were read. It needs the ledger only; with fewer than two sinks it is skipped.
+    sink's ledger has, every other's has too, unless its offsets came there with another micro-batch or a repair. The
+    newest one may still be on its way; Spark's checkpoint, where it can be read, says whether it is finished. A sink
+    that was added later is judged from its first micro-batch on. Second, for routes: what a route took in (rows
+    written, quarantined, and reduced by the sink itself) and the records counted for other routes or dropped by the
+    transform are as many as were read. It needs the ledger only; with fewer than two sinks it is skipped.
 
     Counts say nothing of a route whose transform makes several rows of a record, and of a restored entry before its
     replay; the evidence tells how many such there are. Whether `by` sends each record to the same route on a retry,
@@ -41,7 +41,7 @@ class Atomicity(EvidenceCheck):
         NONDETERMINISTIC: a retry counted other rows for a route than the attempt that wrote it: `by` or the transform
             is not deterministic, so a row may be in two routes or in none.
         INFLIGHT: the newest micro-batch has not reached every sink yet; the query's next start writes the others.
-        EXPLAINED: micro-batches before a sink was added, or whose offsets came with another micro-batch.
+        EXPLAINED: micro-batches before a sink was added, or whose offsets came with another micro-batch or a repair.
         INCONCLUSIVE: a sink has no entry at all, while others have several.
 
     Example:
@@ -77,6 +77,11 @@ class _Counts(NamedTuple):
     written: int | None
     quarantined: int | None
     filtered: int | None
+
+    @classmethod
+    def of(cls, head: EntryHead) -> _Counts:
+        """Those of one entry."""
+        return cls(head.rows_read, head.rows_written, head.rows_quarantined, head.rows_filtered)
 
     @property
     def accounted(self) -> int | None:
@@ -140,6 +145,22 @@ class _Sink:
         values = (getattr(head, key) for head in heads)
         return list(dict.fromkeys(value for value in values if value is not None))
 
+    def repaired(self, which: Which) -> int:
+        """Rows that came to the sink by repairs which read offsets of a micro-batch again, and lost none."""
+        mine = self._ranges(self.batches[which][0])
+        written = 0
+        for i, head in enumerate(self.slice.heads):
+            if head.is_repair and any(
+                mine.get(key, Spans()).intersect(spans) for key, spans in self._ranges(i).items()
+            ):
+                counts = _Counts.of(head)
+                whole = counts.read is not None and counts.read == counts.accounted
+                written += (counts.written or 0) + (counts.quarantined or 0) if whole else 0
+        return written
+
+    def _ranges(self, entry: int) -> Mapping[Key, Spans]:
+        return by_key(ranges_of(self.slice, entry))
+
     def counts(self, which: Which) -> _Counts:
         """The counts of a micro-batch; what a restored entry lacks, its replay may have."""
         keys = ("rows_read", "rows_written", "rows_quarantined", "rows_filtered")
@@ -192,6 +213,8 @@ class _Evaluation:
             self.landed += whole
             if self.witnesses.routed:
                 self._judge_counts(which, has)
+        if self.witnesses.routed:
+            self._judge_repairs()
         self._report_silent(silent, order)
         for name, heads in later.items():
             self._of(name).add(
@@ -202,7 +225,7 @@ class _Evaluation:
         for name, heads in otherwise.items():
             self._of(name).add(
                 Code.EXPLAINED,
-                f"the offsets of {some(named(head) for head in heads)} came to sink {name} with other micro-batches",
+                f"the offsets of {some(named(head) for head in heads)} came to sink {name} with other writes",
             )
 
     def _of(self, sink: str) -> Findings:
@@ -275,15 +298,9 @@ class _Evaluation:
             self.unjudged += 1
             return
         for name, c in counts.items():
-            lost = (c.read or 0) - (c.accounted or 0)
-            if lost:
-                head = self.sinks[name].head(which)
-                self._of(name).add(
-                    Code.PARTIAL,
-                    f"{named(head)} of sink {name}: {plural(lost, 'row')} that were routed to it are neither in it nor "
-                    "in its quarantine: look for a nondeterministic transform or `by`; source_rows names the offsets",
-                    head=head,
-                )
+            sink = self.sinks[name]
+            repaired = sink.repaired(which) if (c.accounted or 0) < (c.read or 0) else 0
+            self._report_lost(name, sink.head(which), c, repaired)
         self.taken += sum((c.written or 0) + (c.quarantined or 0) for c in known)
         reads = {c.read or 0 for c in known}
         self.read += max(reads)
@@ -297,6 +314,37 @@ class _Evaluation:
                 "in two routes, because `by` or the transform changed between two attempts",
                 head=head,
             )
+
+    def _judge_repairs(self) -> None:
+        """Whether a route took in what a repair routed to it; the other routes have no such entry to compare."""
+        for name, sink in self.sinks.items():
+            for head in sink.slice.heads[sink.slice.anchors :]:
+                if head.is_repair:
+                    self._report_lost(name, head, _Counts.of(head))
+
+    def _report_lost(self, name: str, head: EntryHead, counts: _Counts, repaired: int = 0) -> None:
+        """Rows that were routed to a sink and are not accounted for, unless the transform makes rows.
+
+        `repaired` rows came there when its offsets were read again; whether they are these, rows alone can tell.
+        """
+        if counts.read is None or counts.accounted is None or counts.accounted >= counts.read:
+            return
+        lost = counts.read - counts.accounted
+        if lost <= repaired:
+            self._of(name).add(
+                Code.EXPLAINED,
+                f"{named(head)} of sink {name}: {plural(lost, 'row')} that were routed to it did not arrive, and "
+                f"repairs read its offsets again and wrote {plural(repaired, 'row')}: source_rows tells whether each "
+                "offset has its own",
+                head=head,
+            )
+            return
+        self._of(name).add(
+            Code.PARTIAL,
+            f"{named(head)} of sink {name}: {plural(lost, 'row')} that were routed to it are neither in it nor "
+            "in its quarantine: look for a nondeterministic transform or `by`; source_rows names the offsets",
+            head=head,
+        )
 
     def _judge_attempts(self, name: str, which: Which) -> None:
         """A retry that counts a route anew must count what the first attempt did."""

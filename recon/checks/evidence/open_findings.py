@@ -105,6 +105,8 @@ class _Audit:
             happened = "are in the sink again, once"
             if self.check in OF_UNREAD_RANGES:
                 happened = "were read after all" if one.is_loss else "were read twice, and their doubled rows removed"
+            elif one.is_loss and self._read_again(one.finding).intersect(Spans.of([(start, end)])):
+                happened = "were read again: each is in the sink, or its row was filtered or quarantined"
             message = (
                 f"{one.finding.topic}-{one.finding.partition}: {offsets(start, end)} {happened}: {one.finding.code}, "
                 f"found on {one.first_seen:%Y-%m-%d}, is repaired"
@@ -139,7 +141,8 @@ class _Audit:
             # Rows do not tell which incarnation of a topic they are of: another one's row at that offset mends nothing.
             if self._is_recreated(one.finding.topic):
                 return Spans()
-            return judged.intersect(Spans.of(span for group in mine for span in group.present))
+            present = Spans.of(span for group in mine for span in group.present)
+            return judged.intersect(present.union(self._read_again(one.finding)))
         if not one.is_doubling:
             return Spans()
         # Which of these offsets has the row too many, the rows do not tell.
@@ -167,6 +170,19 @@ class _Audit:
             if is_of(finding, s.topic, s.topic_id) and s.partition == finding.partition
         ]
         return read.minus(Spans.of(span for span in holed if span.size > 0))
+
+    def _read_again(self, finding: Finding) -> Spans:
+        """The offsets of a finding that judged repairs read, which say how many rows they filtered of them.
+
+        One that still lacks its row is a finding of this audit.
+        """
+        ledger = self._ledger
+        if ledger is None:
+            return Spans()
+        repairs = [i for i, head in enumerate(ledger.heads) if head.is_repair and head.rows_filtered is not None]
+        read = [span for i in repairs if i >= ledger.anchors for span in ledger.ranges.of(i)]
+        mine = (s for s in read if is_of(finding, s.topic, s.topic_id) and s.partition == finding.partition)
+        return Spans.of(s.span for s in mine if s.span.size > 0)
 
     def _cleaned(self, one: OpenFinding) -> Spans:
         """The offsets that were read twice, and whose doubled rows a judged removal took out of the sink."""

@@ -18,7 +18,7 @@ from recon.model.wire.values import checked, loads, optional, text, whole
 
 _OPENING = '{"recon":1,'
 _HEAD = ("pipeline", "sink", "epoch", "batch_id", "query_id", "run_id", "prev_hash")
-_COUNTS = ("number", "given", "taken", "removed", "held")
+_COUNTS = ("number", "given", "taken", "removed", "held", "read", "filtered")
 _OFFSETS = ',"offsets":'
 
 

@@ -36,11 +36,13 @@ class Ability:
         refused: why it does nothing at all.
         only_unread: why offsets that a micro-batch read, and that have no row, are not read again.
         no_removal: why no doubled rows are removed.
+        reads: what else there is to know of offsets that are read again, as the end of a sentence.
     """
 
     refused: str = ""
     only_unread: str = ""
     no_removal: str = ""
+    reads: str = ""
 
 
 def ability(sink: Sink) -> Ability:

@@ -15,6 +15,8 @@ from recon.evidence import sink_rows
 from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import PreparedRows, Transform, WholeBatch, call, require_free, stamped, with_source
 from recon.hook.read_kafka import source_options
+from recon.hook.routing import ROUTE, Routing, Share
+from recon.hook.row_counts import RowCounts
 from recon.ledger import quarantined
 from recon.model import RowGroup
 from recon.model.offsets import OffsetSpan, Span, Spans
@@ -22,6 +24,7 @@ from recon.model.wire.columns import BATCH_ID, KAFKA_COLUMNS, SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Sink
 from recon.quarantine import groups as quarantine_groups
 from recon.recovery.repair.plan import PlannedRange, TopicPartition
+from recon.sinks import Landed
 from recon.sinks.base import rows_in_ranges
 from recon.spark.columns import quoted
 from recon.spark.errors import spark_error
@@ -172,11 +175,24 @@ class RepairRows(WholeBatch):
         transform: Transform | None,
         ranges: Sequence[PlannedRange],
         columns: Callable[[Sequence[str]], Sequence[str]] | None,
+        routing: Routing | None = None,
     ) -> None:
-        """`columns` tells the table's columns that rows of these columns have to have; None: there is no table yet."""
+        """Nothing is read yet.
+
+        Args:
+            frame: the records.
+            sink: the sink.
+            transform: the query's.
+            ranges: of which micro-batch the records are.
+            columns: tells the table's columns that rows of these columns have to have; None: there is no table yet.
+            routing: chooses the rows of the sink, where it is a route.
+        """
         super().__init__(frame.persist(), sink, transform)
-        self._ranges, self._columns = ranges, columns
+        self._ranges, self._columns, self._routing = ranges, columns, routing
         self._made: DataFrame | None = None
+        self._split: DataFrame | None = None  # the rows of all routes
+        self._share: Share | None = None
+        self._records = 0
 
     @override
     def prepare(self, batch: BatchToWrite) -> PreparedRows:
@@ -186,18 +202,42 @@ class RepairRows(WholeBatch):
             if self._transform is not None:
                 # A transform that gets the batch_id is called for one micro-batch at a time.
                 rows = with_source(call(self._transform, rows, next((one.batch_id for one in self._ranges), None) or 0))
-            self._made = self._stamped(rows, batch).persist()
+            self._made = self._stamped(self._chosen(rows), batch).persist()
         # What is read from the cache does not pass the records: they are counted by a job of their own.
         read = Counter(rows_in_ranges(with_source(self.frame), batch.ranges), KAFKA_COLUMNS)
-        read.frame.count()
+        self._records = read.frame.count()
+        if self._split is not None and self._routing is not None:
+            split = rows_in_ranges(self._split, batch.ranges)
+            self._share = self._routing.shares(split, lambda: self._records)[self._sink.name]
         returned = Counter(rows_in_ranges(self._made, batch.ranges), SOURCE_COLUMNS)
         return PreparedRows(rows=returned.frame, read=read, returned=returned)
 
+    def counted(self, batch: BatchToWrite) -> tuple[int, int | None]:
+        """The records, and those without a row for the sink, counted before the write; None where they cannot be."""
+        rows = self.prepare(batch).rows
+        if self._share is not None:
+            return self._share.read, self._share.elsewhere
+        returned = rows.count()
+        return self._records, self._records - returned if returned <= self._records else None
+
+    def _chosen(self, rows: DataFrame) -> DataFrame:
+        """The rows of this sink."""
+        if self._routing is None:
+            return rows
+        self._split = self._routing.routed(rows).persist()
+        return self._split.filter(F.col(ROUTE) == self._sink.name).drop(ROUTE)
+
+    @override
+    def counts_of_write(self, counts: RowCounts, landed: Landed, batch: BatchToWrite) -> RowCounts:
+        if self._share is None:
+            return counts
+        return counts.of_route(landed, read=self._share.read, elsewhere=self._share.elsewhere)
+
     def close(self) -> None:
         """Frees the cached rows."""
-        self.frame.unpersist()
-        if self._made is not None:
-            self._made.unpersist()
+        for cached in (self.frame, self._split, self._made):
+            if cached is not None:
+                cached.unpersist()
 
     @override
     def _stamped(self, rows: DataFrame, batch: BatchToWrite) -> DataFrame:

@@ -197,7 +197,8 @@ class _Planner:
         held = f"Kafka still has them (log start {partition.log_start})"
         if "compact" in topic.cleanup_policy:
             held += ", but for records that compaction has removed"
-        yield from self._pieces(where, wanted.intersect(above).minus(below), findings, "read", held)
+        still_held = wanted.intersect(above).minus(below)
+        yield from self._pieces(where, still_held, findings, "read", held + self.able.reads)
 
     def doubled(self, where: TopicPartition, findings: Sequence[tuple[OpenFinding, Spans]]) -> Iterator[PlannedRange]:
         """What of the doubled offsets of a topic partition is still to be cleaned."""

@@ -19,19 +19,21 @@ from typing import TYPE_CHECKING
 
 from recon.errors import ConfigError, RefusedError, SinkError
 from recon.hook.epochs import BatchToWrite
-from recon.hook.prepare import Transform, name_of, takes_batch_id
+from recon.hook.prepare import Transform, takes_batch_id
+from recon.hook.routing import Routing, passed, routes_to
 from recon.hook.writer import ForeachBatch
 from recon.ledger import open_ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import utc_now
 from recon.ledger.rebuild import recorded, restore, unrecorded
-from recon.model import REMOVALS, REPAIRS, EntryHead, LedgerEntry, ReconStamp, offsets_text, parse_offsets
+from recon.model import REMOVALS, REPAIRS, LedgerEntry, ReconStamp, offsets_text, parse_offsets
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Spans
 from recon.model.proof import with_id
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.repair.doubled import doubled_rows
 from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
+from recon.recovery.repair.passed import require_same
 from recon.recovery.repair.plan import PlannedRange, RepairPlan, by_partition, without
 from recon.recovery.repair.store import Look
 from recon.recovery.repair.stores import open_store
@@ -140,6 +142,7 @@ class _Run:
         self.ledger = open_ledger(self.project, self.given_spark)
         self.store = open_store(self.project, self.pipeline.name, self.sink)
         self.name = f"pipeline {self.pipeline.name}, sink {self.sink.name}"
+        self.routes = routes_to(self.pipeline, self.sink)
 
     def run(self, finding: str | None, other_transform: bool) -> Repaired:
         finished = self._finish(other_transform)
@@ -153,7 +156,7 @@ class _Run:
         if not plan.does_something:
             return result()
         if plan.of("read") and not other_transform:
-            self._require_transform()
+            self._require_same([one.span for one in plan.of("read")])
         entries = [*self._read_again(plan.of("read")), *self._remove(plan.of("remove"))]
         written = [entry for entry in entries if entry.is_repair]
         return result(
@@ -178,7 +181,7 @@ class _Run:
         repairs = [commit.stamp for commit in commits if commit.stamp.epoch == REPAIRS]
         if repairs and self._hook().quarantines:
             if not other_transform:
-                self._require_transform()
+                self._require_same([span for stamp in repairs for span in parse_offsets(stamp.offsets_text)])
             for stamp in repairs:
                 self._quarantine(stamp)
         restored = restore(self.project, self.ledger, self.pipeline.name, self.sink, commits)
@@ -203,36 +206,23 @@ class _Run:
             self._hook().quarantine_repair(rows, batch)
 
     def _hook(self) -> ForeachBatch:
-        return ForeachBatch(self.project, self.pipeline, self.sink, self.transform, failpoint=self.failpoint)
+        return ForeachBatch(
+            self.project, self.pipeline, self.sink, self.transform, routes=self.routes, failpoint=self.failpoint
+        )
 
     def _rows(self, spans: Sequence[OffsetSpan], ranges: Sequence[PlannedRange], table: DataFrame | None) -> RepairRows:
         """The records of the spans, read again; `ranges` say of which micro-batch they are."""
         frame = kafka_rows(self._spark(), self.project, self.pipeline, spans, self.kafka_options)
         columns = None if table is None else partial(self.store.columns, table)
-        return RepairRows(frame, self.sink, self.transform, ranges, columns)
+        routing = None
+        if self.routes is not None:
+            routing = Routing(routes=self.routes, name=f"{self.name}, records read again", step="run the repair again")
+        return RepairRows(frame, self.sink, self.transform, ranges, columns, routing)
 
-    # -- the transform ---------------------------------------------------------------------------------------------
-
-    def _require_transform(self) -> None:
-        """Requires the transform whose name the newest entry of a micro-batch has."""
-        heads: Sequence[EntryHead] = self.ledger.slice(self.pipeline.name, self.sink.name, operations=()).heads
-        counted = (head for head in reversed(heads) if head.is_micro_batch and head.status == "committed")
-        newest = next(counted, None)
-        mine = None if self.transform is None else name_of(self.transform)
-        if newest is None:
-            raise ConfigError(
-                f"{self.name}: every entry of the ledger was restored, so which transform the rows went through is not "
-                "known: give the query's transform, and other_transform (--other-transform)"
-            )
-        theirs = newest.transform
-        if _is_same(mine, theirs):
-            return
-        ledger_says = "no transform" if theirs is None else f"the transform {theirs}"
-        given = "none was given" if mine is None else f"{mine} was given"
-        raise ConfigError(
-            f"{self.name}: the ledger says that rows went through {ledger_says}, and {given}; give the query's own, or "
-            "where it is the same under another name, other_transform (--other-transform)"
-        )
+    def _require_same(self, spans: Sequence[OffsetSpan]) -> None:
+        """Requires that rows of these offsets go through what the query's rows went through."""
+        whole = self.ledger.slice(self.pipeline.name, self.sink.name, operations=())
+        require_same(self.name, whole, passed(self.transform, self.routes), spans)
 
     # -- missing rows -------------------------------------------------------------------------------------------------
 
@@ -281,10 +271,13 @@ class _Run:
         records = self._records(spans)
         stamp = self._stamp(REPAIRS, look, spans)
         batch = BatchToWrite(stamp=stamp, ranges=spans, trimmed=False, replays=None)
+        # So that an entry that is restored from the commit has these counts, too.
+        read, filtered = rows.counted(batch)
+        batch = replace(batch, stamp=replace(stamp, read=read, filtered=filtered))
         if self.store.rewrites:
             self.store.require_order(rows.prepare(batch).rows, look.table)
         hook = self._hook()
-        hook.writer = self.store.writer(stamp, look.sink, self.failpoint)
+        hook.writer = self.store.writer(batch.stamp, look.sink, self.failpoint)
         try:
             entry = hook.write_repair(rows, batch, self.ledger)
         except RefusedError:
@@ -466,11 +459,3 @@ class _Look:
     taken: set[tuple[int, int]]
     written: Sequence[tuple[str, Sequence[OffsetSpan]]]
     table: DataFrame | None
-
-
-def _is_same(mine: str | None, theirs: str | None) -> bool:
-    """Whether two names are of one transform; one of a job that ran as a script has the module __main__."""
-    if mine is None or theirs is None or mine == theirs:
-        return mine == theirs
-    (my_module, _, my_function), (their_module, _, their_function) = mine.rpartition(":"), theirs.rpartition(":")
-    return my_function == their_function and "__main__" in (my_module, their_module)

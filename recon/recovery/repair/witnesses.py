@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recon.errors import ConfigError, EvidenceError
 from recon.evidence import checkpoint
+from recon.hook.routing import routes_to
 from recon.ledger import Ledger, open_ledger
 from recon.model import KafkaWitness, LedgerSlice
 from recon.model.proof import OpenFinding, with_id
@@ -67,15 +68,17 @@ def plan_of(
     entries = ledger.slice(pipeline.name, sink.name)
     kafka = _kafka(project, pipeline, entries, findings)
     position = state.position if state is not None else 0
-    return planned(
-        entries, position, findings, kafka, able=replace(ability(sink), refused=refusal(project, pipeline, sink))
-    )
+    able = replace(ability(sink), refused=refusal(project, pipeline, sink))
+    if routes_to(pipeline, sink) is not None:
+        able = replace(able, reads="; rows of other routes among them are left out")
+    return planned(entries, position, findings, kafka, able=able)
 
 
 def open_findings(ledger: Ledger, pipeline: Pipeline, sink: Sink) -> list[OpenFinding]:
-    """What is open of a sink."""
+    """What is open of a sink; its state has findings of checks that look at all sinks of the pipeline, too."""
     state = ledger.proofs.newest(pipeline.name, sink.name)
-    return list(state.open) if state is not None else []
+    known = state.open if state is not None else ()
+    return [one for one in known if one.finding.sink in (None, sink.name)]
 
 
 def require_broker(project: Project) -> None:
@@ -94,8 +97,6 @@ def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
         "read the ranges once more through the hook, with a checkpoint of its own, the startingOffsets listed here and "
         "on_new_epoch: warn"
     )
-    if pipeline.routes is not None and sink.name in pipeline.routes.sinks:
-        return f"{name} is a route, and a repair writes no routes: {again}"
     if why := ability(sink).refused:
         return f"{name} is of kind {sink.kind}: {why}"
     if not sink.stamp_source_offsets:

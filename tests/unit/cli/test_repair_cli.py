@@ -16,7 +16,7 @@ from recon.model import CheckpointWitness, Code, Finding
 from recon.model.offsets import OffsetSpan
 from recon.model.proof import OpenFinding, SinkProof
 from recon.project import load
-from recon.recovery.repair.run import _is_same
+from recon.recovery.repair.passed import _is_same
 from recon.testing.evidence import kafka
 from tests.support.ledger_entries import entry
 from tests.unit.cli.test_cli import BASE, Ended, project, recon  # noqa: F401

@@ -116,11 +116,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         made.reads += 1
         return SimpleNamespace()
 
+    rows = SimpleNamespace(close=lambda: None, counted=lambda batch: (20, 2))
     monkeypatch.setattr(run, "refusal", lambda *args: "")
     monkeypatch.setattr(run, "plan_of", lambda *args: plan)
     monkeypatch.setattr(run, "present", lambda *args: {("orders", 0): made.rows})
     monkeypatch.setattr(run, "kafka_rows", kafka_rows)
-    monkeypatch.setattr(run, "RepairRows", lambda *args: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(run, "RepairRows", lambda *args: rows)
     monkeypatch.setattr(run, "ForeachBatch", lambda *args, **named: made)
     monkeypatch.setattr(kafka_probe, "probe", lambda *args: {})
     return made
@@ -140,6 +141,7 @@ def of_repairs(world: World) -> Sequence[tuple[int, ...]]:
 def test_it_commits_under_the_next_number(world: World) -> None:
     assert repaired(world).offsets == 20
     assert world.writes == [(2, 0, [(10, 30)])] and of_repairs(world) == [(10, 30)]
+    assert [(one.rows_read, one.rows_filtered) for one in world.ledger.entries("orders")][1:] == [(20, 2)]
 
 
 def test_a_query_that_reads_further_on_refuses_it_once(world: World) -> None:
@@ -162,7 +164,7 @@ def test_so_is_a_commit_whose_entry_is_still_to_come(world: World) -> None:
     world.happens = [lambda: world.micro_batch(2, span(10, 20), rows=[(10, 18)], entry=False)]
     done = repaired(world)
     assert of_repairs(world) == [(20, 30)]
-    (sentence,) = (one for one in done.incomplete if "compared" not in one)
+    (sentence,) = (one for one in done.incomplete if "Kafka has" not in one)
     assert sentence.startswith("micro-batch 2 (epoch 1) was committed beside this repair")
 
 

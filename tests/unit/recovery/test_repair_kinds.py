@@ -77,3 +77,11 @@ def test_where_rows_replace_others_only_unread_offsets_are_read_again() -> None:
     assert twice.ranges[0].why.startswith("the sink has one row of a key")
     for appended in (of("delta"), of("jdbc_append")):
         assert [one.action for one in plan("source_rows", Code.GAP, (100, 200), appended).ranges] == ["read"]
+
+
+def test_the_plan_of_a_route_reads_every_offset_without_a_row() -> None:
+    able = Ability(reads="; rows of other routes among them are left out")
+    (one,) = plan("source_rows", Code.GAP, (100, 200), able).ranges
+    assert one.action == "read" and one.why.endswith("; rows of other routes among them are left out")
+    (twice,) = plan("source_rows", Code.DUPLICATE, (100, 200), able).ranges
+    assert twice.action == "remove" and "other routes" not in twice.why

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from recon.checks.evidence.atomicity import Atomicity
-from recon.model import Code, LedgerSlice, Verdict
+from recon.model import REPAIRS, Code, LedgerSlice, Verdict
 from recon.testing.evidence import Entry, checkpoint, ledger, planned, span
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, witnesses
@@ -165,3 +165,40 @@ def test_a_restored_entry_of_a_route_that_reduces_rows_is_no_contradiction() -> 
     replay = part(0, 0, 10, 5, status="already_committed", attempt=2, sink_version=0, rows_filtered=5, **kind)
     found = judged(a=ledger(restored, replay, part(1, 10, 20, 3)), b=B)
     assert (found.failures, found.unproved, codes(found)) == (0, None, [])
+
+
+def repaired(start: int, end: int, written: int, **head: Any) -> Entry:
+    """A repair of a route, which read these offsets again."""
+    return part(0, start, end, written, **{"epoch": REPAIRS, "status": "repaired", "query_id": "repair-1", **head})
+
+
+def test_a_repair_reads_what_a_route_lacked() -> None:
+    lacking = part(0, 0, 10, 4), part(2, 20, 30, 5)
+    whole = ledger(part(0, 0, 10, 6), part(1, 10, 20, 3), part(2, 20, 30, 5))
+    assert codes(judged(a=whole, b=ledger(*lacking))) == [Code.PARTIAL]
+    verdict = judged(a=whole, b=ledger(*lacking, repaired(10, 20, 7)))
+    assert codes(verdict) == [Code.EXPLAINED] and verdict.failures == 0
+    some = judged(a=whole, b=ledger(*lacking, repaired(10, 15, 3)))
+    assert [(f.code, f.start_offset, f.end_offset) for f in some.findings] == [(Code.PARTIAL, 15, 20)]
+
+
+def test_a_repair_of_offsets_that_a_route_has_is_no_second_micro_batch() -> None:
+    mended = ledger(part(0, 0, 10, 4), part(1, 10, 20, 7), repaired(0, 10, 1))
+    verdict = judged(a=A, b=mended)
+    assert (verdict.findings, verdict.evidence["rows_in_routes"]) == ((), 20)
+
+
+def test_a_row_that_a_repair_routed_and_lost() -> None:
+    lossy = ledger(part(0, 0, 10, 4), part(1, 10, 20, 7), repaired(0, 10, 1, rows_filtered=8))
+    verdict = judged(a=A, b=lossy)
+    assert [(f.code, f.sink, f.epoch, f.batch_id) for f in verdict.findings] == [(Code.PARTIAL, "b", REPAIRS, 0)]
+    for unknown in ({"rows_filtered": None}, {"rows_read": None}, {"rows_filtered": 12}):
+        known = ledger(part(0, 0, 10, 4), part(1, 10, 20, 7), repaired(0, 10, 1, **unknown))
+        assert judged(a=A, b=known).findings == ()
+
+
+def test_a_lost_row_that_a_repair_wrote() -> None:
+    lossy = part(0, 0, 10, 4), part(1, 10, 20, 6, rows_filtered=3)
+    assert codes(judged(a=A, b=ledger(*lossy, repaired(11, 14, 1)))) == [Code.EXPLAINED]
+    for elsewhere in (repaired(0, 10, 1), repaired(11, 14, 0), repaired(11, 14, 1, rows_filtered=None)):
+        assert codes(judged(a=A, b=ledger(*lossy, elsewhere))) == [Code.PARTIAL]
