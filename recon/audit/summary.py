@@ -71,7 +71,12 @@ def answer(
     """
     evidence = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
     judged = {(r.sink, r.check) for r in evidence}
-    earlier = [one for sink, proof in proofs.of_sink.items() for one in proof.open if (sink, one.check) not in judged]
+    earlier = [
+        one
+        for sink, proof in proofs.of_sink.items()
+        for one in proof.open
+        if not judged & {(sink, one.check), (None, one.check)}
+    ]
     waiting = [one.finding for one in earlier if one.accepted is None]
     refuted = [f for r in evidence for f in r.findings if f.level is Level.FAIL]
     refuted += [finding for finding in waiting if finding.level is Level.FAIL]

@@ -27,8 +27,8 @@ _TWICE = frozenset({Code.DUPLICATE, Code.OVERLAP})
 _PRESENT = frozenset({Code.STALLED, Code.LOSS_AHEAD})
 _CHECKS_OF_THE_PRESENT = frozenset({"kafka_end_offsets", "checkpoint_commits"})
 
-# These checks report ranges that no micro-batch read; an entry that reads such a range later repairs it.
-OF_UNREAD_RANGES = frozenset({"offset_continuity", "checkpoint_commits", "kafka_end_offsets"})
+# These checks report ranges that no micro-batch read into the sink; an entry that reads one later repairs it.
+OF_UNREAD_RANGES = frozenset({"offset_continuity", "checkpoint_commits", "kafka_end_offsets", "atomicity"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class OpenFinding:
     def includes(self, other: Finding) -> bool:
         """Whether a finding is this one, or of a part of its offsets."""
         mine = self.finding
-        if kind_of(mine) != kind_of(other) or not self.is_at(other):
+        if kind_of(mine) != kind_of(other) or mine.sink != other.sink or not self.is_at(other):
             return False
         if mine.span is not None and other.span is not None:
             return mine.span.start <= other.span.start and other.span.end <= mine.span.end
@@ -227,7 +227,9 @@ class SinkProof:
 
         A finding without a topic id is of any topic of the name.
         """
-        mine = (o for o in self.open if o.check in OF_UNREAD_RANGES and o.is_loss)
+        mine = (
+            o for o in self.open if o.check in OF_UNREAD_RANGES and o.is_loss and o.finding.sink in (None, self.sink)
+        )
         return Spans.of(
             Span(*o.finding.span)
             for o in mine

@@ -15,7 +15,7 @@ from recon.recovery.repair.run import Repaired, repair
 from recon.recovery.repair.witnesses import repair_plans
 from recon.sinks.failpoints import AFTER_WRITE
 from tests.cases.lake import failing, findings
-from tests.cases.test_routed import Streams, parsed
+from tests.cases.test_routed import EVERY, Streams, parsed
 from tests.support.failpoints import dies_at
 
 # Every tenth offset is filtered (9), the even ones are the first route's.
@@ -24,8 +24,8 @@ LANDS = ["eu", "us"] * 5
 
 @pytest.fixture
 def streams(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -> Streams:
-    merged = {"name": "xx", "kind": "delta_merge", "target": "two/xx", "keys": ["_source_offset"]}
-    merged["data_tests"] = [{"test": name} for name in ("offset_continuity", "source_rows", "delta_history")]
+    merged: dict[str, Any] = {"name": "xx", "kind": "delta_merge", "target": "two/xx", "keys": ["_source_offset"]}
+    merged["data_tests"] = [{"test": name} for name in (*EVERY, "delta_history")]
     routes = {"by": "land", "to": {"eu": "eu", "us": "us", "xx": "xx"}}
     return Streams(tmp_path, kafka, spark, topic("r"), routes, (merged,))
 

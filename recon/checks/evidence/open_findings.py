@@ -12,7 +12,7 @@ from recon.checks.evidence.topic_ids import identified, is_of, with_topic_ids
 from recon.lazy import np
 from recon.model import Code, Finding, LedgerSlice, Level, RowsWitness, Verdict, Witnesses
 from recon.model.offsets import Spans
-from recon.model.proof import OF_UNREAD_RANGES, OpenFinding, SinkProof
+from recon.model.proof import OF_UNREAD_RANGES, OpenFinding
 
 
 def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Verdict:
@@ -22,18 +22,31 @@ def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Ve
     not fail. Ranges that were read after all, and rows that are there again, are REPAIRED.
     """
     verdict = replace(verdict, findings=tuple(identified(finding, witnesses) for finding in verdict.findings))
-    proof = witnesses.proofs.of_sink.get(witnesses.sink or "")
-    if proof is None or not proof.open:
+    known = [(one, replace(witnesses, sink=sink)) for sink, one in _open(check, witnesses)]
+    if not known:
         return verdict
-    proof = with_topic_ids(proof, witnesses)
-    found = [_accepted(finding, proof.open) for finding in verdict.findings]
-    audit = _Audit(verdict, check, witnesses, found)
-    of_check = [one for one in proof.open if one.check == check and one.accepted is None]
-    carried = [finding for one in of_check for finding in audit.carried(one)]
-    found = [_with_age(finding, of_check) for finding in found]
+    found = [_accepted(finding, [one for one, _ in known]) for finding in verdict.findings]
+    of_check = [(one, of_sink) for one, of_sink in known if one.check == check and one.accepted is None]
+    carried = [finding for one, of_sink in of_check for finding in _Audit(verdict, check, of_sink, found).carried(one)]
+    found = [_with_age(finding, [one for one, _ in of_check]) for finding in found]
     if not carried and found == list(verdict.findings):
         return verdict
-    return _rejudged(verdict, [*found, *carried], proof)
+    return _rejudged(verdict, [*found, *carried])
+
+
+def _open(check: str, witnesses: Witnesses) -> list[tuple[str, OpenFinding]]:
+    """What is open of the judged sink; for a check of all sinks, what it found, each finding with its sink."""
+    of_sink = witnesses.proofs.of_sink
+    if witnesses.sink is not None:
+        proof = of_sink.get(witnesses.sink)
+        return [(witnesses.sink, one) for one in with_topic_ids(proof, witnesses).open] if proof is not None else []
+    known: dict[tuple[str | None, str], tuple[str, OpenFinding]] = {}
+    for sink, proof in of_sink.items():  # the state of each sink has them; somebody may have accepted one of them
+        for one in (one for one in proof.open if one.check == check):
+            key = (one.finding.sink, one.id)
+            if key not in known or one.accepted is not None:
+                known[key] = (one.finding.sink or sink, one)
+    return list(known.values())
 
 
 def recheck(witnesses: Witnesses, check: str) -> bool:
@@ -118,7 +131,7 @@ class _Audit:
     @staticmethod
     def _is_same_place(one: OpenFinding, finding: Finding) -> bool:
         kind = finding.level in (Level.FAIL, Level.UNPROVED) or finding.code is Code.ACCEPTED
-        return kind and one.is_at(finding)
+        return kind and one.finding.sink == finding.sink and one.is_at(finding)
 
     @staticmethod
     def _again(one: OpenFinding, finding: Finding) -> Finding:
@@ -226,7 +239,7 @@ class _Audit:
         return self.witnesses.of_sink(self.witnesses.ledgers)
 
 
-def _rejudged(verdict: Verdict, findings: Sequence[Finding], proof: SinkProof) -> Verdict:
+def _rejudged(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:
     """The verdict with other findings; a witness that could not be read stays unread."""
     before = [f for f in verdict.findings if f.level is Level.FAIL]
     failing = [f for f in findings if f.level is Level.FAIL]

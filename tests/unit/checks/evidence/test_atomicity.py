@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from recon.checks.evidence.atomicity import Atomicity
-from recon.model import REPAIRS, Code, LedgerSlice, Verdict
-from recon.testing.evidence import Entry, checkpoint, ledger, planned, span
+from recon.checks.evidence.open_findings import with_open_findings
+from recon.model import REPAIRS, Code, LedgerSlice, Level, Verdict
+from recon.model.proof import Acceptance, OpenFinding, Proofs, SinkProof
+from recon.testing.evidence import NOW, Entry, checkpoint, ledger, planned, span
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, witnesses
 
@@ -202,3 +204,54 @@ def test_a_lost_row_that_a_repair_wrote() -> None:
     assert codes(judged(a=A, b=ledger(*lossy, repaired(11, 14, 1)))) == [Code.EXPLAINED]
     for elsewhere in (repaired(0, 10, 1), repaired(11, 14, 0), repaired(11, 14, 1, rows_filtered=None)):
         assert codes(judged(a=A, b=ledger(*lossy, elsewhere))) == [Code.PARTIAL]
+
+
+def opened(verdict: Verdict, **sinks: LedgerSlice) -> Proofs:
+    """The states that an audit with these findings leaves: that of each sink has those of all."""
+    found = tuple(
+        OpenFinding(finding=f, check="atomicity", first_seen=NOW, last_seen=NOW)
+        for f in verdict.findings
+        if f.level is Level.FAIL
+    )
+    common: dict[str, Any] = {"pipeline": "p", "at": NOW, "invocation_id": "i", "position": 3, "chain_head": ""}
+    states = {s: SinkProof(sink=s, first_epoch=0, first_batch_id=0, open=found, **common) for s in sinks}
+    return Proofs(of_sink=states)
+
+
+def again(proofs: Proofs, **sinks: LedgerSlice) -> Verdict:
+    """What a later audit says, with what is open."""
+    seen = replace(witnesses(sink=None, routed=tuple(sinks)), ledgers=sinks, proofs=proofs)
+    return with_open_findings(CHECK.judge(seen), "atomicity", seen)
+
+
+def test_what_a_route_lacks_stays_open_until_it_is_read() -> None:
+    whole = ledger(part(0, 0, 10, 6), part(1, 10, 20, 3), part(2, 20, 30, 5))
+    lacking = part(0, 0, 10, 4), part(2, 20, 30, 5)
+    proofs = opened(judged(a=whole, b=ledger(*lacking)), a=whole, b=whole)
+    later = part(3, 30, 40, 4)
+    a = ledger(part(2, 20, 30, 5), later, anchors=1, complete=False)
+    b = ledger(part(2, 20, 30, 5), later, anchors=1, complete=False)
+    open_still = again(proofs, a=a, b=b)
+    assert [(f.code, f.sink, f.start_offset, f.end_offset) for f in open_still.findings] == [
+        (Code.PARTIAL, "b", 10, 20)
+    ]
+    assert open_still.failures == 1
+    mended = ledger(part(2, 20, 30, 5), later, repaired(10, 20, 7), anchors=1, complete=False)
+    verdict = again(proofs, a=a, b=mended)
+    assert [(f.code, f.sink) for f in verdict.findings] == [(Code.REPAIRED, "b")] and verdict.failures == 0
+    # Another route's repair is none of this one.
+    assert Code.PARTIAL in codes(again(proofs, a=mended, b=b))
+
+
+def test_a_lost_row_stays_open_until_its_micro_batch_is_judged_again_or_it_is_accepted() -> None:
+    lossy = part(0, 0, 10, 4), part(1, 10, 20, 6, rows_filtered=3)
+    proofs = opened(judged(a=A, b=ledger(*lossy)), a=A, b=A)
+    a = ledger(part(1, 10, 20, 3), part(2, 20, 30, 4), anchors=1, complete=False)
+    b = ledger(part(1, 10, 20, 6, rows_filtered=3), part(2, 20, 30, 6), anchors=1, complete=False)
+    assert codes(again(proofs, a=a, b=b)) == [Code.PARTIAL]
+    assert codes(again(proofs, a=A, b=ledger(*lossy, repaired(11, 14, 1)))) == [Code.EXPLAINED]
+    by = Acceptance(by="ada", reason="known", at=NOW)
+    taken = {s: replace(p, open=tuple(replace(one, accepted=by) for one in p.open)) for s, p in proofs.of_sink.items()}
+    once = Proofs(of_sink={**proofs.of_sink, "b": taken["b"]})
+    assert codes(again(once, a=A, b=ledger(*lossy))) == [Code.ACCEPTED]
+    assert codes(again(once, a=a, b=b)) == []
