@@ -54,16 +54,19 @@ def _single(target: Storage, name: str) -> Manifest | None:
 
 
 def read(target: Storage, *, since: datetime | None = None, batches: Collection[int] | None = None) -> list[Manifest]:
-    """All manifests, oldest first.
+    """All manifests, oldest first, those of repairs before them.
 
     Args:
         target: the sink's target.
         since: read back to the group that holds this instant; micro-batches of an epoch are written in order.
-        batches: only these batch ids, of whatever epoch.
+        batches: only rows of these batch ids, of whatever epoch.
     """
     wanted = None if batches is None else {group_of(batch) for batch in batches}
-    manifests: list[Manifest] = []
-    for epoch in sorted(epochs(target), reverse=True):
+    known = sorted(epochs(target), reverse=True)
+    # Repairs are few, are written at any time, and have rows of any micro-batch.
+    of_repairs = [(epoch, group) for epoch in known if epoch < 0 for group in groups(target, epoch)]
+    manifests = [one for epoch, group in of_repairs for one in read_group(target, epoch, group)]
+    for epoch in (epoch for epoch in known if epoch >= 0):
         for group in sorted(groups(target, epoch), reverse=True):
             if wanted is not None and group not in wanted:
                 continue
@@ -78,7 +81,7 @@ def _in_order(manifests: Iterable[Manifest], since: datetime | None, batches: Co
     kept = (
         manifest
         for manifest in manifests
-        if (since is None or manifest.at >= since) and (batches is None or manifest.stamp.batch_id in batches)
+        if (since is None or manifest.at >= since) and (batches is None or manifest.batch_id in batches)
     )
     return sorted(kept, key=lambda manifest: (manifest.stamp.epoch, manifest.stamp.batch_id))
 

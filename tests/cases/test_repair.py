@@ -121,11 +121,9 @@ def test_rows_that_differ_are_not_removed(make_lake: MakeLake) -> None:
     assert done.entries == () and "18 offsets" in done.incomplete[0] and len(lake.rows()) == 36
 
 
-def test_two_repairs_at_once_write_once(make_lake: MakeLake) -> None:
-    lake = make_lake(checks=CHECKS)
-    swallowing(lake)
-    lake.audit()
-    both, results = Barrier(2), []
+def mend_twice_at_once(lake: Lake) -> list[Repaired | SinkError]:
+    """Two repairs whose writes meet."""
+    both, results = Barrier(2), list[Repaired | SinkError]()
 
     def wait(point: str, stamp: ReconStamp) -> None:
         if point == BEFORE_WRITE:
@@ -142,6 +140,14 @@ def test_two_repairs_at_once_write_once(make_lake: MakeLake) -> None:
         thread.start()
     for thread in threads:
         thread.join(240)
+    return results
+
+
+def test_two_repairs_at_once_write_once(make_lake: MakeLake) -> None:
+    lake = make_lake(checks=CHECKS)
+    swallowing(lake)
+    lake.audit()
+    results = mend_twice_at_once(lake)
     assert [sorted(one.rows for one in results if isinstance(one, Repaired))] == [[0, 18]], results
     assert lake.values() == [(0, o) for o in range(60) if o % 10 != 9]
     assert not failing(lake.audit())

@@ -30,6 +30,7 @@ def start(setting: Setting, state: State, who: int) -> Iterator[Move]:
 
 def _finish(setting: Setting, state: State, who: int) -> Iterator[Move]:
     """Adds the entries of repairs that died behind their commit."""
+    state, _ = setting.sink.newest(state, who)  # which may complete a write
     behind = tuple(
         w for w in setting.sink.log(state) if w.epoch == REPAIRS and w._replace(number=0) not in state.ledger
     )
@@ -50,7 +51,8 @@ def _plan(setting: Setting, state: State, who: int) -> Iterator[Move]:
 
 
 def _number(setting: Setting, state: State, who: int) -> Iterator[Move]:
-    number = _newest(state)
+    state, newest = setting.sink.newest(state, who)
+    number = newest or 0
     text = f"reads the number of the newest write: {number}"
     yield text, state.with_driver(who, state.drivers[who]._replace(step="look up rows", number=number, notes=None))
 

@@ -177,7 +177,7 @@ class Files(SinkModel):
         assert write is not None
         manifest = self._manifest(state, write)
         if driver.step in ("files", "commit files") and manifest is not None and not self.is_ours(manifest, write):
-            yield _refused(state, who, "another manifest is there")
+            yield _refused_by(state, who, manifest, "another manifest is there")
         elif driver.step == "files" and manifest is not None:
             yield _landed(state, who, "finds its micro-batch committed by the other")
         elif driver.step == "files":
@@ -192,8 +192,9 @@ class Files(SinkModel):
             rows = tuple(row for row in state.rows if row != manifest)
             yield _written(state._replace(rows=rows), who)
         elif driver.step == "commit files":
-            if any(one.number >= write.number for one in state.sink):
-                yield _refused(state, who, "the number is taken")
+            taker = next((one for one in state.sink if one.number >= write.number), None)
+            if taker is not None:
+                yield _refused_by(state, who, taker, "the number is taken")
             else:
                 numbered = state._replace(sink=(*state.sink, write))
                 yield _next(numbered, who, "manifest", f"makes the file of write {write.number}")

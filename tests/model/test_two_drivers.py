@@ -68,17 +68,21 @@ def test_the_model_refutes_what_is_not_enough(name: str) -> None:
 
 
 @pytest.mark.parametrize("checkpoints", ["one", "two", "copied"])
-def test_a_repair_beside_queries_loses_and_doubles_nothing(checkpoints: Literal["one", "two", "copied"]) -> None:
+@pytest.mark.parametrize("sink", [Delta(), Files()])
+def test_a_repair_beside_queries_loses_and_doubles_nothing(
+    sink: SinkModel, checkpoints: Literal["one", "two", "copied"]
+) -> None:
     """It takes the sink's next number; a query that it refuses goes on."""
-    explored = explore(Setting(Delta(), checkpoints, starts=STARTS - 1, repairs=2))
-    print(f"a repair, checkpoints: {checkpoints}: {explored}")
+    explored = explore(Setting(sink, checkpoints, starts=STARTS - 1, repairs=2))
+    print(f"a repair of {type(sink).__name__}, checkpoints: {checkpoints}: {explored}")
     assert explored.violation is None, str(explored)
     assert explored.states > 500
 
 
-def test_a_repair_of_a_hole_beside_queries_loses_and_doubles_nothing() -> None:
-    explored = explore(Setting(Delta(), "two", offsets=3, starts=2, repairs=1, holes=True))
-    print(f"a repair, with holes: {explored}")
+@pytest.mark.parametrize("sink", [Delta(), Files()])
+def test_a_repair_of_a_hole_beside_queries_loses_and_doubles_nothing(sink: SinkModel) -> None:
+    explored = explore(Setting(sink, "two", offsets=3, starts=2, repairs=1, holes=True))
+    print(f"a repair of {type(sink).__name__}, with holes: {explored}")
     assert explored.violation is None, str(explored)
 
 
@@ -95,7 +99,8 @@ def test_a_repair_without_a_number_needs_that_the_query_is_stopped() -> None:
     assert explored.violation is not None and explored.violation.startswith("doubled"), str(explored)
 
 
-def test_a_repair_that_reads_its_number_behind_the_rows_may_double() -> None:
-    explored = explore(Setting(Delta(repairs_late=True), "two", starts=2, repairs=1))
-    print(f"a repair, its number behind the rows: {explored}")
+@pytest.mark.parametrize("sink", [Delta(repairs_late=True), Files(repairs_late=True)])
+def test_a_repair_that_reads_its_number_behind_the_rows_may_double(sink: SinkModel) -> None:
+    explored = explore(Setting(sink, "two", starts=2, repairs=1))
+    print(f"a repair of {type(sink).__name__}, its number behind the rows: {explored}")
     assert explored.violation is not None and explored.violation.startswith("doubled"), str(explored)

@@ -45,7 +45,8 @@ class DataFile(NamedTuple):
 class Manifest:
     """The files of one micro-batch and its stamp.
 
-    `attempt` names the folder of the attempt that wrote them, `layout` the file that says how to read them.
+    `attempt` names the folder of the attempt that wrote them, `layout` the file that says how to read them. A repair
+    writes rows that belong to another micro-batch, `owner`, which is the `_batch_id` of their folder; else it is None.
     """
 
     stamp: ReconStamp
@@ -54,11 +55,17 @@ class Manifest:
     rows: int | None
     layout: str
     files: tuple[DataFile, ...]
+    owner: int | None = None
+
+    @property
+    def batch_id(self) -> int:
+        """The micro-batch that the rows belong to."""
+        return self.stamp.batch_id if self.owner is None else self.owner
 
     @property
     def folder(self) -> str:
         """The folder of the attempt that wrote the micro-batch, relative to the sink's target."""
-        return f"{folder_of(self.stamp.epoch, self.stamp.batch_id)}/{ATTEMPT}={self.attempt}"
+        return f"{folder_of(self.stamp.epoch, self.batch_id)}/{ATTEMPT}={self.attempt}"
 
     @property
     def row_count(self) -> int | None:
@@ -137,6 +144,7 @@ def dump_manifest(manifest: Manifest) -> str:
         "rows": manifest.rows,
         "layout": manifest.layout,
         "files": manifest.files,
+        **({} if manifest.owner is None else {"owner": manifest.owner}),
     }
     return json.dumps(document, separators=(",", ":"))
 
@@ -160,6 +168,7 @@ def parse_manifest(text: str | bytes, place: str) -> Manifest:
             rows=values.optional(_count, document["rows"]),
             layout=values.text(document["layout"]),
             files=files,
+            owner=values.optional(values.whole, document.get("owner")),
         )
     except (ValueError, TypeError, KeyError, EvidenceError) as error:
         raise EvidenceError(

@@ -80,16 +80,10 @@ class DatabaseStore(RepairStore):
         return Removed(rows=removed, put_back=0)
 
     @override
-    def writer(self, stamp: ReconStamp, look: Look, failpoint: Failpoint) -> BatchSink:
+    def writer(self, ranges: Sequence[PlannedRange], look: Look, failpoint: Failpoint) -> BatchSink:
         writer = late_writer(self.pipeline, self.sink, look.newest)
         writer.failpoint = failpoint
         return writer
-
-    @override
-    def was_taken(self, stamp: ReconStamp) -> bool:
-        mine = (stamp.epoch, stamp.batch_id)
-        of_number = [one.stamp for one in self.commits() if (one.stamp.epoch, one.stamp.batch_id) == mine]
-        return any(one.query_id != stamp.query_id for one in of_number)
 
 
 def _is_made(column: Mapping[str, Any]) -> bool:

@@ -69,7 +69,7 @@ class DeltaStore(RepairStore):
             raise SinkError(f"{self.storage.uri} cannot be read: {spark_error(error)}; nothing was written") from error
 
     @override
-    def writer(self, stamp: ReconStamp, look: Look, failpoint: Failpoint) -> BatchSink:
+    def writer(self, ranges: Sequence[PlannedRange], look: Look, failpoint: Failpoint) -> BatchSink:
         writer = self._opened()
         writer.failpoint = failpoint
         return writer

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from recon.project import Sink
 from recon.project.jdbc import parse_url
-from recon.project.sinks import DeltaMergeSink, DeltaSink, JdbcAppendSink, JdbcUpsertSink
+from recon.project.sinks import DeltaMergeSink, DeltaSink, FileSink, JdbcAppendSink, JdbcUpsertSink
 
 _AGAIN = (
     "read the ranges once more through the hook, with a checkpoint of its own, the startingOffsets listed here and "
@@ -61,12 +61,21 @@ def ability(sink: Sink) -> Ability:
             "seen by reading all of it, and one that is there twice cannot be taken back; "
             f"{_AGAIN}, or accept what is doubled"
         )
-    if sink.kind in ("parquet", "json", "csv"):
-        return Ability(
-            refused="a repair writes no files, since the manifests of the sink name micro-batches alone; "
-            f"{_AGAIN}; remove the folder and the manifest of a micro-batch that is there twice by hand"
-        )
+    if isinstance(sink, FileSink):
+        return _of_files(sink)
     return Ability(refused=f"a repair writes no sinks of kind {sink.kind}: {_AGAIN}")
+
+
+def _of_files(sink: FileSink) -> Ability:
+    if sink.mode != "replace":
+        return Ability(
+            refused="it has mode: append, so nothing records its writes, and a repair that is interrupted could not "
+            f"tell what it wrote: {_AGAIN}"
+        )
+    return Ability(
+        no_removal="rows of several files cannot be taken out in one step, so a repair removes none: let readers keep "
+        "one row of each offset, or write the rows into another target without the others; then accept the finding"
+    )
 
 
 def _of_append(sink: JdbcAppendSink) -> Ability:

@@ -227,7 +227,7 @@ class _Run:
     # -- missing rows -------------------------------------------------------------------------------------------------
 
     def _read_again(self, planned: Sequence[PlannedRange]) -> list[LedgerEntry]:
-        apart = self.transform is not None and takes_batch_id(self.transform)
+        apart = self.store.of_one_batch or (self.transform is not None and takes_batch_id(self.transform))
         groups = by_batch(planned) if apart else [list(planned)] if planned else []
         return [entry for group in groups for entry in self._read_group(group)]
 
@@ -244,7 +244,7 @@ class _Run:
                     spans = [one.span for one in missing]
                     rows = self._rows(spans, missing, look.table)
                 with suppress(RefusedError):
-                    return [self._write(rows, tuple(one.span for one in missing), look)]
+                    return [self._write(rows, missing, look)]
         finally:
             if rows is not None:
                 rows.close()
@@ -267,7 +267,8 @@ class _Run:
                 )
         return left
 
-    def _write(self, rows: RepairRows, spans: tuple[OffsetSpan, ...], look: _Look) -> LedgerEntry:
+    def _write(self, rows: RepairRows, ranges: Sequence[PlannedRange], look: _Look) -> LedgerEntry:
+        spans = tuple(one.span for one in ranges)
         records = self._records(spans)
         stamp = self._stamp(REPAIRS, look, spans)
         batch = BatchToWrite(stamp=stamp, ranges=spans, trimmed=False, replays=None)
@@ -277,7 +278,7 @@ class _Run:
         if self.store.rewrites:
             self.store.require_order(rows.prepare(batch).rows, look.table)
         hook = self._hook()
-        hook.writer = self.store.writer(batch.stamp, look.sink, self.failpoint)
+        hook.writer = self.store.writer(ranges, look.sink, self.failpoint)
         try:
             entry = hook.write_repair(rows, batch, self.ledger)
         except RefusedError:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recon.errors import SinkError
 from recon.model import ReconStamp, SinkCommit, parse_offsets
 from recon.model.offsets import Spans
 from recon.project import Project, Sink
@@ -48,6 +49,7 @@ class RepairStore(ABC):
     puts_back = True  # whether a removal takes out all rows of an offset and puts one back
     # Whether later rows replace earlier ones, so that what was read is known from the sink's record and not from rows.
     rewrites = False
+    of_one_batch = False  # whether a write has rows of one micro-batch only
 
     def __init__(self, project: Project, pipeline: str, sink: Sink) -> None:
         """Nothing is read yet."""
@@ -63,12 +65,14 @@ class RepairStore(ABC):
         """The sink now; it is looked at before the ledger is read. Starts no Spark."""
 
     @abstractmethod
-    def writer(self, stamp: ReconStamp, look: Look, failpoint: Failpoint) -> BatchSink:
-        """Writes the repair of this stamp, once."""
+    def writer(self, ranges: Sequence[PlannedRange], look: Look, failpoint: Failpoint) -> BatchSink:
+        """Writes the repair of these ranges, once."""
 
     def was_taken(self, stamp: ReconStamp) -> bool:
         """Whether another repair has the batch_id of this one, of which nothing was written."""
-        return False
+        mine = (stamp.epoch, stamp.batch_id)
+        of_number = [one.stamp for one in self.commits() if (one.stamp.epoch, one.stamp.batch_id) == mine]
+        return any(one.query_id != stamp.query_id for one in of_number)
 
     def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:
         """The columns of the table that rows have to have; `rows` are those of the rows."""
@@ -85,15 +89,15 @@ class RepairStore(ABC):
         """The table without columns that tell two copies of one row apart, because the sink numbers its rows."""
         return table
 
-    @abstractmethod
     def remove(
         self, rows: DoubledRows, ranges: Sequence[PlannedRange], stamp: ReconStamp, look: Look, failpoint: Failpoint
     ) -> Removed:
         """Removes all rows but one of each doubled offset of the ranges, in one commit.
 
         Raises:
-            SinkError: somebody wrote meanwhile; nothing was changed.
+            SinkError: somebody wrote meanwhile, or no repair removes rows of this sink; nothing was changed.
         """
+        raise SinkError(f"{self.name}: a repair removes no rows of a sink of kind {self.sink.kind}")
 
     def read(self) -> dict[TopicPartition, Spans]:
         """The offsets that the sink's own record says were read into it."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from recon.project import Project, Sink
-from recon.project.sinks import DeltaMergeSink, DeltaSink, JdbcAppendSink, JdbcUpsertSink
+from recon.project.sinks import DeltaMergeSink, DeltaSink, FileSink, JdbcAppendSink, JdbcUpsertSink
 from recon.recovery.repair.in_database import DatabaseStore
 from recon.recovery.repair.in_delta import DeltaStore, MergeStore
+from recon.recovery.repair.in_files import FileStore
 from recon.recovery.repair.store import RepairStore
 
 
@@ -15,5 +16,7 @@ def open_store(project: Project, pipeline: str, sink: Sink) -> RepairStore:
         return MergeStore(project, pipeline, sink)
     if isinstance(sink, (JdbcAppendSink, JdbcUpsertSink)):
         return DatabaseStore(project, pipeline, sink)
+    if isinstance(sink, FileSink):
+        return FileStore(project, pipeline, sink)
     assert isinstance(sink, DeltaSink)
     return DeltaStore(project, pipeline, sink)

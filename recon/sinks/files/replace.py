@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from recon.errors import EvidenceError, SinkError
+from recon.errors import EvidenceError, RefusedError, SinkError
 from recon.evidence import manifest_files, manifests
-from recon.model import ReconStamp, SinkChanges, SinkLog, parse_offsets
+from recon.model import REPAIRS, ReconStamp, SinkChanges, SinkLog, parse_offsets
 from recon.model.wire.columns import ATTEMPT, BATCH_ID, EPOCH
 from recon.model.wire.manifests import (
     FOLDER,
@@ -77,6 +77,8 @@ _SHARED_OPTIONS = frozenset(
 class FileReplace(PathSink):
     """Writes each micro-batch into a folder of its own, and its manifest when all files are there."""
 
+    owner: int | None = None  # the micro-batch that the rows of a repair belong to
+
     def __init__(self, target: str, kind: str, **options: Any) -> None:
         super().__init__(target, kind, **options)
         self._layouts: set[str] = set()  # names of layouts that are in the target
@@ -102,6 +104,12 @@ class FileReplace(PathSink):
         return numbers[-1]
 
     @override
+    def repair_of(self, pipeline: str, sink: str, number: int) -> ReconStamp | None:
+        taken = manifests.numbered(self.storage, number)
+        is_repair = taken is not None and taken.stamp.is_of(pipeline, sink) and taken.stamp.epoch == REPAIRS
+        return taken.stamp if taken is not None and is_repair else None
+
+    @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         """Write the micro-batch's files into a folder of this attempt, then commit them by number and manifest."""
         manifest = self._manifest(stamp)
@@ -111,7 +119,8 @@ class FileReplace(PathSink):
             log.warning("%s already holds micro-batch %d (epoch %d)", self.target, stamp.batch_id, stamp.epoch)
             return
         attempt = f"a{secrets.token_hex(4)}"
-        folder = f"{folder_of(stamp.epoch, stamp.batch_id)}/{ATTEMPT}={attempt}"
+        of_batch = stamp.batch_id if self.owner is None else self.owner
+        folder = f"{folder_of(stamp.epoch, of_batch)}/{ATTEMPT}={attempt}"
         for name in (EPOCH, ATTEMPT):
             if name in frame.columns:
                 raise SinkError(
@@ -129,15 +138,22 @@ class FileReplace(PathSink):
         layout = self._layout(out.schema)
         rows = sum(file.rows or 0 for file in files) if counter is None else counter.rows()
         manifest = Manifest(
-            stamp=stamp, attempt=attempt, at=datetime.now(UTC), rows=rows, layout=layout, files=tuple(files)
+            stamp=stamp,
+            attempt=attempt,
+            at=datetime.now(UTC),
+            rows=rows,
+            layout=layout,
+            files=tuple(files),
+            owner=self.owner,
         )
         if rows is None:  # Spark reported no count, so the files are read
             rows = open_batches(frame.sparkSession, self.storage, [manifest]).count()
             manifest = replace(manifest, rows=rows)
         self._commit(manifest)
         self.failpoint(failpoints.MANIFEST_WRITTEN, stamp)
-        self._remove_other_attempts(manifest)
-        self._merge(stamp)
+        if self.owner is None:  # of a micro-batch, repairs may write at any time, and beside its query
+            self._remove_other_attempts(manifest)
+            self._merge(stamp)
 
     def _commit(self, manifest: Manifest) -> None:
         """Make the file of the write's number, and then the manifest."""
@@ -160,11 +176,12 @@ class FileReplace(PathSink):
         for number in numbers[:-_NUMBERS_KEPT]:
             self.storage.remove(write_path(number))
 
-    def _overtaken(self, stamp: ReconStamp) -> SinkError:
-        return SinkError(
+    def _overtaken(self, stamp: ReconStamp) -> RefusedError:
+        return RefusedError(
             f"{stamp.label} was not written: {self.target} has write {stamp.number} of this sink, or later ones, which "
             "another driver made after this one had read the ledger; stop one of them, then restart the other, which "
-            "reads what was written"
+            "reads what was written",
+            stamp.number,
         )
 
     def _remove_other_attempts(self, manifest: Manifest) -> None:
@@ -314,9 +331,12 @@ class FileReplace(PathSink):
 
 
 def merge(target: Storage, keep: tuple[int, int]) -> int:
-    """Merge single manifests of every thousand but `keep` (epoch, thousand); returns the number of thousands."""
+    """Merge single manifests of every thousand but `keep` (epoch, thousand); returns the number of thousands.
+
+    Those of repairs are left: one may be written meanwhile.
+    """
     done = 0
-    for epoch in manifests.epochs(target):
+    for epoch in (epoch for epoch in manifests.epochs(target) if epoch >= 0):
         for group in manifests.loose(target, epoch):
             if (epoch, group) == keep:
                 continue

@@ -6,7 +6,6 @@ Without a JVM: the sink is Delta's; deltalake makes its commits as Spark would, 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from recon.sinks.delta.append import DeltaAppend
 from recon.sinks.failpoints import BEFORE_WRITE
 from recon.storage import Storage
 from tests.support.messages import raises
-from tests.unit.hook.test_writer import Rows
+from tests.unit.hook.test_writer import Rows, plan_three
 
 Hook = Callable[..., ForeachBatch]
 
@@ -65,13 +64,7 @@ class Sink(DeltaAppend):
 
 @pytest.fixture
 def make_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hook:
-    for folder in ("offsets", "sources/0"):
-        (tmp_path / "cp" / folder).mkdir(parents=True)
-    (tmp_path / "cp" / "metadata").write_text(json.dumps({"id": "q-1"}))
-    (tmp_path / "cp" / "sources/0/0").write_bytes(b'\0v1\n{"orders":{"0":0}}')
-    for n in range(3):
-        body = f'v1\n{{"batchTimestampMs":1763640000000}}\n{{"orders":{{"0":{10 * n + 10}}}}}'
-        (tmp_path / "cp" / "offsets" / str(n)).write_text(body)
+    plan_three(tmp_path / "cp")
     pipeline = Pipeline(name="p", checkpoint="cp", sinks=(DeltaSink(name="s", kind="delta", target="t"),))
     project = Project(name="x", ledger=LedgerConfig(location="l"), pipelines=(pipeline,), project_dir=tmp_path)
     clock = itertools.count()

@@ -59,15 +59,20 @@ def sink() -> Sink:
     return Sink()
 
 
-@pytest.fixture
-def make_hook(tmp_path: Path, sink: Sink) -> Callable[..., ForeachBatch]:
+def plan_three(checkpoint: Path) -> None:
+    """The checkpoint of query q-1, with three micro-batches of ten offsets each."""
     for folder in ("offsets", "sources/0"):
-        (tmp_path / "cp" / folder).mkdir(parents=True)
-    (tmp_path / "cp" / "metadata").write_text(json.dumps({"id": "q-1"}))
-    (tmp_path / "cp" / "sources/0/0").write_bytes(b'\0v1\n{"orders":{"0":0}}')
+        (checkpoint / folder).mkdir(parents=True)
+    (checkpoint / "metadata").write_text(json.dumps({"id": "q-1"}))
+    (checkpoint / "sources/0/0").write_bytes(b'\0v1\n{"orders":{"0":0}}')
     for n in range(3):
         body = f'v1\n{{"batchTimestampMs":1763640000000}}\n{{"orders":{{"0":{10 * n + 10}}}}}'
-        (tmp_path / "cp" / "offsets" / str(n)).write_text(body)
+        (checkpoint / "offsets" / str(n)).write_text(body)
+
+
+@pytest.fixture
+def make_hook(tmp_path: Path, sink: Sink) -> Callable[..., ForeachBatch]:
+    plan_three(tmp_path / "cp")
     out = CustomSink(name="s", kind="custom", target="t", declares="exactly-once")
     pipeline = Pipeline(name="p", checkpoint="cp", sinks=(out,))
     project = Project(name="x", ledger=LedgerConfig(location="l"), pipelines=(pipeline,), project_dir=tmp_path)

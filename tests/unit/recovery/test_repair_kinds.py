@@ -29,7 +29,8 @@ def of(kind: str, **keys: Any) -> Ability:
 @pytest.mark.parametrize("kind", sink_kinds())
 def test_every_kind_says_what_a_repair_can_do(kind: str) -> None:
     able = of(kind)
-    assert bool(able.refused) == (kind not in ("delta", "delta_merge", "jdbc_append", "jdbc_upsert"))
+    files = ("parquet", "json", "csv")
+    assert bool(able.refused) == (kind not in ("delta", "delta_merge", "jdbc_append", "jdbc_upsert", *files))
     assert bool(able.only_unread) == (kind in ("delta_merge", "jdbc_upsert"))
     assert kind in ("delta", "jdbc_append") or able.refused or able.no_removal
     sql_server = of("jdbc_append", connection={"url": "jdbc:sqlserver://db:1433;databaseName=shop"})
@@ -50,6 +51,8 @@ def test_every_kind_says_what_a_repair_can_do(kind: str) -> None:
         ("jdbc_upsert", {"order_by": "at"}, "it has order_by: it ranks rows within a micro-batch alone"),
         ("jdbc_upsert", {"order_by": "at", "newer_wins": "v"}, ""),
         ("jdbc_append", {"guard": False}, "it has guard: false"),
+        ("parquet", {"mode": "append"}, "it has mode: append"),
+        ("csv", {}, ""),
     ],
 )
 def test_where_nothing_orders_records_a_repair_is_refused(kind: str, keys: dict[str, Any], why: str) -> None:
