@@ -71,7 +71,7 @@ def test_each_route_gets_its_own_rows_of_a_swallowed_micro_batch(streams: Stream
     counts = {s: (e.rows_read, e.rows_written, e.rows_filtered, e.rows_quarantined or 0) for s, e in entries.items()}
     assert counts == {"eu": (10, 4, 6, 0), "xx": (10, 1, 9, 0)}
     run = streams.audit()
-    mended = {finding.sink for finding in findings(run, "REPAIRED")}
+    mended = {f.sink for result in run.results for f in result.findings if str(f.code) == "REPAIRED"}
     assert {"eu", "xx"} <= mended and "us" not in mended
     assert {finding.finding.sink for finding in open_findings(streams.project)} <= {"us"}
     # The query goes on, and a second repair finds nothing to do.
