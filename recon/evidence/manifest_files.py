@@ -67,7 +67,7 @@ def _looked_again(target: Storage, doubtful: Collection[Manifest]) -> list[tuple
     names = {(manifest.stamp.epoch, manifest.stamp.batch_id) for manifest in doubtful}
     if not names:
         return []
-    again = manifests.read(target, batches={batch_id for _, batch_id in names})
+    again = manifests.read(target, batches={manifest.batch_id for manifest in doubtful})
     mine = [manifest for manifest in again if (manifest.stamp.epoch, manifest.stamp.batch_id) in names]
     files = _in_folders(target, mine)
     return [(manifest, lacks) for manifest in mine if (lacks := _lacks(manifest, files))]

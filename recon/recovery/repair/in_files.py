@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from recon.evidence import manifests
+from recon.evidence import manifest_files, manifests
 from recon.model import SinkCommit
 from recon.model.wire.columns import EPOCH
 from recon.project import Project
@@ -58,7 +58,7 @@ class FileStore(RepairStore):
         return writer
 
     def _table(self, spark: SparkSession) -> DataFrame | None:
-        finished = manifests.read(self.storage)
+        finished = manifest_files.left(self.storage)  # the rows of files that are gone are missing
         return open_batches(spark, self.storage, finished) if finished else None
 
     @override

@@ -13,12 +13,12 @@ import pytest
 from typing_extensions import override
 
 from recon.errors import NewEpochError, RefusedError
-from recon.evidence import manifests
+from recon.evidence import manifest_files, manifests
 from recon.hook import ForeachBatch, foreach_batch, writer
 from recon.ledger import open_ledger
-from recon.model import REPAIRS, ReconStamp, offsets_text
+from recon.model import REPAIRS, ReconStamp, SinkChanges, offsets_text
 from recon.model.offsets import OffsetSpan
-from recon.model.wire.manifests import Manifest, dump_manifest, manifest_path, parse_manifest, write_path
+from recon.model.wire.manifests import DataFile, Manifest, dump_manifest, manifest_path, parse_manifest, write_path
 from recon.project import FileSink, LedgerConfig, Pipeline, Project
 from recon.recovery.repair.in_files import FileStore
 from recon.recovery.repair.plan import PlannedRange
@@ -90,6 +90,20 @@ def test_repairs_are_read_whatever_their_place_among_the_micro_batches(tmp_path:
     # A repair may be writing while the query merges what is older.
     assert merge(target, keep=(0, 2)) == 2
     assert manifests.loose(target, REPAIRS) == [0] and manifests.find(target, REPAIRS, 0) == late
+
+
+def test_a_file_of_a_repair_that_is_gone_is_found(tmp_path: Path) -> None:
+    made = sink(tmp_path, owner=41).made(stamp(1, 0, epoch=REPAIRS, batch_id=3))
+    target = Storage(str(tmp_path / "t"))
+    named = replace(made, files=(DataFile("part-0.parquet", 9, 10),))
+    target.write(manifest_path(REPAIRS, 3), dump_manifest(named).encode())
+    lost = manifest_files.changes(target, "parquet").lost
+    assert [(one.stamp.epoch, one.stamp.batch_id) for one in lost] == [(REPAIRS, 3)]
+    target.write(f"{made.folder}/part-0.parquet", b"012345678")
+    target.write(f"{made.folder.replace('a1', 'a2')}/part-0.parquet", b"of a repair that was killed")
+    assert manifest_files.changes(target, "parquet") == SinkChanges()
+    target.write(f"{made.folder}/part-1.parquet", b"")
+    assert manifest_files.changes(target, "parquet").foreign == (f"{made.folder}/part-1.parquet",)
 
 
 def test_of_a_query_and_a_repair_with_one_number_one_commits(tmp_path: Path) -> None:
