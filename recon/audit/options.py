@@ -36,6 +36,7 @@ class Options:
     full_refresh: bool = False
     full: bool = False
     warn_error: bool = False
+    require_complete: bool = False
     spark: SparkSession | None = None
     keep: bool = True
     on_result: Callable[[int, int, CheckResult], None] | None = None
@@ -73,5 +74,6 @@ class Options:
             "full_refresh": self.full_refresh,
             "full": self.full,
             "warn_error": self.warn_error,
+            "require_complete": self.require_complete,
             "history_to": self.history_to.isoformat() if self.history_to else None,
         }

@@ -26,6 +26,7 @@ def options_of(last: RunResult) -> Options:
         no_spark=bool(args.get("no_spark")),
         full_refresh=bool(args.get("full_refresh")),
         warn_error=bool(args.get("warn_error")),
+        require_complete=bool(args.get("require_complete")),
     )
     left = [r for r in last.results if r.status in options.failing or (r.status == "skipped" and r.message == STOPPED)]
     return replace(options, only=[result.unique_id for result in left])

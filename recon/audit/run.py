@@ -29,6 +29,7 @@ from recon.checks.engine import runner
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.executor import reason_of
 from recon.checks.select import select, unmatched
+from recon.errors import ConfigError
 from recon.ledger.ledger import utc_now
 from recon.ledger.results import History
 from recon.model import CheckResult, PipelineFacts, RunResult, Unavailable, Witnesses
@@ -55,6 +56,7 @@ def run_audit(
     full_refresh: bool = False,
     full: bool = False,
     warn_error: bool = False,
+    require_complete: bool = False,
     spark: SparkSession | None = None,
     keep: bool = True,
     on_result: Callable[[int, int, CheckResult], None] | None = None,
@@ -74,13 +76,14 @@ def run_audit(
         full_refresh: measure incremental checks on whole tables, and go on from there.
         full: prove everything anew, from the ledger's first entry on.
         warn_error: warnings fail the run; their status stays `warn`.
+        require_complete: the run fails where a pipeline's answer is not "complete"; statuses stay as they are.
         spark: the session for checks that read rows; the active one, or one built from `spark:`, by default.
         keep: append the results to the ledger's results table and merge its small files; keep what incremental
             checks measured.
         on_result: called with (index from 1, total, result) as results come.
 
     Raises:
-        ConfigError: recon.yml asks for something that does not exist.
+        ConfigError: recon.yml asks for something that does not exist, or no check is selected.
     """
     return audit(
         project,
@@ -94,6 +97,7 @@ def run_audit(
             full_refresh=full_refresh,
             full=full,
             warn_error=warn_error,
+            require_complete=require_complete,
             spark=spark,
             keep=keep,
             on_result=on_result,
@@ -105,11 +109,14 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     """Runs the project's checks as the options say; see `run_audit`.
 
     Raises:
-        ConfigError: recon.yml asks for something that does not exist.
+        ConfigError: recon.yml asks for something that does not exist, or no check is selected.
     """
     started, project = utc_now(), as_project(project)
     candidates = [b for b in bind(project) if options.only is None or b.unique_id in options.only]
     bounds = select(candidates, options.select, options.exclude, options.last)
+    if not bounds and (options.select or options.exclude):
+        sentences = unmatched(candidates, [*options.select, *options.exclude], options.last)
+        raise ConfigError("; ".join([*sentences, "no check is selected, so nothing was audited"]))
     if options.on_start:
         options.on_start(len(bounds))
     run = _Run(project, options, started, bounds)

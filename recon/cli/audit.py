@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -29,6 +30,7 @@ from recon.text import short_path
 if TYPE_CHECKING:
     from recon.audit.options import Options
     from recon.model import RunResult
+    from recon.project import Project
 
 RESULTS = "run_results.json"
 
@@ -40,6 +42,9 @@ class AuditFlags:
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failure.")] = False
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Start no JVM; skip checks that read rows.")] = False
     warn_error: Annotated[bool, typer.Option("--warn-error", help="Warnings fail the run: exit 1.")] = False
+    require_complete: Annotated[
+        bool, typer.Option("--require-complete", help="A pipeline that is not proved complete fails the run: exit 1.")
+    ] = False
 
 
 def audit(
@@ -61,16 +66,21 @@ def audit(
     while a finding is open). With --from or --to a period is examined again, and the next audit goes on as if this one
     had not been.
 
-    Exit 0 when none failed (warnings allowed), 1 when one failed or errored, 2 when recon could not run.
+    Exit 0 when none failed (warnings allowed), 1 when one failed or errored, 2 when recon could not run, or no check
+    is selected.
     """
     from recon.audit.options import Options
 
     start, end = period(from_, to)
     target = session.target(target_path)
+    last = _last_statuses(target, select, exclude)
+    if last is not None and not _chooses(session.project(), select or (), exclude or (), last):
+        typer.echo("Nothing to run: no selected check had such a result in the last run.")
+        return
     options = Options(
         select=select or (),
         exclude=exclude or (),
-        last=_last_statuses(target, select, exclude),
+        last=last,
         from_=start,
         to=end,
         full_refresh=full_refresh,
@@ -78,6 +88,13 @@ def audit(
         **asdict(flags),
     )
     _run(session, target, options)
+
+
+def _chooses(project: Project, select: Sequence[str], exclude: Sequence[str], last: Mapping[str, str]) -> bool:
+    from recon.checks.binding import bind
+    from recon.checks.select import select as chosen
+
+    return bool(chosen(bind(project), select, exclude, last))
 
 
 def retry(
@@ -118,6 +135,7 @@ def retry(
         fail_fast=flags.fail_fast or before.fail_fast,
         no_spark=flags.no_spark or before.no_spark,
         warn_error=flags.warn_error or before.warn_error,
+        require_complete=flags.require_complete or before.require_complete,
     )
     _run(session, session.target(target_path), options)
 
@@ -134,16 +152,25 @@ def _run(session: Session, target: Path, options: Options) -> None:
     with Console() as console:
 
         def begin(count: int) -> None:
-            # The last run's files would pass for this one's, should it be killed or break.
+            # The last run's files would pass for this one's, should it be killed or break. Before them, a file is
+            # made: an audit whose results cannot be written is not worth its time.
             with writing(target):
+                target.mkdir(parents=True, exist_ok=True)
+                with TemporaryFile(dir=target):
+                    pass
                 results.unlink(missing_ok=True)
                 page.unlink(missing_ok=True)
             console.expect(count)
 
         run = audits.audit(project, replace(options, on_start=begin, on_check=console.started, on_result=console.line))
         console.summary(run)
-        if run.args.get("warn_error") and run.exit_code and not (run.counts()["fail"] or run.counts()["error"]):
-            typer.echo("Warnings fail this run (--warn-error).")
+        counts = run.counts()
+        if not (counts["fail"] or counts["error"]):
+            if run.args.get("warn_error") and counts["warn"]:
+                typer.echo("Warnings fail this run (--warn-error).")
+            if run.args.get("require_complete") and run.not_complete:
+                names = ", ".join(run.not_complete)
+                typer.echo(f"This run fails, because {names} was not proved complete (--require-complete).")
     with writing(target):
         run_results.write(run, results)
         html.write(run, page)

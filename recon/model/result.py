@@ -342,10 +342,19 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """0 when nothing failed or errored (warnings and skips allowed), else 1; with --warn-error, 1 for warnings."""
+        """1 where a check failed or errored, else 0.
+
+        With `warn_error` 1 where one warned, too; with `require_complete` where a pipeline was not proved complete.
+        """
         counts = self.counts()
         warned = counts["warn"] if self.args.get("warn_error") else 0
-        return 1 if counts["fail"] or counts["error"] or warned else 0
+        lacking = self.not_complete if self.args.get("require_complete") else ()
+        return 1 if counts["fail"] or counts["error"] or warned or lacking else 0
+
+    @property
+    def not_complete(self) -> tuple[str, ...]:
+        """The pipelines whose answer is "not complete" or "could not be proved"."""
+        return tuple(pipeline.name for pipeline in self.pipelines if pipeline.answer != "complete")
 
 
 def plain(value: Any) -> Any:

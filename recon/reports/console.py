@@ -92,7 +92,7 @@ class Console:
         total = plural(len(run.results), "data test")
         self._write((f"Finished running {total} in {duration(run.elapsed_time)} ({run.elapsed_time:.2f}s).", None))
         self._write()
-        self._write(_completed(counts))
+        self._write(_completed(run))
         for result in run.results:
             if result.status in ("fail", "error", "warn"):
                 self._details(result)
@@ -177,9 +177,12 @@ def _word(result: CheckResult) -> str:
     return {"pass": "PASS", "error": "ERROR", "skipped": "SKIP"}[result.status]
 
 
-def _completed(counts: dict[str, int]) -> tuple[str, str]:
+def _completed(run: RunResult) -> tuple[str, str]:
+    counts = run.counts()
     errors, warnings = counts["fail"] + counts["error"], counts["warn"]
     if not errors and not warnings:
+        if run.not_complete:
+            return (f"Completed, but {plural(len(run.not_complete), 'pipeline')} not proved complete:", "yellow")
         return ("Completed successfully", "green")
     parts = [plural(errors, "error")] if errors else []
     parts += [plural(warnings, "warning")] if warnings else []

@@ -156,6 +156,34 @@ def test_result_selects_by_the_last_run(recon: Run, project: Path) -> None:  # n
     assert "cannot be read as JSON" in recon("list", "--select", "result:fail").err
 
 
+def test_a_selection_without_a_check_leaves_the_last_report(recon: Run, project: Path) -> None:  # noqa: F811
+    last(result(NOT_NULL, "pass"))
+    before = (project / "target/run_results.json").read_bytes()
+    ended = recon("audit", "--no-spark", "--select", "nosuch")
+    assert ended.code == 2 and "Completed" not in ended.out and same_message(ended.err)
+    ended = recon("audit", "--no-spark", "--select", "pipeline:orders", "--exclude", "pipeline:orders")
+    assert ended.code == 2 and same_message(ended.err)
+    ended = recon("audit", "--no-spark", "--select", "result:fail")
+    assert (ended.code, ended.err) == (0, "") and same_message(ended.out)
+    assert (project / "target/run_results.json").read_bytes() == before
+
+
+def test_results_that_cannot_be_written_are_noticed_before_the_audit(recon: Run, project: Path) -> None:  # noqa: F811
+    (project / "full").touch()
+    ended = recon("audit", "--no-spark", "--target-path", "full")
+    assert (ended.code, ended.out) == (2, "") and "full cannot be written" in ended.err
+    assert not open_ledger(load(project)).results.exists()
+
+
+def test_a_pipeline_that_is_not_proved_fails_a_run_that_requires_it(recon: Run, project: Path) -> None:  # noqa: F811
+    ended = recon("audit", "--no-spark", "--select", NOT_NULL)
+    assert ended.code == 0 and "Completed, but 1 pipeline not proved complete:" in ended.out
+    ended = recon("audit", "--no-spark", "--select", NOT_NULL, "--require-complete")
+    assert ended.code == 1
+    assert "This run fails, because orders was not proved complete (--require-complete).\n" in ended.out
+    assert options_of(run_results.read(project / "target/run_results.json")).require_complete
+
+
 # --- stored failures, history -----------------------------------------------------------------------------
 
 
