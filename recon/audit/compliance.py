@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.audit import summary
+from recon.audit.extent import Extent
 from recon.errors import ConfigError, LedgerError
 from recon.lazy import np
 from recon.ledger import Ledger, open_ledger
@@ -54,6 +55,18 @@ class _Audit:
                 first, last = row["evidence"]["judged"]
                 yield first, last + 1
 
+    def of_period(self, to: datetime, extents: Mapping[str, Extent]) -> _Audit | None:
+        """The audit with what it found about a period that ends at `to`; None of one that says nothing about it.
+
+        What it found during the period belongs there, whatever it is about.
+        """
+        if self.generated_at < to:
+            return self
+        if all(extent.is_empty for extent in extents.values()):
+            return None
+        rows = tuple({**row, "findings": [f for f in row["findings"] if _is_of(f, extents)]} for row in self.rows)
+        return replace(self, rows=rows)
+
     def proves(self, sink: str) -> bool:
         """Whether every check that a proof rests on could be evaluated for this sink."""
         rows = [row for row in self.rows if row["sink"] == sink]
@@ -71,6 +84,15 @@ class _Audit:
                 )
 
 
+def _is_of(finding: Finding, extents: Mapping[str, Extent]) -> bool:
+    """Whether a finding may be about a period: in one of the sinks it is about, no other one has its place."""
+    return any(
+        extent.where(finding) not in ("before", "after")
+        for sink, extent in extents.items()
+        if finding.sink in (None, sink)
+    )
+
+
 def compliance(
     project: str | Path | Project, from_: datetime, to: datetime, *, spark: SparkSession | None = None
 ) -> ComplianceReport:
@@ -85,7 +107,7 @@ def compliance(
         spark: the session, for a ledger that Spark writes.
 
     Raises:
-        ConfigError: the period is empty.
+        ConfigError: the period is empty, or has not begun.
         LedgerError: there is no ledger, or it cannot be read.
     """
     project = as_project(project)
@@ -99,9 +121,24 @@ def compliance(
             f"there is no ledger at {ledger.location}; nothing was ever recorded, so nothing can be reported"
         )
     now = utc_now()
+    if from_ >= now:
+        raise ConfigError(
+            f"the period from {from_:%Y-%m-%d %H:%M} on has not begun (it is {now:%Y-%m-%d %H:%M} UTC now), so "
+            "there is nothing to report; give an earlier --from"
+        )
     until = to if to < now else None  # to the present: what a clock that runs ahead committed belongs to it as well
+    slices = {
+        (pipe.name, sink.name): ledger.slice(pipe.name, sink.name, from_, until)
+        for pipe in project.pipelines
+        for sink in pipe.sinks
+    }
+    extents = {names: Extent.of(of_sink) for names, of_sink in slices.items()}
     read = {pipe.name: _audits(ledger, pipe.name, from_, to) for pipe in project.pipelines}
-    audits = {name: of_pipeline for name, (of_pipeline, _) in read.items()}
+    audits = {
+        name: [one for audit in found if (one := audit.of_period(to, _of_pipeline(extents, name))) is not None]
+        for name, (found, _) in read.items()
+    }
+    unaudited = {name: _unaudited_days(from_, min(to, now), found) for name, found in audits.items()}
     opened = [one for pipe in project.pipelines for sink in pipe.sinks for one in _open(ledger, pipe, sink)]
     edited = [finding for _, findings in read.values() for finding in findings]
     return ComplianceReport(
@@ -111,7 +148,10 @@ def compliance(
         period_from=from_,
         period_to=to,
         sinks=tuple(
-            _sink(project, pipe, sink, ledger.slice(pipe.name, sink.name, from_, until), audits[pipe.name])
+            replace(
+                _sink(project, pipe, sink, slices[pipe.name, sink.name], audits[pipe.name]),
+                days_without_audit=unaudited[pipe.name],
+            )
             for pipe in project.pipelines
             for sink in pipe.sinks
         ),
@@ -120,8 +160,14 @@ def compliance(
             *(ExceptionRecord(finding=f, first_seen=now, last_seen=now, audits=0, open=True) for f in edited),
         ),
         audits=_records(audits),
-        days_without_audit=_unaudited_days(from_, min(to, now), audits.values()),
+        days_without_audit=tuple(sorted({day for days in unaudited.values() for day in days})),
+        days_to_come=max(0, (to - timedelta(microseconds=1)).date().toordinal() - now.date().toordinal()),
     )
+
+
+def _of_pipeline(extents: Mapping[tuple[str, str], Extent], name: str) -> dict[str, Extent]:
+    """Extents by sink."""
+    return {sink: extent for (pipeline, sink), extent in extents.items() if pipeline == name}
 
 
 def _open(ledger: Ledger, pipeline: Pipeline, sink: Sink) -> Sequence[OpenFinding]:
@@ -255,7 +301,9 @@ def _sink(
         if finding.sink in (None, sink.name)
     ]
     proving = [audit for audit in audits if audit.proves(sink.name)]
-    places = [i for i in range(ledger.anchors, len(ledger.heads)) if ledger.heads[i].reads]
+    # The replay of a micro-batch that was there read nothing further.
+    reading = np.array([head.reads and head.status != "already_committed" for head in ledger.heads], np.bool_)
+    places = [i for i in range(ledger.anchors, len(ledger.heads)) if reading[i]]
     batch_of = {i: (ledger.heads[i].epoch, ledger.heads[i].batch_id) for i in places}
     judged = Spans.of(span for audit in proving for span in audit.judged(sink.name))
     covered = {batch_of[i] for i in places if ledger.heads[i].sequence in judged}
@@ -265,7 +313,6 @@ def _sink(
 
     routed = pipeline.routes is not None and sink.name in pipeline.routes.sinks
     ranges = ledger.ranges
-    reading = np.array([head.reads for head in ledger.heads], np.bool_)
     in_period = (ranges.entry >= ledger.anchors) & reading[ranges.entry]
     ranges_refuted = summary.touched_ranges(ledger, findings, Level.FAIL) & in_period
     ranges_doubted = summary.touched_ranges(ledger, findings, Level.UNPROVED)
@@ -358,20 +405,19 @@ def _record(parts: Sequence[_Audit]) -> AuditRecord:
     )
 
 
-def _unaudited_days(from_: datetime, to: datetime, pipelines: Iterable[Sequence[_Audit]]) -> tuple[date, ...]:
-    """The days with a part that no audit of some pipeline covers; today counts up to its last audit."""
-    missing: set[date] = set()
-    for audits in pipelines:
-        day = from_.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        while day < to:
-            begin, end = max(day, from_), min(day + timedelta(days=1), to)
-            if end == to and end < day + timedelta(days=1):
-                # What is committed after today's last audit is audited tomorrow; that is no hole in today.
-                end = max((audit.period_to for audit in audits if begin < audit.period_to <= end), default=end)
-            if not _covered(begin, end, audits):
-                missing.add(day.date())
-            day += timedelta(days=1)
-    return tuple(sorted(missing))
+def _unaudited_days(from_: datetime, to: datetime, audits: Sequence[_Audit]) -> tuple[date, ...]:
+    """The days with a part that no audit of a pipeline covers; today counts up to its last audit."""
+    missing: list[date] = []
+    day = from_.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    while day < to:
+        begin, end = max(day, from_), min(day + timedelta(days=1), to)
+        if end == to and end < day + timedelta(days=1):
+            # What is committed after today's last audit is audited tomorrow; that is no hole in today.
+            end = max((audit.period_to for audit in audits if begin < audit.period_to <= end), default=end)
+        if not _covered(begin, end, audits):
+            missing.append(day.date())
+        day += timedelta(days=1)
+    return tuple(missing)
 
 
 def _covered(begin: datetime, end: datetime, audits: Sequence[_Audit]) -> bool:

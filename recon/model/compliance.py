@@ -6,7 +6,7 @@ Three-valued like a run: a sink's period is complete, not complete, or could not
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 
 from recon.model.result import Answer, Finding, Level
 
@@ -62,6 +62,8 @@ class SinkCompliance:
     A batch that no audit of the period judged is unproved. `ranges` counts (batch, topic, partition);
     `offsets` sums their widths. `rows_written` is None when the commits have no count, `rows_filtered` (by the
     transform) and `rows_quarantined` when a micro-batch did not count them.
+    `days_without_audit` are those that no audit of the pipeline looked at: what Kafka held then and the stream did not
+    read, nobody knows.
     """
 
     pipeline: str
@@ -82,6 +84,7 @@ class SinkCompliance:
     rows_written: int | None
     rows_filtered: int | None
     rows_quarantined: int | None
+    days_without_audit: tuple[date, ...] = ()
     epochs: tuple[EpochRecord, ...]
     chain: ChainHeads
 
@@ -137,7 +140,11 @@ LIMITS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ComplianceReport:
-    """The report on one project; the period is half-open, [period_from, period_to), in UTC."""
+    """The report on one project; the period is half-open, [period_from, period_to), in UTC.
+
+    `days_without_audit` are days that are over, or today; `days_to_come` counts those after today, of which nothing is
+    said.
+    """
 
     project: str
     recon_version: str
@@ -148,9 +155,15 @@ class ComplianceReport:
     exceptions: tuple[ExceptionRecord, ...]
     audits: tuple[AuditRecord, ...]
     days_without_audit: tuple[date, ...]
+    days_to_come: int = 0
     method: tuple[str, ...] = METHOD
     limits: tuple[str, ...] = LIMITS
     signatures: tuple[Signature, ...] = (Signature(role="Prepared by"), Signature(role="Reviewed by"))
+
+    @property
+    def last_day(self) -> date:
+        """The last day of the period."""
+        return (self.period_to - timedelta(microseconds=1)).date()
 
     def exceptions_of(self, sink: SinkCompliance) -> tuple[ExceptionRecord, ...]:
         """Exceptions that concern a sink: its own, and those of its pipeline or of the whole project."""
@@ -172,6 +185,7 @@ class ComplianceReport:
         if (
             sink.batches_unproved
             or sink.ranges_unproved
+            or sink.days_without_audit
             or sink.chain.verified is None
             or Level.UNPROVED in levels
             or not self.audits

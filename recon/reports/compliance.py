@@ -91,7 +91,7 @@ def _values(report: ComplianceReport) -> dict[str, Any]:
         "sinks": [(sink, report.answer_of(sink), _because(report, sink)) for sink in report.sinks],
         "exceptions": exceptions,
         "meanings": [(str(code), MEANINGS[code]) for code in codes],
-        "days": day_ranges(report.days_without_audit),
+        "audited": _audited(report),
         "outcomes": _outcomes(report),
     }
 
@@ -105,7 +105,8 @@ def _conclusion(report: ComplianceReport) -> str:
     refuted = sum(s.batches_refuted for s in report.sinks)
     unproved = sum(s.batches_unproved for s in report.sinks)
     if report.answer == "complete":
-        return f"All {scope} were proved: every record that Kafka held in this period arrived once and is unchanged."
+        when = f"until {report.generated_at:%Y-%m-%d %H:%M} UTC" if report.days_to_come else "in this period"
+        return f"All {scope} were proved: every record that Kafka held {when} arrived once and is unchanged."
     figures = f"Of {scope}, {proved:,} were proved, {refuted:,} refuted and {unproved:,} could not be proved."
     if report.answer == "not complete":
         names = [sink_name(s.pipeline, s.sink) for s in report.sinks if report.answer_of(s) == "not complete"]
@@ -130,6 +131,8 @@ def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
     if sink.batches_unproved or sink.ranges_unproved:
         batches = plural(sink.batches_unproved, "micro-batch", "micro-batches")
         return f"{batches} and {plural(sink.ranges_unproved, 'range')} could not be proved."
+    if sink.days_without_audit:
+        return f"No audit looked at {plural(len(sink.days_without_audit), 'day')} of the period."
     if sink.chain.verified is None:
         return f"The ledger's hash chain was not verified{': ' + sink.chain.reason if sink.chain.reason else ''}."
     if any(e.finding.level is Level.UNPROVED for e in open_exceptions):
@@ -137,6 +140,24 @@ def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
     if not sink.batches:
         return "Nothing was written in the period, and no audit reported a loss."
     return "Every micro-batch and every range was proved, and the ledger's hash chain is intact."
+
+
+def _audited(report: ComplianceReport) -> str:
+    """Which days of the period were audited."""
+    missing, sentences = report.days_without_audit, []
+    if missing:
+        days = [str(first) if first == last else f"{first} to {last}" for first, last in day_ranges(missing)]
+        sentences.append(f"{plural(len(missing), 'day')} of the period without an audit: {', '.join(days)}.")
+    elif report.audits:
+        sentences.append(f"Every day of the period{' up to now' if report.days_to_come else ''} was audited.")
+    else:
+        sentences.append("No audit ran in the period.")
+    if report.days_to_come:
+        verb = "is" if report.days_to_come == 1 else "are"
+        sentences.append(
+            f"{plural(report.days_to_come, 'day')} of the period {verb} still to come: nothing is said about them."
+        )
+    return " ".join(sentences)
 
 
 def _outcomes(report: ComplianceReport) -> list[tuple[Answer, int]]:
