@@ -167,6 +167,26 @@ def test_pdf(report, tmp_path, capfd):
     assert logging.getLogger("weasyprint").level != logging.ERROR
 
 
+def test_nothing_on_paper_reaches_over_the_margin_and_the_signatures_do_not_stand_alone(report):
+    weasyprint = pytest.importorskip("weasyprint", exc_type=ImportError)
+    many = dataclasses.replace(report.audits[0], passed=12345, warned=12345, failed=12345, errored=12345, skipped=12345)
+    accepted = "accepted by Ada Lovelace <ada.lovelace@payments.example.org> on 2026-03-21: test data, see DQ-4711"
+    exceptions = tuple(dataclasses.replace(e, open=False, accepted=accepted) for e in report.exceptions)
+    for audits in range(3, 30, 4):
+        one = dataclasses.replace(report, audits=(many,) * audits, exceptions=exceptions)
+        document = weasyprint.HTML(string=compliance.render_html(one)).render()
+        texts = []
+        for page in document.pages:
+            box = page._page_box  # noqa: SLF001 - where WeasyPrint laid out what
+            right = box.content_box_x() + box.width
+            lines = [b for b in box.descendants() if type(b).__name__ == "TextBox" and b.element_tag != "@page"]
+            of_margins = {b for margin in box.children[1:] for b in margin.descendants()}
+            inside = [b for b in lines if b not in of_margins]
+            assert max(b.position_x + b.width for b in inside) <= right + 0.5
+            texts.append(" ".join(b.text for b in inside))
+        assert "Signatures" in texts[-1] and "configured" in texts[-1]
+
+
 def test_pdf_without_weasyprint_names_the_extra(report, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "weasyprint", None)
     with raises(ConfigError):
