@@ -13,6 +13,7 @@ from recon._version import __version__
 from recon.audit import summary
 from recon.audit.extent import Extent
 from recon.errors import ConfigError, LedgerError
+from recon.instants import instant
 from recon.lazy import np
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import utc_now
@@ -94,7 +95,11 @@ def _is_of(finding: Finding, extents: Mapping[str, Extent]) -> bool:
 
 
 def compliance(
-    project: str | Path | Project, from_: datetime, to: datetime, *, spark: SparkSession | None = None
+    project: str | Path | Project,
+    from_: datetime | date | str,
+    to: datetime | date | str,
+    *,
+    spark: SparkSession | None = None,
 ) -> ComplianceReport:
     """What was proved and refuted, and what could not be proved, of the micro-batches committed in [from_, to).
 
@@ -102,19 +107,25 @@ def compliance(
 
     Args:
         project: where recon.yml is, or a `Project`.
-        from_: begin of the period, UTC.
-        to: end of the period, UTC, excluded.
+        from_: begin of the period: a datetime, a date, or a text as `--from` takes it; UTC where it has no time zone.
+        to: end of the period, excluded, but for a date, which includes that day.
         spark: the session, for a ledger that Spark writes.
 
     Raises:
-        ConfigError: the period is empty, or has not begun.
+        ConfigError: the period is empty, or has not begun, or `from_` or `to` is not a time.
         LedgerError: there is no ledger, or it cannot be read.
     """
-    project = as_project(project)
-    if not from_ < to:
+    project, begin, end = as_project(project), instant("from_", from_), instant("to", to, ends=True)
+    if begin is None or end is None:
+        raise ConfigError("a compliance report needs the begin and the end of its period: from_ and to")
+    if not begin < end:
         raise ConfigError(
-            f"the period from {from_:%Y-%m-%d %H:%M} to {to:%Y-%m-%d %H:%M} is empty; give --from before --to"
+            f"the period from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} is empty; give --from before --to"
         )
+    return _compliance(project, begin, end, spark)
+
+
+def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSession | None) -> ComplianceReport:
     ledger = open_ledger(project, spark)
     if not ledger.exists():
         raise LedgerError(

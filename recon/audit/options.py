@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from recon.checks.select import LastRun
+from recon.errors import ConfigError
 from recon.model import CheckResult
 
 if TYPE_CHECKING:
@@ -77,3 +78,15 @@ class Options:
             "require_complete": self.require_complete,
             "history_to": self.history_to.isoformat() if self.history_to else None,
         }
+
+
+def texts(name: str, value: object) -> tuple[str, ...]:
+    """One text or several, as several; None is none.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    several = [value] if isinstance(value, str) else value or []
+    if not isinstance(several, Iterable) or not all(isinstance(one, str) for one in several):
+        raise ConfigError(f"{name} {value!r} is not a list of texts; give a list such as ['pipeline:orders']")
+    return tuple(several)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
@@ -19,7 +19,7 @@ from recon import incremental
 from recon._version import __version__
 from recon.audit import summary
 from recon.audit.collect import Evidence, collect
-from recon.audit.options import Options
+from recon.audit.options import Options, texts
 from recon.audit.session import AuditSession
 from recon.audit.sources import Brokers, Sources
 from recon.audit.store import store, store_proofs
@@ -30,6 +30,7 @@ from recon.checks.engine.context import ScanContext
 from recon.checks.engine.executor import reason_of
 from recon.checks.select import select, unmatched
 from recon.errors import ConfigError
+from recon.instants import instant
 from recon.ledger.ledger import utc_now
 from recon.ledger.results import History
 from recon.model import CheckResult, PipelineFacts, RunResult, Unavailable, Witnesses
@@ -47,10 +48,10 @@ STOPPED = "--fail-fast stopped the audit before this check"
 def run_audit(
     project: str | Path | Project,
     *,
-    select: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    from_: datetime | None = None,
-    to: datetime | None = None,
+    select: Sequence[str] | str = (),
+    exclude: Sequence[str] | str = (),
+    from_: datetime | date | str | None = None,
+    to: datetime | date | str | None = None,
     fail_fast: bool = False,
     no_spark: bool = False,
     full_refresh: bool = False,
@@ -67,10 +68,12 @@ def run_audit(
         project: where recon.yml is, or a `Project`.
         select: dbt-like selectors; everything when empty.
         exclude: selectors of what not to run.
-        from_: begin of a period that is examined again, UTC. By default the audit goes on behind the last ledger entry
+        from_: begin of a period that is examined again: a datetime, a date, or a text as `--from` takes it; UTC where
+            it has no time zone. By default the audit goes on behind the last ledger entry
             that an audit judged, and looks at the last hour again (the last 24 hours while a finding is open); the
             first one judges the whole ledger.
-        to: end of such a period, UTC; now by default. With `from_` or `to` the proof does not advance.
+        to: end of such a period, excluded, but for a date, which includes that day; now by default. With `from_` or
+            `to` the proof does not advance.
         fail_fast: stop at the first failure; what did not run is `skipped`.
         no_spark: read no rows; checks that need rows are `skipped`.
         full_refresh: measure incremental checks on whole tables, and go on from there.
@@ -88,10 +91,10 @@ def run_audit(
     return audit(
         project,
         Options(
-            select=tuple(select),
-            exclude=tuple(exclude),
-            from_=from_,
-            to=to,
+            select=texts("select", select),
+            exclude=texts("exclude", exclude),
+            from_=instant("from_", from_),
+            to=instant("to", to, ends=True),
             fail_fast=fail_fast,
             no_spark=no_spark,
             full_refresh=full_refresh,

@@ -141,9 +141,16 @@ def rebuild(
     """
     session.check_names(pipeline, sink)
 
+    from recon.ledger import open_ledger
     from recon.recovery.rebuild import rebuild as restore
 
-    restored = restore(session.project(), pipeline, sink)
+    project = session.project()
+    restored, ledger = restore(project, pipeline, sink), open_ledger(project)
+    if not restored and not ledger.exists():
+        raise LedgerError(
+            f"there is no ledger at {ledger.location}, and no sink has a record of recon's writes to make it from; "
+            "has the hook ever written?"
+        )
     if output == "json":
         print_json(restored)
         return

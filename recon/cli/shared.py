@@ -6,19 +6,19 @@ import functools
 import inspect
 import json
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import typer
 
 from recon.errors import ConfigError, ReconError
+from recon.instants import instant
 from recon.text import did_you_mean, first_line
 
 if TYPE_CHECKING:
@@ -229,10 +229,6 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     ]
 
 
-_AGO = re.compile(r"(\d+)\s*([mhdw])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
 def period(from_: str | None, to: str | None) -> tuple[datetime | None, datetime | None]:
     """--from and --to as UTC times; None where an option was not given.
 
@@ -240,25 +236,10 @@ def period(from_: str | None, to: str | None) -> tuple[datetime | None, datetime
         ConfigError: one of them is not a time, or the end does not come after the start.
     """
     now = datetime.now(UTC)
-    start = None if from_ is None else _time("--from", from_, now)
-    end = None if to is None else _time("--to", to, now, whole_day=True)
+    start, end = instant("--from", from_, now=now), instant("--to", to, ends=True, now=now)
     if start is not None and (end or now) <= start:
         raise ConfigError(f"the period is empty: --from {from_} is not before {f'--to {to}' if to else 'now'}")
     return start, end
-
-
-def _time(option: str, text: str, now: datetime, whole_day: bool = False) -> datetime:
-    try:
-        if ago := _AGO.fullmatch(text.strip()):
-            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        at = datetime.fromisoformat(text.strip())
-        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-        is_date = len(text.strip()) <= len("2026-11-01") and "T" not in text
-        return at + timedelta(days=1) if whole_day and is_date else at
-    except (ValueError, OverflowError):
-        raise ConfigError(
-            f"{option} '{text}' is not a time; write 2026-11-01, 2026-11-01T06:00, or how long ago: 24h, 7d"
-        ) from None
 
 
 def print_json(value: Any) -> None:

@@ -34,7 +34,7 @@ from recon.model import (
 )
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink, as_project
-from recon.recovery.ranges import RangeHeld, held, losses, onwards
+from recon.recovery.ranges import RangeHeld, held, losses, onwards, unknown
 from recon.sinks import Landed, open_sink
 from recon.storage import Storage
 
@@ -211,7 +211,7 @@ class _Witnesses:
             batch_id=number,
             ranges=ranges,
             sinks=self._answers(witness.query_id, last.batch_id, partial(self._next, batch)),
-            sentences=(sentence, *losses(ranges, kafka)),
+            sentences=(sentence, *losses(ranges), *unknown(ranges, kafka)),
         )
 
     def _replay(self, witness: CheckpointWitness, plan: CheckpointBatch) -> Explanation:
@@ -231,7 +231,7 @@ class _Witnesses:
             planned_at=plan.planned_at,
             ranges=ranges,
             sinks=self._answers(witness.query_id, plan.batch_id, partial(self._replayed, batch)),
-            sentences=(*sentences, *losses(ranges, kafka)),
+            sentences=(*sentences, *losses(ranges), *unknown(ranges, kafka)),
         )
 
     def _with_ids(self, spans: Sequence[OffsetSpan], entered: Sequence[OffsetSpan] = ()) -> list[OffsetSpan]:
@@ -262,7 +262,11 @@ class _Witnesses:
             planned_at=None if plan is None else plan.planned_at,
             ranges=ranges,
             sinks=sinks,
-            sentences=(sentence, *(f"{loss}; a replay could not read it all" for loss in losses(ranges, kafka)[:1])),
+            sentences=(
+                sentence,
+                *(f"{loss}; a replay could not read it all" for loss in losses(ranges)[:1]),
+                *unknown(ranges, kafka),
+            ),
         )
 
     def _not_planned(self, witness: CheckpointWitness, last: CheckpointBatch | None, number: int) -> Explanation:

@@ -52,9 +52,16 @@ def held(span: OffsetSpan, kafka: KafkaWitness | Unavailable) -> RangeHeld:
     return RangeHeld(span=span, held=state, log_start=start, log_end=end)
 
 
-def losses(ranges: Sequence[RangeHeld], kafka: KafkaWitness | Unavailable | None = None) -> list[str]:
-    """A sentence for each planned range that Kafka no longer has as it was."""
+def unknown(ranges: Sequence[RangeHeld], kafka: KafkaWitness | Unavailable) -> list[str]:
+    """A sentence where it is not known what Kafka has."""
     because = f": {kafka.reason}" if isinstance(kafka, Unavailable) else ""
+    if any(one.held == "unknown" for one in ranges):
+        return [f"whether Kafka still has the ranges is not known{because}"]
+    return []
+
+
+def losses(ranges: Sequence[RangeHeld]) -> list[str]:
+    """A sentence for each planned range that Kafka no longer has as it was."""
     sentences = []
     for one in ranges:
         span, where = one.span, f"{one.span.topic}-{one.span.partition}"
@@ -67,6 +74,4 @@ def losses(ranges: Sequence[RangeHeld], kafka: KafkaWitness | Unavailable | None
             sentences.append(f"{where} ends at {one.log_end}, before {span.end_offset}: re-created, or cut off; {then}")
         elif one.held == "gone":
             sentences.append(f"Kafka has no {where}: {then}")
-    if any(one.held == "unknown" for one in ranges):
-        sentences.append(f"whether Kafka still has the ranges is not known{because}")
     return list(dict.fromkeys(sentences))

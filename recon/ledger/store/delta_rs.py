@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 _PROPERTIES = {"delta.logRetentionDuration": "interval 2 days"}
 _CLEAN_EVERY = 100  # versions
 _STALE_S = 3600.0
+# What delta-rs says of a store that does not answer or refuses; of damaged files it says other things.
+_NOT_REACHED = re.compile(
+    r"Generic \w+ error|permission denied|access denied|forbidden|unauthori[sz]ed|credential|timed? ?out|connect"
+    r"|not a directory|unsupported url|no such host|dns error",
+    re.IGNORECASE,
+)
 
 
 class DeltalakeStore(Store):
@@ -76,9 +82,15 @@ class DeltalakeStore(Store):
 
     def _unreadable(self, error: Exception) -> LedgerError:
         return LedgerError(
-            f"the {self.kind} table {self._uri} cannot be read: {one_line(error)}; "
-            "restore the folder from a backup, or move it away and run `recon ledger rebuild`"
+            f"the {self.kind} table {self._uri} cannot be read: {one_line(error)}; {self._advice(error)}"
         )
+
+    def _advice(self, error: Exception) -> str:
+        """What to do about a table that cannot be read. Only one that is damaged is moved away."""
+        if isinstance(error, PermissionError) or _NOT_REACHED.search(str(error)):
+            return "check its path, the storage_options, and what this user may read there"
+        anew = "run `recon ledger rebuild`" if self.kind == "ledger" else "begin a new one"
+        return f"restore the folder from a backup, or move it away and {anew}"
 
     @override
     def exists(self) -> bool:

@@ -252,7 +252,7 @@ def test_times_ago() -> None:
 @pytest.mark.parametrize(
     ("from_", "to", "message"),
     [
-        ("yesterday", None, "--from 'yesterday' is not a time; write 2026-11-01,"),
+        ("yesterday", None, "--from 'yesterday' is not a time; give 2026-11-01,"),
         (None, "2026-13-01", "--to '2026-13-01' is not a time"),
         ("99999999999w", None, "--from '99999999999w' is not a time"),
         ("2026-11-02", "2026-11-01", "the period is empty: --from 2026-11-02 is not before --to 2026-11-01"),
@@ -539,3 +539,9 @@ def test_debug_without_a_project(recon: Callable[..., Ended]) -> None:
     assert ended.code == 1
     assert "recon.yml: not OK, no recon.yml in " in ended.out
     assert "1 not OK." in ended.out
+
+
+def test_a_ledger_cannot_be_rebuilt_from_nothing(recon: Callable[..., Ended], project: Path) -> None:
+    ended = recon("ledger", "rebuild")
+    assert (ended.code, ended.out) == (2, "")
+    assert "no sink has a record of recon's writes to make it from; has the hook ever written?" in ended.err

@@ -153,6 +153,33 @@ def test_a_torn_log_is_one_sentence(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("error", "moves_it_away"),
+    [
+        (PermissionError(13, "Permission denied"), False),
+        (OSError("Generic S3 error: Error performing GET …: Server returned 403 Forbidden"), False),
+        (OSError("Generic MicrosoftAzure error: Account must be specified"), False),
+        (OSError("Generic S3 error: the credential provider was not enabled"), False),
+        (OSError("Kernel error: Json error: Truncated record whilst reading object"), True),
+        (OSError("Object at location date=2026-11-20/part-0.parquet not found"), True),
+    ],
+)
+def test_only_a_damaged_table_is_to_be_moved_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, moves_it_away: bool
+) -> None:
+    ledger = open_ledger(project(tmp_path))
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("deltalake.DeltaTable", fails)
+    for store in (ledger.store, ledger.results):
+        with pytest.raises(LedgerError) as caught:
+            store.exists()
+        assert ("move it away" in str(caught.value)) == moves_it_away
+        assert ("rebuild" in str(caught.value)) == (moves_it_away and store is ledger.store)
+
+
 def test_an_unwritable_folder_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "_recon").write_text("a file stands where the folder should be")
     with raises(LedgerError):

@@ -17,7 +17,7 @@ from recon.model.offsets import OffsetSpan
 from recon.model.wire.app_ids import app_id
 from recon.project import Project
 from recon.recovery.explain import Explanation, already_processed, explain
-from recon.recovery.ranges import held, losses
+from recon.recovery.ranges import held, losses, unknown
 from recon.recovery.starting_offsets import starting_offsets
 from recon.testing.evidence import kafka, span
 from tests.support import ledger_entries
@@ -193,6 +193,9 @@ def test_one_micro_batch_of_the_past(stage: Stage) -> None:
     found = stage.explain(1)
     assert (found.next, found.batch_id) == ("past", 1)
     assert "has 20 rows as version 1" in found.sinks[0].sentence
+    # Nobody answers for Kafka: that is no loss.
+    assert found.sentences[1].startswith("whether Kafka still has the ranges is not known: ")
+    assert not any("could not read it all" in sentence for sentence in found.sentences)
     (stage.path / "cp/offsets/0").unlink()
     gone = stage.explain(0)
     assert "no longer in the checkpoint, which begins at micro-batch 1" in gone.sentences[0]
@@ -226,7 +229,8 @@ def test_the_answer_as_json(stage: Stage) -> None:
 def test_what_kafka_has_of_a_range(witness: KafkaWitness | Unavailable, expected: str) -> None:
     found = held(span(10, 20), witness)
     assert found.held == expected
-    assert bool(losses([found])) == (expected != "held")
+    assert bool(losses([found])) == (expected not in ("held", "unknown"))
+    assert bool(unknown([found], witness)) == (expected == "unknown")
 
 
 # -- topics and tables that are not what they were --------------------------------------------------------------------
