@@ -94,7 +94,7 @@ def test_a_log_that_an_unclean_election_cut_off_and_producers_filled_again(spark
         run = lake.audit()
         assert run.pipelines[0].answer == "could not be proved"
         (finding,) = findings(run, "INCONCLUSIVE")
-        assert (finding.topic, finding.partition, finding.batch_id) == (lake.topic, 0, 2)
+        assert (finding.topic, finding.partition, finding.batch_id) == (lake.topic, 0, 3)
 
 
 @pytest.mark.case(62, "INCONCLUSIVE")
