@@ -257,10 +257,8 @@ def transaction_version(storage: Storage, app_id: str) -> int | None:
     return int(known) if known is not None else None
 
 
-def added_files(storage: Storage, version: int) -> dict[str, Mapping[str, str | None]]:
-    """Data files that `version` added with dataChange, as full paths or URIs, percent-decoded.
-
-    Each with its partition values as the log writes them.
+def added_files(storage: Storage, version: int) -> dict[str, Mapping[str, Any]]:
+    """The add actions with dataChange of `version`, by the data file's full path or URI, percent-decoded.
 
     Raises:
         EvidenceError: the log has no such version, or its file is torn.
@@ -273,14 +271,14 @@ def added_files(storage: Storage, version: int) -> dict[str, Mapping[str, str | 
             "the log was cleaned up; only versions that the log still holds can be read"
         )
     root = str(storage.local) if storage.local is not None else storage.uri.rstrip("/")
-    files: dict[str, Mapping[str, str | None]] = {}
+    files: dict[str, Mapping[str, Any]] = {}
     try:
         for action in actions(log, file_name(version), raw):
             add = action.get("add")
             if add is not None and mapping(add).get("dataChange", True):
                 path = unquote(text(add["path"]))
                 absolute = path.startswith("/") or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path)
-                files[path if absolute else f"{root}/{path}"] = mapping(add.get("partitionValues") or {})
+                files[path if absolute else f"{root}/{path}"] = add
     except (KeyError, TypeError) as error:
         raise EvidenceError(
             f"Delta log file {log.uri}/{file_name(version)} has an add action that is not of the protocol's form "

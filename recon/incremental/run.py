@@ -282,8 +282,8 @@ class _Run:
             types = {field.name: field.dataType.simpleString() for field in table.schema}
             files = []
             for version in new.versions:
-                for file, partitions in delta_log.added_files(self._storage, version).items():
-                    require_partitions(file, partitions, types)
+                for file, action in delta_log.added_files(self._storage, version).items():
+                    require_partitions(file, action.get("partitionValues") or {}, types)
                     files.append(file)
             return self._rows_of(files, table) if files else table.limit(0)
         except Exception as error:  # such as files that an OPTIMIZE replaced and a VACUUM removed

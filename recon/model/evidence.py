@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from recon.model.ledger import LedgerSlice
+from recon.model.ledger import CountedRows, LedgerSlice
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.model.progress import ProgressWitness
 from recon.model.proof import Proofs
@@ -342,6 +342,20 @@ class DeltaWitness:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CommitRows:
+    """The rows of the data files that one commit added to a Delta table, whatever became of them since.
+
+    `held` counts them, with the fingerprint of their source offsets. `offsets` is how many different ones they carry,
+    `spans` are, per topic partition, from the lowest to the highest of them.
+    """
+
+    version: int
+    held: CountedRows
+    offsets: int
+    spans: Sequence[OffsetSpan] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class RowGroup:
     """Rows of one (batch_id, topic, partition) in the sink: how many, over which offsets.
 
@@ -466,6 +480,7 @@ class Witnesses:
     has the guarantee that each sink claims, `rewriting` names the sinks whose rows later micro-batches may replace.
     `previous` is None where no audit came before.
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
+    `commit_rows` has, by version, the rows of those commits of the sink that a check asks for.
     `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
     that earlier audits left of each sink. `declared` is what recon.yml says of the transform.
     """
@@ -491,6 +506,7 @@ class Witnesses:
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")
     proofs: Proofs = field(default_factory=Proofs)
     declared: DeclaredRows = DeclaredRows()
+    commit_rows: Mapping[int, CommitRows | Unavailable] = field(default_factory=dict)
 
     def of_sink(self, by_sink: Mapping[str, W] | Unavailable) -> W | None:
         """The judged sink's own of a witness per sink, such as `delta`; None where it was not read."""

@@ -45,6 +45,14 @@ def of_offsets(topic: str, partition: int, offsets: Iterable[int]) -> int:
     return sum((a + (b + c * o) * o) * o for o in offsets) % PRIME
 
 
+def of_columns(
+    offsets: npt.NDArray[np.int64], a: npt.NDArray[np.int64], b: npt.NDArray[np.int64], c: npt.NDArray[np.int64]
+) -> int:
+    """`of_offsets` of rows in columns: the offset of each, and the coefficients of its topic partition."""
+    o = offsets % PRIME
+    return int((((c * o % PRIME + b) * o % PRIME + a) * o % PRIME).sum()) % PRIME
+
+
 def of_ranges(ranges: Iterable[OffsetSpan]) -> int:
     """The fingerprint of one row for every offset of the ranges; a range that runs backward has none.
 

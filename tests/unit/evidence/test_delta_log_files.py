@@ -314,8 +314,8 @@ def test_added_files_are_whole_decoded_paths(tmp_path: Path) -> None:
     files = delta_log.added_files(Storage(str(table)), 0)
     assert len(files) == 2
     assert all(Path(f).is_file() for f in files)
-    for file, values in delta_log.added_files(Storage(str(table)), 0).items():
-        assert unquote(Path(file).parent.name) == f"b={values['b']}"
+    for file, action in delta_log.added_files(Storage(str(table)), 0).items():
+        assert unquote(Path(file).parent.name) == f"b={action['partitionValues']['b']}"
     assert delta_log.added_files(Storage(f"file:{table}"), 0) == files
     with raises(EvidenceError):
         delta_log.added_files(Storage(str(table)), 5)

@@ -1,0 +1,139 @@
+"""The source offsets of the rows that commits added to a Delta table, read from their data files without Spark.
+
+The files of an append stay in the store until VACUUM removes them, whatever later commits do to its rows. So they show
+what the sink made of the rows that it was given. Only three columns of them are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from recon.errors import ConfigError, EvidenceError
+from recon.evidence import delta_log
+from recon.lazy import np, pa
+from recon.limits import STORE_S, within
+from recon.model import CommitRows, CountedRows, Unavailable
+from recon.model.fingerprint import coefficients, of_columns
+from recon.model.offsets import OffsetSpan
+from recon.model.wire.columns import SOURCE_COLUMNS, SOURCE_TOPIC
+from recon.storage import Storage
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
+
+_AT_ONCE = 16  # commits that are read at once from a remote store
+_PLACES_PER_ROW = 64  # offsets that lie further apart are sorted, to count them, and not marked in a bitmap
+
+
+def read(storage: Storage, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
+    """The rows of the data files that each of these versions added, or why they were not looked at.
+
+    It is no fault of the table where a file was removed by VACUUM, cannot be read, has a deletion vector or has no
+    source columns (under column mapping they may have other names). A store that did not answer in time is not asked
+    again.
+    """
+    if storage.local is not None:
+        return {version: _rows_of(storage, version) for version in versions}
+    silent: list[Unavailable] = []
+
+    def in_time(version: int) -> CommitRows | Unavailable:
+        if silent:
+            return silent[0]
+        slow = f"version {version} of {storage.uri} cannot be read: the store did not answer"
+        try:
+            return within(STORE_S, lambda: _rows_of(storage, version), slow)
+        except EvidenceError as error:
+            silent.append(Unavailable("commit_rows", str(error)))
+            return silent[0]
+
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return dict(zip(versions, pool.map(in_time, versions), strict=True))
+
+
+def _rows_of(storage: Storage, version: int) -> CommitRows | Unavailable:
+    try:
+        added = delta_log.added_files(storage, version)
+        return _counted(version, [_columns_of(storage, path, action) for path, action in added.items()])
+    except FileNotFoundError:
+        return Unavailable("commit_rows", "data files are no longer in the store")
+    except (
+        EvidenceError,
+        ConfigError,
+        OSError,
+        pa.ArrowException,
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        return Unavailable("commit_rows", str(error))
+
+
+def _columns_of(storage: Storage, path: str, action: Mapping[str, Any]) -> pa.Table:
+    """The source columns of a data file, from itself or, where the table is partitioned by one, from the log."""
+    import pyarrow.parquet as pq
+
+    folder, _, name = path.rpartition("/")
+    if action.get("deletionVector"):
+        raise EvidenceError("data files have deletion vectors")
+    values = {c: v for c, v in (action.get("partitionValues") or {}).items() if c in SOURCE_COLUMNS}
+    with Storage(folder, storage.options).opened(name) as opened:
+        metadata = pq.read_metadata(opened)
+        stored = [column for column in SOURCE_COLUMNS if column in metadata.schema.names]
+        if not {*stored, *values} >= {*SOURCE_COLUMNS}:
+            raise EvidenceError("data files have no _source_topic, _source_partition, _source_offset")
+        texts = [SOURCE_TOPIC] if SOURCE_TOPIC in stored else None
+        file = pq.ParquetFile(opened, metadata=metadata, read_dictionary=texts, pre_buffer=storage.local is None)
+        table = file.read(columns=stored, use_threads=False)
+    for column in values.keys() - {*stored}:
+        table = table.append_column(column, pa.array([values[column]] * table.num_rows, pa.string()))
+    if any(table.column(column).null_count for column in SOURCE_COLUMNS):
+        raise EvidenceError("rows have no source offset")
+    return table.select(list(SOURCE_COLUMNS)).cast(_types())
+
+
+def _types() -> pa.Schema:
+    topic = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema(zip(SOURCE_COLUMNS, (topic, pa.int64(), pa.int64()), strict=True))
+
+
+def _counted(version: int, tables: Sequence[pa.Table]) -> CommitRows:
+    """Counts the rows of a commit, and the different offsets that they carry."""
+    rows = pa.concat_tables([*tables, _types().empty_table()]).unify_dictionaries().combine_chunks()
+    if not rows.num_rows:
+        return CommitRows(version=version, held=CountedRows(0, 0), offsets=0)
+    topic, partition, offset = (rows.column(column).chunk(0) for column in SOURCE_COLUMNS)
+    topics, offsets = topic.dictionary.to_pylist(), offset.to_numpy()
+    # The topic partitions in a row, as numbers from 0 on.
+    _, first, where = np.unique(
+        topic.indices.to_numpy().astype(np.int64) << 32 | partition.to_numpy(), return_index=True, return_inverse=True
+    )
+    names = [(topics[topic.indices[row].as_py()], partition[row].as_py()) for row in first.tolist()]
+    low, high = np.full(len(names), np.iinfo(np.int64).max), np.zeros(len(names), np.int64)
+    np.minimum.at(low, where, offsets)
+    np.maximum.at(high, where, offsets)
+    of_row = np.array([coefficients(*name) for name in names], np.int64)[where]
+    return CommitRows(
+        version=version,
+        held=CountedRows(rows.num_rows, of_columns(offsets, *of_row.T)),
+        offsets=_different(offsets, where, low, high - low + 1),
+        spans=sorted(
+            OffsetSpan(name, None, number, start, end + 1)
+            for (name, number), start, end in zip(names, low.tolist(), high.tolist(), strict=True)
+        ),
+    )
+
+
+def _different(offsets: Ints, where: Ints, low: Ints, size: Ints) -> int:
+    """How many different (topic partition, offset) there are; each has a place of its own."""
+    begin = np.cumsum(size) - size
+    places = begin[where] + offsets - low[where]
+    if int(size.sum()) > _PLACES_PER_ROW * len(offsets):
+        return len(np.unique(places))
+    marked = np.zeros(int(size.sum()), np.bool_)
+    marked[places] = True
+    return int(np.count_nonzero(marked))
