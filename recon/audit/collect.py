@@ -3,8 +3,8 @@
 The statements of `collect` are that order. The query goes on writing while we read; the order makes sure that a
 micro-batch which ends meanwhile looks like one still in progress, or like lag, and never like a loss.
 
-A sink's rows cost a Spark job, and Kafka's own records a scan of a topic: `Evidence` reads these later, when a check
-needs them.
+A sink's rows cost a Spark job, Kafka's own records a scan of a topic, and the rows of some commits a look into their
+data files: `Evidence` reads these later, when a check needs them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from recon.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.ledger.results import previous_audit
 from recon.model import (
     CheckpointWitness,
+    CommitRows,
     DeclaredRows,
     DeltaWitness,
     KafkaWitness,
@@ -190,6 +191,9 @@ class Evidence:
                 raise self._broken[witness]
         unseen = {witness: _unread(witness) for witness in _OPTIONAL if witness not in named}
         seen = replace(self.witnesses, sink=bound.sink, **unseen)  # type: ignore[arg-type]
+        versions = check.commits_to_read(seen) if bound.sink is not None else ()
+        if bound.sink is not None and versions:
+            seen = replace(seen, commit_rows=self._commit_rows_of(bound.sink, versions))
         if bound.sink is not None and ("rows" in check.needs or check.wants_rows(seen)):
             return replace(seen, rows=self._rows_of(bound.sink))
         return seen
@@ -201,6 +205,12 @@ class Evidence:
             except Exception as error:  # whatever Spark or a store raises: the rows are not known
                 self._rows[sink] = _unforeseen("rows", error)
         return self._rows[sink]
+
+    def _commit_rows_of(self, sink: str, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
+        try:
+            return self._reader.commit_rows(sink, versions)
+        except Exception as error:  # whatever a store raises: nothing was looked at
+            return dict.fromkeys(versions, _unforeseen("commit_rows", error))
 
     def answer(self, questions: Questions) -> Answers | Unavailable:
         """What Kafka's own records say about some offsets; nothing where Kafka could not be read before."""
@@ -423,6 +433,11 @@ class _Reader:
         """What a listener recorded in the period, or in its last week."""
         since = (self.until or self.now) - _PROGRESS_AT_MOST
         return self.sources.progress(max(since, begin) if begin else since, self.until, samples)
+
+    def commit_rows(self, sink_name: str, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
+        """The rows of some commits of a sink that is a Delta table."""
+        sink = next(s for s in self._sinks if s.name == sink_name)
+        return self.sources.commit_rows(sink, versions)
 
     def rows(self, sink_name: str, witnesses: Witnesses) -> RowsWitness | Unavailable:
         """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""

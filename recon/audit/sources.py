@@ -12,13 +12,14 @@ from typing import TypeVar
 from recon.audit.session import AuditSession
 from recon.checks.engine.runner import Answers, Questions
 from recon.errors import EvidenceError
-from recon.evidence import checkpoint, delta_log
+from recon.evidence import checkpoint, commit_rows, delta_log
 from recon.evidence.kafka_admin import UnreachableError
 from recon.ledger import Ledger, quarantined
 from recon.ledger.progress import read_progress
 from recon.limits import STATEMENT_S, within
 from recon.model import (
     CheckpointWitness,
+    CommitRows,
     DeltaWitness,
     KafkaWitness,
     ProgressWitness,
@@ -76,6 +77,10 @@ class Sources:
     def delta_log(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
         """The log of a sink that is a Delta table; with `files`, what its data files are."""
         return delta_log.read(self._storage(sink.target), from_version=from_version, files=files)
+
+    def commit_rows(self, sink: Sink, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
+        """The rows of the data files that versions of a Delta table added."""
+        return commit_rows.read(self._storage(sink.target), versions)
 
     def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
         """The record that a sink which is no Delta table keeps of recon's writes, and what happened to these since."""

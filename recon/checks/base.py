@@ -131,6 +131,13 @@ class EvidenceCheck(Check):
         """
         return False
 
+    def commits_to_read(self, witnesses: Witnesses) -> Sequence[int]:
+        """Versions of the sink's Delta table whose data files are to be read, without Spark; empty for none.
+
+        Called before `wants_rows`, which sees what was found, or why it could not be read, in `witnesses.commit_rows`.
+        """
+        return ()
+
     def questions(self, witnesses: Witnesses) -> Mapping[tuple[str, int], Spans]:
         """Offsets per (topic, partition) that only Kafka's own records can explain; empty when there are none.
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
-from recon.model import ReconStamp
+from recon.model import ReconStamp, RunResult
 from recon.model.fingerprint import of_offsets, of_ranges
 from recon.project import Project
 from recon.project.model import Rows
 from recon.sinks.delta.append import DeltaAppend
-from tests.cases.lake import Lake, failing, findings, ranges
+from recon.sinks.failpoints import BEFORE_LEDGER
+from tests.cases.lake import Lake, failing, findings, ranges, told
 from tests.cases.test_quarantine import HAS_KEY, parse, produce
 from tests.support import fault_cases
+from tests.support.failpoints import dies_at
 
 MakeLake = Callable[..., Lake]
 
@@ -157,3 +161,90 @@ def test_rows_that_a_transform_may_not_filter_are_a_gap(make_lake: MakeLake) -> 
     lake.run(transform=lambda frame: frame.where("offset <> 6"))
     run = fault_cases.audit(declared(lake, filters=False), spark=lake.spark)
     assert failing(run) == {"GAP"} and ranges(findings(run, "GAP")) == {(0, 6, 7)}
+
+
+# -- the spot check ----------------------------------------------------------------------------------------------------
+
+
+def looked_up(spark: SparkSession, *keys: str) -> Callable[[DataFrame], DataFrame]:
+    """A transform that joins records with a lookup table, by key."""
+    table = spark.createDataFrame([(key, f"name of {key}") for key in keys], "key_ STRING, name STRING")
+
+    def join(frame: DataFrame) -> DataFrame:
+        return frame.join(table, frame["key"].cast("string") == table["key_"])
+
+    return join
+
+
+def looked_at(run: RunResult) -> Any:
+    (result,) = [result for result in run.results if result.test == "source_rows"]
+    return result.evidence.get("looked_at")
+
+
+@pytest.mark.case(59, "GAP", "DUPLICATE")
+@pytest.mark.parametrize("of_the_missing_key", [3, 1])
+def test_a_join_with_a_table_that_lacks_a_key_and_has_another_twice(
+    make_lake: MakeLake, of_the_missing_key: int
+) -> None:
+    """Case 59: three records have no key there, and one has two; or one and one, so that the counts are equal."""
+    lake = make_lake()
+    keys = ["twice", *["missing"] * of_the_missing_key, *["there"] * (9 - of_the_missing_key)]
+    lake.kafka.produce(lake.topic, [(key, f"v{n}", 0) for n, key in enumerate(keys)])
+    lake.run(transform=looked_up(lake.spark, "there", "twice", "twice"))
+    (entry,) = lake.entries()
+    assert (entry.rows_read, entry.rows_returned) == (10, 11 - of_the_missing_key)
+    without_rows = lake.audit(no_spark=True)
+    assert without_rows.pipelines[0].answer == "could not be proved"
+    run = lake.audit()
+    assert failing(run) == {"GAP", "DUPLICATE"} and run.pipelines[0].answer == "not complete"
+    assert ranges(findings(run, "DUPLICATE")) == {(0, 0, 1)}
+
+
+def test_a_join_that_only_filters_is_proved_without_spark(make_lake: MakeLake) -> None:
+    lake = make_lake(partitions=2)
+    for partition in range(2):
+        lake.kafka.produce(lake.topic, [(f"k{n % 3}", f"v{n}", partition) for n in range(30)])
+    lake.run(transform=looked_up(lake.spark, "k0", "k1"), per_trigger=20)
+    assert len(lake.entries()) == 3
+    run = lake.audit(no_spark=True)
+    assert run.pipelines[0].answer == "complete", told(run)
+    assert looked_at(run) == {"micro_batches": 3, "rows": 40}
+    # What VACUUM removed is not looked at, and no fault.
+    lake.sql("OPTIMIZE {table}")
+    lake.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    lake.sql("VACUUM {table} RETAIN 0 HOURS")
+    again = lake.audit(no_spark=True, full=True)
+    assert again.pipelines[0].answer == "complete", told(again)
+    assert looked_at(again) == {"micro_batches": 0, "rows": 0}
+
+
+class LosesAndDoubles(DeltaAppend):
+    """Leaves out the row of offset 4, which it was given, and writes that of offset 5 twice."""
+
+    @override
+    def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
+        super().write(frame.where("_source_offset <> 4").union(frame.where("_source_offset = 5")), stamp)
+
+
+@pytest.mark.case(59, "GAP", "DUPLICATE")
+def test_a_sink_that_loses_a_row_and_doubles_another(make_lake: MakeLake) -> None:
+    """Case 59: it took in as many rows as it was given."""
+    lake = make_lake()
+    lake.produce(10)
+    hook = lake.hook()
+    hook.writer = LosesAndDoubles(str(lake.table))
+    lake.run(hook)
+    run = lake.audit()
+    assert failing(run) == {"GAP", "DUPLICATE"} and ranges(findings(run, "GAP")) == {(0, 4, 5)}
+
+
+def test_a_restored_entry_is_proved_by_the_rows_of_its_commit(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    lake.produce(10)
+    with pytest.raises(StreamingQueryException):
+        lake.run(failpoint=dies_at(BEFORE_LEDGER))
+    lake.run()
+    assert [entry.status for entry in lake.entries()] == ["rebuilt", "already_committed"]
+    run = lake.audit(no_spark=True)
+    assert run.pipelines[0].answer == "complete", told(run)
+    assert looked_at(run) == {"micro_batches": 1, "rows": 10}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
@@ -38,7 +38,7 @@ def _swallows(world: World, _: random.Random) -> None:
 
 def _has_no_entry(world: World, rng: random.Random) -> None:
     world.produce(5)
-    world.micro_batch(entry=False, lose=rng.choice(((), (1,), (0, 3))))
+    world.micro_batch(entry=False, lose=rng.choice(((), (1,), (0, 3))), double=rng.choice(((), (2,))))
 
 
 def _inflates(world: World, rng: random.Random) -> None:
@@ -50,13 +50,8 @@ def _inflates(world: World, rng: random.Random) -> None:
 def _loses_and_doubles(world: World, rng: random.Random) -> None:
     world.produce(5)
     lost, doubled = rng.sample(range(10), 2)
-    world.micro_batch(lose=(lost,), double=(doubled,), by=_by(world, rng))
-
-
-def _by(world: World, rng: random.Random) -> Literal["reader", "transform"]:
-    """Which offsets a filter should drop is known to it alone."""
-    of = rng.choice(("reader", "transform"))
-    return "reader" if of == "reader" or any(map(world.query.filters, range(50))) else "transform"
+    by: Sequence[Literal["reader", "transform", "sink"]] = ("reader", "transform", "sink")
+    world.micro_batch(lose=(lost,), double=(doubled,), by=rng.choice(by))
 
 
 def _sink_loses(world: World, rng: random.Random) -> None:

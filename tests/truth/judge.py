@@ -31,6 +31,8 @@ from recon.model import (
     CheckpointWitness,
     CheckResult,
     Code,
+    CommitRows,
+    CountedRows,
     DeltaWitness,
     KafkaPartition,
     KafkaTopic,
@@ -45,9 +47,9 @@ from recon.model import (
     RunResult,
     Unavailable,
 )
-from recon.model.offsets import Spans
+from recon.model.offsets import OffsetSpan, Spans
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
-from tests.truth.world import PIPELINE, SINK, TOPIC, World
+from tests.truth.world import PIPELINE, SINK, TOPIC, World, fingerprint
 
 Offsets = Mapping[tuple[str, int], int]
 Epochs = Mapping[tuple[str, int], Collection[tuple[int, int]]]
@@ -123,6 +125,27 @@ class WorldSources(Sources):
             rows=None if without else len(rows),
             without_statistics=without,
             gone=self.world.files_gone,
+        )
+
+    @override
+    def commit_rows(self, sink: Sink, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
+        return {version: self._added(version) for version in versions}
+
+    def _added(self, version: int) -> CommitRows | Unavailable:
+        """The rows in the files that a version added; nobody runs VACUUM, but files may be removed."""
+        world = self.world
+        places = [row.place for row in world.snapshots.get(version, world.rows) if row.version == version]
+        gone = any(rows[0].version == version for rows in world.lost_files)
+        if gone or len(places) != world.written[version]:
+            return Unavailable("commit_rows", "data files are no longer in the store")
+        offsets: dict[tuple[str, int], list[int]] = {}
+        for topic, _, partition, offset in places:
+            offsets.setdefault((topic, partition), []).append(offset)
+        return CommitRows(
+            version=version,
+            held=CountedRows(len(places), fingerprint(places)),
+            offsets=sum(len(set(mine)) for mine in offsets.values()),
+            spans=[OffsetSpan(t, None, p, min(mine), max(mine) + 1) for (t, p), mine in sorted(offsets.items())],
         )
 
     @override

@@ -10,12 +10,7 @@ from tests.truth.histories import HARMLESS, history
 from tests.truth.stories import STORIES
 
 # Cases that the judge is still fooled by, or that it names otherwise: what is missing. A mend takes its line away.
-UNMET = {
-    "46-lost_record_of_a_restored_entry_compacted_since": "compaction explains a hole that no count denies",
-    "59-loss_and_duplicate_in_a_commit_without_entry": "the number of its rows is all that is known of them",
-    "59-loss_and_duplicate_in_a_transform_that_filters": "which offsets a filter should drop is known to it alone",
-    "59-loss_and_duplicate_in_the_sink": "rows that a sink was given are known to it by their number alone",
-}
+UNMET: dict[str, str] = {}
 
 
 @pytest.mark.parametrize(

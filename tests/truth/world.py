@@ -145,6 +145,7 @@ class World:
         self.number = 0  # of the micro-batch that runs
         self.read_by: dict[Place, int] = {}  # the micro-batch of the first epoch that read past a record
         self.snapshots: dict[int, list[Row]] = {}  # the rows of each version but the newest
+        self.written: dict[int, int] = {}  # rows in the files that each version added
         self.interrupted: Callable[[], None] | None = None  # what the next start of the query does first
 
     # -- Kafka ---------------------------------------------------------------------------------------------------
@@ -516,6 +517,7 @@ class World:
             "table_id": None if self.commits else self.table_id,
         }
         self.snapshots[version - 1] = list(self.rows)
+        self.written[version] = added
         self.commits[version] = DeltaCommit(**{**made, **fields})
         return version
 

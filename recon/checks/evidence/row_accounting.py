@@ -29,10 +29,11 @@ class Counted(NamedTuple):
     `deficit`: offsets that no counted row accounts for; None when counts cannot say. `dropped`: rows recorded as
     filtered within the entry's own ranges; None when unknown (also where trimming dropped rows of other entries).
     `explodes`: the transform made more rows than it read, so counts prove nothing. `surplus`: more rows than offsets,
-    and no transform to make them. `quarantined`: rows written to quarantine. `dropped_by_state`: rows that the
-    query's stateful operators dropped, which are part of `dropped`. `holes`: offsets that had no record when they were
-    read; None when Spark did not count. `lost`: rows that the sink was given and does not have, negative for rows that
-    it has in addition. `doubted`: fingerprints show other offsets than the counts let expect.
+    and no transform to make them. `quarantined`: rows written to quarantine. `dropped_by_state`: rows that the query's
+    stateful operators dropped, which are part of `dropped`. `holes`: offsets that had no record when they were read;
+    None when Spark did not count. `lost`: rows that the sink was given and does not have, negative for rows that it has
+    in addition. `doubted`: fingerprints show other offsets than the counts let expect. `uncounted`: the number of rows
+    that were written is all that is known, since the entry was restored from its commit and no replay counted.
     """
 
     deficit: int | None
@@ -44,6 +45,7 @@ class Counted(NamedTuple):
     holes: int | None = None
     lost: int = 0
     doubted: bool = False
+    uncounted: bool = False
 
     @property
     def proved(self) -> bool:
@@ -219,6 +221,7 @@ def account(
         counted[entry] = counts._replace(
             holes=_holes(head, size, operators),
             lost=0 if reduces else _lost(head),
+            uncounted=head.status == "rebuilt" and head.read is None and head.returned is None,
             doubted=not counts.explodes
             and expected is not None
             and _doubted(head, CountedRows(size, expected[entry]), operators),

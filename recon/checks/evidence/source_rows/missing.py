@@ -19,6 +19,7 @@ from recon.checks.evidence.source_rows.rows import (
     by_partition,
     tell_explained,
 )
+from recon.checks.evidence.source_rows.spot_check import contradictions
 from recon.checks.evidence.table_history import first_version, others, removes_rows
 from recon.model import Code, ProbeAnswer
 from recon.model.ledger import named
@@ -67,9 +68,11 @@ def missing_from(sink: SinkRows) -> Missing:
         of_entry[piece.entry] += piece.size
     unexplained: dict[TopicPartition, list[Piece]] = {}
     removed: list[Piece] = []
+    contradicted = contradictions(sink.counts, sink.witnesses)
     for piece in pieces:
         counted = sink.counts.counted[piece.entry]
-        if counted.proved and not counted.dropped:
+        doubles = piece.entry in contradicted or (counted.uncounted and sink.doubles(piece.entry))
+        if counted.proved and not counted.dropped and (counted.holes == 0 or not doubles):
             # The commit wrote a row for every offset, whatever Kafka may still know of them.
             removed.append(piece)
         elif not (counted.explodes or counted.doubted) and counted.dropped == of_entry[piece.entry]:
@@ -188,6 +191,13 @@ def _without_a_record(
     doubtful = aborted.union(unseen).minus(sure)
     tally["aborted"] += aborted.intersect(sure).size
     tally["compacted" if is_compacted(answer.topic, sink.witnesses) else "control"] += unseen.intersect(sure).size
+    if is_compacted(answer.topic, sink.witnesses):
+        sink.report(
+            Code.INCONCLUSIVE,
+            (p for p in within(pieces, unseen.intersect(sure)) if sink.counts.counted[p.entry].uncounted),
+            "are in no row, and Kafka has no record there now: compaction may have removed one that was lost, since "
+            "the entry was restored, and no count says how many records were read",
+        )
     log_start = f"are in no row, and Kafka's log now starts at {answer.log_start}"
     gone = [piece for piece in within(pieces, expired) if piece.entry not in proved]
     tally["without a record when read"] += expired.size - sum(piece.size for piece in gone)

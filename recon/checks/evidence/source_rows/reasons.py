@@ -9,7 +9,7 @@ from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.lost_writes import lost_of
 from recon.checks.evidence.own_writes import rows_changed
 from recon.checks.evidence.row_accounting import Account
-from recon.checks.evidence.source_rows import quarantine
+from recon.checks.evidence.source_rows import quarantine, spot_check
 from recon.checks.evidence.source_rows.rows import rewrites
 from recon.checks.evidence.source_rows.transactions import read_while_open
 from recon.checks.evidence.table_history import alive, changes_rows, first_version, is_restore, others, removes_rows
@@ -18,7 +18,12 @@ from recon.model import Code, EntryHead, LiveFiles, RowsWitness, Unavailable, Ve
 from recon.text import plural, some
 
 
-def reasons(counts: Account, witnesses: Witnesses, attested: frozenset[int] = frozenset()) -> list[str]:
+def reasons(counts: Account, witnesses: Witnesses) -> list[str]:
+    """Why the rows of the sink are needed; empty when counts, and the rows of some commits, are enough."""
+    return [*by_counts(counts, witnesses), *spot_check.reasons(counts, witnesses)]
+
+
+def by_counts(counts: Account, witnesses: Witnesses, attested: frozenset[int] = frozenset()) -> list[str]:
     """Why counts are not enough, but for `attested` entries; empty when they are."""
     heads = counts.covered.slice.heads
     why = []

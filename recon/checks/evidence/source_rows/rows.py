@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +40,14 @@ class SinkRows:
         return {
             where: Spans.of(span for group in groups for span in group.present) for where, groups in self.groups.items()
         }
+
+    def doubles(self, entry: int) -> bool:
+        """Whether rows of an entry's micro-batch, as far as rows carry its number, have the same offset."""
+        return self.ledger.heads[entry].batch_id in self._doubling
+
+    @cached_property
+    def _doubling(self) -> Collection[int]:
+        return {group.batch_id for group in self.rows.groups if group.rows > group.present.size}
 
     @cached_property
     def repaired(self) -> Mapping[TopicPartition, Spans]:

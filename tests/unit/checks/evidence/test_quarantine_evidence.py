@@ -107,8 +107,10 @@ def test_a_restored_entry_learns_from_its_replay() -> None:
                      status="rebuilt", sink_version=1)  # fmt: skip
     replay = Entry(1, (10, 20), rows_read=None, rows_written=7, rows_quarantined=3, rows_filtered=None, attempt=2,
                    status="already_committed", sink_version=1)  # fmt: skip
-    assert wants(ledger(Entry(0, (0, 10)), restored))
-    assert not wants(ledger(Entry(0, (0, 10)), restored, replay))
+    alone, both = (judged(None, ledger(Entry(0, (0, 10)), *entries)) for entries in ([restored], [restored, replay]))
+    assert alone.evidence["proved_by_counts"] == 1 and both.evidence["proved_by_counts"] == 2
+    # Though nothing shows which rows they are.
+    assert wants(ledger(Entry(0, (0, 10)), restored, replay))
 
 
 # -- rows --------------------------------------------------------------------------------------------------------
