@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from recon.errors import ConfigError, EvidenceError
+from recon.errors import EvidenceError
 from recon.evidence import delta_log
 from recon.lazy import np, pa
 from recon.limits import STORE_S, within
@@ -19,6 +19,7 @@ from recon.model.fingerprint import coefficients, of_columns
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import SOURCE_COLUMNS, SOURCE_TOPIC
 from recon.storage import Storage
+from recon.text import first_line
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -60,17 +61,8 @@ def _rows_of(storage: Storage, version: int) -> CommitRows | Unavailable:
         return _counted(version, [_columns_of(storage, path, action) for path, action in added.items()])
     except FileNotFoundError:
         return Unavailable("commit_rows", "data files are no longer in the store")
-    except (
-        EvidenceError,
-        ConfigError,
-        OSError,
-        pa.ArrowException,
-        ArithmeticError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:
-        return Unavailable("commit_rows", str(error))
+    except Exception as error:  # whatever a store or a damaged file raises: nothing was looked at
+        return Unavailable("commit_rows", first_line(error))
 
 
 def _columns_of(storage: Storage, path: str, action: Mapping[str, Any]) -> pa.Table:
