@@ -126,11 +126,12 @@ def unproved(counts: Account, witnesses: Witnesses) -> list[int]:
     """Restored entries of as many rows as offsets, of which nothing shows that each offset has one."""
     if rewrites(witnesses):
         return []
+    heads, operators = counts.covered.slice.heads, counts.operators
     left = [
         entry
         for entry, counted in counts.counted.items()
-        # One row of one offset can be no other.
-        if counted.proved and counted.uncounted and counts.width[entry] > 1
+        # One row of one offset can be no other; what a query with state wrote, Spark's own counts say.
+        if counted.proved and counted.uncounted and counts.width[entry] > 1 and not operators.keeps_state(heads[entry])
     ]
     return [entry for entry in left if not _shown(entry, counts, witnesses)]
 
