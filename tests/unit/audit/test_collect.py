@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from typing_extensions import override
 
 from recon.audit import summary
 from recon.audit.collect import Evidence, collect
@@ -15,12 +16,13 @@ from recon.audit.options import Options
 from recon.audit.run import audit
 from recon.audit.session import AuditSession
 from recon.audit.sources import Sources
+from recon.checks.base import EvidenceCheck
 from recon.checks.binding import bind
 from recon.errors import EvidenceError
 from recon.ledger import open_ledger
 from recon.ledger.ledger import Ledger
 from recon.ledger.results import RESULTS, sealed
-from recon.model import CheckpointWitness, Code, DeltaWitness, Unavailable
+from recon.model import CheckpointWitness, Code, DeltaWitness, Unavailable, Verdict, Witnesses
 from recon.project import Project, load
 from recon.testing.evidence import NOW, Entry, checkpoint, kafka, planned
 from tests.support.ledger_entries import entry
@@ -151,6 +153,33 @@ def test_a_check_sees_only_what_it_names(readers: Readers) -> None:
     seen = evidence.seen_by(integrity)
     assert seen.sink == "orders" and not isinstance(seen.ledgers, Unavailable)
     assert all(isinstance(w, Unavailable) for w in (seen.checkpoint, seen.kafka, seen.delta, seen.rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LooksAtVersionThree(EvidenceCheck):
+    """A check of one's own that asks for the rows of a commit."""
+
+    test: ClassVar[str] = "looks_at_version_three"
+
+    @override
+    def commits_to_read(self, witnesses: Witnesses) -> Sequence[int]:
+        return (3,)
+
+    @override
+    def judge(self, witnesses: Witnesses) -> Verdict:
+        return Verdict()
+
+
+def test_rows_of_commits_are_read_when_a_check_asks_for_them_and_never_end_the_audit(readers: Readers) -> None:
+    readers.stand_in("recon.evidence.commit_rows.read", "rows", lambda: {3: Unavailable("commit_rows", "no file")})
+    (bound,) = [bound for bound in bind(readers.project) if bound.check.test == "delta_history"]
+    evidence = readers.collect("delta_history")
+    assert evidence.seen_by(bound).commit_rows == {} and "rows" not in readers.order
+    asks = replace(bound, check=LooksAtVersionThree())
+    assert evidence.seen_by(asks).commit_rows == {3: Unavailable("commit_rows", "no file")}
+    readers.stand_in("recon.evidence.commit_rows.read", "rows", lambda: 1 // 0)
+    (why,) = evidence.seen_by(asks).commit_rows.values()
+    assert isinstance(why, Unavailable) and why.reason.startswith("ZeroDivisionError")
 
 
 def test_a_witness_that_cannot_be_read_is_a_note_where_a_check_looks_at_it(readers: Readers) -> None:
