@@ -22,6 +22,7 @@ from pyspark.errors import StreamingQueryException
 
 import recon
 from recon.model import REMOVALS, ReconStamp
+from recon.project import load
 from recon.recovery.repair.run import Repaired, repair
 from recon.reports import run_results
 from recon.sinks.failpoints import AFTER_LEDGER, AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
@@ -94,16 +95,21 @@ def finish(plan: Plan) -> None:
     spark, stops = _session(plan), Stops(plan)
     _run(spark, plan, names=plan.pipelines[::2])
     for name in plan.pipelines:
-        done = _repair(spark, plan, stops, name)
-        assert not done.incomplete, done.incomplete
-        assert not _repair(spark, plan, stops, name).entries, "a second repair found something to do"
+        for done in _repair(spark, plan, stops, name):
+            assert not done.incomplete, done.incomplete
+        again = _repair(spark, plan, stops, name)
+        assert not any(done.entries for done in again), "a second repair found something to do"
     _run(spark, plan)
     _audit(spark, plan)
 
 
-def _repair(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> Repaired:
+def _repair(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> list[Repaired]:
+    """Repairs the sinks of a pipeline one after another; the points are those of the last one."""
+    sinks = [sink.name for sink in load(plan.project).find_pipeline(name).sinks]
+
     def failpoint(point: str, stamp: ReconStamp) -> None:
-        stops.reached(name, f"{_REMOVAL}{point}" if stamp.epoch == REMOVALS else point)
+        if stamp.sink == sinks[-1]:
+            stops.reached(name, f"{_REMOVAL}{point}" if stamp.epoch == REMOVALS else point)
 
     def held(frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
@@ -111,16 +117,20 @@ def _repair(spark: SparkSession, plan: Plan, stops: Stops, name: str) -> Repaire
         return parsed(frame.filter(F.udf(held_up(str(stops.mark(name))), "boolean")("_source_partition")))
 
     holds = plan.stop_at.get(name) == "during"
-    done = repair(
-        plan.project,
-        name,
-        transform=held if holds else parsed,
-        other_transform=holds,
-        spark=spark,
-        failpoint=failpoint,
-    )
-    _say(f"{name}: finished {done.finished}, offsets {done.offsets}, rows {done.rows}, removed {done.removed}")
-    return done
+    repaired = []
+    for sink in sinks:
+        done = repair(
+            plan.project,
+            name,
+            sink,
+            transform=held if holds else parsed,
+            other_transform=holds,
+            spark=spark,
+            failpoint=failpoint,
+        )
+        _say(f"{sink}: finished {done.finished}, offsets {done.offsets}, rows {done.rows}, removed {done.removed}")
+        repaired.append(done)
+    return repaired
 
 
 def _run(

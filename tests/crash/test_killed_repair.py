@@ -9,16 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
-from recon.evidence import delta_log
+from recon.evidence import delta_log, manifests
 from recon.model import REMOVALS, REPAIRS, Level, RunResult
 from recon.reports import run_results
+from recon.sinks.files.reading import batch_files
 from recon.storage import Storage
 from tests.crash.harness import Crashes, Outcome
 from tests.crash.plan import Plan
 from tests.crash.repairs import REPAIR_POINTS, audit_of
-from tests.crash.sinks import DELTA, DELTA_MERGE, Adapter, World, delta_rows, jdbc
+from tests.crash.sinks import DELTA, DELTA_MERGE, PARQUET, ROUTED, Adapter, World, delta_rows, jdbc
 from tests.support.drivers import MARIADB_JDBC, POSTGRES_JDBC
 from tests.support.kafka import LocalKafka
 
@@ -32,7 +34,7 @@ AGAIN = {
     "removal_before_write": "removal_after_write",
 }
 # The points of a step from which on it is committed, and that from which on the ledger has it.
-COMMITTED = ("committed", "after_write", "before_ledger", "after_ledger")
+COMMITTED = ("committed", "manifest_written", "after_write", "before_ledger", "after_ledger")
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,8 @@ class Killed:
 
     @property
     def doubled(self) -> bool:
-        """Whether it has doubled rows, besides those that it lost; a keyed sink merges them."""
-        return not self.adapter.rewrites
+        """Whether it has doubled rows, besides those that it lost; a keyed sink merges them, and files keep them."""
+        return not self.adapter.rewrites and self.adapter.name not in FILES
 
 
 def _config(world: World) -> dict[str, Any]:
@@ -65,11 +67,46 @@ def _merges(name: str) -> Adapter:
     return replace(DELTA_MERGE, name=name, config=config, read=delta_rows(name), deletes=False)
 
 
+def _files(name: str, kind: str) -> Adapter:
+    def config(world: World) -> dict[str, Any]:
+        return {"kind": kind, "target": "{sink}"}
+
+    def read(world: World) -> list[dict[str, Any]]:
+        """What the manifests name; JSON by Python, Parquet by pyarrow."""
+        found: list[dict[str, Any]] = []
+        for file in batch_files(str(world.folder / name)):
+            if kind == "parquet":
+                found += pq.ParquetFile(file).read().to_pylist()
+            else:
+                found += [json.loads(line) for line in Path(file).read_text().splitlines()]
+        return found
+
+    return replace(PARQUET, name=name, config=config, read=read)
+
+
+def _routed(name: str) -> Adapter:
+    sinks = f"{name}_thirds", f"{name}_others"
+    return replace(
+        ROUTED,
+        name=name,
+        routes={"by": "n % 3 = 0", "to": {"true": sinks[0]}, "otherwise": sinks[1]},
+        sinks=sinks,
+        config=_config,
+        read=delta_rows(*sinks),
+    )
+
+
+FILES = ("parquet_written", "json_committed", "parquet_entered")
 KILLED = (
     *(
         Killed(replace(DELTA, name=point, config=_config, read=delta_rows(point)), point, AGAIN.get(point))
         for point in REPAIR_POINTS
     ),
+    Killed(_files("parquet_written", "parquet"), "files_written", "manifest_written"),
+    Killed(_files("json_committed", "json"), "manifest_written"),
+    Killed(_files("parquet_entered", "parquet"), "before_write", "after_write"),
+    Killed(_routed("routed_writing"), "before_write", "after_write"),
+    Killed(_routed("routed_written"), "before_ledger", "removal_after_write"),
     Killed(_merges("merge_reduced"), "reduced", "after_write"),
     Killed(_merges("merge_written"), "before_ledger"),
     Killed(_appends("postgres_open", "postgres", POSTGRES_JDBC), "transaction_open", "removal_after_write"),
@@ -141,7 +178,8 @@ def _kill(crashes: Crashes, stop_at: Mapping[str, str]) -> list[tuple[str, str]]
     hits = [(line["sink"], line["point"]) for line in mine[:-1]]
     assert dict(hits) == dict(stop_at)
     for name, point in hits:
-        entered = {entry.epoch for entry in crashes.ledger.entries(name)} & {REPAIRS, REMOVALS}
+        last = crashes.adapters[name].entered[-1]
+        entered = {entry.epoch for entry in crashes.ledger.entries(name, last)} & {REPAIRS, REMOVALS}
         assert (_committed(crashes, name), entered) == _stands(point), (name, point)
     return hits
 
@@ -153,7 +191,8 @@ def _committed(crashes: Crashes, name: str) -> set[int]:
         (product,) = adapter.needs
         epochs = {row[0] for row in crashes.world.sql(product, f"SELECT epoch FROM recon_ledger WHERE sink = '{name}'")}
     else:
-        commits = delta_log.stamped(Storage(str(crashes.folder / name))).commits
+        target = Storage(str(crashes.folder / adapter.entered[-1]))
+        commits = (manifests.log(target) if name in FILES else delta_log.stamped(target)).commits
         epochs = {commit.stamp.epoch for commit in commits}
     return epochs & {REPAIRS, REMOVALS}
 
@@ -185,9 +224,10 @@ def test_nothing_is_lost_or_doubled(finished: Finished, name: str) -> None:
     assert outcome.records == 160
     assert (outcome.lost, outcome.doubled, outcome.foreign) == ([], [], [])
     assert (outcome.unentered, outcome.broken_chain) == ([], [])
-    entries = finished.crashes.ledger.entries(name)
-    done = [REMOVALS, REPAIRS] if name in DOUBLED else [REPAIRS]
-    assert sorted(entry.epoch for entry in entries if entry.epoch < 0) == done
+    for sink in finished.crashes.adapters[name].entered:
+        entries = finished.crashes.ledger.entries(name, sink)
+        done = [REMOVALS, REPAIRS] if name in DOUBLED else [REPAIRS]
+        assert sorted(entry.epoch for entry in entries if entry.epoch < 0) == done
 
 
 @pytest.mark.parametrize("name", NAMES)
