@@ -18,7 +18,7 @@ from recon.checks.evidence.source_rows.rows import rewrites
 from recon.model import Code, CommitRows, DeltaCommit, Unavailable, Witnesses
 from recon.model.fingerprint import of_ranges
 from recon.model.ledger import named
-from recon.model.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural, some
 
 _HANDFUL = 20  # micro-batches that are looked at though their counts and fingerprints prove as much as such can
@@ -100,11 +100,13 @@ def _contradiction(
         return Contradiction(f"{of} of the {given.rows:,} that the sink was given", False)
     if written is not None and written != held.rows:
         return Contradiction(f"{of}, where {written:,} were written", False)
-    if rows.offsets != held.rows and not witnesses.declared.explodes:
+    ranges = counts.covered.slice.ranges.of(entry)
+    once = _different(ranges) == counts.width[entry]  # two sources of a query may read the same topic
+    if rows.offsets != held.rows and once and not witnesses.declared.explodes:
         return Contradiction(f"{of} of {plural(rows.offsets, 'offset')}", False)
     if given is not None and given.fingerprint is not None and given.fingerprint != held.fingerprint:
         return Contradiction(f"{of}, as many as the sink was given, and of other offsets", True)
-    if not _are_within(rows.spans, counts.covered.slice.ranges.of(entry)):
+    if not _are_within(rows.spans, ranges):
         return Contradiction(f"{of}, some of offsets that it did not read", True)
     return None
 
@@ -120,6 +122,14 @@ def _are_within(spans: Iterable[OffsetSpan], ranges: Iterable[OffsetSpan]) -> bo
         if span.start_offset < low or span.end_offset > high:
             return False
     return True
+
+
+def _different(ranges: Iterable[OffsetSpan]) -> int:
+    """How many different offsets of topic partitions some ranges have."""
+    of_places: dict[tuple[str, int], list[Span]] = {}
+    for read in ranges:
+        of_places.setdefault((read.topic, read.partition), []).append(read.span)
+    return sum(Spans.of(spans).size for spans in of_places.values())
 
 
 def unproved(counts: Account, witnesses: Witnesses) -> list[int]:
@@ -140,10 +150,11 @@ def _shown(entry: int, counts: Account, witnesses: Witnesses) -> bool:
     """Whether the rows of its commit were looked at, and each offset of the entry has one."""
     head = counts.covered.slice.heads[entry]
     rows = None if head.sink_version is None else witnesses.commit_rows.get(head.sink_version)
-    if not isinstance(rows, CommitRows) or not rows.held.rows == rows.offsets == counts.width[entry]:
+    if not isinstance(rows, CommitRows):
         return False
     ranges = counts.covered.slice.ranges.of(entry)
-    return _are_within(rows.spans, ranges) and rows.held.fingerprint == of_ranges(ranges)
+    as_many = rows.held.rows == counts.width[entry] and rows.offsets == _different(ranges)
+    return as_many and _are_within(rows.spans, ranges) and rows.held.fingerprint == of_ranges(ranges)
 
 
 def reasons(counts: Account, witnesses: Witnesses) -> Iterator[str]:

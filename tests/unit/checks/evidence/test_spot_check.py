@@ -167,6 +167,18 @@ def test_a_transform_that_makes_rows_may_repeat_offsets() -> None:
     assert not CHECK.wants_rows(seen(left, looked_at=[added(range(10))], declared=DeclaredRows(explodes=True)))
 
 
+@pytest.mark.parametrize("counts", [{}, UNCOUNTED])
+@pytest.mark.parametrize(("offsets", "whole"), [((*range(10), *range(10)), True), ((*range(10), *range(9), 3), False)])
+def test_two_sources_of_a_query_may_read_the_same_topic(
+    counts: dict[str, Any], offsets: Sequence[int], whole: bool
+) -> None:
+    """Each has a row of every offset; one that is there three times is none of theirs."""
+    read = tuple(OffsetSpan(TOPIC, "id-1", 0, 0, 10, source) for source in range(2))
+    given = {} if counts else {"rows_given": 20, "fingerprint_given": of_offsets(TOPIC, 0, [*range(10), *range(10)])}
+    entry = Entry(0, *read, **{**given, **counts})
+    assert bool(no_spark(entry, looked_at=[added(offsets)])) != whole
+
+
 def test_what_could_not_be_looked_at_is_told_and_proves_nothing() -> None:
     vacuumed = Unavailable("commit_rows", "data files are no longer in the store")
     verdict = judged(seen(filtered(range(7)), looked_at=[vacuumed]))
