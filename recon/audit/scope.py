@@ -13,13 +13,23 @@ Place = tuple[int, str, str | None, int]  # source, topic, topic id, partition
 
 
 def speaks_of(proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice]) -> str:
-    """The micro-batches and offsets of each sink: "micro-batch 3 (orders-0 from offset 3000) to 812"."""
+    """The micro-batches and offsets of each sink: "micro-batch 3 (orders-0 from offset 3000) to 812".
+
+    What audits proved before is among them where this one goes on from there. An audit of a period that does not, or
+    before which there was none, speaks of the period's micro-batches alone, not of the one before it.
+    """
     parts = []
     for sink, ledger in ledgers.items():
-        heads = [head for head in ledger.heads if head.is_micro_batch]
+        proof = proofs.get(sink)
+        of_period = ledger.heads[ledger.anchors :]
+        if proof is not None and of_period and of_period[0].sequence > proof.position + 1:
+            proof = None
+        known = of_period if proof is None else ledger.heads
+        heads = [head for head in known if head.is_micro_batch]
+        if proof is not None and not of_period:
+            heads = [head for head in heads if head.sequence <= proof.position]
         if not heads:
             continue
-        proof = proofs.get(sink)
         first = proof.first_batch_id if proof is not None else heads[0].batch_id
         begins = proof.begins if proof is not None else _begins(ledger)
         where = ""
@@ -29,6 +39,8 @@ def speaks_of(proofs: Mapping[str, SinkProof], ledgers: Mapping[str, LedgerSlice
             where = f" ({topic}-{partition} from offset {offset}{more})"
         of_sink = f" of sink {sink}" if len(ledgers) > 1 else ""
         parts.append(f"micro-batch {first}{where} to {heads[-1].batch_id}{of_sink}")
+    if not parts and any(ledger.anchors for ledger in ledgers.values()):
+        return "what the stream read in the period (no micro-batch)"
     return "; ".join(parts)
 
 
@@ -56,7 +68,8 @@ def accepted(proofs: Mapping[str, SinkProof]) -> tuple[str, ...]:
 
 def _begins(ledger: LedgerSlice) -> Mapping[tuple[str, int], int]:
     starts: dict[tuple[str, int], int] = {}
-    for (_, topic, _, partition), (start, _) in stretches(ledger.ranges, len(ledger.heads)):
+    of_period = ledger.ranges.take(ledger.ranges.entry >= ledger.anchors)
+    for (_, topic, _, partition), (start, _) in stretches(of_period, len(ledger.heads)):
         starts.setdefault((topic, partition), start)
     return starts
 

@@ -406,3 +406,32 @@ def test_an_acceptance_that_an_older_version_stored_without_a_topic_id_holds_for
         replace(state, open=older), after=state.sequence, prev_hash=state.entry_hash, cause="accept", at=world.now
     )
     assert audit(world).answer == "complete"
+
+
+def test_an_audit_of_a_period_speaks_of_its_own_micro_batches() -> None:
+    """Not of the one before it, which it did not judge: here that one lost a row."""
+    world = ran(2)
+    world.produce(5)
+    world.micro_batch(lose=(1,))
+    world.tick(days=1)
+    begin = world.now
+    empty = audit(world, from_=begin)
+    assert empty.because == "Every offset of what the stream read in the period (no micro-batch) is accounted for"
+    judgement = audit(ran(2, world), from_=begin)
+    assert judgement.because == (
+        "Every offset of micro-batch 3 (orders-0 from offset 15, and 1 more partition) to 4 is accounted for"
+    )
+
+
+def test_an_audit_of_a_later_period_does_not_speak_of_what_lies_between_it_and_the_proof() -> None:
+    world = ran(2)
+    assert audit(world).answer == "complete"
+    world.produce(5)
+    world.micro_batch(swallow=True)
+    ran(1, world)
+    world.tick(days=1)
+    begin = world.now
+    ran(1, world)
+    assert audit(world, from_=begin).because.startswith("Every offset of micro-batch 4 (orders-0 from offset 20, ")
+    # A period that begins in what was proved goes on from there.
+    assert "GAP" in audit(world).codes
