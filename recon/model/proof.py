@@ -94,6 +94,10 @@ class OpenFinding:
         mine = self.finding
         return (mine.topic, mine.topic_id, mine.partition) == (other.topic, other.topic_id, other.partition)
 
+    def is_in(self, topic: str, partition: int) -> bool:
+        """Whether it is about this topic partition, of whichever topic of the name."""
+        return (self.finding.topic, self.finding.partition) == (topic, partition)
+
     @property
     def spans(self) -> Spans:
         """The offsets that it is about; empty where it names none."""

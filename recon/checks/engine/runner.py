@@ -19,6 +19,7 @@ from recon.checks.evidence.open_findings import with_open_findings
 from recon.checks.threshold import settle
 from recon.model import CheckResult, ProbeAnswer, Unavailable, Verdict, Witnesses, known, why_unknown
 from recon.model.offsets import Spans
+from recon.text import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,22 +78,33 @@ def _judged_now(
     for need in check.needs:
         if isinstance(witness := getattr(witnesses, need), Unavailable):
             return _unavailable(witness)
-    questions = {where: spans for where, spans in check.questions(witnesses).items() if spans}
-    if not questions:
-        return check.judge(witnesses)
-    answers = answer(questions)
-    answered = known(answers) or {}
-    verdict = check.judge(replace(witnesses, probes={**witnesses.probes, **answered}))
-    missing = sorted(set(questions) - set(answered))
-    if not missing:
+    asked: dict[tuple[str, int], Spans] = {}
+    answered: dict[tuple[str, int], ProbeAnswer] = dict(witnesses.probes)
+    refused: Unavailable | None = None
+    # A check may ask more once it knows some answers. It asks about offsets that it read of, so that this ends.
+    while refused is None and (questions := _still_asked(check, replace(witnesses, probes=answered), asked)):
+        asked |= questions
+        answers = answer(questions)
+        refused = answers if isinstance(answers, Unavailable) else None
+        answered |= known(answers) or {}
+    verdict = check.judge(replace(witnesses, probes=answered))
+    missing = sorted(set(asked) - set(answered))
+    if not missing and refused is None:
         return verdict
-    topic, partition = missing[0]
-    no_answer = f"the probe gave no answer for {len(missing)} topic partitions, {topic}-{partition} first"
-    reason = why_unknown(answers, no_answer)
+    no_answer = f"the probe gave no answer for {plural(len(missing), 'topic partition')}" + (
+        f", {missing[0][0]}-{missing[0][1]} first" if missing else ""
+    )
+    reason = why_unknown(refused, no_answer)
     verdict = replace(verdict, evidence={**verdict.evidence, "probe": reason})
     if verdict.failures or verdict.unproved is not None:
         return verdict
     return replace(verdict, unproved=reason)  # without an answer it is never a pass
+
+
+def _still_asked(check: EvidenceCheck, witnesses: Witnesses, asked: Questions) -> dict[tuple[str, int], Spans]:
+    """All that a check asks about the topic partitions of which it has not asked so much before."""
+    questions = check.questions(witnesses)
+    return {where: spans for where, spans in questions.items() if spans.minus(asked.get(where, Spans()))}
 
 
 def run_table(

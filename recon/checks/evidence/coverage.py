@@ -447,6 +447,21 @@ def is_compacted(topic: str, witnesses: Witnesses) -> bool:
     return described is not None and "compact" in described.cleanup_policy
 
 
+def judged_holes(covered: Coverage) -> Iterator[tuple[Key, TopicIncarnation, Hole]]:
+    """The holes at which reading went on in the period."""
+    for key, incarnations in covered.incarnations.items():
+        for incarnation in incarnations:
+            for hole in incarnation.walked.holes if len(incarnation.stretches) > 1 else ():
+                if covered.judged(hole.at.first):
+                    yield key, incarnation, hole
+
+
+def is_same_topic(key: Key, incarnation: TopicIncarnation, witnesses: Witnesses) -> bool:
+    """Whether Kafka's topic is known to be the incarnation that was read: another one has other records there."""
+    topic = witnesses.topic(key.topic)
+    return topic is not None and topic.topic_id is not None and topic.topic_id == incarnation.topic_id
+
+
 def missed(
     kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | None, unread: tuple[int, int], unknown: Code = Code.GAP
 ) -> Iterator[tuple[Code, Span, str]]:

@@ -47,15 +47,18 @@ def kafka_states(ledger: LedgerSlice) -> Sequence[KafkaState]:
     return states
 
 
-def was_held(ledger: LedgerSlice, sequence: int, where: TopicPartition, offset: int) -> bool:
-    """Whether Kafka still held an offset after the entry with this sequence had read it, as the broker said later."""
+def was_held(ledger: LedgerSlice, sequence: int, where: TopicPartition, offset: int) -> bool | None:
+    """Whether Kafka still held an offset after the entry with this sequence had read it, as the broker said later.
+
+    None where nobody asked it.
+    """
     states = kafka_states(ledger)
     topic, partition = where
     for state in states[bisect_left([state.after for state in states], sequence) :]:
         logs = state.topics.get(topic)
         if logs is not None and logs.log_start is not None and partition in logs.partition:
             return logs.log_start[logs.partition.index(partition)] <= offset
-    return False
+    return None
 
 
 def open_transactions(ledger: LedgerSlice, proof: SinkProof | None) -> Mapping[TopicPartition, Spans]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -18,6 +18,8 @@ from recon.checks.evidence.coverage import (
     TopicIncarnation,
     coverage,
     is_compacted,
+    is_same_topic,
+    judged_holes,
     missed,
     widths,
 )
@@ -69,9 +71,9 @@ class OffsetContinuity(EvidenceCheck):
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
         ledger = reading_of(witnesses)
         asked: dict[TopicPartition, list[Span]] = {}
-        for key, incarnation, hole in _judged_holes(coverage(ledger)) if ledger is not None else ():
+        for key, incarnation, hole in judged_holes(coverage(ledger)) if ledger is not None else ():
             if hole.end - hole.start <= _ASKED and not is_compacted(key.topic, witnesses):
-                if not _is_same_topic(key, incarnation, witnesses):
+                if not is_same_topic(key, incarnation, witnesses):
                     continue
                 unread = missed(witnesses.kafka, key, incarnation.topic_id, (hole.start, hole.end))
                 held = [span for code, span, _ in unread if code is Code.GAP]
@@ -180,7 +182,7 @@ def _judge_hole(
 ) -> None:
     head = covered.slice.heads[hole.at.first]
     missing = missed(witnesses.kafka, key, incarnation.topic_id, (hole.start, hole.end))
-    same = _is_same_topic(key, incarnation, witnesses)
+    same = is_same_topic(key, incarnation, witnesses)
     unread = [
         (code, span, step)
         for code, span, step in missing
@@ -195,21 +197,6 @@ def _judge_hole(
             key=key,
             span=(hole.start, hole.end),
         )
-
-
-def _judged_holes(covered: Coverage) -> Iterator[tuple[Key, TopicIncarnation, Hole]]:
-    """The holes at which reading went on in the period."""
-    for key, incarnations in covered.incarnations.items():
-        for incarnation in incarnations:
-            for hole in incarnation.walked.holes if len(incarnation.stretches) > 1 else ():
-                if covered.judged(hole.at.first):
-                    yield key, incarnation, hole
-
-
-def _is_same_topic(key: Key, incarnation: TopicIncarnation, witnesses: Witnesses) -> bool:
-    """Whether Kafka's topic is known to be the incarnation that was read: another one has other records there."""
-    topic = witnesses.topic(key.topic)
-    return topic is not None and topic.topic_id is not None and topic.topic_id == incarnation.topic_id
 
 
 def _without_records(key: Key, span: Span, witnesses: Witnesses) -> bool:

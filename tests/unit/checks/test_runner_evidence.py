@@ -129,7 +129,7 @@ def test_an_empty_question_is_not_put():
     ("answers", "reason"),
     [
         (Unavailable("kafka", "no broker"), "no broker"),
-        ({}, "the probe gave no answer for 1 topic partitions, orders-0 first"),
+        ({}, "the probe gave no answer for 1 topic partition, orders-0 first"),
     ],
 )
 def test_an_open_question_is_never_a_pass(answers, reason):

@@ -33,7 +33,13 @@ from recon.checks.evidence.source_rows.reasons import (
     without_rows,
 )
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, tell_explained
-from recon.checks.evidence.source_rows.transactions import read_uncommitted, read_while_open, readings_of
+from recon.checks.evidence.source_rows.transactions import (
+    doubtful_readings,
+    judge_aborted,
+    read_uncommitted,
+    read_while_open,
+    readings_of,
+)
 from recon.checks.evidence.stateful_operators import operators_of
 from recon.model import Code, LedgerSlice, RowsWitness, Verdict, Witnesses, why_unknown
 from recon.model.offsets import Spans
@@ -99,7 +105,8 @@ class SourceRows(EvidenceCheck):
             was given, or holds fewer; or a release took the row from quarantine, and neither the sink has it nor did
             the repair drop it. Of records that a micro-batch filtered and one that was lost besides, fingerprints tell
             which one is missing; where they do not, every range without a row is reported.
-        LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it.
+        LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it;
+            where the query reads committed, it did so when the hook asked the broker next.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
             are no duplicates where recon.yml declares it (`rows: {explodes: true}`). There the rows of each
             micro-batch must be as many as the sink was given. Where another program added rows, the whole table is
@@ -108,7 +115,8 @@ class SourceRows(EvidenceCheck):
         MUTATED: rows are missing, and a commit of another pipeline of recon's changed rows of this table.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
         PHANTOM_ROWS: rows of records whose transaction was aborted: the stream reads uncommitted, whatever recon.yml
-            says.
+            says. They are looked for where offsets have no row, where a transaction was seen open, and where one ended
+            in offsets that no micro-batch read.
         UNUSUAL: a micro-batch of which the transform filtered more than `max_filtered` allows, or, where recon.yml has
             no `max_filtered`, far more than it did of the micro-batches before it (warns).
         UNSTAMPED: rows that no ledger entry accounts for (warns).
@@ -120,12 +128,14 @@ class SourceRows(EvidenceCheck):
             offsets of a restored entry that no count speaks of, where compaction, or a transaction marker in a
             compacted topic, left no record; a restored entry of a sink whose rows carry no source offsets, or where the
             transform makes several rows of one record, of which it is not known how many the sink was given; offsets
-            without a record today, of which more had one when they were read;
+            without a record today, of which more had one when they were read; rows that were read uncommitted in a
+            topic that has transactions, and whose records Kafka has deleted or compacted;
             offsets of rows that a release claimed and did not enter in the ledger.
 
     What Kafka deletes while a micro-batch reads is the beginning of its range. Offsets further in, below today's log
     start, were there when they were read, and so were those of which the broker told the hook later that it still held
-    them. Whether they were markers or lost records is unknown: INCONCLUSIVE. Audit while Kafka still holds the records.
+    them. Whether they were markers or lost records is unknown: INCONCLUSIVE; so is, where the query reads committed, a
+    beginning of which nobody asked the broker. Audit while Kafka still holds the records.
     A transaction marker and a record that compaction removed look the same from outside; in a compacted topic both
     count as compacted.
     """
@@ -151,7 +161,8 @@ class SourceRows(EvidenceCheck):
             return ()
         counts = _account_of(ledger, witnesses)
         # Where counts leave a question, the sink's rows are read anyway.
-        return () if by_counts(counts, witnesses) else spot_check.chosen(counts, witnesses, self.sample_rows)
+        choose = spot_check.chosen_of_made if by_counts(counts, witnesses) else spot_check.chosen
+        return choose(counts, witnesses, self.sample_rows)
 
     @override
     def wants_rows(self, witnesses: Witnesses) -> bool:
@@ -167,20 +178,10 @@ class SourceRows(EvidenceCheck):
         if ledger is None:
             return {}
         counts = _account_of(ledger, witnesses)
-        if rewrites(witnesses):
-            return rewriting.questions(counts, witnesses)
-        sink = _rows_of(counts, witnesses, Findings.of(witnesses))
-        if sink is None or _looks_for_repeated_alone(counts, witnesses):
-            return {}
-        unexplained = missing_from(sink).unexplained
-        # Rows of aborted transactions lie anywhere in a partition that has offsets without a row.
-        doubtful, opened = read_uncommitted(counts), read_while_open(counts, witnesses)
-        asked = {
-            where: [*pieces, *readings_of(counts.judged[where], doubtful)] for where, pieces in unexplained.items()
-        }
-        for where, stretches in counts.judged.items() if opened else ():
-            asked.setdefault(where, []).extend(readings_of(stretches, opened))
-        return {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in asked.items()}
+        asked = {where: list(spans) for where, spans in doubtful_readings(counts, witnesses).items()}
+        for where, spans in _questions_about_rows(counts, witnesses).items():
+            asked.setdefault(where, []).extend(spans)
+        return {where: Spans.of(spans) for where, spans in asked.items()}
 
     @override
     def judge(self, witnesses: Witnesses) -> Verdict:
@@ -238,6 +239,22 @@ def _misses(counts: Account, witnesses: Witnesses) -> bool:
     return bool(reasons(counts, witnesses)) or recheck(witnesses, SourceRows.test)
 
 
+def _questions_about_rows(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
+    """The offsets without a row that nothing explains, and what may be of aborted transactions."""
+    if rewrites(witnesses):
+        return rewriting.questions(counts, witnesses)
+    sink = _rows_of(counts, witnesses, Findings.of(witnesses))
+    if sink is None or _looks_for_repeated_alone(counts, witnesses):
+        return {}
+    unexplained = missing_from(sink).unexplained
+    # Rows of aborted transactions lie anywhere in a partition that has offsets without a row.
+    doubtful, opened = read_uncommitted(counts), read_while_open(counts, witnesses)
+    asked = {where: [*pieces, *readings_of(counts.judged[where], doubtful)] for where, pieces in unexplained.items()}
+    for where, stretches in counts.judged.items() if opened else ():
+        asked.setdefault(where, []).extend(readings_of(stretches, opened))
+    return {where: Spans.of((p.start, p.end) for p in pieces) for where, pieces in asked.items()}
+
+
 def _looks_for_repeated_alone(counts: Account, witnesses: Witnesses) -> bool:
     """Whether rows were read only because a retry may have doubled some: counts prove that none were lost.
 
@@ -278,6 +295,8 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
         judge_present(sink)
         judge_made(sink)
         spot_check.judge_swapped(counts, witnesses, findings)
+    else:
+        judge_aborted(counts, witnesses, findings, None)
     judge_surplus(counts, witnesses, findings)
     judge_filtered(counts, witnesses, findings)
     if sink is None:

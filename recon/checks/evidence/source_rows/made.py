@@ -12,7 +12,7 @@ from recon.checks.evidence.coverage import is_compacted
 from recon.checks.evidence.own_writes import doubled
 from recon.checks.evidence.row_accounting import Piece
 from recon.checks.evidence.source_rows.rows import SinkRows
-from recon.model import Code, CountedRows
+from recon.model import Code, CommitRows, CountedRows
 from recon.model.fingerprint import PRIME, of_offsets, of_ranges
 from recon.model.ledger import named
 from recon.model.offsets import OffsetSpan, Spans
@@ -29,12 +29,8 @@ def judge_made(sink: SinkRows) -> None:
             continue
         given, held = head.given, sink.held_of(head.batch_id)
         message = f"the sink was given {plural(given.rows, 'row')} of {named(head)}, and "
-        if held is None:
-            # Its rows cannot be told from others': what it took in was counted as well.
-            held = CountedRows(given.rows - sink.counts.counted[entry].lost, None)
-            message += "took in "
-        else:
-            message += "holds "
+        message += "took in " if held is None else "holds "
+        held = held or _taken_in(sink, entry, given)
         if held.rows < given.rows:
             lost = f"{held.rows:,}: {plural(given.rows - held.rows, 'row')} lost"
             sink.findings.add(Code.GAP, message + lost, head=head)
@@ -44,6 +40,15 @@ def judge_made(sink: SinkRows) -> None:
         elif _differ(given, held):
             other = "as many, but of other offsets: some are lost, and others doubled"
             sink.findings.add(Code.GAP, message + other, head=head)
+
+
+def _taken_in(sink: SinkRows, entry: int, given: CountedRows) -> CountedRows:
+    """What the sink took in of a micro-batch whose rows cannot be told from others': its commit's, or their number."""
+    version = sink.ledger.heads[entry].sink_version
+    added = None if version is None else sink.witnesses.commit_rows.get(version)
+    if isinstance(added, CommitRows):
+        return added.held
+    return CountedRows(given.rows - sink.counts.counted[entry].lost, None)
 
 
 def _judge_uncounted(sink: SinkRows, entry: int) -> None:

@@ -201,11 +201,18 @@ def _without_a_record(
     log_start = f"are in no row, and Kafka's log now starts at {answer.log_start}"
     gone = [piece for piece in within(pieces, expired) if piece.entry not in proved]
     tally["without a record when read"] += expired.size - sum(piece.size for piece in gone)
-    unread = [piece for piece in gone if piece.leads and not _was_held(sink, piece)]
+    unread = [piece for piece in gone if piece.leads and _expired_unread(sink, piece)]
+    unknown = [piece for piece in gone if piece.leads and _expired_unread(sink, piece) is None]
     sink.report(Code.LOSS_RETENTION, unread, f"{log_start}: they cannot be read any more")
     sink.report(
         Code.INCONCLUSIVE,
-        (piece for piece in gone if piece not in unread),
+        unknown,
+        f"{log_start}: whether they had expired when they were read, or were records of aborted transactions, is not "
+        "known any more",
+    )
+    sink.report(
+        Code.INCONCLUSIVE,
+        (piece for piece in gone if piece not in unread and piece not in unknown),
         f"{log_start}: they were there when they were read, and whether they were records is unknown",
     )
     why = answer.truncated or "the probe did not reach them"
@@ -215,9 +222,18 @@ def _without_a_record(
     yield from within(pieces, seen)
 
 
-def _was_held(sink: SinkRows, piece: Piece) -> bool:
-    """Whether the broker said, after the piece was read, that Kafka still held it: it did not expire unread."""
-    return was_held(sink.ledger, sink.ledger.heads[piece.entry].sequence, piece.where, piece.start)
+def _expired_unread(sink: SinkRows, piece: Piece) -> bool | None:
+    """Whether the beginning of a range had expired when it was read; None where nobody knows.
+
+    The broker may have told the hook later where the log starts. If not, a query that reads uncommitted gets every
+    record that Kafka still has, and one that reads committed leaves out those of aborted transactions.
+    """
+    head = sink.ledger.heads[piece.entry]
+    held = was_held(sink.ledger, head.sequence, piece.where, piece.start)
+    if held is None:
+        reads_all = (head.isolation_level or sink.witnesses.isolation_level) == "read_uncommitted"
+        return True if reads_all else None
+    return not held
 
 
 def _proved_before(sink: SinkRows, missing: Missing) -> frozenset[int]:
@@ -231,7 +247,7 @@ def _proved_before(sink: SinkRows, missing: Missing) -> frozenset[int]:
     named_open = {(one.finding.epoch, one.finding.batch_id) for one in proof.open}
     without, doubted = Counter[int](), set[int]()
     for where, pieces in missing.unexplained.items():
-        of_where = [one.spans for one in proof.open if (one.finding.topic, one.finding.partition) == where]
+        of_where = [one.spans for one in proof.open if one.is_in(*where)]
         open_spans = Spans.of(span for spans in of_where for span in spans)
         for piece in pieces:
             without[piece.entry] += piece.size
@@ -242,7 +258,9 @@ def _proved_before(sink: SinkRows, missing: Missing) -> frozenset[int]:
         head, counted = sink.ledger.heads[entry], sink.counts.counted[entry]
         if head.sequence > proof.position or entry in doubted or (head.epoch, head.batch_id) in named_open:
             continue
-        if counted.holes is not None and not counted.explodes and size <= counted.holes + (counted.dropped or 0):
+        # Where the reader did not count, the offsets that no counted row accounts for are those without a record.
+        holes = counted.deficit if counted.holes is None else counted.holes
+        if holes is not None and not counted.explodes and size <= holes + (counted.dropped or 0):
             proved.add(entry)
     return frozenset(proved)
 

@@ -10,6 +10,7 @@ from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.own_writes import doubled, own_commits
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
+from recon.checks.evidence.source_rows.transactions import judge_aborted
 from recon.checks.evidence.table_history import others
 from recon.model import Code, DeltaCommit, RowGroup, Witnesses, parse_offsets
 from recon.model.offsets import Span, Spans
@@ -35,55 +36,11 @@ def judge_surplus(counts: Account, witnesses: Witnesses, findings: Findings) -> 
 
 def judge_present(sink: SinkRows) -> None:
     """Adds findings for rows that should not be there."""
-    _judge_phantoms(sink)
+    judge_aborted(sink.counts, sink.witnesses, sink.findings, sink.present)
     _judge_duplicates(sink)
     _judge_repeated(sink)
     _judge_removals(sink)
     _judge_unstamped(sink)
-
-
-# -- aborted transactions ----------------------------------------------------------------------------------------------
-
-
-def _judge_phantoms(sink: SinkRows) -> None:
-    proof, heads = sink.witnesses.proofs.of_sink.get(sink.ledger.sink), sink.ledger.heads
-    position = proof.position if proof is not None else 0
-    unproved = {
-        entry
-        for entry in sink.counts.counted
-        if heads[entry].sequence > position
-        and (heads[entry].isolation_level or sink.witnesses.isolation_level) == "read_uncommitted"
-    }
-    for where, answer in sorted(sink.witnesses.probes.items()):
-        stretches = sink.counts.judged.get(where)
-        if stretches is None:
-            continue
-        present = sink.present.get(where, Spans()).intersect(stretches.ranges).intersect(answer.requested)
-        stable = Spans.of([(0, answer.last_stable)])
-        phantoms = present.intersect(answer.uncommitted).minus(answer.committed).intersect(stable)
-        pieces = stretches.pieces(phantoms)
-        if answer.truncated is None:
-            sink.report(
-                Code.PHANTOM_ROWS,
-                pieces,
-                "have rows, and their transaction was aborted: set kafka.isolation.level to read_committed and "
-                "remove the rows",
-            )
-        elif phantoms:
-            sink.report(Code.INCONCLUSIVE, pieces, f"may be rows of aborted transactions: {answer.truncated}")
-        # Without a marker, or a record of an aborted transaction, nothing shows that producers use transactions.
-        transactions = answer.requested.intersect(Spans.of([(answer.log_start, answer.last_stable)])).minus(
-            answer.committed
-        )
-        expired = (
-            sink.present.get(where, Spans()).intersect(Spans.of([(0, answer.log_start)])) if transactions else Spans()
-        )
-        sink.report(
-            Code.INCONCLUSIVE,
-            (piece for piece in stretches.pieces(expired.intersect(stretches.ranges)) if piece.entry in unproved),
-            f"have rows that were read uncommitted, and Kafka's log now starts at {answer.log_start}: whether their "
-            "transaction was aborted is not known any more; audit while Kafka holds what was read",
-        )
 
 
 # -- doubled rows ------------------------------------------------------------------------------------------------------

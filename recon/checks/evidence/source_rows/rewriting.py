@@ -14,7 +14,7 @@ from recon.checks.evidence.coverage import Key, is_compacted
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows.rows import TopicPartition
-from recon.checks.evidence.source_rows.transactions import read_uncommitted, read_while_open
+from recon.checks.evidence.source_rows.transactions import ended_unread, read_uncommitted, read_while_open
 from recon.model import Code, EntryHead, Witnesses
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural
@@ -44,9 +44,11 @@ def questions(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spa
 def perhaps_aborted(counts: Account, witnesses: Witnesses) -> list[int]:
     """Entries that counts prove, and that may have read records of aborted transactions.
 
-    These lie anywhere in a partition in which another micro-batch has offsets without a record.
+    These lie anywhere in a partition in which another micro-batch has offsets without a record, or of which Kafka shows
+    that transactions ended in what no micro-batch read.
     """
     holed = {(read.topic, read.partition) for entry in counts.open for read in _ranges(counts, entry)}
+    holed |= ended_unread(counts, witnesses)
     opened, proved = read_while_open(counts, witnesses), read_uncommitted(counts).difference(counts.open)
     return sorted(
         entry

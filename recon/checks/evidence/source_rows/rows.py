@@ -77,7 +77,9 @@ class SinkRows:
         if epochs - {0}:
             return None
         held: dict[int, CountedRows] = {}
-        for group in self.rows.groups:
+        mine = {(key.topic, key.partition) for key in self.counts.covered.incarnations}
+        # Another pipeline may write this table, and its micro-batches are numbered alike.
+        for group in (group for group in self.rows.groups if (group.topic, group.partition) in mine):
             rows, known = held.get(group.batch_id, CountedRows(0, 0)), group.fingerprint
             both = None if known is None or rows.fingerprint is None else (rows.fingerprint + known) % PRIME
             held[group.batch_id] = CountedRows(rows.rows + group.rows, both)
@@ -85,13 +87,16 @@ class SinkRows:
 
     def report(self, code: Code, pieces: Iterable[Piece], what: str) -> None:
         """Adds one finding per unbroken range; it names the micro-batches that read the range."""
-        for joined in _joined(pieces):
-            first, last = (self.ledger.heads[piece.entry] for piece in (joined[0], joined[-1]))
-            key, start, end = joined[0].key, joined[0].start, joined[-1].end
-            by = f"{named(first)} to {named(last)}" if first is not last else named(first)
-            self.findings.add(
-                code, f"{key}: {offsets(start, end)} of {by} {what}", head=first, key=key, span=(start, end)
-            )
+        report(self.ledger, self.findings, code, pieces, what)
+
+
+def report(ledger: LedgerSlice, findings: Findings, code: Code, pieces: Iterable[Piece], what: str) -> None:
+    """Adds one finding per unbroken range; it names the micro-batches that read the range."""
+    for joined in _joined(pieces):
+        first, last = (ledger.heads[piece.entry] for piece in (joined[0], joined[-1]))
+        key, start, end = joined[0].key, joined[0].start, joined[-1].end
+        by = f"{named(first)} to {named(last)}" if first is not last else named(first)
+        findings.add(code, f"{key}: {offsets(start, end)} of {by} {what}", head=first, key=key, span=(start, end))
 
 
 def rows_are_no_newer(sink: SinkRows) -> bool:

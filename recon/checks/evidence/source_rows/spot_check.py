@@ -42,10 +42,23 @@ def chosen(counts: Account, witnesses: Witnesses, most: int) -> list[int]:
     First those whose entries were restored, then those of micro-batches that were filtered, or of which Spark did not
     report what the sink was given, then a handful of the others.
     """
+    return _chosen(dict(_own_appends(counts, witnesses)), counts, most)
+
+
+def chosen_of_made(counts: Account, witnesses: Witnesses, most: int) -> list[int]:
+    """The same of micro-batches whose transform may make several rows of one record, where epochs share batch ids.
+
+    There the rows of the sink do not show which micro-batch wrote them.
+    """
+    if not any(head.epoch > 0 for head in counts.covered.slice.heads):
+        return []
+    return _chosen(dict(_own_appends(counts, witnesses, made=True)), counts, most)
+
+
+def _chosen(commits: Mapping[int, DeltaCommit], counts: Account, most: int) -> list[int]:
     ledger = counts.covered.slice
     random = Random(f"{ledger.pipeline}/{ledger.sink}/{ledger.heads[-1].entry_hash}")
     kinds: tuple[list[int], ...] = ([], [], [])
-    commits = dict(_own_appends(counts, witnesses))
     for entry in commits:
         counted, reported = counts.counted[entry], ledger.heads[entry].given is not None
         kinds[0 if counted.uncounted else 1 if counted.dropped or not reported else 2].append(entry)
@@ -61,8 +74,11 @@ def chosen(counts: Account, witnesses: Witnesses, most: int) -> list[int]:
     return versions
 
 
-def _own_appends(counts: Account, witnesses: Witnesses) -> Iterator[tuple[int, DeltaCommit]]:
-    """The entries of the period whose commit the log still has, and whose rows carry an offset each."""
+def _own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) -> Iterator[tuple[int, DeltaCommit]]:
+    """The entries of the period whose commit the log still has, and whose rows carry an offset each.
+
+    With `made`, those whose transform may make several rows of one record.
+    """
     log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
     if log is None or rewrites(witnesses):
         return
@@ -73,7 +89,7 @@ def _own_appends(counts: Account, witnesses: Witnesses) -> Iterator[tuple[int, D
         if commit is None or stamp is None or commit.is_merge or not stamp.is_of(ledger.pipeline, ledger.sink):
             continue
         of_entry = (stamp.epoch, stamp.batch_id) == (head.epoch, head.batch_id)
-        if of_entry and not counted.explodes and not counts.operators.keeps_state(head):
+        if of_entry and counted.explodes == made and not counts.operators.keeps_state(head):
             yield entry, commit
 
 

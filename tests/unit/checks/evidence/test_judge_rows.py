@@ -14,6 +14,7 @@ from recon.checks.evidence.source_rows.check import SourceRows
 from recon.model import Code, DeclaredRows, LedgerSlice, RowsWitness, SinkLog, Unavailable, Verdict, Witnesses
 from recon.model.offsets import Spans
 from recon.model.proof import CoveredRanges, Proofs
+from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
 from recon.testing.evidence import NOW, SINK, TOPIC, Entry, gone, kafka, ledger, span
 from tests.support.messages import same_message
 from tests.support.witnesses import codes, commit, delta, group, probe, rows, sink_proof, told, witnesses
@@ -235,14 +236,30 @@ def test_a_lost_range_over_several_batches_is_one_finding() -> None:
     assert same_message(verdict.message)
 
 
-def test_records_that_expired_while_they_were_read() -> None:
-    slice_ = ledger(entry(0, 0, 10), entry(1, 10, 20, 3))
-    found = rows(group(0, (0, 10)), group(1, (16, 19)))
+def after(sequence: int, log_start: int) -> str:
+    """Where the log started when the hook asked the broker behind an entry."""
+    logs = TopicLogs([0], [0], [log_start], [40], [40])
+    return dump_kafka_state(KafkaState(asked_at=NOW, after=sequence, topics={TOPIC: logs}))
+
+
+@pytest.mark.parametrize(
+    ("level", "asked_again", "code"),
+    [
+        ("read_uncommitted", False, "LOSS_RETENTION"),
+        ("read_committed", True, "LOSS_RETENTION"),
+        # They may have been records of an aborted transaction, and expired since.
+        ("read_committed", False, "INCONCLUSIVE"),
+    ],
+)
+def test_records_that_expired_while_they_were_read(level: str, asked_again: bool, code: str) -> None:
+    """Kafka's log started at 16 when the hook asked the broker again."""
+    state = after(2, 16) if asked_again else None
+    slice_ = ledger(entry(0, 0, 10), entry(1, 10, 20, 3, isolation_level=level), entry(2, 20, 30, kafka_state=state))
+    found = rows(group(0, (0, 10)), group(1, (16, 19)), group(2, (20, 30)))
     verdict = judged(slice_, found, probes=probe([(10, 16), (19, 20)], log_start=16))
-    assert told(verdict) == [("LOSS_RETENTION", 0, 10, 16)]
-    assert verdict.failures == 1
-    gone_whole = judged(slice_, rows(group(0, (0, 10))), probes=probe([(10, 20)], log_start=30))
-    assert told(gone_whole) == [("LOSS_RETENTION", 0, 10, 20)]
+    assert told(verdict) == [(code, 0, 10, 16)]
+    gone_whole = judged(slice_, rows(group(0, (0, 10)), group(2, (20, 30))), probes=probe([(10, 20)], log_start=30))
+    assert told(gone_whole) == [(code, 0, 10, 20)]
 
 
 def test_holes_that_retention_has_passed_since_are_not_decided() -> None:
