@@ -41,6 +41,21 @@ class _SettlingError(EvidenceError):
     """A partition has no leader at the moment, is being created, or was deleted: worth another request."""
 
 
+class _Errors:
+    """The last error of a connection.
+
+    librdkafka's client holds it and it does not hold the client: one that refers to itself would stay connected until
+    the garbage collector runs, in whichever thread.
+    """
+
+    def __init__(self) -> None:
+        self.last = ""
+
+    def remember(self, error: Any) -> None:
+        """Called by librdkafka."""
+        self.last = str(error.str())
+
+
 class KafkaAdmin:
     """One admin connection for several requests; it connects with the first of them.
 
@@ -53,7 +68,7 @@ class KafkaAdmin:
         self.bootstrap_servers = str(conf.get("bootstrap.servers") or conf.get("metadata.broker.list") or "")
         if not self.bootstrap_servers:
             raise ConfigError("kafka has no bootstrap.servers: add it below `kafka:` in recon.yml")
-        self._last_error = ""
+        self._errors = _Errors()
         try:
             self._admin = ck_admin.AdminClient(self._configured({}))
         except Exception as error:
@@ -123,10 +138,7 @@ class KafkaAdmin:
     def _configured(self, more: Mapping[str, Any]) -> dict[str, Any]:
         # librdkafka would write connection errors to stderr; here they are kept for the message of an exception.
         conf: dict[str, Any] = {k: v for k, v in self._conf.items() if k not in ("group.instance.id", "debug")}
-        return conf | dict(more) | {"log_level": 0, "error_cb": self._remember}
-
-    def _remember(self, error: Any) -> None:
-        self._last_error = str(error.str())
+        return conf | dict(more) | {"log_level": 0, "error_cb": self._errors.remember}
 
     def describe(self, topics: Sequence[str], deadline: float) -> dict[str, TopicDescription | None]:
         """Id and partitions per topic; None for a topic the broker does not know."""
@@ -237,7 +249,7 @@ class KafkaAdmin:
         )
         topic = f"topic {key}" if isinstance(key, str) else f"partition {key[1]} of topic {key[0]}"
         if error is None or error.code() in unreachable:
-            reason = self._last_error or (error.str() if error is not None else "no answer in time")
+            reason = self._errors.last or (error.str() if error is not None else "no answer in time")
             return UnreachableError(
                 f"Kafka at {self.bootstrap_servers} cannot be reached: {self.safe(reason)}; start the broker, "
                 "or check bootstrap.servers and the security settings below `kafka:` in recon.yml"
