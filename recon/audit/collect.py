@@ -341,7 +341,14 @@ class _Reader:
                 damaged[sink.name] = str(error)
             except Exception as error:  # whatever a store raises: what is open is not known, which is never "nothing"
                 unreadable[sink.name] = first_line(error)
-        return Proofs(of_sink=of_sink, damaged=damaged, unreadable=unreadable, lengths=lengths)
+        contradicted = {
+            sink: sentence
+            for (pipeline, sink), sentence in self.sources.session.contradictions().items()
+            if pipeline == name
+        }
+        return Proofs(
+            of_sink=of_sink, damaged=damaged, unreadable=unreadable, lengths=lengths, contradicted=contradicted
+        )
 
     def _positions(self, ledger: Ledger, proofs: Proofs, begin: datetime | None) -> Mapping[str, int]:
         """The entry behind which each sink's slice begins: the proof's, or the last before the period."""

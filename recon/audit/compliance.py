@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.audit import summary
+from recon.audit.anchor import contradictions, signed
 from recon.audit.extent import Extent
 from recon.errors import ConfigError, LedgerError
 from recon.instants import instant
@@ -19,7 +20,7 @@ from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import utc_now
 from recon.ledger.results import findings_of, hash_of, is_sealed, typed_row
 from recon.ledger.store import Filter
-from recon.model import RUNNING, Answer, Code, Finding, LedgerSlice, Level
+from recon.model import NOT_ANCHORED, RUNNING, Answer, Code, Finding, LedgerSlice, Level
 from recon.model.compliance import (
     AuditRecord,
     ChainHeads,
@@ -151,6 +152,7 @@ def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSes
     }
     unaudited = {name: _unaudited_days(from_, min(to, now), found) for name, found in audits.items()}
     opened = [one for pipe in project.pipelines for sink in pipe.sinks for one in _open(ledger, pipe, sink)]
+    heads, broken = signed(project), contradictions(project, ledger)
     edited = [finding for _, findings in read.values() for finding in findings]
     return ComplianceReport(
         project=project.name,
@@ -159,9 +161,13 @@ def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSes
         period_from=from_,
         period_to=to,
         sinks=tuple(
-            replace(
-                _sink(project, pipe, sink, slices[pipe.name, sink.name], audits[pipe.name]),
-                days_without_audit=unaudited[pipe.name],
+            _anchored(
+                replace(
+                    _sink(project, pipe, sink, slices[pipe.name, sink.name], audits[pipe.name]),
+                    days_without_audit=unaudited[pipe.name],
+                ),
+                heads,
+                broken,
             )
             for pipe in project.pipelines
             for sink in pipe.sinks
@@ -174,6 +180,16 @@ def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSes
         days_without_audit=tuple(sorted({day for days in unaudited.values() for day in days})),
         days_to_come=max(0, (to - timedelta(microseconds=1)).date().toordinal() - now.date().toordinal()),
     )
+
+
+def _anchored(
+    sink: SinkCompliance, heads: Mapping[tuple[str, str], str], broken: Mapping[tuple[str, str], str]
+) -> SinkCompliance:
+    """A sink with what is known of its chain's signed heads; a chain that contradicts one is broken."""
+    chain = replace(sink.chain, signed=heads.get((sink.pipeline, sink.sink), NOT_ANCHORED))
+    if (sink.pipeline, sink.sink) in broken:
+        chain = replace(chain, verified=False, reason=broken[sink.pipeline, sink.sink])
+    return replace(sink, chain=chain)
 
 
 def _of_pipeline(extents: Mapping[tuple[str, str], Extent], name: str) -> dict[str, Extent]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from recon import incremental
 from recon._version import __version__
 from recon.audit import summary
+from recon.audit.anchor import anchor
 from recon.audit.collect import Evidence, collect
 from recon.audit.options import Options, texts
 from recon.audit.session import AuditSession
@@ -31,6 +32,7 @@ from recon.checks.engine.executor import reason_of
 from recon.checks.select import select, unmatched
 from recon.errors import ConfigError
 from recon.instants import instant
+from recon.ledger.heads.signing import public_keys
 from recon.ledger.ledger import utc_now
 from recon.ledger.results import History
 from recon.model import CheckResult, PipelineFacts, RunResult, Unavailable, Witnesses
@@ -115,6 +117,7 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
         ConfigError: recon.yml asks for something that does not exist, or no check is selected.
     """
     started, project = utc_now(), as_project(project)
+    public_keys(project)  # a key that is none is better known before the audit than after it
     candidates = [b for b in bind(project) if options.only is None or b.unique_id in options.only]
     bounds = select(candidates, options.select, options.exclude, options.last)
     if not bounds and (options.select or options.exclude):
@@ -156,10 +159,10 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     if not options.keep:
         return outcome
     outcome = store(project, outcome, bounds, run.failing_rows, run.session.running)
-    if not options.goes_on:
-        return outcome
-    witnesses = {name: of_pipeline.witnesses for name, of_pipeline in evidence.items()}
-    return store_proofs(project, outcome, witnesses, run.session.running)
+    if options.goes_on:
+        witnesses = {name: of_pipeline.witnesses for name, of_pipeline in evidence.items()}
+        outcome = store_proofs(project, outcome, witnesses, run.session.running)
+    return anchor(project, run.session, outcome)
 
 
 def facts_of(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from recon.audit.anchor import contradictions
 from recon.errors import LedgerError
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.progress import PROGRESS
@@ -39,6 +41,7 @@ class AuditSession:
         self.running: SparkSession | None = spark
         self._ledger: Ledger | None = None
         self._progress: Store | None = None
+        self._contradictions: Mapping[tuple[str, str], str] | None = None
 
     def ledger(self) -> Ledger:
         """The ledger; each of its tables looks for newer versions before every read.
@@ -53,6 +56,16 @@ class AuditSession:
                 _tidy(ledger)
             self._ledger = ledger
         return self._ledger
+
+    def contradictions(self) -> Mapping[tuple[str, str], str]:
+        """Chains that contradict a signed head, each with a sentence; found once for all pipelines."""
+        if self._contradictions is None:
+            try:
+                self._contradictions = contradictions(self._project, self.ledger())
+            except Exception as error:  # a ledger that cannot be read says so where its entries are read
+                log.info("the ledger is not compared with signed heads: %s", first_line(error))
+                self._contradictions = {}
+        return self._contradictions
 
     def progress(self) -> Store:
         """The table of what a listener recorded of each micro-batch; raises what `ledger` raises."""

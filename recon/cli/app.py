@@ -54,10 +54,12 @@ app = new_app(
             "import": Group("Make a recon.yml from another tool's files.", {"dbt": convert.import_dbt}),
             "export": Group("Write checks in another tool's format.", {"gx": convert.export_gx}),
             "ledger": Group(
-                "Show, verify, rebuild or compact the ledger.",
+                "Show, verify, prove, rebuild or compact the ledger.",
                 {
                     "show": ledger.show,
                     "verify": ledger.verify,
+                    "prove": ledger.prove,
+                    "key": ledger.print_key,
                     "rebuild": ledger.rebuild,
                     "compact": ledger.compact,
                 },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,11 +17,22 @@ from recon.cli.shared import (
     period,
     print_json,
     print_table,
+    writing,
 )
-from recon.errors import LedgerError
+from recon.errors import ConfigError, LedgerError
+from recon.storage import write_file
+from recon.text import short_path
 
 if TYPE_CHECKING:
     from recon.ledger import Ledger
+    from recon.ledger.heads.verifying import Compared
+
+HeadsOption = Annotated[
+    list[str] | None, typer.Option("--heads", help="Published heads: a folder or a file; repeatable.")
+]
+KeyOption = Annotated[
+    list[str] | None, typer.Option("--key", help="A public key whose signatures are accepted; repeatable.")
+]
 
 
 def _existing(session: Session) -> Ledger:
@@ -104,20 +116,29 @@ def show(
 
 
 def verify(
-    session: Session, pipeline: PipelineOption = None, sink: SinkOption = None, output: OutputOption = "text"
+    session: Session,
+    pipeline: PipelineOption = None,
+    sink: SinkOption = None,
+    heads: HeadsOption = None,
+    key: KeyOption = None,
+    output: OutputOption = "text",
 ) -> None:
     """Recompute every entry's hash and its link to the entry before.
 
     The commits of Delta sinks say which entries there must be. The states that audits left in the table `proof` are
-    verified, too. Exit 1 when something is wrong or cannot be compared.
+    verified, too, and with --heads the ledger is compared with published heads, and these with each other. Exit 1
+    when something is wrong or cannot be compared.
     """
     session.check_names(pipeline, sink)
 
     from recon.model import Level
     from recon.recovery.verify import verify as verified
 
-    ledger = _existing(session)
+    ledger, sentences = _existing(session), tuple[str, ...]()
+    compared = None if heads is None else _compared(session, ledger, heads, key or [], pipeline, sink)
     findings = verified(session.project(), ledger, pipeline, sink)
+    if compared is not None:
+        findings, sentences = [*compared.findings, *findings], compared.sentences
     refuted = any(f.level is Level.FAIL for f in findings)
     failed = any(f.level in (Level.FAIL, Level.UNPROVED) for f in findings)
     if output == "json":
@@ -125,11 +146,97 @@ def verify(
     else:
         for finding in findings:
             typer.echo(f"{finding.code}  {finding.message}")
+        for sentence in sentences:
+            typer.echo(sentence)
         conclusion = "The ledger is intact: every hash and link is right."
         if failed:
             conclusion = "The ledger was changed or is damaged." if refuted else "Not everything could be compared."
         typer.echo(conclusion)
     raise typer.Exit(1 if failed else 0)
+
+
+def _compared(
+    session: Session, ledger: Ledger, heads: list[str], key: list[str], pipeline: str | None, sink: str | None
+) -> Compared:
+    from recon.ledger.heads import verifying
+    from recon.ledger.heads.signing import public_keys
+
+    project = session.project()
+    documents = verifying.read(heads, public_keys(project, key), project)
+    return verifying.compare(project, ledger, documents, pipeline, sink)
+
+
+def prove(
+    session: Session,
+    entry: Annotated[
+        str | None, typer.Option("--entry", help="The entry: its sequence, or 8 or more digits of its hash.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="A published head: prove that the ledger continues it.")
+    ] = None,
+    pipeline: PipelineOption = None,
+    sink: SinkOption = None,
+    key: KeyOption = None,
+    output: Annotated[Path | None, typer.Option("--output", help="The file to write.")] = None,
+) -> None:
+    """Write a proof for somebody who has a published head, and not the ledger.
+
+    That an entry is among those that the newest signed head of its chain covers, or that this head continues an older
+    one.
+    """
+    if (entry is None) == (since is None):
+        raise ConfigError("give --entry, for the proof that an entry is there, or --since, that a head is continued")
+    session.check_names(pipeline, sink)
+
+    from recon.ledger.heads import proving, verifying
+    from recon.ledger.heads.signing import public_keys
+
+    project, ledger = session.project(), _existing(session)
+    keys, chain = public_keys(project, key or []), _chain(session, pipeline, sink)
+    if entry is not None:
+        proof = proving.prove(project, ledger, keys, chain, entry)
+    else:
+        documents = verifying.read([str(since)], keys, project)
+        old = [head for document in documents for head in document.heads if head.chain == chain]
+        if not old:
+            raise LedgerError(f"there is no head of {'.'.join(chain)} at {since}")
+        proof = proving.prove_growth(project, ledger, keys, chain, old[0])
+    name = f"proof-{'-'.join(chain)}-{proof['sequence'] if entry is not None else 'heads'}.json"
+    file = (output or session.target(None) / name).absolute()
+    with writing(file.parent):
+        write_file(file, proving.dump(proof))
+    typer.echo(f"Proof: {short_path(file)}")
+
+
+def _chain(session: Session, pipeline: str | None, sink: str | None) -> tuple[str, str]:
+    """The chain that --pipeline and --sink name, or the only one.
+
+    Raises:
+        ConfigError: recon.yml has several.
+    """
+    from recon.ledger.heads.signing import chains_of
+
+    chains = [
+        names for names in chains_of(session.project()) if pipeline in (None, names[0]) and sink in (None, names[1])
+    ]
+    if len(chains) != 1:
+        raise ConfigError(
+            f"several chains may have it ({', '.join(map('.'.join, chains))}); give --pipeline and --sink"
+        )
+    return chains[0]
+
+
+def print_key(session: Session) -> None:
+    """Print the public key that verifies the project's signed heads.
+
+    For --key, and for `public_keys` in recon.yml. It is no secret.
+    """
+    from recon.ledger.heads.signing import key_of
+
+    key = key_of(session.project())
+    if key is None:
+        raise ConfigError("recon.yml has no key that signs heads; name one below `heads:` by key or key_file")
+    typer.echo(str(key.public))
 
 
 def rebuild(

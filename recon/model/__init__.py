@@ -48,6 +48,7 @@ from recon.model.ledger import (
 )
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
 from recon.model.result import (
+    NOT_ANCHORED,
     RUNNING,
     Answer,
     BatchPoint,
@@ -67,6 +68,7 @@ from recon.model.result import (
 from recon.model.wire.stamp import dump_stamp, offsets_text, parse_offsets, parse_stamp, same_ranges, sort_key
 
 __all__ = [
+    "NOT_ANCHORED",
     "RELEASES",
     "REMOVALS",
     "REPAIRS",

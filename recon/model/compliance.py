@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from recon.model.result import Answer, Finding, Level
+from recon.model.result import NOT_ANCHORED, Answer, Finding, Level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,8 @@ class ChainHeads:
 
     `first` and `last` are entry hashes, None when there is no entry. `verified` is True when every entry's
     hash was computed again and every link is right, False when one is not, None when it was not checked;
-    `reason` is the reason for the last two.
+    `reason` is the reason for the last two. `signed` says which head of the chain's tree was signed last, and where
+    heads are published.
     """
 
     first: str | None
@@ -25,6 +26,7 @@ class ChainHeads:
     entries: int
     verified: bool | None
     reason: str = ""
+    signed: str = NOT_ANCHORED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +134,8 @@ LIMITS = (
     "A range of offsets is not a number of rows: transaction markers, aborted transactions and compaction take "
     "offsets without leaving rows.",
     "The hash chain shows that entries were changed or removed after they were written. It does not show who "
-    "did so, and it protects the newest entries only once their hash has been noted elsewhere, for example on "
-    "this page.",
+    "did so, and whoever can write the whole ledger can write it anew with right hashes, except for entries whose "
+    "hash, or a signed head over them, has been noted elsewhere, for example on this page.",
     "The content of the rows is examined only by the data checks that the project has configured.",
 )
 

@@ -248,10 +248,11 @@ class Proofs:
     """The states of a pipeline's sinks, as an audit begins.
 
     `damaged` says of a sink what is wrong with its state, `unreadable` why it could not be read; `lengths` is how many
-    states each sink has.
+    states each sink has. `contradicted` says of a sink that its ledger does not lead to a head that was signed.
     """
 
     of_sink: Mapping[str, SinkProof] = field(default_factory=dict)
     damaged: Mapping[str, str] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
+    contradicted: Mapping[str, str] = field(default_factory=dict)

@@ -204,6 +204,9 @@ class CheckResult:
     execution_time: float = 0.0
 
 
+# What a report says of a ledger whose heads nobody published.
+NOT_ANCHORED = "not anchored outside"
+
 Answer = Literal["complete", "not complete", "could not be proved"]
 
 # Evidence checks of how a stream runs: whether its data arrived does not depend on them.
@@ -319,7 +322,8 @@ class RunResult:
     """The result of one audit: every report is drawn from this alone.
 
     `args` are the options the run was started with; `versions` maps package → version of what was used;
-    `notes` are sentences for the reader (a missing witness, a broker that did not answer).
+    `notes` are sentences for the reader (a missing witness, a broker that did not answer). `heads` says whether the
+    heads of the ledger's trees were signed, and where they were published.
     """
 
     invocation_id: str
@@ -334,6 +338,7 @@ class RunResult:
     args: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    heads: str = NOT_ANCHORED
 
     def counts(self) -> dict[str, int]:
         """Number of results per status; every status is a key."""

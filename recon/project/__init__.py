@@ -1,7 +1,7 @@
 """recon.yml as typed values, and `load`, which reads it.
 
 `templates` (Jinja, for recon.yml and SQL tests), `yaml` (a file that remembers its lines), `messages` (errors in one
-sentence), `fields` (types of keys); then the parts: `checks`, `sinks`, `model`, `sql_tests`; then `load` and
+sentence), `fields` (types of keys); then the parts: `checks`, `sinks`, `heads`, `model`, `sql_tests`; then `load` and
 `guarantees`. dbt's keys mean what they mean in dbt, Kafka's are librdkafka's, Spark's are Spark's. Every mistake
 becomes a ConfigError that names file, line and the nearest right key.
 
@@ -12,6 +12,7 @@ Secrets are inserted after parsing. Knows no check by name, and imports nothing 
 from __future__ import annotations
 
 from recon.project.checks import CheckConfig, CheckSpec, Column
+from recon.project.heads import Heads, Place
 from recon.project.load import FILE_NAME, as_project, find, load, without_yaml
 from recon.project.model import LedgerConfig, Pipeline, Project, Routes, Source, SparkConfig, Table
 from recon.project.sinks import (
@@ -39,11 +40,13 @@ __all__ = [
     "DeltaSink",
     "FileSink",
     "Guarantee",
+    "Heads",
     "JdbcAppendSink",
     "JdbcUpsertSink",
     "KafkaSink",
     "LedgerConfig",
     "Pipeline",
+    "Place",
     "Project",
     "QuarantineConfig",
     "Routes",

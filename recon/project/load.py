@@ -139,6 +139,11 @@ def _refuse_literals(project: Project, document: Document) -> None:
                         f"{document.name}: {key} of sink '{sink.name}' is written into the file; take it from the "
                         f"environment: {key}: \"{{{{ env_var('…') }}}}\""
                     )
+    if project.heads.key and not any(secret in project.heads.key for secret in document.secrets):
+        raise ConfigError(
+            f"{document.name}: the key of heads is written into the file; take it from the environment: "
+            "key: \"{{ env_var('…') }}\", or name a file: key_file: …"
+        )
 
 
 def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str]:
@@ -148,7 +153,12 @@ def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str
         *(settings for sink in sinks for settings in sink.settings()),
         *(table.options for table in project.tables),
     ]
-    places = [project.kafka, project.storage_options, project.spark.conf, *options]
+    published = [settings for place in project.heads.publish for settings in (place.kafka, place.storage_options)]
+    places = [project.kafka, project.storage_options, project.spark.conf, *options, *published]
+    # A message may hold one line of a key.
+    yield from (line for line in (project.heads.key or "").splitlines() if not line.startswith("-----"))
+    arguments = [argument for place in project.heads.publish for argument in place.command]
+    yield from (secret for secret in from_environment for argument in arguments if secret in argument)
     for place in places:
         for key, value in place.items():
             if key == "bootstrap.servers":

@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_
 from recon.errors import ConfigError
 from recon.project.checks import CheckConfig, WithTests
 from recon.project.fields import Name, Share, Strict, Texts, require_unique
+from recon.project.heads import Heads
 from recon.project.messages import BadValue
 from recon.project.sinks import Sink
 from recon.project.sql_tests import SqlTests
@@ -196,6 +197,7 @@ class Project(Strict):
     version: Literal[2] = 2
     name: Name
     ledger: LedgerConfig
+    heads: Heads = Heads()
     kafka: Texts = Field(default_factory=dict, repr=False)
     spark: SparkConfig = SparkConfig()
     storage_options: Texts = Field(default_factory=dict, repr=False)
@@ -235,7 +237,8 @@ class Project(Strict):
         """The text without the project's secrets.
 
         A value is secret where env_var returned it for `kafka` (except bootstrap.servers), `storage_options`,
-        `spark.conf` or a sink's `options`, or where its key there contains password, secret, key or token. Values
+        `spark.conf`, a sink's `options` or a place of `heads`, or where its key there contains password, secret, key or
+        token; so is each line of the key that signs heads. Values
         shorter than four characters are not masked: they also occur in ordinary words.
         """
         return mask(text, self._secrets, shortest=4)

@@ -68,6 +68,7 @@ def as_dict(run: RunResult) -> dict[str, Any]:
             "pipelines": json_value(run.pipelines),
             "versions": json_value(run.versions),
             "notes": json_value(run.notes),
+            "heads": run.heads,
         },
     }
 
@@ -91,6 +92,7 @@ def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
         own = content["recon"]
         values = {key: metadata[key] for key in ("invocation_id", "recon_version", "generated_at")}
         values |= {key: own[key] for key in ("project", "period_from", "period_to", "pipelines", "versions", "notes")}
+        values |= {"heads": own["heads"]} if "heads" in own else {}  # versions before did not have it
         values |= {"elapsed_time": content["elapsed_time"], "args": content["args"]}
         values["results"] = [_values(item) for item in content["results"]]
         return TypeAdapter(RunResult).validate_python(values)

@@ -48,7 +48,7 @@ def test_there_are_the_commands_we_promise() -> None:
         "accept",
     ]
     alone += ["explain", "sinks"]
-    ledger = [f"ledger {c}" for c in ("show", "verify", "rebuild", "compact")]
+    ledger = [f"ledger {c}" for c in ("show", "verify", "prove", "key", "rebuild", "compact")]
     local = [f"local kafka {c}" for c in ("start", "stop")]
     aside = [f"quarantine {c}" for c in ("show", "release")] + [f"repair {c}" for c in ("plan", "apply")]
     others = ["import dbt", "export gx"]

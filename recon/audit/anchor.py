@@ -1,0 +1,96 @@
+"""Signs the heads of the ledger's trees after an audit and publishes them; compares the ledger with earlier heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from recon.errors import ReconError
+from recon.ledger import Ledger
+from recon.ledger.heads import signing
+from recon.ledger.heads.notes import Head
+from recon.ledger.heads.places import publish
+from recon.ledger.ledger import utc_now
+from recon.model import NOT_ANCHORED, RunResult
+from recon.project import Project
+from recon.text import first_line, plural, some
+
+
+class Opens(Protocol):
+    """What opens the ledger: the session of the audit."""
+
+    def ledger(self) -> Ledger:
+        """The ledger."""
+
+
+def anchor(project: Project, session: Opens, run: RunResult) -> RunResult:
+    """Signs and publishes the ledger's heads; the run with what became of it. Its results stay as they are."""
+    if project.heads.key is None and project.heads.key_file is None:
+        return run
+    try:
+        done = signing.sign(project, session.ledger(), utc_now())
+    except Exception as error:  # the verdict does not depend on it
+        return replace(
+            run, heads=NOT_ANCHORED, notes=(*run.notes, f"the ledger's heads were not signed: {_why(error)}")
+        )
+    notes = [*done.notes, *(contradiction(head, size) for head, size in done.contradictions)]
+    if done.document is None:
+        return replace(run, heads=NOT_ANCHORED, notes=(*run.notes, *map(project.mask, notes)))
+    published, failed = publish(project, done.document)
+    notes += [f"the ledger's heads were not published at {reason}" for reason in failed]
+    heads = plural(len(done.document.heads), "head")
+    said = f"{heads} signed, published at {some(published)}" if published else f"{heads} signed, {NOT_ANCHORED}"
+    return replace(run, heads=said, notes=(*run.notes, *map(project.mask, notes)))
+
+
+def contradictions(project: Project, ledger: Ledger) -> Mapping[signing.Chain, str]:
+    """Chains whose entries do not lead to a signed head that is known here, each with a sentence.
+
+    Raises:
+        ConfigError: a key is none.
+        LedgerError: the ledger cannot be read.
+    """
+    keys = signing.public_keys(project)
+    if not keys:
+        return {}
+    newest, _ = signing.newest_heads(project, keys)
+    found = {}
+    for chain, head in newest.items():
+        if chain in signing.chains_of(project):
+            tree, _ = signing.tree_of(project, ledger, chain, head)
+            if not signing.leads_to(tree, head):
+                found[chain] = contradiction(head, tree.size)
+    return found
+
+
+def contradiction(head: Head, size: int) -> str:
+    """What it means that entries do not lead to a signed head."""
+    advice = "no new head of it is signed (a ledger that was rebuilt needs another `origin` in heads)"
+    if size < head.size:
+        return (
+            f"the ledger has {plural(size, 'entry')} and {head}, has more: entries were removed, or an older copy was "
+            f"put in its place; {advice}"
+        )
+    return (
+        f"the ledger's entries do not lead to {head}: entries were edited, removed or put in another order since; "
+        f"{advice}"
+    )
+
+
+def signed(project: Project) -> Mapping[signing.Chain, str]:
+    """What a report says of the newest signed head of each chain; nothing of those without one."""
+    try:
+        newest, _ = signing.newest_heads(project, signing.public_keys(project))
+    except ReconError:  # a key that is none; an audit says so
+        return {}
+    places = project.mask(some(place.name for place in project.heads.publish))
+    where = f"published at {places}" if places else NOT_ANCHORED
+    return {
+        chain: f"{plural(head.size, 'entry')}, signed {head.at:%Y-%m-%d %H:%M:%S} UTC, {where}"
+        for chain, head in newest.items()
+    }
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"

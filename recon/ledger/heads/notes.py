@@ -1,0 +1,116 @@
+"""Heads as signed notes in the checkpoint format of C2SP (tlog-checkpoint, signed-note).
+
+    example.org/lake/orders/orders
+    8640
+    5sQ0V1Gq…=
+    at 2026-11-23T17:00:00Z
+
+    — example.org/lake 8hX0…=
+
+The origin, the size of the tree, its root, and as an extension the time of signing; an empty line; signatures.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from recon.errors import LedgerError
+from recon.ledger.heads.keys import PublicKey, SigningKey
+from recon.text import some
+
+_SIGNATURE = re.compile(r"— (\S+) (\S+)")
+_AT = "at "
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The head of one chain's tree, as it was signed. `origin` ends with `/<pipeline>/<sink>`; `at` is UTC."""
+
+    origin: str
+    size: int
+    root: bytes
+    at: datetime
+    note: str
+
+    @property
+    def chain(self) -> tuple[str, str]:
+        """The (pipeline, sink); their names hold no slash."""
+        _, pipeline, sink = self.origin.rsplit("/", 2)
+        return pipeline, sink
+
+    @property
+    def ledger(self) -> str:
+        """The origin of the whole ledger."""
+        return self.origin.rsplit("/", 2)[0]
+
+    def __str__(self) -> str:
+        return f"the head of {self.size} entries of {'.'.join(self.chain)}, signed {self.at:%Y-%m-%d %H:%M:%S}Z"
+
+
+def signed(key: SigningKey, origin: str, size: int, root: bytes, at: datetime) -> Head:
+    """A head, signed; the time to the second."""
+    at = at.astimezone(UTC).replace(microsecond=0)
+    body = f"{origin}\n{size}\n{base64.b64encode(root).decode()}\n{_AT}{at:%Y-%m-%dT%H:%M:%SZ}\n"
+    signature = base64.b64encode(key.public.id + key.sign(body.encode())).decode()
+    return Head(origin=origin, size=size, root=root, at=at, note=f"{body}\n— {key.name} {signature}\n")
+
+
+def verified(note: str, keys: Sequence[PublicKey], where: str) -> Head:
+    """The head of a note that one of the keys signed.
+
+    Args:
+        note: the whole text.
+        keys: any of them may have signed; signatures of others are left alone.
+        where: the note comes from, for messages.
+
+    Raises:
+        LedgerError: it is no whole note, none of the keys signed it, or its text was changed.
+    """
+    body, empty, signatures = note.rpartition("\n\n")
+    body += "\n"
+    lines = _SIGNATURE.findall(signatures)
+    if not empty or not lines or not note.endswith("\n") or len(lines) != signatures.count("\n"):
+        raise LedgerError(f"{where} is no whole signed note: it was cut off or edited; take another copy of it")
+    known = {(key.name, key.id): key for key in keys}
+    theirs = []
+    for name, text in lines:
+        raw = _decoded(text)
+        key = known.get((name, raw[:4]))
+        if key is None:
+            theirs.append(f"{name}+{raw[:4].hex()}")
+        elif not key.verifies(raw[4:], body.encode()):
+            raise LedgerError(f"{where} was changed after {name} signed it: its signature does not match its text")
+    if len(theirs) == len(lines):
+        raise LedgerError(
+            f"{where} was signed by {some(theirs)}, and by none of the known keys "
+            f"({some(str(key) for key in keys) or 'there is none'}); give the public key with --key"
+        )
+    return _parsed(body, note, where)
+
+
+def _parsed(body: str, note: str, where: str) -> Head:
+    lines = body.split("\n")[:-1]
+    times = [line.removeprefix(_AT) for line in lines[3:] if line.startswith(_AT)]
+    if len(lines) < 4 or lines[0].count("/") < 2 or not _NUMBER.fullmatch(lines[1]) or len(times) != 1:
+        raise LedgerError(f"{where} is signed, and is no head of a ledger: origin, size, root and time are expected")
+    root = _decoded(lines[2])
+    try:
+        at = datetime.strptime(times[0], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        raise LedgerError(f"{where} is signed, and its time {times[0]!r} is none") from None
+    if len(root) != 32:
+        raise LedgerError(f"{where} is signed, and its root is no SHA-256 hash")
+    return Head(origin=lines[0], size=int(lines[1]), root=root, at=at, note=note)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        return b""

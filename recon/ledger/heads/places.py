@@ -1,0 +1,131 @@
+"""Publishes documents of signed heads, and reads back those of places that can be read.
+
+A place fails in words, never with an exception: the verdict of an audit does not depend on it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from recon.errors import EvidenceError, LedgerError, ReconError
+from recon.ledger.heads.documents import Document, parse
+from recon.ledger.heads.keys import PublicKey
+from recon.limits import STORE_S, within
+from recon.project import Place, Project
+from recon.storage import Storage
+from recon.text import first_line
+
+_SUFFIX = ".json"
+_COMMAND_S = 60.0
+_KAFKA_S = 15.0
+_CONSUMERS = ("group.id", "group.instance.id", "auto.offset.reset", "enable.auto.commit", "isolation.level")
+
+
+def publish(project: Project, document: Document) -> tuple[list[str], list[str]]:
+    """Publishes a document at every place of recon.yml: the names of those that have it, and why others do not."""
+    published, failed = [], []
+    for place in project.heads.publish:
+        try:
+            _writer(project, place)(document)
+            published.append(project.mask(place.name))
+        except Exception as error:  # whatever a client library raises
+            reason = str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"
+            failed.append(project.mask(f"{place.name}: {reason}"))
+    return published, failed
+
+
+def _writer(project: Project, place: Place) -> Callable[[Document], None]:
+    if place.topic:
+        conf = place.kafka or project.kafka
+        return lambda document: _produce(str(place.topic), conf, document)
+    if place.git:
+        clone = Path(project.resolve(place.git))
+        return lambda document: _commit(clone, document)
+    if place.command:
+        return lambda document: _tell(place.command, project.project_dir, document)
+    folder = folder_of(project, place)
+    assert folder is not None
+    return lambda document: within(
+        STORE_S, lambda: _write(folder, document), f"{folder.uri} cannot be written: the store did not answer"
+    )
+
+
+def folder_of(project: Project, place: Place) -> Storage | None:
+    """Where a place's documents can be read; None for one that cannot be read back."""
+    if place.git:
+        return Storage(project.resolve(place.git))
+    if place.folder:
+        return Storage(project.resolve(place.folder), place.storage_options or project.storage_options)
+    return None
+
+
+def _write(folder: Storage, document: Document) -> None:
+    # Never over another: a document that is there already is the same one.
+    folder.create(document.name, document.dump())
+
+
+def _produce(topic: str, conf: Mapping[str, str], document: Document) -> None:
+    from confluent_kafka import Producer
+
+    errors: list[str] = []
+
+    def reported(error: object, _: object) -> None:
+        errors.extend([str(error)] if error is not None else [])
+
+    own = {"acks": "all", "enable.idempotence": "true", "message.timeout.ms": int(_KAFKA_S * 1000), "log_level": 0}
+    given = {name: value for name, value in conf.items() if name not in _CONSUMERS}
+    producer = Producer({**given, **own, "error_cb": lambda _: None})
+    producer.produce(topic, key=document.origin.encode(), value=document.dump(), on_delivery=reported)
+    if producer.flush(_KAFKA_S + 1) or errors:
+        raise EvidenceError(f"the broker did not take the document: {' '.join(errors) or 'it did not answer'}")
+
+
+def _commit(clone: Path, document: Document) -> None:
+    if not (clone / ".git").exists():
+        raise LedgerError(f"there is no clone of a git repository at {clone}; clone it there")
+    git = ["git", "-C", str(clone), "-c", "user.name=recon", "-c", "user.email=recon@localhost"]
+    _write(Storage(str(clone)), document)
+    _run([*git, "add", "--", document.name])
+    if _run([*git, "status", "--porcelain", "--", document.name]):
+        _run([*git, "commit", "-q", "-m", f"Heads of {document.origin}", "--", document.name])
+    if _run([*git, "remote"]):
+        _run([*git, "push", "-q"])
+
+
+def _tell(command: Sequence[str], folder: Path, document: Document) -> None:
+    _run(command, folder, document.dump())
+
+
+def _run(command: Sequence[str], folder: Path | None = None, given: bytes = b"") -> bytes:
+    """What a command prints.
+
+    Raises:
+        LedgerError: it cannot be started, takes longer than a minute, or fails.
+    """
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, input=given, capture_output=True, timeout=_COMMAND_S, env=environment, check=False
+        )
+    except FileNotFoundError:
+        raise LedgerError(f"{command[0]} is not installed, or its folder is not there") from None
+    except subprocess.TimeoutExpired:
+        raise LedgerError(f"it took longer than {_COMMAND_S:g} s") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()[:1]
+        raise LedgerError(f"it ended with exit code {done.returncode}{f': {said[0][:200]}' if said else ''}")
+    return done.stdout
+
+
+def documents(folder: Storage, keys: Sequence[PublicKey]) -> Iterator[Document]:
+    """The documents of a folder, the newest first.
+
+    Raises:
+        EvidenceError: the folder, or a file of it, cannot be read.
+        LedgerError: a file is no document, or a signature is wrong.
+    """
+    for name in sorted((name for name in folder.names() if name.endswith(_SUFFIX)), reverse=True):
+        yield parse(folder.read(name), keys, f"{folder.uri}/{name}")

@@ -1,0 +1,198 @@
+"""Compares the ledger with published heads, and these with each other.
+
+Of published heads alone, whoever may have written the ledger: an entry that was edited, removed, inserted or put in
+another place changes every root above it, a ledger that was cut off is shorter than a head says, and two histories that
+were both signed cannot both be the beginning of one ledger.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+from recon.errors import LedgerError
+from recon.ledger.heads import leaves, timestamps
+from recon.ledger.heads.documents import Document, parse
+from recon.ledger.heads.keys import PublicKey
+from recon.ledger.heads.merkle import is_consistent
+from recon.ledger.heads.notes import Head
+from recon.ledger.heads.places import documents
+from recon.ledger.heads.signing import Chain, leads_to, origin_of
+from recon.ledger.heads.tiles import TiledLeaves
+from recon.ledger.ledger import Ledger
+from recon.model import Code, Finding
+from recon.project import Project
+from recon.storage import Storage
+from recon.text import plural, some
+
+_AUDITS_AT_ONCE = timedelta(hours=1)  # audits that run at the same moment may sign in another order than they read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """What comparing found: `findings`, and what the heads speak of, in sentences."""
+
+    findings: tuple[Finding, ...]
+    sentences: tuple[str, ...]
+
+
+def read(places: Sequence[str], keys: Sequence[PublicKey], project: Project) -> list[Document]:
+    """The documents of folders and files.
+
+    Raises:
+        LedgerError: there is none, one is cut off or edited, or its signature is not of a known key.
+        EvidenceError: a place cannot be read.
+    """
+    found: list[Document] = []
+    for place in places:
+        folder = Storage(place, project.storage_options)
+        if folder.local is not None and not folder.local.exists():
+            raise LedgerError(f"there are no heads at {place}: it does not exist")
+        names = folder.names()
+        if names or (folder.local is not None and folder.local.is_dir()):
+            found += documents(folder, keys)
+        else:
+            above, _, name = place.rpartition("/")
+            found.append(parse(Storage(above or ".", project.storage_options).read(name), keys, place))
+    mine = [document for document in found if any(head.ledger == origin_of(project) for head in document.heads)]
+    if not mine:
+        others = {head.ledger for document in found for head in document.heads}
+        said = f"the heads there are of {some(sorted(others))}" if others else "no document of signed heads is there"
+        raise LedgerError(f"there is no head of {origin_of(project)} at {some(places)}: {said}")
+    return mine
+
+
+def compare(
+    project: Project,
+    ledger: Ledger,
+    published: Sequence[Document],
+    pipeline: str | None = None,
+    sink: str | None = None,
+) -> Compared:
+    """What the ledger, as it is now, and the published heads say of each other.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+        ConfigError: timestamps are there, and the root certificates of recon.yml cannot be read.
+    """
+    of_chain: dict[Chain, list[Head]] = defaultdict(list)
+    for document in published:
+        for head in document.heads:
+            if head.ledger == origin_of(project):
+                of_chain[head.chain].append(head)
+    findings, sentences = list(_timestamps(project, published)), []
+    proofs = _growth(published)
+    for chain, heads in sorted(of_chain.items()):
+        if pipeline not in (None, chain[0]) or sink not in (None, chain[1]):
+            continue
+        heads = sorted({head.note: head for head in heads}.values(), key=lambda head: (head.size, head.at))
+        tree = leaves.whole(ledger.store, *chain)
+        messages = [*_forks(heads), *_faults(heads, tree), *proofs.get(chain, ())]
+        findings += [
+            Finding(code=Code.TAMPERED, message=message, pipeline=chain[0], sink=chain[1]) for message in messages
+        ]
+        findings += [
+            Finding(code=Code.UNUSUAL, message=message, pipeline=chain[0], sink=chain[1]) for message in _shrunk(heads)
+        ]
+        newest = heads[-1]
+        behind = max(tree.size - newest.size, 0)
+        sentences.append(
+            f"{'.'.join(chain)}: {plural(len(heads), 'head')}, the newest of {plural(newest.size, 'entry')}, signed "
+            f"{newest.at:%Y-%m-%d %H:%M:%S}Z; {plural(behind, 'entry')} of the ledger behind it"
+        )
+    missing = [".".join(chain) for chain in ledger.chains() if chain not in of_chain]
+    if missing:
+        sentences.append(f"No head speaks of {some(missing)}.")
+    return Compared(findings=tuple(findings), sentences=tuple(sentences))
+
+
+def _forks(heads: Sequence[Head]) -> Iterator[str]:
+    """Heads of one size with different roots; `heads` ascend."""
+    for one, other in pairwise(heads):
+        if one.size == other.size and one.root != other.root:
+            yield (
+                f"{one} and {other} have different roots: two histories of the ledger were signed (a fork); find out "
+                "who holds the key, and compare the copies of the ledger from then"
+            )
+
+
+def _faults(heads: Sequence[Head], tree: TiledLeaves) -> Iterator[str]:
+    """Heads that the ledger does not lead to; `heads` ascend."""
+    right = [head for head in heads if leads_to(tree, head)]
+    cut_off = [head for head in heads if head.size > tree.size]
+    changed = [head for head in heads if head.size <= tree.size and head not in right]
+    if cut_off:
+        yield (
+            f"the ledger has {plural(tree.size, 'entry')} of {'.'.join(heads[0].chain)}, and {cut_off[-1]}, has more: "
+            "its newest entries were removed, or an older copy was put in its place"
+        )
+    if changed:
+        first, more = changed[0], len(changed) - 1
+        others = f" (and {plural(more, 'larger one')})" if more else ""
+        after = [head for head in right if head.size > first.size]
+        before = max((head.size for head in right if head.size < first.size), default=0)
+        if after:
+            yield (
+                f"the ledger leads to {after[0]}, and not to {first}{others}, which was signed of fewer entries: two "
+                "histories were signed (a fork), or entries were changed between the two"
+            )
+        else:
+            yield (
+                f"the ledger does not lead to {first}{others}: of its entries {before + 1:,} to {first.size:,} one was "
+                "edited, removed, inserted or put in another place since, or the whole ledger was written anew"
+            )
+
+
+def _shrunk(heads: Sequence[Head]) -> Iterator[str]:
+    """A head that was signed later than one of more entries."""
+    for one, other in pairwise(sorted(heads, key=lambda head: head.at)):
+        if other.size < one.size and other.at - one.at > _AUDITS_AT_ONCE:
+            yield (
+                f"{other} has fewer entries than {one}: an older copy of the ledger was in its place then, or the "
+                "clock of an audit was wrong"
+            )
+
+
+def _growth(published: Sequence[Document]) -> Mapping[Chain, Sequence[str]]:
+    """What the consistency proofs of the documents themselves refute, by chain."""
+    by_size: dict[tuple[str, int], list[Head]] = defaultdict(list)
+    for document in published:
+        for head in document.heads:
+            by_size[head.origin, head.size].append(head)
+    messages: dict[Chain, list[str]] = defaultdict(list)
+    for document in published:
+        for head in document.heads:
+            old, path = document.consistency.get(head.origin, (0, ()))
+            for before in by_size.get((head.origin, old), ()):
+                if not is_consistent(before.root, before.size, head.root, head.size, path):
+                    messages[head.chain].append(
+                        f"{head} does not continue {before}, though its document says so: two histories were signed (a "
+                        "fork), or the document was edited"
+                    )
+    return messages
+
+
+def _timestamps(project: Project, published: Sequence[Document]) -> Iterator[Finding]:
+    authority = project.heads.timestamp
+    if authority is None or authority.roots is None:
+        return
+    roots = Path(project.resolve(authority.roots))
+    for document in published:
+        if document.timestamp is None:
+            continue
+        try:
+            at: datetime = timestamps.verified(document.timestamp, document.stamped, roots, document.name)
+        except LedgerError as error:
+            yield Finding(code=Code.TAMPERED, message=str(error))
+            continue
+        late = [head for head in document.heads if abs(head.at - at) > _AUDITS_AT_ONCE]
+        if late:
+            yield Finding(
+                code=Code.UNUSUAL,
+                message=f"{late[0]} has a timestamp of {at:%Y-%m-%d %H:%M:%S}Z: the clock of the audit was wrong, or "
+                "the timestamp was asked for later",
+            )

@@ -1,0 +1,130 @@
+"""What audits and reports say of signed heads; a key that is none, a place that fails, a ledger that was changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recon.audit.compliance import compliance
+from recon.audit.run import run_audit
+from recon.errors import ConfigError
+from recon.ledger import open_ledger
+from recon.model import Code, RunResult
+from recon.project import Project
+from recon.project.checks import CheckSpec
+from recon.reports import compliance as compliance_report
+from recon.reports import html, run_results
+from tests.support.heads import OTHER_SEED, files, grow, linked, rewrite, signing_project
+
+ONE = ("orders", "orders")
+
+
+def _project(folder: Path, **heads: Any) -> Project:
+    """One sink, whose only check is the ledger's integrity."""
+    project = signing_project(folder, **heads)
+    (pipeline,) = project.pipelines
+    (sink,) = pipeline.sinks
+    sink = sink.model_copy(update={"data_tests": (CheckSpec(test="ledger_integrity"),)})
+    return project.model_copy(update={"pipelines": (pipeline.model_copy(update={"sinks": (sink,)}),)})
+
+
+def _audit(project: Project) -> RunResult:
+    return run_audit(project, select="test_name:ledger_integrity", no_spark=True)
+
+
+def test_an_audit_signs_and_publishes(tmp_path: Path) -> None:
+    project = _project(tmp_path)
+    grow(project, 3)
+    run = _audit(project)
+    assert run.heads == f"1 head signed, published at {tmp_path / 'outside'}"
+    assert len(files(tmp_path / "outside")) == 1
+    assert [result.status for result in run.results] == ["pass"]
+    page = html.render(run)
+    assert "1 head signed, published at" in page
+    assert run_results.from_dict(run_results.as_dict(run)).heads == run.heads
+    report = compliance(project, "2026-11-01", "2026-11-22")
+    assert report.sinks[0].chain.signed.startswith("3 entries, signed ")
+    assert "3 entries, signed" in compliance_report.render_html(report)
+    assert "3 entries, signed" in compliance_report.render_markdown(report)
+
+
+def test_without_a_key_everything_is_as_before_and_the_reports_say_so(tmp_path: Path) -> None:
+    project = _project(tmp_path, key=None)
+    grow(project, 3)
+    run = _audit(project)
+    assert run.heads == "not anchored outside"
+    assert not (tmp_path / "outside").exists() and not (tmp_path / "_recon" / "heads").exists()
+    assert "not anchored outside" in html.render(run)
+    report = compliance(project, "2026-11-01", "2026-11-22")
+    assert "not anchored outside" in compliance_report.render_html(report)
+    artefact = run_results.as_dict(run)
+    del artefact["recon"]["heads"]  # of a version before
+    assert run_results.from_dict(artefact).heads == "not anchored outside"
+
+
+def test_heads_that_no_place_has_are_not_anchored_outside_and_the_verdict_stays(tmp_path: Path) -> None:
+    project = _project(tmp_path, publish=[{"command": ["no-such-program"]}])
+    grow(project, 3)
+    run = _audit(project)
+    assert run.heads == "1 head signed, not anchored outside"
+    assert "not published at command no-such-program: no-such-program is not installed" in run.notes[-1]
+    assert (run.results[0].status, run.exit_code) == ("pass", 0)
+    assert _audit(_project(tmp_path, publish=[])).heads == "1 head signed, not anchored outside"
+
+
+def test_a_key_that_is_none_ends_the_audit_before_it_begins(tmp_path: Path) -> None:
+    grow(_project(tmp_path), 3)
+    for heads in ({"key": "x"}, {"key": None, "key_file": "none.pem"}, {"public_keys": ["x"]}):
+        with pytest.raises(ConfigError):
+            _audit(_project(tmp_path, **heads))
+    assert not (tmp_path / "outside").exists()
+
+
+@pytest.mark.parametrize("also_beside", [False, True])
+def test_an_audit_of_a_ledger_that_was_written_anew_is_refuted(tmp_path: Path, also_beside: bool) -> None:
+    """One who can write the whole ledger, and what is kept beside it, but not the place of the heads."""
+    import shutil
+
+    project = _project(tmp_path)
+    entries = grow(project, 4).entries(*ONE)
+    assert _audit(project).exit_code == 0
+    published = files(tmp_path / "outside")
+    shutil.rmtree(tmp_path / "_recon")
+    grow(project, 1)
+    rewrite(project, linked([replace(one, rows_written=19) for one in entries]))
+    if also_beside:
+        shutil.rmtree(tmp_path / "_recon" / "heads", ignore_errors=True)
+    run = _audit(project)
+    assert run.results[0].status == "fail"
+    assert [f.code for f in run.results[0].findings if "signed" in f.message] == [Code.TAMPERED]
+    assert any("do not lead to the head of 4 entries" in note for note in run.notes)
+    assert run.heads == "not anchored outside" and files(tmp_path / "outside") == published
+    report = compliance(project, "2026-11-01", "2026-11-22")
+    assert report.sinks[0].chain.verified is False
+
+
+def test_an_earlier_key_is_known_by_its_public_half(tmp_path: Path) -> None:
+    from recon.ledger.heads.signing import key_of
+
+    old = _project(tmp_path)
+    grow(old, 3)
+    _audit(old)
+    key = key_of(old)
+    assert key is not None
+    stranger = _project(tmp_path, key=OTHER_SEED)
+    assert any("could not be compared" in note for note in _audit(stranger).notes)
+    new = _project(tmp_path, key=OTHER_SEED, public_keys=[str(key.public)])
+    assert not [note for note in _audit(new).notes if "could not be compared" in note]
+
+
+def test_two_pipelines_ledgers_of_one_audit_are_in_one_document(tmp_path: Path) -> None:
+    project = signing_project(tmp_path, "orders", "copy")
+    grow(project, 3)
+    grow(project, 2, "copy")
+    run = run_audit(project, no_spark=True)
+    assert run.heads.startswith("2 heads signed, published at")
+    assert len(files(tmp_path / "outside")) == 1
+    assert open_ledger(project).entries(*ONE)

@@ -1,0 +1,122 @@
+"""The leaves of a chain's tree: their order, and the hashes that are kept of them."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recon.ledger import open_ledger
+from recon.ledger.heads import leaves, merkle, tiles
+from recon.ledger.heads.tiles import HASH, TiledLeaves, Unusable, kept
+from recon.storage import Storage
+from tests.support.heads import grow, rewrite, signing_project
+from tests.support.ledger_entries import AT, entry
+
+ONE = ("orders", "orders")
+
+
+def _hashes(count: int) -> bytes:
+    return b"".join(merkle.leaf_hash(n.to_bytes(4, "big")) for n in range(count))
+
+
+def _list(hashes: bytes) -> merkle.Leaves:
+    return merkle.Leaves([hashes[at : at + HASH] for at in range(0, len(hashes), HASH)])
+
+
+@given(size=st.integers(1, 70), old=st.integers(0, 70), data=st.data())
+@settings(max_examples=60)
+def test_tiles_give_what_the_leaves_give(size: int, old: int, data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "WIDTH", 8)
+        hashes, old = _hashes(size), min(old, size)
+        tree = TiledLeaves.of(hashes[: old * HASH], 0).extended(hashes[old * HASH :], size)
+        plain = _list(hashes)
+        assert tree.size == size
+        assert tree.root(0, size) == plain.root(0, size)
+        index, before = data.draw(st.integers(0, size - 1)), data.draw(st.integers(1, size))
+        assert merkle.inclusion(tree, index, size) == merkle.inclusion(plain, index, size)
+        assert merkle.consistency(tree, before, size) == merkle.consistency(plain, before, size)
+        assert tree.find(plain.hashes[index], data.draw(st.integers(-2, 80))) == index
+        assert tree.find(merkle.leaf_hash(b"none"), index) is None
+
+
+def test_kept_tiles_give_the_same_and_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "WIDTH", 8)
+    folder, hashes, size = Storage(str(tmp_path / "kept")), _hashes(53), 0
+    for more in (3, 5, 8, 1, 30, 6):
+        tree = kept(folder) if size else TiledLeaves.of(b"", 0)
+        tree = tree.extended(hashes[size * HASH : (size + more) * HASH], size + more)
+        tree.keep(folder, size)
+        size += more
+        again = kept(folder)
+        assert (again.size, again.sequence) == (size, size)
+        assert again.root(0, size) == _list(hashes).root(0, size)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("extent.json", b"{"),
+        ("extent.json", b"[]"),
+        ("extent.json", json.dumps({"size": -1, "sequence": 1}).encode()),
+        ("tops", b"x"),
+        ("leaves-1", b"short"),
+        ("leaves-0", None),
+        ("extent.json", None),
+    ],
+)
+def test_damaged_tiles_are_unusable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, content: bytes | None
+) -> None:
+    monkeypatch.setattr(tiles, "WIDTH", 8)
+    folder = Storage(str(tmp_path))
+    TiledLeaves.of(_hashes(12), 12).keep(folder, 0)
+    if content is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_bytes(content)
+    with pytest.raises(Unusable):
+        kept(folder).leaves(0, 1), kept(folder).root(0, 12)
+
+
+def test_the_order_of_leaves_is_that_of_the_chain_whatever_clocks_files_and_other_pipelines_do(tmp_path: Path) -> None:
+    project = signing_project(tmp_path, "orders", "copy")
+    ledger = open_ledger(project)
+    for number, day in enumerate((0, -3, 40, 1)):
+        ledger.append(entry(number, at=AT + timedelta(days=day)))
+        ledger.append(entry(number, sink="copy"))
+    expected = [leaves.leaf_of(one.entry_hash) for one in ledger.entries(*ONE)]
+    tree = leaves.whole(ledger.store, *ONE)
+    assert tree.leaves(0, 4) == expected and tree.sequence == 4
+    ledger.compact()
+    assert leaves.whole(open_ledger(project).store, *ONE).root(0, 4) == tree.root(0, 4)
+    grow(project, 3)
+    assert leaves.whole(open_ledger(project).store, *ONE).root(0, 4) == tree.root(0, 4)
+
+
+def test_an_entry_that_is_stored_twice_is_one_leaf(tmp_path: Path) -> None:
+    project = signing_project(tmp_path)
+    entries = grow(project, 5).entries(*ONE)
+    root = leaves.whole(open_ledger(project).store, *ONE).root(0, 5)
+    rewrite(project, [*entries, *entries[1:3]])
+    tree = leaves.whole(open_ledger(project).store, *ONE)
+    assert (tree.size, tree.root(0, 5)) == (5, root)
+
+
+def test_kept_hashes_go_on_at_the_entry_they_end_with(tmp_path: Path) -> None:
+    project = signing_project(tmp_path)
+    store = grow(project, 4).store
+    before = leaves.whole(store, *ONE)
+    grow(project, 3)
+    store = open_ledger(project).store
+    whole = leaves.whole(store, *ONE)
+    assert leaves.continued(before, store, *ONE).root(0, 7) == whole.root(0, 7)
+    # An extent that says more than was kept would leave entries out.
+    for sequence in (0, 3, 5, 9):
+        with pytest.raises(Unusable):
+            leaves.continued(TiledLeaves(before._read, (), 4, sequence), store, *ONE)  # noqa: SLF001

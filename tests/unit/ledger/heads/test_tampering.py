@@ -1,0 +1,252 @@
+"""One who can write the whole ledger, its chain and what is kept beside it, but not the place of the heads."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from recon.errors import LedgerError
+from recon.ledger import open_ledger
+from recon.ledger.heads import proving, signing, verifying
+from recon.ledger.heads.merkle import is_consistent
+from recon.ledger.heads.notes import verified
+from recon.ledger.heads.signing import public_keys
+from recon.model import Code, Finding, LedgerEntry
+from recon.project import Project
+from tests.support.heads import NOW, OTHER_SEED, grow, linked, publish_heads, rewrite, signing_project
+
+ONE = ("orders", "orders")
+HOUR = timedelta(hours=1)
+
+
+def _compared(project: Project, *places: str) -> Sequence[Finding]:
+    published = verifying.read(places or [str(project.project_dir / "outside")], public_keys(project), project)
+    return verifying.compare(project, open_ledger(project), published).findings
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Heads of 5, 9 and 12 entries, and 14 entries."""
+    project = signing_project(tmp_path)
+    for hour, count in enumerate((5, 4, 3)):
+        grow(project, count)
+        publish_heads(project, NOW + hour * HOUR)
+    grow(project, 2)
+    return project
+
+
+def test_an_honest_ledger_agrees_with_every_head_also_after_a_merge_of_its_files(project: Project) -> None:
+    assert not _compared(project)
+    open_ledger(project).compact()
+    assert not _compared(project)
+    shutil.rmtree(project.project_dir / "_recon" / "heads")  # all of it can be derived
+    assert not _compared(project)
+    publish_heads(project, NOW + 3 * HOUR)
+    assert not _compared(project)
+
+
+def _edited(entries: list[LedgerEntry]) -> list[LedgerEntry]:
+    return [replace(one, rows_written=19) if one.sequence == 7 else one for one in entries]
+
+
+def _removed(entries: list[LedgerEntry]) -> list[LedgerEntry]:
+    return [one for one in entries if one.sequence != 7]
+
+
+def _inserted(entries: list[LedgerEntry]) -> list[LedgerEntry]:
+    return [*entries[:6], replace(entries[6], batch_id=99), *entries[6:]]
+
+
+def _reordered(entries: list[LedgerEntry]) -> list[LedgerEntry]:
+    return [*entries[:6], entries[7], entries[6], *entries[8:]]
+
+
+@pytest.mark.parametrize("change", [_edited, _removed, _inserted, _reordered])
+def test_who_rewrites_the_ledger_and_its_whole_chain_is_found(
+    project: Project, change: Callable[[list[LedgerEntry]], list[LedgerEntry]]
+) -> None:
+    entries = open_ledger(project).entries(*ONE)
+    rewrite(project, linked(change(entries)))
+    # The chain itself is right: only the overwrite of the Delta table shows, and that log can be written anew, too.
+    assert {finding.message.split(" was made by ")[1][:15] for finding in open_ledger(project).verify()} == {
+        "WRITE overwrite"
+    }
+    findings = _compared(project)
+    assert {finding.code for finding in findings} == {Code.TAMPERED}
+    assert "of its entries 6 to 9 one was edited, removed, inserted" in findings[0].message
+    # Kept hashes of before help nobody: no audit signs the changed ledger.
+    for kept in (True, False):
+        if not kept:
+            shutil.rmtree(project.project_dir / "_recon" / "heads")
+        done = signing.sign(project, open_ledger(project), NOW + 5 * HOUR)
+        assert done.document is None
+        assert [(head.size, size) for head, size in done.contradictions] == [(12, len(change(entries)))]
+
+
+def test_a_ledger_that_was_cut_off_is_found(project: Project) -> None:
+    entries = open_ledger(project).entries(*ONE)
+    rewrite(project, entries[:10])
+    (finding,) = _compared(project)
+    assert finding.code is Code.TAMPERED
+    assert "the ledger has 10 entries of orders.orders, and the head of 12 entries" in finding.message
+    assert signing.sign(project, open_ledger(project), NOW).contradictions
+    # An older copy of everything, with the heads that were kept then: no signature either.
+    rewrite(project, [])
+    assert "has 0 entries" in _compared(project)[0].message
+    assert signing.sign(project, open_ledger(project), NOW).contradictions
+
+
+def test_entries_that_no_head_covers_are_counted(project: Project) -> None:
+    published = verifying.read([str(project.project_dir / "outside")], public_keys(project), project)
+    compared = verifying.compare(project, open_ledger(project), published)
+    assert compared.sentences == (
+        "orders.orders: 3 heads, the newest of 12 entries, signed 2026-11-23 19:00:00Z; 2 entries of the ledger behind "
+        "it",
+    )
+
+
+def test_an_old_head_that_is_replayed_shows_its_time_and_what_is_behind_it(project: Project) -> None:
+    oldest = min((project.project_dir / "outside").iterdir())
+    published = verifying.read([str(oldest)], public_keys(project), project)
+    compared = verifying.compare(project, open_ledger(project), published)
+    assert not compared.findings
+    assert "signed 2026-11-23 17:00:00Z; 9 entries of the ledger behind it" in compared.sentences[0]
+
+
+def test_two_heads_of_one_size_are_a_fork(project: Project, tmp_path: Path) -> None:
+    """Who holds the key signs another history for another reader."""
+    other = signing_project(tmp_path / "other", publish=[{"folder": str(tmp_path / "elsewhere")}])
+    rewrite_from = linked(_edited(open_ledger(project).entries(*ONE)[:12]))
+    grow(other, 1)
+    rewrite(other, rewrite_from)
+    publish_heads(other, NOW + 4 * HOUR)
+    findings = _compared(project, str(tmp_path / "outside"), str(tmp_path / "elsewhere"))
+    assert any("have different roots: two histories of the ledger were signed (a fork)" in f.message for f in findings)
+    assert all(finding.code is Code.TAMPERED for finding in findings)
+    # Each reader alone sees nothing: the heads of both are needed, which is why they are published.
+    assert not _compared(project)
+    assert not _compared(other, str(tmp_path / "elsewhere"))
+
+
+def test_two_heads_of_different_sizes_are_a_fork_too(project: Project, tmp_path: Path) -> None:
+    other = signing_project(tmp_path / "other", publish=[{"folder": str(tmp_path / "elsewhere")}])
+    grow(other, 1)
+    rewrite(other, linked(_edited(open_ledger(project).entries(*ONE)[:8])))
+    publish_heads(other, NOW + 4 * HOUR)
+    findings = _compared(project, str(tmp_path / "outside"), str(tmp_path / "elsewhere"))
+    assert any(
+        "the ledger leads to the head of 9 entries" in f.message and "two histories were signed (a fork)" in f.message
+        for f in findings
+    )
+    # It was signed later, of fewer entries.
+    assert any(f.code is Code.UNUSUAL and "has fewer entries than" in f.message for f in findings)
+
+
+def test_a_document_whose_proof_was_edited_is_found(project: Project) -> None:
+    newest = max((project.project_dir / "outside").iterdir())
+    content = json.loads(newest.read_text())
+    (proof,) = content["consistency"].values()
+    assert proof["from"] == 9
+    proof["hashes"].reverse()
+    newest.write_text(json.dumps(content))
+    (finding,) = _compared(project)
+    assert "does not continue the head of 9 entries" in finding.message
+
+
+def test_heads_of_another_key_of_another_ledger_and_of_nobody_are_refused(project: Project, tmp_path: Path) -> None:
+    outside = str(tmp_path / "outside")
+    with pytest.raises(LedgerError, match="by none of the known keys"):
+        _compared(signing_project(tmp_path, key=OTHER_SEED))
+    with pytest.raises(LedgerError, match="there is no head of elsewhere"):
+        verifying.read([outside], public_keys(project), signing_project(tmp_path, origin="elsewhere"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LedgerError, match="no document of signed heads is there"):
+        _compared(project, str(tmp_path / "empty"))
+    with pytest.raises(LedgerError, match="does not exist"):
+        _compared(project, str(tmp_path / "nowhere"))
+    cut_off = max((tmp_path / "outside").iterdir())
+    cut_off.write_bytes(cut_off.read_bytes()[:-90])
+    with pytest.raises(LedgerError, match="cut off or edited"):
+        _compared(project)
+
+
+def test_kept_hashes_are_never_trusted(project: Project) -> None:
+    """One who changes them gets neither a wrong signature nor a wrong proof."""
+    (kept,) = (project.project_dir / "_recon/heads/hashes").iterdir()
+    right = signing.sign(project, open_ledger(project), NOW + 5 * HOUR).document
+    assert right is not None
+    for name, content in (
+        ("leaves-0", bytes(12 * 32)),
+        ("leaves-0", bytes(3)),
+        ("extent.json", json.dumps({"size": 12, "sequence": 14}).encode()),
+        ("extent.json", json.dumps({"size": 12, "sequence": 2}).encode()),
+        ("extent.json", json.dumps({"size": 2, "sequence": 14}).encode()),
+        ("tops", b"x"),
+    ):
+        (kept / name).write_bytes(content)
+        again = signing.sign(project, open_ledger(project), NOW + 5 * HOUR)
+        assert again.document is not None and again.document.heads == right.heads
+        (kept / name).write_bytes(content)
+        proof = proving.prove(project, open_ledger(project), public_keys(project), ONE, "3")
+        assert proof["index"] == 2
+
+
+def test_an_entry_is_proved_in_less_than_2_kb(project: Project) -> None:
+    ledger, keys = open_ledger(project), public_keys(project)
+    entry = ledger.entries(*ONE)[6]
+    for name in ("7", entry.entry_hash, entry.entry_hash[:12].upper()):
+        proof = proving.prove(project, ledger, keys, ONE, name)
+        assert (proof["sequence"], proof["entry_hash"], proof["index"]) == (7, entry.entry_hash, 6)
+        assert verified(proof["note"], keys, "the proof").size == 12
+    # Each doubling of the ledger is a hash more: 22 of them at 3 million entries.
+    assert len(proving.dump({**proof, "hashes": proof["hashes"][:1] * 22})) < 2048
+
+
+def test_what_cannot_be_proved_is_said(project: Project, tmp_path: Path) -> None:
+    ledger, keys = open_ledger(project), public_keys(project)
+    with pytest.raises(LedgerError, match=r"entry 13 of orders.orders is behind the head of 12 entries"):
+        proving.prove(project, ledger, keys, ONE, "13")
+    with pytest.raises(LedgerError, match=r"has no entry 15 of orders.orders"):
+        proving.prove(project, ledger, keys, ONE, "15")
+    with pytest.raises(LedgerError, match="has no entry abcdef0123"):
+        proving.prove(project, ledger, keys, ONE, "abcdef0123")
+    entries = ledger.entries(*ONE)
+    rewrite(project, _edited(entries))
+    with pytest.raises(LedgerError, match=r"entry 7 of orders.orders does not match its own hash"):
+        proving.prove(project, open_ledger(project), keys, ONE, "7")
+    rewrite(project, linked(_edited(entries)))
+    with pytest.raises(LedgerError, match="do not lead to the head of 12 entries"):
+        proving.prove(project, open_ledger(project), keys, ONE, "7")
+    unsigned = signing_project(tmp_path / "unsigned")
+    with pytest.raises(LedgerError, match=r"no signed head of orders.orders is known"):
+        proving.prove(unsigned, grow(unsigned, 2), keys, ONE, "1")
+
+
+def test_a_head_that_is_continued_is_proved_to_who_has_no_ledger(project: Project) -> None:
+    ledger, keys = open_ledger(project), public_keys(project)
+    oldest = min((project.project_dir / "outside").iterdir())
+    (old,) = verifying.read([str(oldest)], keys, project)[0].heads
+    proof = proving.prove_growth(project, ledger, keys, ONE, old)
+    new = verified(proof["note"], keys, "the proof")
+    path = [base64.b64decode(node) for node in proof["hashes"]]
+    assert (old.size, new.size) == (5, 12)
+    assert is_consistent(old.root, old.size, new.root, new.size, path)
+    assert not is_consistent(old.root, old.size, new.root, new.size, path[1:])
+
+
+def test_pipelines_that_append_at_the_same_moment_only_append(tmp_path: Path) -> None:
+    project = signing_project(tmp_path, "orders", "copy")
+    for hour in range(4):
+        grow(project, 2 + hour)
+        grow(project, 3, "copy")
+        grow(project, 1)
+        document = publish_heads(project, NOW + hour * HOUR)
+        assert {head.chain for head in document.heads} == {ONE, ("orders", "copy")}
+    assert not _compared(project)
