@@ -32,6 +32,7 @@ BENCHES: Mapping[str, str] = {
     "jdbc_upsert": "bench.jdbc_upsert:run",
     "sustained_rate": "bench.sustained_rate:run",
     "judge_scaling": "bench.judge_scaling:run",
+    "heads_proof": "bench.heads_proof:run",
 }
 
 
