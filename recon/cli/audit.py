@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -265,15 +266,22 @@ def compliance(
     session: Session,
     from_: Annotated[str, typer.Option("--from", help="Start of the period: a date or time, or 30d ago.")],
     to: Annotated[str, typer.Option("--to", help="End of the period; a bare date includes that day.")],
+    what: Annotated[
+        Literal["report", "pack"], typer.Argument(help="report, or pack: a page that verifies itself.")
+    ] = "report",
     format: Annotated[Literal["html", "md", "pdf"], typer.Option("--format", help="What to write.")] = "html",
     output: Annotated[Path | None, typer.Option("--output", help="The file to write.")] = None,
 ) -> None:
     """Write the compliance report of a period.
 
-    It is made from the ledger and the stored results of audits.
+    It is made from the ledger and the stored results of audits. The pack is one HTML page for auditors, which verifies
+    signed heads, entries and numbers offline in a browser.
     """
     start, end = period(from_, to)
     project = session.project()
+    if what == "pack":
+        _write_pack(session, start, end, format, output)
+        return
     page = (output or session.target(None) / f"compliance.{format}").absolute()
 
     from recon.audit.compliance import compliance as gather
@@ -284,3 +292,20 @@ def compliance(
     with writing(page.parent):
         write(document, page, format)
     typer.echo(f"Compliance report: {short_path(page)}")
+
+
+def _write_pack(
+    session: Session, start: datetime | None, end: datetime | None, format: str, output: Path | None
+) -> None:
+    if format != "html":
+        raise ConfigError(f"a pack verifies itself in a browser: it is html, not {format}")
+
+    from recon.audit.pack import pack
+    from recon.reports.pack import write
+
+    page = (output or session.target(None) / "pack.html").absolute()
+    assert start is not None and end is not None
+    document = pack(session.project(), start, end)
+    with writing(page.parent):
+        write(document, page)
+    typer.echo(f"Auditor's pack: {short_path(page)}")

@@ -24,11 +24,16 @@ def _micros(at: datetime) -> int:
 
 
 def seal(head: EntryHead, ranges_text: str) -> str:
-    """The entry_hash that belongs to this content: SHA-256 in hex over the canonical JSON and the ranges."""
+    """The entry_hash that belongs to this content: SHA-256 in hex over its `sealed_text`."""
+    return hashlib.sha256(sealed_text(head, ranges_text).encode()).hexdigest()
+
+
+def sealed_text(head: EntryHead, ranges_text: str) -> str:
+    """What an entry_hash is made of: the canonical JSON, a line break, and the ranges."""
     values = vars(head)
     content = {name: values[name] for name in _SEALED}
     content["started_at"], content["committed_at"] = _micros(head.started_at), _micros(head.committed_at)
-    return hashlib.sha256(f"{_spelled(content)}\n{ranges_text}".encode()).hexdigest()
+    return f"{_spelled(content)}\n{ranges_text}"
 
 
 def link(entry: LedgerEntry, prev_hash: str) -> LedgerEntry:

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def html(template: str, **values: Any) -> str:
-    """Renders a `*.html.j2` template; its content security policy allows no script but recon's own."""
+def html(template: str, script: str = "page.js", **values: Any) -> str:
+    """Renders a `*.html.j2` template with one of recon's scripts; its content security policy allows no other."""
     from markupsafe import Markup
 
-    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    source = (_TEMPLATES / script).read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
     env = _environment(escape=True)
     return env.get_template(template).render(
         **values,
-        script=Markup(script),  # our own files, without any data in them
+        script=Markup(source),  # our own files, without any data in them
         style=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
         # No network and no script but ours, whatever text the data contains.
         policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:",

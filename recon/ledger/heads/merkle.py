@@ -99,6 +99,20 @@ def consistency(tree: Tree, old: int, size: int) -> list[bytes]:
     return [*([tree.root(begin, end)] if begin else []), *path[::-1]]
 
 
+def beside(tree: Tree, begin: int, end: int, size: int) -> list[bytes]:
+    """The roots of the subtrees beside the leaves [begin, end) that lead to the root of `size`, from left to right."""
+
+    def of(low: int, high: int) -> list[bytes]:
+        if high <= begin or low >= end:
+            return [tree.root(low, high)]
+        if begin <= low and high <= end:
+            return []
+        middle = low + _split(high - low)
+        return [*of(low, middle), *of(middle, high)]
+
+    return of(0, size)
+
+
 def includes(root: bytes, size: int, index: int, leaf: bytes, path: Sequence[bytes]) -> bool:
     """Whether the path shows that a leaf hash is at an index of the tree with this root (RFC 9162, section 2.1.3.2)."""
     if not 0 <= index < size:

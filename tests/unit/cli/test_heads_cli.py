@@ -108,3 +108,34 @@ def test_keys_are_masked_and_refused_in_the_file(
     assert ended.code == 2 and "not-a-key-but-secret" not in ended.err
     (signed / "recon.yml").write_text(BASE + HEADS.replace("outside", "outside, topic: heads"))
     assert "needs one of folder, topic, git, command, and has folder and topic" in recon("ledger", "key").err
+
+
+def test_no_line_of_a_key_is_shown(signed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    monkeypatch.setenv("SIGNING_KEY", pem)
+    project = load(signed)
+    line = pem.splitlines()[1]
+    for said in (pem, " ".join(pem.split()), repr(project), f"no key: {line}"):
+        assert line not in project.mask(said)
+
+
+def test_without_cryptography(recon: Recon, signed: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    import sys
+
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.ed25519", None)
+    for arguments in (("ledger", "key"), ("ledger", "verify", "--heads", "outside"), ("audit", "--no-spark")):
+        ended = recon(*arguments)
+        assert ended.code == 2
+        assert "signed heads need cryptography, which is not installed; pip install 'spark-recon[heads]'" in ended.err
+
+
+def test_an_auditors_pack(recon: Recon, signed: Path) -> None:  # noqa: F811
+    period = ("--from", "2026-11-20", "--to", "2026-11-20")
+    assert recon("compliance", "pack", *period) == Ended(0, "Auditor's pack: target/pack.html\n", "")
+    assert (signed / "target/pack.html").read_text().startswith("<!doctype html>")
+    ended = recon("compliance", "pack", *period, "--format", "pdf")
+    assert (ended.code, ended.err) == (2, "Error: a pack verifies itself in a browser: it is html, not pdf\n")
+    assert recon("compliance", *period).out.startswith("Compliance report: ")
