@@ -29,7 +29,7 @@ def anchor(project: Project, session: Opens, run: RunResult) -> RunResult:
     if project.heads.key is None and project.heads.key_file is None:
         return run
     try:
-        done = signing.sign(project, session.ledger(), utc_now())
+        done = signing.sign(project, session.ledger(), utc_now(), (run.invocation_id, run.generated_at))
     except Exception as error:  # the verdict does not depend on it
         return replace(
             run, heads=NOT_ANCHORED, notes=(*run.notes, f"the ledger's heads were not signed: {_why(error)}")

@@ -103,6 +103,21 @@ def hash_of(rows: Iterable[Mapping[str, Any]]) -> str:
     return hashlib.sha256("".join(sorted(str(row["row_hash"]) for row in rows)).encode()).hexdigest()
 
 
+def hashes_of_audits(store: Store, since: datetime) -> dict[str, str]:
+    """One hash of all results that each audit since an instant stored, by invocation id; "" where one was edited.
+
+    Raises:
+        LedgerError: the table cannot be read.
+    """
+    by_audit: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in arrow.rows(store.read(Filter.of(from_=since))):
+        # A row that is stored twice, as a merge of files by two processes can leave it, is one.
+        by_audit.setdefault(row["invocation_id"], {})[row["row_hash"]] = row
+    return {
+        name: hash_of(rows.values()) if all(map(is_sealed, rows.values())) else "" for name, rows in by_audit.items()
+    }
+
+
 class Remembering(Protocol):
     """A check of the project that compares with its earlier results."""
 

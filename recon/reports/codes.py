@@ -46,7 +46,7 @@ MEANINGS: Mapping[Code, str] = {
     Code.LEDGER_ORPHAN: "The ledger has an entry for a write that the sink has no commit for.",
     Code.SKIPPED: "Delta skipped a write without an error, because its transaction id had been used before.",
     Code.MUTATED: "DELETE, UPDATE, RESTORE, an overwrite or a removed file changed rows after recon had audited them.",
-    Code.TAMPERED: "A ledger entry was edited or removed: the hash chain is broken.",
+    Code.TAMPERED: "A ledger entry was edited or removed: the hash chain is broken, or contradicts a signed head.",
     Code.NONDETERMINISTIC: "A replay of the same offsets produced other rows than the first attempt.",
     Code.VIOLATION: "Rows violate a data test: a key occurs twice, or a value is missing or not accepted.",
     Code.INCONCLUSIVE: "No witness could answer: this is neither a pass nor a failure.",

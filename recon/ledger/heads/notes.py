@@ -4,10 +4,12 @@
     8640
     5sQ0V1Gq…=
     at 2026-11-23T17:00:00Z
+    results 5b0c…-… 9f86…
 
     — example.org/lake 8hX0…=
 
-The origin, the size of the tree, its root, and as an extension the time of signing; an empty line; signatures.
+The origin, the size of the tree, its root; as extensions the time of signing, and the invocation id of the audit with
+one hash of all results that it stored; an empty line; signatures.
 """
 
 from __future__ import annotations
@@ -24,19 +26,23 @@ from recon.ledger.heads.keys import PublicKey, SigningKey
 from recon.text import some
 
 _SIGNATURE = re.compile(r"— (\S+) (\S+)")
-_AT = "at "
+_AT, _RESULTS = "at ", "results "
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """The head of one chain's tree, as it was signed. `origin` ends with `/<pipeline>/<sink>`; `at` is UTC."""
+    """The head of one chain's tree, as it was signed. `origin` ends with `/<pipeline>/<sink>`; `at` is UTC.
+
+    `results` is the invocation id of the audit that signed, and one hash of all results that it stored.
+    """
 
     origin: str
     size: int
     root: bytes
     at: datetime
     note: str
+    results: tuple[str, str] | None = None
 
     @property
     def chain(self) -> tuple[str, str]:
@@ -53,12 +59,16 @@ class Head:
         return f"the head of {self.size} entries of {'.'.join(self.chain)}, signed {self.at:%Y-%m-%d %H:%M:%S}Z"
 
 
-def signed(key: SigningKey, origin: str, size: int, root: bytes, at: datetime) -> Head:
+def signed(
+    key: SigningKey, origin: str, size: int, root: bytes, at: datetime, results: tuple[str, str] | None = None
+) -> Head:
     """A head, signed; the time to the second."""
     at = at.astimezone(UTC).replace(microsecond=0)
     body = f"{origin}\n{size}\n{base64.b64encode(root).decode()}\n{_AT}{at:%Y-%m-%dT%H:%M:%SZ}\n"
+    if results is not None:
+        body += f"{_RESULTS}{' '.join(results)}\n"
     signature = base64.b64encode(key.public.id + key.sign(body.encode())).decode()
-    return Head(origin=origin, size=size, root=root, at=at, note=f"{body}\n— {key.name} {signature}\n")
+    return Head(origin=origin, size=size, root=root, at=at, note=f"{body}\n— {key.name} {signature}\n", results=results)
 
 
 def verified(note: str, keys: Sequence[PublicKey], where: str) -> Head:
@@ -106,7 +116,9 @@ def _parsed(body: str, note: str, where: str) -> Head:
         raise LedgerError(f"{where} is signed, and its time {times[0]!r} is none") from None
     if len(root) != 32:
         raise LedgerError(f"{where} is signed, and its root is no SHA-256 hash")
-    return Head(origin=lines[0], size=int(lines[1]), root=root, at=at, note=note)
+    told = [line.split(" ") for line in lines[3:] if line.startswith(_RESULTS)]
+    results = (told[0][1], told[0][2]) if told and len(told[0]) == 3 else None
+    return Head(origin=lines[0], size=int(lines[1]), root=root, at=at, note=note, results=results)
 
 
 def _decoded(text: str) -> bytes:

@@ -18,6 +18,7 @@ from recon.ledger.heads.notes import Head, signed
 from recon.ledger.heads.places import documents, folder_of
 from recon.ledger.heads.tiles import TiledLeaves, Unusable, kept
 from recon.ledger.ledger import Ledger
+from recon.ledger.results import hashes_of_audits
 from recon.project import Project
 from recon.storage import Storage
 
@@ -143,10 +144,11 @@ def leads_to(tree: TiledLeaves, head: Head) -> bool:
     return head.size <= tree.size and tree.root(0, head.size) == head.root
 
 
-def sign(project: Project, ledger: Ledger, at: datetime) -> Signing:
+def sign(project: Project, ledger: Ledger, at: datetime, audit: tuple[str, datetime] | None = None) -> Signing:
     """Signs the head of every chain of recon.yml that has entries, and keeps hashes and heads beside the ledger.
 
-    A chain that contradicts a signed head is not signed: whoever changed the ledger gets no signature for it.
+    A chain that contradicts a signed head is not signed: whoever changed the ledger gets no signature for it. `audit`
+    is the invocation id and the time of an audit, whose stored results the heads cover.
 
     Raises:
         ConfigError: the key is none.
@@ -156,6 +158,7 @@ def sign(project: Project, ledger: Ledger, at: datetime) -> Signing:
     if key is None:
         return Signing(document=None)
     newest, notes = newest_heads(project, public_keys(project))
+    results = _results(ledger, *audit) if audit is not None else None
     heads, proofs, contradictions, trees = [], {}, [], {}
     for chain in chains_of(project):
         before = newest.get(chain)
@@ -166,7 +169,7 @@ def sign(project: Project, ledger: Ledger, at: datetime) -> Signing:
         if not tree.size:
             continue
         origin = "/".join((origin_of(project), *chain))
-        heads.append(signed(key, origin, tree.size, tree.root(0, tree.size), at))
+        heads.append(signed(key, origin, tree.size, tree.root(0, tree.size), at, results))
         trees[chain] = tree, kept_size
         if before is not None and before.size:
             proofs[origin] = (before.size, tuple(consistency(tree, before.size, tree.size)))
@@ -176,6 +179,12 @@ def sign(project: Project, ledger: Ledger, at: datetime) -> Signing:
     document, more = _stamped(project, document)
     more += _keep(project, document, trees)
     return Signing(document=document, contradictions=tuple(contradictions), notes=(*notes, *more))
+
+
+def _results(ledger: Ledger, invocation_id: str, generated_at: datetime) -> tuple[str, str] | None:
+    """The hash of an audit's results as they are stored; None where none are."""
+    stored = hashes_of_audits(ledger.results, generated_at).get(invocation_id)
+    return (invocation_id, stored) if stored else None
 
 
 def _stamped(project: Project, document: Document) -> tuple[Document, list[str]]:

@@ -24,11 +24,13 @@ from recon.ledger.heads.places import documents
 from recon.ledger.heads.signing import Chain, leads_to, origin_of
 from recon.ledger.heads.tiles import TiledLeaves
 from recon.ledger.ledger import Ledger
+from recon.ledger.results import hashes_of_audits
 from recon.model import Code, Finding
 from recon.project import Project
 from recon.storage import Storage
 from recon.text import plural, some
 
+_LONGEST_AUDIT = timedelta(days=2)
 _AUDITS_AT_ONCE = timedelta(hours=1)  # audits that run at the same moment may sign in another order than they read
 
 
@@ -84,7 +86,7 @@ def compare(
         for head in document.heads:
             if head.ledger == origin_of(project):
                 of_chain[head.chain].append(head)
-    findings, sentences = list(_timestamps(project, published)), []
+    findings, sentences = [*_timestamps(project, published), *_results(ledger, of_chain)], []
     proofs = _growth(published)
     for chain, heads in sorted(of_chain.items()):
         if pipeline not in (None, chain[0]) or sink not in (None, chain[1]):
@@ -108,6 +110,24 @@ def compare(
     if missing:
         sentences.append(f"No head speaks of {some(missing)}.")
     return Compared(findings=tuple(findings), sentences=tuple(sentences))
+
+
+def _results(ledger: Ledger, of_chain: Mapping[Chain, Sequence[Head]]) -> Iterator[Finding]:
+    """Audits whose stored results are not those that their heads cover."""
+    heads = [head for heads in of_chain.values() for head in heads if head.results is not None]
+    told = {head.results: head for head in heads if head.results is not None}
+    if not told:
+        return
+    stored = hashes_of_audits(ledger.results, min(head.at for head in heads) - _LONGEST_AUDIT)
+    for (invocation_id, expected), head in told.items():
+        if stored.get(invocation_id) != expected:
+            gone = invocation_id not in stored
+            yield Finding(
+                code=Code.TAMPERED,
+                message=f"the results of audit {invocation_id}, which signed heads at {head.at:%Y-%m-%d %H:%M:%S}Z, "
+                + ("are gone" if gone else "were edited, or some of them removed or added")
+                + ": what it found is no longer what the table `results` says",
+            )
 
 
 def _forks(heads: Sequence[Head]) -> Iterator[str]:

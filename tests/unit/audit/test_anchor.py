@@ -12,6 +12,7 @@ from recon.audit.compliance import compliance
 from recon.audit.run import run_audit
 from recon.errors import ConfigError
 from recon.ledger import open_ledger
+from recon.ledger.store import Filter
 from recon.model import Code, RunResult
 from recon.project import Project
 from recon.project.checks import CheckSpec
@@ -104,6 +105,40 @@ def test_an_audit_of_a_ledger_that_was_written_anew_is_refuted(tmp_path: Path, a
     assert run.heads == "not anchored outside" and files(tmp_path / "outside") == published
     report = compliance(project, "2026-11-01", "2026-11-22")
     assert report.sinks[0].chain.verified is False
+
+
+def test_results_that_were_removed_or_edited_are_found(tmp_path: Path) -> None:
+    """One who seals the edited results anew, and removes what earlier audits proved."""
+    import shutil
+
+    from deltalake import write_deltalake
+
+    from recon.ledger import arrow
+    from recon.ledger.heads import verifying
+    from recon.ledger.heads.signing import public_keys
+    from recon.ledger.results import sealed
+    from recon.model import Finding
+
+    project = _project(tmp_path)
+    grow(project, 3)
+    first, second = _audit(project), _audit(project)
+
+    def compared() -> list[Finding]:
+        published = verifying.read([str(tmp_path / "outside")], public_keys(project), project)
+        return list(verifying.compare(project, open_ledger(project), published).findings)
+
+    assert not compared()
+    shutil.rmtree(tmp_path / "_recon" / "proof", ignore_errors=True)
+    results = open_ledger(project).results
+    rows = arrow.rows(results.read(Filter()))
+    assert {row["invocation_id"] for row in rows} == {first.invocation_id, second.invocation_id}
+    kept = [row for row in rows if row["invocation_id"] == second.invocation_id]
+    edited = [{**sealed({**row, "message": "nothing to see"}), "date": row["date"]} for row in kept]
+    for changed, what in ((rows + kept, set()), (kept, {"are gone"}), (edited, {"are gone", "were edited"})):
+        write_deltalake(results.location, arrow.table(changed, results.schema), mode="overwrite")
+        findings = compared()
+        assert {f.code for f in findings} <= {Code.TAMPERED}
+        assert len(findings) == len(what) and all(any(word in f.message for f in findings) for word in what)
 
 
 def test_an_earlier_key_is_known_by_its_public_half(tmp_path: Path) -> None:
