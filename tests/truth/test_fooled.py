@@ -424,6 +424,21 @@ def test_a_row_that_is_doubled_after_another_one_of_its_micro_batch_was_accepted
 # -- the log of the table -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("places", [1, 10])
+def test_rows_that_were_doubled_and_accepted_are_added_once_more(places: int) -> None:
+    """That offsets were read twice was accepted, and that rows are there twice; three rows are another finding."""
+    world = ran(2)
+    world.new_checkpoint(dict.fromkeys(world.query.positions, 0))
+    ran(1, world)
+    assert audit(world).codes >= {"OVERLAP", "DUPLICATE"}
+    accept(world)
+    assert later(world).answer == "complete"
+    again = [row for row in world.rows if row.epoch][:places]
+    world.append_again(lambda row: any(row is one for one in again))
+    for judgement in (later(world), later(world, days=2), audit(world, full=True)):
+        assert judgement.answer == "not complete" and "DUPLICATE" in judgement.codes
+
+
 @pytest.mark.parametrize("by", ["a row of the table", "a row of another source"])
 def test_a_row_is_removed_and_another_one_added_and_the_log_is_cleaned_up(by: str) -> None:
     """`--full` does not find it either. A correction by hand, and no audit within the log's retention."""

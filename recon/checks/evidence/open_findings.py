@@ -25,7 +25,7 @@ def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Ve
     known = [(one, replace(witnesses, sink=sink)) for sink, one in _open(check, witnesses)]
     if not known:
         return verdict
-    found = [_accepted(finding, [one for one, _ in known]) for finding in verdict.findings]
+    found = [_accepted(finding, check, [one for one, _ in known]) for finding in verdict.findings]
     of_check = [(one, of_sink) for one, of_sink in known if one.check == check and one.accepted is None]
     carried = [finding for one, of_sink in of_check for finding in _Audit(verdict, check, of_sink, found).carried(one)]
     found = [_with_age(finding, [one for one, _ in of_check]) for finding in found]
@@ -61,21 +61,31 @@ def recheck(witnesses: Witnesses, check: str) -> bool:
     )
 
 
-def _accepted(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
+def _accepted(finding: Finding, check: str, open_: Sequence[OpenFinding]) -> Finding:
     """The finding, or where somebody accepted it, an explanation."""
     if finding.level not in (Level.FAIL, Level.UNPROVED):
         return finding
     for one in open_:
-        if one.accepted is not None and one.includes(finding) and _is_same_doubling(one, finding):
+        if one.accepted is not None and one.includes(finding) and _is_same_doubling(one, finding, check):
             by = one.accepted
             why = f"accepted by {by.by} on {by.at:%Y-%m-%d} ({by.reason})"
             return replace(finding, code=Code.ACCEPTED, message=f"{why}: {finding.code}: {finding.message}")
     return finding
 
 
-def _is_same_doubling(one: OpenFinding, finding: Finding) -> bool:
-    """Whether rows that are doubled are as many as those that were accepted: the offsets may be those of many rows."""
-    return not one.is_doubling or one.finding.span != finding.span or one.finding.message == finding.message
+def _is_same_doubling(one: OpenFinding, finding: Finding, check: str) -> bool:
+    """Whether rows that are doubled are as many as those that were accepted: the offsets may be those of many rows.
+
+    The end of a message says how many; of a part of the offsets, its beginning may name other micro-batches. That
+    offsets were read twice, which another check finds, says nothing of rows.
+    """
+    if not one.is_doubling:
+        return True
+    if one.finding.span == finding.span:
+        same = one.finding.message == finding.message
+    else:
+        same = one.finding.message.rpartition(") ")[2] == finding.message.rpartition(") ")[2]
+    return same and one.check == check
 
 
 def _with_age(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:

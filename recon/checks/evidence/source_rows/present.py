@@ -58,15 +58,16 @@ def _judge_duplicates(sink: SinkRows) -> None:
         if in_groups <= sink.present[where].size or _may_repeat(sink, stretches):
             continue
         depths = list(_depths(span for group in groups for span in group.present))
-        twice = Spans.of(span for span, depth in depths if depth > incarnations)
-        if incarnations > 1:
-            several = Spans.of(span for span, depth in depths if depth > 1)
-            twice = twice.union(several.minus(_recurring(sink.counts, stretches.keys)))
-        sink.report(
-            doubled(sink.witnesses)[0],
-            stretches.pieces(twice.intersect(stretches.ranges)),
-            "are in the rows of more than one micro-batch: remove those of the later one",
-        )
+        several = Spans.of(span for span, depth in depths if depth > 1)
+        not_of_each = several.minus(_recurring(sink.counts, stretches.keys)) if incarnations > 1 else Spans()
+        for depth in sorted({depth for _, depth in depths if depth > 1}):
+            at = Spans.of(span for span, found in depths if found == depth)
+            at = at if depth > incarnations else at.intersect(not_of_each)
+            sink.report(
+                doubled(sink.witnesses)[0],
+                stretches.pieces(at.intersect(stretches.ranges)),
+                f"are in the rows of {depth} micro-batches: remove those of the later ones",
+            )
 
 
 def _judge_repeated(sink: SinkRows) -> None:
@@ -193,7 +194,7 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         declare = "; where the transform makes several rows of one record, say so in recon.yml: rows: {explodes: true}"
     sink.findings.add(
         code,
-        f"{key}: {plural(surplus, 'row')} too many among {offsets(*span)} of {named(heads[0])}: rows share an offset"
+        f"{key}: {offsets(*span)} of {named(heads[0])} have {plural(surplus, 'row')} too many: rows share an offset"
         + declare,
         head=heads[0],
         key=key,
