@@ -46,8 +46,8 @@ def advance(
         invocation_id: the audit's.
     """
     ledger = (known(witnesses.ledgers) or {}).get(sink)
-    mine = [r for r in results if r.kind == "evidence" and r.sink in (None, sink) and r.check not in RUNNING]
-    if ledger is None or not ledger.heads or not _whole(mine, sink) or not _joins(before, ledger):
+    mine = _of_sink(results, sink)
+    if ledger is None or not advances(sink, witnesses, results):
         return None
     before = with_topic_ids(before, replace(witnesses, sink=sink)) if before is not None else None
     settled = _settled(ledger, mine, witnesses)
@@ -82,6 +82,18 @@ def advance(
         logs=_logs(before, ledger, covered, witnesses, doubted=_is_log_doubted(mine)),
         open=opened,
     )
+
+
+def advances(sink: str, witnesses: Witnesses, results: Sequence[CheckResult]) -> bool:
+    """Whether every check of a sink was evaluated, so that what an audit found of it can stay open."""
+    ledger = (known(witnesses.ledgers) or {}).get(sink)
+    if ledger is None or not ledger.heads or not _whole(_of_sink(results, sink), sink):
+        return False
+    return _joins(witnesses.proofs.of_sink.get(sink), ledger)
+
+
+def _of_sink(results: Sequence[CheckResult], sink: str) -> list[CheckResult]:
+    return [r for r in results if r.kind == "evidence" and r.sink in (None, sink) and r.check not in RUNNING]
 
 
 def _rows(before: SinkProof | None, table: DeltaWitness | None, witnesses: Witnesses) -> tuple[int, int] | None:

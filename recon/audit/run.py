@@ -20,6 +20,7 @@ from recon._version import __version__
 from recon.audit import summary
 from recon.audit.anchor import anchor
 from recon.audit.collect import Evidence, collect
+from recon.audit.incidents import incidents_of
 from recon.audit.options import Options, texts
 from recon.audit.session import AuditSession
 from recon.audit.sources import Brokers, Sources
@@ -144,7 +145,13 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
         elapsed_time=(finished - started).total_seconds(),
         results=tuple(results),
         pipelines=tuple(
-            facts_of(project, pipeline, evidence[pipeline.name].witnesses, results)
+            facts_of(
+                project,
+                pipeline,
+                evidence[pipeline.name].witnesses,
+                results,
+                keeps=options.keep and options.goes_on,
+            )
             for pipeline in project.pipelines
             if pipeline.name in evidence
         ),
@@ -166,11 +173,17 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
 
 
 def facts_of(
-    project: Project, pipeline: Pipeline, witnesses: Witnesses, results: Sequence[CheckResult]
+    project: Project, pipeline: Pipeline, witnesses: Witnesses, results: Sequence[CheckResult], *, keeps: bool = True
 ) -> PipelineFacts:
-    """A pipeline's facts; where its witnesses hold values that cannot be summed up, its answer without the figures."""
+    """A pipeline's facts; where its witnesses hold values that cannot be summed up, its answer without the figures.
+
+    `keeps` is whether the audit stores what it found.
+    """
     try:
-        return summary.pipeline_facts(project, pipeline, witnesses, results)
+        facts = summary.pipeline_facts(project, pipeline, witnesses, results)
+        of_pipeline = [result for result in results if result.pipeline == pipeline.name]
+        sinks = [sink.name for sink in pipeline.sinks]
+        return replace(facts, incidents=incidents_of(witnesses, of_pipeline, sinks, keeps=keeps))
     except Exception as error:  # whatever an edited ledger leads to: the other pipelines' report does not fall with it
         reason = f"the report's figures cannot be computed: {type(error).__name__}: {first_line(error)}"
         unread = replace(witnesses, ledgers=Unavailable("ledgers", reason))

@@ -138,6 +138,7 @@ def parse_commit(
         # In-commit timestamps, where switched on, decide (PROTOCOL.md). commitInfo itself is optional; the time of
         # the newest file is then nearest to the commit's.
         millis = info.get("inCommitTimestamp") or info.get("timestamp") or newest_file
+        stamp = _stamp(log, name, user_metadata)
         commit = DeltaCommit(
             version=version,
             timestamp=datetime.fromtimestamp(whole(millis) / 1000, UTC),
@@ -146,17 +147,50 @@ def parse_commit(
             operation_metrics=mapping(info.get("operationMetrics") or {}),
             txn=txn,
             user_metadata=user_metadata,
-            stamp=_stamp(log, name, user_metadata),
+            stamp=stamp,
             files_added=files_added,
             files_removed=files_removed,
             rows_added=rows_added,
             rows_removed=rows_removed,
             data_change=files_added + files_removed > 0,
             table_id=table_id,
+            made_by=made_by(info) if stamp is None else {},
         )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise _broken(log, name, f"an action is not of the protocol's form ({_excerpt(error)})") from error
     return commit, configuration
+
+
+# Databricks writes user, job, notebook and cluster into commitInfo; Spark its version (engineInfo), delta-rs its own.
+_MADE_BY = {
+    "user": ("userName",),
+    "user id": ("userId",),
+    "job": ("job", "jobName"),
+    "job id": ("job", "jobId"),
+    "job run": ("job", "jobRunId"),
+    "notebook": ("notebook", "notebookPath"),
+    "notebook id": ("notebook", "notebookId"),
+    "cluster": ("clusterId",),
+    "query": ("queryHistoryStatementId",),
+    "engine": ("engineInfo",),
+    "client": ("clientVersion",),
+}
+
+
+def made_by(info: Mapping[str, Any]) -> dict[str, str]:
+    """Who made a commit, as far as its commitInfo says; whoever writes the log can write anything there.
+
+    >>> made_by({"userName": "ada@example.org", "job": {"jobId": "17"}, "engineInfo": "Apache-Spark/4.0.0"})
+    {'user': 'ada@example.org', 'job id': '17', 'engine': 'Apache-Spark/4.0.0'}
+    """
+    found: dict[str, str] = {}
+    for name, path in _MADE_BY.items():
+        value: Any = info
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, (str, int)) and not isinstance(value, bool) and str(value):
+            found[name] = str(value)[:200]
+    return found
 
 
 def _changes_data(file: Mapping[str, Any]) -> bool:

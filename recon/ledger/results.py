@@ -180,9 +180,15 @@ def findings_of(row: Mapping[str, Any]) -> list[Finding]:
     """
     try:
         items = loads(row["findings"] or "[]")
-        return [checked(Finding(**{**item, "code": Code(item["code"])})) for item in items]
+        return [_finding(item) for item in items]
     except (ValueError, TypeError, KeyError) as error:
         raise _malformed(row, error) from error
+
+
+def _finding(item: Mapping[str, Any]) -> Finding:
+    changed_by = item.get("changed_by")
+    versions = None if changed_by is None else tuple(whole(version) for version in changed_by)
+    return checked(Finding(**{**item, "code": Code(item["code"]), "changed_by": versions}))
 
 
 def evidence_of(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,9 +1,9 @@
 """Frozen values that the rooms pass to each other. No I/O, no Spark.
 
 In reading order: `offsets` (range algebra), `ledger` (an entry), `fingerprint` (of its offsets), `integrity` (its
-hash chain), `evidence` and `progress` (what witnesses report), `result` (verdict, finding, run), `compliance`. `wire`
-is the only place that writes and reads formats that cross a process. Imports nothing of recon but `errors`, `text` and
-`lazy`.
+hash chain), `evidence` and `progress` (what witnesses report), `incident` and `result` (verdict, finding, run),
+`compliance`. `wire` is the only place that writes and reads formats that cross a process. Imports nothing of recon but
+`errors`, `text` and `lazy`.
 """
 
 from recon.model.evidence import (
@@ -35,6 +35,7 @@ from recon.model.evidence import (
     known,
     why_unknown,
 )
+from recon.model.incident import HarmCount, HarmedRange, Incident, IncidentState, NextStep, SinkChange
 from recon.model.ledger import (
     RELEASES,
     REMOVALS,
@@ -92,6 +93,10 @@ __all__ = [
     "EntryHead",
     "EntryStatus",
     "Finding",
+    "HarmCount",
+    "HarmedRange",
+    "Incident",
+    "IncidentState",
     "KafkaPartition",
     "KafkaTopic",
     "KafkaWitness",
@@ -101,6 +106,7 @@ __all__ = [
     "Level",
     "LiveFiles",
     "LostWrite",
+    "NextStep",
     "PartitionFacts",
     "PipelineFacts",
     "PreviousAudit",
@@ -111,6 +117,7 @@ __all__ = [
     "RowGroup",
     "RowsWitness",
     "RunResult",
+    "SinkChange",
     "SinkChanges",
     "SinkCommit",
     "SinkFacts",

@@ -195,7 +195,8 @@ class DeltaCommit:
 
     `txn` maps app id → version. `rows_added`/`rows_removed` sum numRecords over add/remove actions with
     dataChange=true; None when a file carries no statistics. `files_*` count such actions. `table_id` is the table's id
-    where the commit sets it (a metaData action).
+    where the commit sets it (a metaData action). `made_by` is what the log says of who made a commit without recon's
+    stamp (recon.evidence.delta_commits); most writers put nothing or only their own name there.
     """
 
     version: int
@@ -212,6 +213,7 @@ class DeltaCommit:
     rows_removed: int | None = 0
     data_change: bool
     table_id: str | None = None
+    made_by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_merge(self) -> bool:

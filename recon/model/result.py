@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
+from recon.model.incident import Incident
 from recon.model.offsets import Span
 
 
@@ -89,6 +90,10 @@ class Finding:
     dimension (a RESTORE concerns no single partition). `topic_id` is Kafka's id of the topic: one that was deleted and
     created again has another. It is None, too, where the ledger does not know it, and in results that an older version
     stored.
+
+    `rows` is how many rows or records are certainly lost or doubled, None where that is not known: offsets may be those
+    of transaction markers. `changed_by` says of rows that were in the sink which versions of it may have changed or
+    removed them: one of these did, () where the sink's record does not show which; None where it is about none such.
     """
 
     code: Code
@@ -102,6 +107,8 @@ class Finding:
     batch_id: int | None = None
     epoch: int | None = None
     message: str
+    rows: int | None = None
+    changed_by: tuple[int, ...] | None = None
 
     @property
     def level(self) -> Level:
@@ -116,8 +123,9 @@ class Finding:
         return Span(self.start_offset, self.end_offset)
 
     def as_dict(self) -> dict[str, Any]:
-        """The eleven keys of an item of `adapter_response.findings[]`."""
-        return {**vars(self), "code": str(self.code)}
+        """The keys of an item of `adapter_response.findings[]`."""
+        changed_by = None if self.changed_by is None else list(self.changed_by)
+        return {**vars(self), "code": str(self.code), "changed_by": changed_by}
 
 
 Status = Literal["pass", "warn", "fail", "error", "skipped"]
@@ -293,7 +301,8 @@ class PipelineFacts:
 
     `period_from` is where this pipeline's audited period begins, None when the whole ledger was audited. `since` names
     the micro-batch that the answer begins with, where others ran before it that nobody witnessed; "" for none.
-    `accepted` are the refutations and questions that somebody accepted: the answer is given but for these.
+    `accepted` are the refutations and questions that somebody accepted: the answer is given but for these. `incidents`
+    are the findings by their cause, open ones first.
     """
 
     name: str
@@ -307,6 +316,7 @@ class PipelineFacts:
     since: str = ""
     accepted: tuple[str, ...] = ()
     sinks: tuple[SinkFacts, ...] = ()
+    incidents: tuple[Incident, ...] = ()
 
     @property
     def says(self) -> str:

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recon.model import Answer, CheckResult, Code, Finding, Level, PipelineFacts, RunResult, SinkFacts
+from recon.model.incident import HARMS, Incident
 from recon.reports import pages, picture
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import json_value, write_text
 from recon.reports.words import sink_name
 from recon.text import plural
 
+MAX_INCIDENTS = 200  # on the page, like findings
 MAX_FINDINGS = 1500  # on the page; run_results.json holds all of them
 
 ANSWERS: tuple[Answer, ...] = ("not complete", "could not be proved", "complete")
@@ -44,6 +46,8 @@ def render(run: RunResult) -> str:
         headline=headline(run),
         counts=[(status, counts[status]) for status in _STATUSES],
         checks_line=_checks_line(run),
+        incidents=_incidents(run)[:MAX_INCIDENTS],
+        incidents_total=len(_incidents(run)),
         findings=items[:MAX_FINDINGS],
         findings_total=len(items),
         levels=[(str(level), sum(i.finding.level is level for i in items)) for level in Level],
@@ -132,6 +136,13 @@ def _findings(run: RunResult) -> list[_Item]:
         )
 
     return [_Item(finding, check, n) for n, (finding, check) in enumerate(sorted(seen.items(), key=key))]
+
+
+def _incidents(run: RunResult) -> list[tuple[str, Incident]]:
+    """The incidents of all pipelines, each with its pipeline: open ones first, then by what became of records."""
+    states = ("open", "accepted", "repaired")
+    found = [(pipeline.name, one) for pipeline in run.pipelines for one in pipeline.incidents]
+    return sorted(found, key=lambda item: (states.index(item[1].state), HARMS.index(item[1].harm)))
 
 
 def _ordered(run: RunResult) -> list[PipelineFacts]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recon.model import NextStep
 from recon.reports import words
 from recon.text import plural
 
@@ -55,13 +58,18 @@ def _environment(*, escape: bool) -> Environment:
         number=words.number,
         when=words.when,
         day=words.day,
+        harm=words.harm,
         sentence=_sentence,
+        capitalized=_capitalized,
+        by_purpose=_by_purpose,
         md=_markdown_cell,
     )
     env.globals.update(
+        age=words.age,
         offsets=words.offsets,
         period=words.period,
         plural=plural,
+        harms=words.HARMS,
         sink_name=words.sink_name,
         topic_partition=words.topic_partition,
     )
@@ -101,6 +109,15 @@ def _visible(value: Any) -> Any:
 def _sentence(text: str) -> str:
     text = text.strip()
     return text if not text or text[-1] in ".!?" else text + "."
+
+
+def _by_purpose(steps: Sequence[NextStep]) -> list[tuple[str, list[NextStep]]]:
+    """Commands that are for the same thing together, in their order."""
+    return [(purpose, list(same)) for purpose, same in groupby(steps, key=lambda step: step.purpose)]
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _markdown_cell(value: Any) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 
-from recon.model import Finding
+from recon.model import Finding, HarmCount
+from recon.model.incident import Harm
+from recon.text import plural
 
 
 def one_line(text: str) -> str:
@@ -54,6 +56,41 @@ def located(finding: Finding) -> str:
     batch = "" if finding.batch_id is None else f"batch {finding.batch_id}"
     parts = (topic_partition(finding), offsets(finding.start_offset, finding.end_offset), batch)
     return one_line(" ".join(part for part in parts if part))
+
+
+HARMS: dict[Harm, str] = {
+    "lost": "lost for good",
+    "missing": "missing",
+    "removed": "removed since",
+    "twice": "twice",
+    "other": "wrong",
+    "undecided": "could not be decided",
+}
+
+
+def harm(count: HarmCount) -> str:
+    """How much was lost, removed or doubled: rows where these are known, else the offsets that findings name.
+
+    >>> harm(HarmCount(harm="lost", offsets=700, rows=None)), harm(HarmCount(harm="removed", offsets=0, rows=100))
+    ('700 offsets lost for good', '100 rows removed since')
+    """
+    word = HARMS[count.harm]
+    if count.rows is not None:
+        return f"{plural(count.rows, 'row')} {word}"
+    return f"{plural(count.offsets, 'offset')} {word}" if count.offsets else word
+
+
+def age(since: datetime, now: datetime) -> str:
+    """How long ago something was, in its largest unit; what is younger than a minute is of this audit.
+
+    >>> age(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, 5, tzinfo=UTC))
+    '2 days'
+    """
+    seconds = max((now - since).total_seconds(), 0)
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            return plural(int(seconds // size), unit)
+    return "in this audit"
 
 
 def sink_name(pipeline: str | None, sink: str | None) -> str:

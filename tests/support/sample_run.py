@@ -15,9 +15,14 @@ from recon.model import (
     Code,
     CoverageCell,
     Finding,
+    HarmCount,
+    HarmedRange,
+    Incident,
+    NextStep,
     PartitionFacts,
     PipelineFacts,
     RunResult,
+    SinkChange,
     SinkFacts,
 )
 from recon.model.compliance import (
@@ -229,6 +234,84 @@ def _orders() -> tuple[PipelineFacts, list[CheckResult]]:
     return facts, results
 
 
+def _incidents() -> tuple[Incident, ...]:
+    """What the findings of `payments` have in common."""
+
+    def ranges(harm, partition, *spans):
+        return tuple(
+            HarmedRange(harm=harm, topic="payments", topic_id="t-1", partition=partition, start_offset=a, end_offset=b)
+            for a, b in spans
+        )
+
+    def accept(id_):
+        return NextStep(
+            purpose="what may stay as it is, or cannot be repaired", command=f'recon accept {id_} --reason "…" --by "…"'
+        )
+
+    plan = "recon repair plan --pipeline payments --sink payments"
+    return (
+        Incident(
+            id="3f9c02aa",
+            sink="payments",
+            cause="Kafka deleted these offsets before a micro-batch read them",
+            codes=("LOSS_RETENTION",),
+            checks=("kafka_end_offsets",),
+            state="open",
+            first_seen=NOW,
+            findings=("3f9c02aa",),
+            ranges=ranges("lost", 2, (26_658, 30_762)),
+            counts=(HarmCount(harm="lost", offsets=4104, rows=None),),
+            steps=(accept("3f9c02aa"),),
+            messages=("the log of payments-2 starts at 27000: 342 records were deleted before they were read",),
+        ),
+        Incident(
+            id="77aa01bc",
+            sink="payments",
+            cause='DELETE where ["(amount < 0)"] took away 1,204 rows: version 131 of the table',
+            codes=("MUTATED", "GAP"),
+            checks=("delta_history", "source_rows"),
+            state="open",
+            first_seen=NOW - timedelta(days=3, hours=2),
+            findings=("77aa01bc", "0b1c2d3e"),
+            ranges=tuple(r for p in range(5) for r in ranges("removed", p, (900 + p, 1140 + p))),
+            counts=(HarmCount(harm="removed", offsets=1200, rows=1204),),
+            changes=(
+                SinkChange(
+                    version=131,
+                    at=NOW - timedelta(days=3, hours=5),
+                    operation="DELETE",
+                    predicate='["(amount < 0)"]',
+                    rows=1204,
+                    made_by={"user": "ada@example.org", "job": "nightly clean-up", "job run": "4711"},
+                ),
+            ),
+            steps=(
+                NextStep(purpose="see what can be repaired", command=plan),
+                accept("77aa01bc"),
+                accept("0b1c2d3e"),
+            ),
+            messages=(
+                "version 131 is DELETE, which changed rows after the audited versions 0 to 130",
+                "payments-0: offsets [900, 1140) had a row each when they were written, and no row carries them now",
+            ),
+        ),
+        Incident(
+            id="51d0e5f2",
+            sink="payments",
+            cause="no micro-batch wrote these offsets (micro-batch 50 (epoch 0))",
+            codes=("GAP",),
+            checks=("offset_continuity",),
+            state="accepted",
+            first_seen=NOW - timedelta(days=9),
+            findings=("51d0e5f2",),
+            ranges=ranges("missing", 1, (15_340, 15_962)),
+            counts=(HarmCount(harm="missing", offsets=622, rows=None),),
+            accepted="accepted by Ada Lovelace on 2026-03-12: test data, not needed",
+            messages=("no micro-batch delivered these 622 offsets; Kafka still holds them",),
+        ),
+    )
+
+
 def _payments() -> tuple[PipelineFacts, list[CheckResult]]:
     at = {"pipeline": "payments", "sink": "payments"}
     partitions = (
@@ -247,6 +330,7 @@ def _payments() -> tuple[PipelineFacts, list[CheckResult]]:
         checkpoint="checkpoints/payments",
         topics=("payments",),
         isolation_level="read_uncommitted",
+        incidents=_incidents(),
         sinks=(
             SinkFacts(
                 name="payments",
@@ -524,6 +608,23 @@ def healthy_run() -> RunResult:
     return replace(sample_run(), results=tuple(results), pipelines=(facts,), notes=())
 
 
+def _hostile(one: Incident, bad: str) -> Incident:
+    """An incident in which every text is hostile."""
+    return replace(
+        one,
+        id=bad,
+        sink=bad,
+        cause=bad,
+        codes=(bad,),
+        checks=(bad,),
+        ranges=tuple(replace(r, topic=bad) for r in one.ranges),
+        changes=tuple(replace(c, operation=bad, predicate=bad, made_by={bad: bad, "user": bad}) for c in one.changes),
+        accepted=one.accepted and bad,
+        steps=(NextStep(purpose=bad, command=bad),),
+        messages=(bad, bad + "2"),
+    )
+
+
 def hostile_run() -> RunResult:
     """Markup, control characters and quotes in every place that data can reach."""
     bad = "<script>alert('x')</script>\"&\x1b[31m"
@@ -549,6 +650,7 @@ def hostile_run() -> RunResult:
         because=bad,
         checkpoint=bad,
         topics=(bad,),
+        incidents=tuple(_hostile(one, bad) for one in payments.incidents),
         sinks=(replace(sink, name=bad, target=bad, chain_head=bad, partitions=partitions),),
     )
     return replace(

@@ -45,7 +45,8 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) 
     wiped_by = max((c.version for c in mutations if wipes(c) and rows_lost(c) != 0), default=-1)
     gone = {v for v in audited if v in delta.commits and (v < wiped_by or v not in still)}
     if gone:
-        report_gone(ledger, [head.sink_version in gone for head in ledger.heads], _UNDONE, findings)
+        undoing = [c.version for c in later if is_restore(c) or wipes(c)]
+        report_gone(ledger, [head.sink_version in gone for head in ledger.heads], _UNDONE, findings, undoing)
     strangers = [c for c in later if c.stamp is None and c.data_change and not (is_restore(c) or changes_rows(c))]
     if strangers:
         _report_strangers(strangers, findings)
@@ -60,12 +61,15 @@ def _report_mutation(commit: DeltaCommit, first: int, last: int, findings: Findi
         Code.MUTATED,
         f"version {commit.version} is {what}, which changed rows after the audited versions {first} to "
         f"{last} and took away {rows}; find out who ran it at {commit.timestamp:%Y-%m-%d %H:%M:%S}Z",
+        changed_by=(commit.version,),
     )
     if lost != 0 and not wipes(commit):
         findings.add(
             Code.GAP,
             f"{rows} of the audited versions {first} to {last} are gone since version {commit.version} "
             f"({commit.operation}); source_rows names their offsets",
+            rows=lost,
+            changed_by=(commit.version,),
         )
 
 
@@ -89,13 +93,17 @@ def _report_restore(
             f"{plural(len(undone), 'audited commit')} (version {some(undone)}); a restart does not write them again: "
             "read their ranges once more",
             head=audited[undone[0]] if len(undone) == 1 else None,
+            changed_by=(commit.version,),
         )
 
 
-def report_gone(ledger: LedgerSlice, gone: Sequence[bool], what: str, findings: Findings) -> None:
+def report_gone(
+    ledger: LedgerSlice, gone: Sequence[bool], what: str, findings: Findings, by: Sequence[int] = ()
+) -> None:
     """GAPs with the ranges of entries whose rows are gone whole and were not written again.
 
-    `gone` says it of each entry; `what` happened to the commits from an entry on, in a sentence.
+    `gone` says it of each entry; `what` happened to the commits from an entry on, in a sentence; `by` are the versions
+    that may have done it.
     """
     of_gone = np.array(gone)[ledger.ranges.entry]
     lost, kept = (
@@ -121,6 +129,7 @@ def report_gone(ledger: LedgerSlice, gone: Sequence[bool], what: str, findings: 
                     head=head,
                     key=key,
                     span=span,
+                    changed_by=tuple(v for v in by if v > (head.sink_version or -1)),
                 )
 
 

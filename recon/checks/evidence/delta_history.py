@@ -389,11 +389,14 @@ def _judge_rows(rows: TableRows | None, delta: DeltaWitness, findings: Findings,
             f"{delta.location} had {plural(rows.held, 'row')} before version {rows.version}, and {counted} accounts "
             f"for {rows.accounted:,}: {gone} were taken away by commits that are cleaned up from the log; find out who "
             "ran a DELETE, a RESTORE or an overwrite",
+            changed_by=(),
         )
         findings.add(
             Code.GAP,
             f"{gone} that were written to {delta.location} before version {rows.version} are gone, and the log no "
             "longer shows why; source_rows names their offsets",
+            rows=rows.missing,
+            changed_by=(),
         )
 
 

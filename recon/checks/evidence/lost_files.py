@@ -28,6 +28,7 @@ def judge_files(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) ->
         Code.MUTATED,
         f"{delta.location} lacks {plural(len(gone), 'data file')} that its log names, with {rows}: "
         f"{some(file.path for file in gone)}; restore them from a copy, and find out what removes files past Delta",
+        changed_by=(),
     )
     unnamed: list[DataFile] = []
     for file in sorted(gone, key=lambda file: (file.topic or "", file.partition or 0, file.offsets or (0, 0))):
@@ -55,6 +56,7 @@ def _report(file: DataFile, ledger: LedgerSlice, findings: Findings) -> bool:
         head=head,
         key=key,
         span=file.offsets,
+        changed_by=(),
     )
     return True
 
@@ -67,6 +69,7 @@ def _report_unnamed(files: Sequence[DataFile], findings: Findings) -> None:
         Code.GAP,
         f"rows{written} are gone with {plural(len(files), 'data file')} whose statistics do not name offsets; "
         "source_rows names them",
+        changed_by=(),
     )
 
 

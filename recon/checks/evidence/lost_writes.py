@@ -28,11 +28,13 @@ def judge_changes(log: SinkLog, findings: Findings) -> None:
             f"{log.location} no longer has all that {who} wrote: {writes[0].lacks}{'' if alone else ', and more'}; "
             "find out what changes it, and restore it from a copy",
             head=first if alone else None,
+            changed_by=(),
         )
     if changes.replaced:
         findings.add(
             Code.MUTATED,
             f"rows that were written are gone: {changes.replaced}; find out what changes it, and write them again",
+            changed_by=(),
         )
     if changes.foreign:
         findings.add(

@@ -134,9 +134,9 @@ class _Audit:
                 f"{one.finding.topic}-{one.finding.partition}: {offsets(start, end)} {happened}: {one.finding.code}, "
                 f"found on {one.first_seen:%Y-%m-%d}, is repaired"
             )
-            yield replace(one.finding, code=Code.REPAIRED, message=message, start_offset=start, end_offset=end)
+            yield replace(_part(one.finding, start, end), code=Code.REPAIRED, message=message)
         for start, end in left.minus(repaired):
-            yield self._again(one, replace(one.finding, start_offset=start, end_offset=end))
+            yield self._again(one, _part(one.finding, start, end))
 
     @staticmethod
     def _is_same_place(one: OpenFinding, finding: Finding) -> bool:
@@ -247,6 +247,15 @@ class _Audit:
     @property
     def _ledger(self) -> LedgerSlice | None:
         return self.witnesses.of_sink(self.witnesses.ledgers)
+
+
+def _part(finding: Finding, start: int, end: int) -> Finding:
+    """A finding of a part of its offsets; the number of rows is known where each offset has one."""
+    span = finding.span
+    rows = finding.rows
+    if span is None or span != (start, end):
+        rows = end - start if span is not None and rows == span.size else None
+    return replace(finding, start_offset=start, end_offset=end, rows=rows)
 
 
 def _rejudged(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:

@@ -103,6 +103,8 @@ def _judge_rows(witnesses: Witnesses, log: SinkLog, findings: Findings) -> None:
             Code.MUTATED,
             f"{plural(gone, 'row')} that were written to {log.location} are gone: somebody removed them before "
             f"{witnesses.now:%Y-%m-%d %H:%M:%S}Z; source_rows names the offsets of those whose micro-batch it reads",
+            rows=gone,
+            changed_by=(),
         )
     elif isinstance(log.other_rows, Unavailable):
         findings.add(

@@ -36,7 +36,11 @@ def judge_identity(
     if not why:
         return frozenset()
     lost = "what was written to it before is gone; find out who did it, and read it again"
-    findings.add(Code.MUTATED, f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}")
+    findings.add(
+        Code.MUTATED,
+        f"{why}: the table was dropped and made anew, or put back to an earlier state; {lost}",
+        changed_by=(),
+    )
     report_gone(
         ledger,
         [entry in lacking for entry in range(len(ledger.heads))],
@@ -48,6 +52,7 @@ def judge_identity(
             Code.GAP,
             f"rows that were written to {delta.location} before the period are gone with the table that was there; "
             "an audit with --from before the ledger's first entry names their offsets",
+            changed_by=(),
         )
     return frozenset(lacking)
 

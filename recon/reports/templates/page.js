@@ -77,6 +77,18 @@
   statuses.forEach(function (box) { box.addEventListener("input", pick); });
   if (statuses.length) { pick(); }
 
+  // Commands: copy one.
+  all(".command").forEach(function (box) {
+    var button = box.querySelector(".copy"), text = box.querySelector("code").textContent;
+    var done = function () { button.textContent = "Copied"; setTimeout(function () { button.textContent = "Copy"; }, 1500); };
+    button.classList.remove("hidden");
+    button.addEventListener("click", function () {
+      if (navigator.clipboard && isSecureContext) { navigator.clipboard.writeText(text).then(done, select); } else { select(); }
+    });
+    // Where the browser lets no page write to the clipboard, the command is selected for the reader to copy.
+    function select() { getSelection().selectAllChildren(box.querySelector("code")); button.textContent = "Selected"; }
+  });
+
   // Charts: a tap shows what a tooltip shows.
   all(".pick-area").forEach(function (area) {
     area.addEventListener("click", function (event) {

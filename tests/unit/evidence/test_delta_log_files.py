@@ -375,3 +375,30 @@ def test_a_store_that_is_not_local_gives_the_same(tmp_path: Path, monkeypatch: p
     assert delta_log.latest_version(storage) == 39
     assert delta_log.find_stamped(storage, "recon:orders:lake", 5, after=3) == direct.commits[5]
     assert next(iter(delta_log.added_files(storage, 0))).startswith(f"file://{table}/part-")
+
+
+def test_who_made_a_commit_as_far_as_the_log_says(tmp_path: Path) -> None:
+    by = {
+        "userName": "ada@example.org",
+        "userId": "42",
+        "job": {"jobId": "17", "jobName": "nightly", "jobRunId": 9, "jobOwnerId": None},
+        "notebook": {"notebookId": "88"},
+        "clusterId": "0912-x",
+        "engineInfo": "Databricks-Runtime/16.4",
+    }
+    hand_made(tmp_path, 0, info(), METADATA)
+    hand_made(tmp_path, 1, info(**{**by, "operation": "DELETE"}))
+    hand_made(tmp_path, 2, info(job="no object", userName=["x"], notebook={"notebookId": True}))
+    hand_made(tmp_path, 3, info(**by, userMetadata=dump_stamp(STAMP)))
+    commits = delta_log.read(Storage(str(tmp_path))).commits
+    assert commits[1].made_by == {
+        "user": "ada@example.org",
+        "user id": "42",
+        "job": "nightly",
+        "job id": "17",
+        "job run": "9",
+        "notebook id": "88",
+        "cluster": "0912-x",
+        "engine": "Databricks-Runtime/16.4",
+    }
+    assert [commits[version].made_by for version in (0, 2, 3)] == [{}, {}, {}]

@@ -6,7 +6,11 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from recon.errors import LedgerError
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run, findings_of, previous_audit
 from recon.ledger.store import Store
@@ -117,7 +121,21 @@ def test_stored_findings_have_their_codes_level() -> None:
     assert findings_of({"findings": None}) == []
 
 
-def test_a_finding_that_an_older_version_stored_has_no_topic_id() -> None:
+@pytest.mark.parametrize("versions", [None, (), (3, 7)])
+def test_what_changed_the_rows_comes_back_as_it_was_stored(versions: tuple[int, ...] | None) -> None:
+    finding = Finding(code=Code.GAP, message="rows are gone", rows=5, changed_by=versions)
+    assert findings_of({"findings": json.dumps([finding.as_dict()])}) == [finding]
+
+
+@pytest.mark.parametrize("edited", [["3"], "3", 3, [1.5], [True]])
+def test_what_changed_the_rows_is_held_against_its_type(edited: Any) -> None:
+    stored = {**Finding(code=Code.GAP, message="rows are gone").as_dict(), "changed_by": edited}
+    with pytest.raises(LedgerError):
+        findings_of({"findings": json.dumps([stored])})
+
+
+def test_a_finding_that_an_older_version_stored_lacks_the_newer_keys() -> None:
     finding = Finding(code=Code.GAP, message="offsets are missing", topic="orders", partition=3)
-    stored = {name: value for name, value in finding.as_dict().items() if name != "topic_id"}
+    newer = ("topic_id", "rows", "changed_by")
+    stored = {name: value for name, value in finding.as_dict().items() if name not in newer}
     assert findings_of({"findings": json.dumps([stored])}) == [finding]

@@ -336,3 +336,44 @@ def test_lag_has_the_unknown_first_then_the_largest():
         ("payments-0", 0),
     ]
     assert lags[2].share > 0  # a small lag beside a large one can still be seen
+
+
+# Incidents.
+
+
+def test_each_incident_says_what_who_since_when_and_what_to_do(sample):
+    part = sample[sample.index('<section id="incidents">') : sample.index('<section id="findings">')]
+    text = re.sub(r"\s+", " ", " ".join(Page(part).text))
+    articles = [tag for tag, _ in Page(part).tags if tag == "article"]
+    assert len(articles) == 3
+    for expected in (
+        "4,104 offsets lost for good",
+        "1,204 rows removed since",
+        "622 offsets missing",
+        "accepted by Ada Lovelace on 2026-03-12: test data, not needed",
+        "nightly clean-up",
+        "ada@example.org",
+        "(3 days)",
+        "recon repair plan --pipeline payments --sink payments",
+        'recon accept 3f9c02aa --reason "…" --by "…"',
+    ):
+        assert expected in text, expected
+    assert text.index("lost for good") < text.index("removed since") < text.index("622 offsets missing")
+
+
+def test_a_commit_of_which_the_log_names_nobody_says_so():
+    run = sample_run.sample_run()
+    payments = run.pipelines[1]
+    nobody = tuple(
+        dataclasses.replace(i, changes=tuple(dataclasses.replace(c, made_by={}) for c in i.changes))
+        for i in payments.incidents
+    )
+    page = html.render(dataclasses.replace(run, pipelines=(dataclasses.replace(payments, incidents=nobody),)))
+    assert "the log does not say who made it" in page
+
+
+def test_more_incidents_than_a_page_holds_are_counted(monkeypatch):
+    monkeypatch.setattr(html, "MAX_INCIDENTS", 2)
+    page = html.render(sample_run.sample_run())
+    assert page.count('<article class="incident') == 2
+    assert "The first 2 of 3 are shown" in page

@@ -89,7 +89,7 @@ def test_dbts_keys_hold_what_dbts_readers_expect():
     assert (skipped["status"], skipped["timing"], skipped["failures"]) == ("skipped", [], None)
 
 
-def test_a_finding_has_the_eleven_keys():
+def test_a_finding_has_its_keys():
     finding = run_results.as_dict(sample_run.sample_run())["results"][8]["adapter_response"]["findings"][0]
     assert list(finding) == [
         "code",
@@ -103,6 +103,8 @@ def test_a_finding_has_the_eleven_keys():
         "batch_id",
         "epoch",
         "message",
+        "rows",
+        "changed_by",
     ]
     assert (finding["code"], finding["start_offset"], finding["end_offset"]) == ("GAP", 15_340, 15_962)
 

@@ -103,8 +103,7 @@ def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:
     _judge_lost(sink, missing)
     _report_other_pipelines(sink, missing)
     or_quarantine = any(sink.counts.counted[piece.entry].quarantined for piece in missing.removed)
-    sink.report(
-        Code.GAP,
+    sink.report_removed(
         missing.removed,
         "had a row each when they were written, and no row carries them now: they were removed from the sink"
         + (" or from its quarantine" if or_quarantine else ""),
@@ -328,6 +327,7 @@ def _judge_records(sink: SinkRows, unread: Mapping[int, Sequence[Piece]], explai
         lost,
         f"are in Kafka and were read past, and no row carries them{dropped_by}; read exactly this range once more "
         "(`recon repair plan`)",
+        records=True,
     )
 
 
@@ -343,7 +343,9 @@ def _judge_filtered_and_lost(
     if missing <= 0:
         told = f"{plural(size, 'offset')} of the micro-batch without a row, and others than were read"
     if lost:
-        sink.report(Code.GAP, lost, f"are in Kafka and were read past, and no row carries them ({told}); {step}")
+        sink.report(
+            Code.GAP, lost, f"are in Kafka and were read past, and no row carries them ({told}); {step}", records=True
+        )
         for piece in pieces:
             explained[piece.where]["filtered"] += piece.size
         for piece in lost:

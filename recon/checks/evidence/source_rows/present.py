@@ -67,6 +67,7 @@ def _judge_duplicates(sink: SinkRows) -> None:
                 doubled(sink.witnesses)[0],
                 stretches.pieces(at.intersect(stretches.ranges)),
                 f"are in the rows of {depth} micro-batches: remove those of the later ones",
+                records=depth == 2 and incarnations == 1,
             )
 
 
@@ -186,7 +187,9 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
     ]
     twice = Spans.of(span for span, depth in _depths(Span(p.start, p.end) for p in readings) if depth > 1)
     if twice.size == surplus:
-        sink.report(code, stretches.pieces(twice), "have two rows each: remove those of the later attempt")
+        sink.report(
+            code, stretches.pieces(twice), "have two rows each: remove those of the later attempt", records=True
+        )
         return
     key, span = Key(0, *where), (min(piece.start for piece in pieces), max(piece.end for piece in pieces))
     declare = ""
@@ -199,6 +202,7 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         head=heads[0],
         key=key,
         span=span,
+        rows=surplus,
     )
 
 

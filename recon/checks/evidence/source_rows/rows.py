@@ -10,6 +10,7 @@ from functools import cached_property
 from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.row_accounting import Account, Piece
+from recon.checks.evidence.table_history import is_restore, removes_rows, rows_lost
 from recon.model import Code, CountedRows, LedgerSlice, RowGroup, RowsWitness, Witnesses
 from recon.model.fingerprint import PRIME
 from recon.model.offsets import Span, Spans
@@ -85,18 +86,62 @@ class SinkRows:
             held[group.batch_id] = CountedRows(rows.rows + group.rows, both)
         return held
 
-    def report(self, code: Code, pieces: Iterable[Piece], what: str) -> None:
-        """Adds one finding per unbroken range; it names the micro-batches that read the range."""
-        report(self.ledger, self.findings, code, pieces, what)
+    def report(self, code: Code, pieces: Iterable[Piece], what: str, *, records: bool = False) -> None:
+        """Adds one finding per unbroken range; it names the micro-batches that read the range.
+
+        `records`: each of the offsets is known to be that of a record.
+        """
+        report(self.ledger, self.findings, code, pieces, what, records=records)
+
+    def report_removed(self, pieces: Iterable[Piece], what: str) -> None:
+        """Adds a GAP per unbroken range of offsets that had a row; it names the commits that may have removed them."""
+        for piece in _joined(pieces):
+            since = min(self.ledger.heads[one.entry].sink_version or 0 for one in piece)
+            by = tuple(version for version in self._removing if version > since)
+            report(self.ledger, self.findings, Code.GAP, piece, what, records=True, changed_by=by)
+
+    @cached_property
+    def _removing(self) -> Sequence[int]:
+        """The versions in which others took rows away; empty where the log of the sink does not show all of them."""
+        log = self.witnesses.of_sink(self.witnesses.delta)
+        first = min((head.sink_version or 0 for head in self.ledger.heads[self.ledger.anchors :]), default=0)
+        if log is None or not log.commits or first < min(log.commits):
+            return ()
+        return [
+            version
+            for version, commit in sorted(log.commits.items())
+            if commit.stamp is None or not commit.stamp.is_of(self.ledger.pipeline, self.ledger.sink)
+            if is_restore(commit) or (removes_rows(commit) and rows_lost(commit) != 0)
+        ]
 
 
-def report(ledger: LedgerSlice, findings: Findings, code: Code, pieces: Iterable[Piece], what: str) -> None:
-    """Adds one finding per unbroken range; it names the micro-batches that read the range."""
+def report(
+    ledger: LedgerSlice,
+    findings: Findings,
+    code: Code,
+    pieces: Iterable[Piece],
+    what: str,
+    *,
+    records: bool = False,
+    changed_by: tuple[int, ...] | None = None,
+) -> None:
+    """Adds one finding per unbroken range; it names the micro-batches that read the range.
+
+    `records` and `changed_by` are as in `SinkRows`.
+    """
     for joined in _joined(pieces):
         first, last = (ledger.heads[piece.entry] for piece in (joined[0], joined[-1]))
         key, start, end = joined[0].key, joined[0].start, joined[-1].end
         by = f"{named(first)} to {named(last)}" if first is not last else named(first)
-        findings.add(code, f"{key}: {offsets(start, end)} of {by} {what}", head=first, key=key, span=(start, end))
+        findings.add(
+            code,
+            f"{key}: {offsets(start, end)} of {by} {what}",
+            head=first,
+            key=key,
+            span=(start, end),
+            rows=end - start if records else None,
+            changed_by=changed_by,
+        )
 
 
 def rows_are_no_newer(sink: SinkRows) -> bool:

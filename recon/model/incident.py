@@ -1,0 +1,106 @@
+"""Incidents: the findings of one cause together, with numbers, the commit that did it, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+# What became of records. "lost": Kafka deleted them before they were read. "missing": no row of the sink carries them.
+# "removed": their rows were in the sink, and were changed or taken away. "twice": read or written more than once.
+# "other": anything else that refutes. "undecided": no witness could decide.
+Harm = Literal["lost", "missing", "removed", "twice", "other", "undecided"]
+HARMS: tuple[Harm, ...] = ("lost", "missing", "removed", "twice", "other", "undecided")
+
+IncidentState = Literal["open", "accepted", "repaired"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmedRange:
+    """Offsets [start_offset, end_offset) of a topic partition, and what became of them."""
+
+    harm: Harm
+    topic: str
+    topic_id: str | None
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmCount:
+    """How much of an incident is of one harm.
+
+    `offsets` are those that findings name; some may be of transaction markers, and findings may name too few. `rows` is
+    how many rows or records these certainly are; None where that is not known.
+    """
+
+    harm: Harm
+    offsets: int
+    rows: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkChange:
+    """A commit of the sink, by somebody else than recon's hook, as the sink's own log describes it.
+
+    `rows` is how many it took away on balance, None where the log does not say. `made_by` is who made it, as far as the
+    log says (`DeltaCommit.made_by`).
+    """
+
+    version: int
+    at: datetime
+    operation: str
+    predicate: str = ""
+    rows: int | None = None
+    made_by: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextStep:
+    """A command, and what it is for."""
+
+    purpose: str
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incident:
+    """What findings of a pipeline, or of one of its sinks, have in common.
+
+    Attributes:
+        id: that of its first finding, as `recon findings` lists it.
+        sink: None where it is about the whole pipeline.
+        cause: a sentence.
+        codes: of its findings, the worst first.
+        checks: that reported it.
+        findings: the ids that `recon accept` and `recon repair` take; empty for what is not carried to the next audit.
+        ranges: by topic, partition and offset.
+        counts: the worst harm first.
+        changes: the commits of the sink that did it, or one of which did.
+        first_seen: by which audit.
+        accepted: who accepted it, when and why; "" where it is not accepted.
+        steps: what to do next.
+        messages: the sentences of its findings, the worst first, as many as a report shows.
+    """
+
+    id: str
+    sink: str | None
+    cause: str
+    codes: tuple[str, ...]
+    checks: tuple[str, ...]
+    state: IncidentState
+    first_seen: datetime
+    findings: tuple[str, ...] = ()
+    ranges: tuple[HarmedRange, ...] = ()
+    counts: tuple[HarmCount, ...] = ()
+    changes: tuple[SinkChange, ...] = ()
+    accepted: str = ""
+    steps: tuple[NextStep, ...] = ()
+    messages: tuple[str, ...] = ()
+
+    @property
+    def harm(self) -> Harm:
+        """The worst of its harms."""
+        return min((count.harm for count in self.counts), key=HARMS.index, default="other")
