@@ -200,10 +200,10 @@ def _keys(item: _Item) -> Iterator[Hashable]:
     """What findings of one cause share."""
     found = item.finding
     if found.changed_by is not None:
-        # What nobody knows the cause of is one thing to look into for each check that reports it.
+        # Where no trace tells what took rows, one check may count the rows that another names.
         yield from (("version", version) for version in found.changed_by)
         if not found.changed_by:
-            yield "changed", item.check
+            yield ("changed",)
     elif found.batch_id is not None and not _is_general(found):
         # A gap between two micro-batches names the one behind it, which is not the one that is missing.
         of_check = item.check if item.check == "offset_continuity" or item.harm == "undecided" else ""
@@ -320,14 +320,16 @@ def _rows(
         elif found.rows is not None:
             counted.append(found.rows)
     mine = [r for r in ranges if r.harm == harm]
+    named_offsets = sum(r.end_offset - r.start_offset for r in mine)
     certain = sum(
         Spans.of([Span(r.start_offset, r.end_offset)])
         .intersect(Spans.of(exact.get((r.topic, r.topic_id, r.partition), ())))
         .size
         for r in mine
     )
-    if mine and certain == sum(r.end_offset - r.start_offset for r in mine):
-        return certain
+    if certain == named_offsets and (certain or harm == "removed") and (len(counted) <= 1 or harm == "removed"):
+        # Rows that one check counts and another names are the same ones: as many as the larger number are certain.
+        return max((certain, *counted)) or None
     # One count beside findings that count nothing: it is of all of them, where they name one range or none.
     return counted[0] if len(counted) == 1 and not certain and len(mine) <= 1 else None
 

@@ -72,11 +72,12 @@ def harm(count: HarmCount) -> str:
     """How much was lost, removed or doubled: rows where these are known, else the offsets that findings name.
 
     >>> harm(HarmCount(harm="lost", offsets=700, rows=None)), harm(HarmCount(harm="removed", offsets=0, rows=100))
-    ('700 offsets lost for good', '100 rows removed since')
+    ('700 offsets lost for good', "100 rows removed since, by the sink's log")
     """
     word = HARMS[count.harm]
     if count.rows is not None:
-        return f"{plural(count.rows, 'row')} {word}"
+        by = ", by the sink's log" if count.harm == "removed" and not count.offsets else ""
+        return f"{plural(count.rows, 'row')} {word}{by}"
     return f"{plural(count.offsets, 'offset')} {word}" if count.offsets else word
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from recon.audit import summary
 from recon.audit.collect import collect
 from recon.audit.options import Options
+from recon.audit.run import facts_of
 from recon.audit.session import AuditSession
 from recon.audit.sources import Sources
 from recon.audit.store import append_proof
@@ -309,7 +309,7 @@ def audit(
     bounds = _selected(world.declared, world.query.topics, options.select)
     evidence = collect(sources, bounds, options, world.now)
     results = tuple(runner.run_evidence(bounds, evidence.seen_by, evidence.answer, lambda: world.now))
-    facts = summary.pipeline_facts(sources.project, sources.pipeline, evidence.witnesses, results)
+    facts = facts_of(sources.project, sources.pipeline, evidence.witnesses, results, keeps=options.goes_on)
     run = RunResult(
         invocation_id=str(uuid.uuid4()),
         project="truth",

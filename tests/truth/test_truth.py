@@ -6,7 +6,10 @@ import os
 
 import pytest
 
+from recon.model import RUNNING, HarmedRange, Level
+from recon.model.offsets import Span, Spans
 from tests.truth.histories import HARMLESS, history
+from tests.truth.judge import Judgement
 from tests.truth.stories import STORIES
 
 # Cases that the judge is still fooled by, or that it names otherwise: what is missing. A mend takes its line away.
@@ -44,3 +47,29 @@ def test_random_histories(first: int) -> None:
         story = f"seed {seed}: {', '.join(acts)}; {judgement.answer}: {judgement.because}; {truth}"
         assert truth.whole or judgement.answer != "complete", story
         assert set(acts) - HARMLESS or judgement.answer == "complete", story
+        assert _uncovered(judgement) == set(), story
+        assert _counted_twice(judgement) == [], story
+
+
+def _uncovered(judgement: Judgement) -> set[str]:
+    """Codes that refute, or that nothing could decide, and are in no open incident."""
+    reported = {
+        str(finding.code)
+        for result in judgement.results
+        for finding in result.findings
+        if result.check not in RUNNING and finding.level in (Level.FAIL, Level.UNPROVED)
+    }
+    return reported - {code for one in judgement.facts.incidents if one.state == "open" for code in one.codes}
+
+
+def _counted_twice(judgement: Judgement) -> list[HarmedRange]:
+    """Ranges of missing rows that two open incidents have."""
+    seen: dict[tuple[str, str | None, int], Spans] = {}
+    twice = []
+    for one in (one for one in judgement.facts.incidents if one.state == "open"):
+        for lost in (lost for lost in one.ranges if lost.harm in ("lost", "missing", "removed")):
+            where, span = (lost.topic, lost.topic_id, lost.partition), Span(lost.start_offset, lost.end_offset)
+            before = seen.get(where, Spans())
+            twice += [lost] if before.intersect(Spans((span,))) else []
+            seen[where] = before.union(Spans((span,)))
+    return twice
