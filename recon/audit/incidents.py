@@ -301,37 +301,39 @@ def _counts(
         mine = [item for item in items if item.harm == harm]
         if mine:
             offsets = sum(r.end_offset - r.start_offset for r in ranges if r.harm == harm)
-            yield HarmCount(harm=harm, offsets=offsets, rows=_rows(mine, ranges, harm, changes))
+            certain = _certain(mine, [r for r in ranges if r.harm == harm])
+            rows = _rows(mine, harm, offsets, certain, changes)
+            yield HarmCount(harm=harm, offsets=offsets, rows=rows, certain=certain)
 
 
-def _rows(
-    items: Sequence[_Item], ranges: Sequence[HarmedRange], harm: Harm, changes: Sequence[SinkChange]
-) -> int | None:
+def _certain(items: Sequence[_Item], ranges: Sequence[HarmedRange]) -> int:
+    """How many offsets of ranges are known to be those of records."""
+    exact: dict[tuple[str | None, str | None, int | None], list[Span]] = defaultdict(list)
+    for found in (item.finding for item in items):
+        if found.span is not None and found.rows == found.span.size:
+            exact[found.topic, found.topic_id, found.partition].append(found.span)
+    return sum(
+        Spans.of([Span(r.start_offset, r.end_offset)])
+        .intersect(Spans.of(exact.get((r.topic, r.topic_id, r.partition), ())))
+        .size
+        for r in ranges
+    )
+
+
+def _rows(items: Sequence[_Item], harm: Harm, offsets: int, certain: int, changes: Sequence[SinkChange]) -> int | None:
     """The rows of one harm: as commits say, else as findings count them; None where neither is certain."""
     versions = {version for item in items for version in item.finding.changed_by or ()}
     taken = [change.rows for change in changes]
     if harm == "removed" and versions and len(changes) == len(versions) and None not in taken:
         return sum(rows for rows in taken if rows is not None)
-    exact: dict[tuple[str | None, str | None, int | None], list[Span]] = defaultdict(list)
-    counted: list[int] = []
-    for found in (item.finding for item in items):
-        if found.span is not None and found.rows == found.span.size:
-            exact[found.topic, found.topic_id, found.partition].append(found.span)
-        elif found.rows is not None:
-            counted.append(found.rows)
-    mine = [r for r in ranges if r.harm == harm]
-    named_offsets = sum(r.end_offset - r.start_offset for r in mine)
-    certain = sum(
-        Spans.of([Span(r.start_offset, r.end_offset)])
-        .intersect(Spans.of(exact.get((r.topic, r.topic_id, r.partition), ())))
-        .size
-        for r in mine
-    )
-    if certain == named_offsets and (certain or harm == "removed") and (len(counted) <= 1 or harm == "removed"):
+    found = [item.finding for item in items]
+    counted = [one.rows for one in found if one.rows is not None and (one.span is None or one.rows != one.span.size)]
+    if certain == offsets and (certain or harm == "removed") and (len(counted) <= 1 or harm == "removed"):
         # Rows that one check counts and another names are the same ones: as many as the larger number are certain.
         return max((certain, *counted)) or None
     # One count beside findings that count nothing: it is of all of them, where they name one range or none.
-    return counted[0] if len(counted) == 1 and not certain and len(mine) <= 1 else None
+    ranges = {one.span for one in found if one.span is not None}
+    return counted[0] if len(counted) == 1 and not certain and len(ranges) <= 1 else None
 
 
 def _changes(items: Sequence[_Item], log: DeltaWitness | None) -> tuple[SinkChange, ...]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from recon import incremental
 from recon._version import __version__
 from recon.audit import summary
+from recon.audit.accounting import offset_account
 from recon.audit.anchor import anchor
 from recon.audit.collect import Evidence, collect
 from recon.audit.incidents import incidents_of
@@ -182,8 +183,11 @@ def facts_of(
     try:
         facts = summary.pipeline_facts(project, pipeline, witnesses, results)
         of_pipeline = [result for result in results if result.pipeline == pipeline.name]
-        sinks = [sink.name for sink in pipeline.sinks]
-        return replace(facts, incidents=incidents_of(witnesses, of_pipeline, sinks, keeps=keeps))
+        incidents = incidents_of(witnesses, of_pipeline, [sink.name for sink in pipeline.sinks], keeps=keeps)
+        sinks = tuple(
+            replace(sink, account=offset_account(sink.name, witnesses, of_pipeline, incidents)) for sink in facts.sinks
+        )
+        return replace(facts, incidents=incidents, sinks=sinks)
     except Exception as error:  # whatever an edited ledger leads to: the other pipelines' report does not fall with it
         reason = f"the report's figures cannot be computed: {type(error).__name__}: {first_line(error)}"
         unread = replace(witnesses, ledgers=Unavailable("ledgers", reason))

@@ -35,7 +35,7 @@ from recon.model.evidence import (
     known,
     why_unknown,
 )
-from recon.model.incident import HarmCount, HarmedRange, Incident, IncidentState, NextStep, SinkChange
+from recon.model.incident import HarmCount, HarmedRange, Incident, IncidentState, NextStep, OffsetAccount, SinkChange
 from recon.model.ledger import (
     RELEASES,
     REMOVALS,
@@ -107,6 +107,7 @@ __all__ = [
     "LiveFiles",
     "LostWrite",
     "NextStep",
+    "OffsetAccount",
     "PartitionFacts",
     "PipelineFacts",
     "PreviousAudit",

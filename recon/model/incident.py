@@ -33,12 +33,75 @@ class HarmCount:
     """How much of an incident is of one harm.
 
     `offsets` are those that findings name; some may be of transaction markers, and findings may name too few. `rows` is
-    how many rows or records these certainly are; None where that is not known.
+    how many rows or records these certainly are; None where that is not known. `certain` of the offsets are known to be
+    those of records.
     """
 
     harm: Harm
     offsets: int
     rows: int | None
+    certain: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetAccount:
+    """What became of the offsets that were read in the period: a sum whose terms are known independently.
+
+    Attributes:
+        offsets: in the ledger's ranges, each once.
+        rows: how many of them have a row; by the rows of the sink where these were read (`rows_read`), else as many as
+            the commits wrote.
+        filtered: records that the transform dropped, counted during the write.
+        quarantined: rows that wait in quarantine; where no rows were read, that were put there.
+        control: transaction markers.
+        aborted: records of aborted transactions.
+        compacted: without a record because of compaction.
+        without_record: that had no record when they were read, as an earlier audit found.
+        lost: that Kafka deleted before they were read.
+        removed: whose rows were in the sink, and are not any more; 0 where `rows` are those that were written.
+        missing: records of which no row is in the sink, though nothing took it away.
+        undecided: of which no witness could say what became of them.
+        unknown: why `rows` cannot be compared with offsets; "" where they can.
+    """
+
+    offsets: int
+    rows: int | None
+    filtered: int | None
+    quarantined: int | None
+    control: int | None
+    aborted: int | None
+    compacted: int | None
+    without_record: int | None
+    lost: int
+    removed: int | None
+    missing: int | None
+    undecided: int
+    rows_read: bool = False
+    unknown: str = ""
+
+    @property
+    def terms(self) -> Mapping[str, int | None]:
+        """What `offsets` should be the sum of."""
+        names = (
+            "rows",
+            "filtered",
+            "quarantined",
+            "control",
+            "aborted",
+            "compacted",
+            "without_record",
+            "lost",
+            "removed",
+            "missing",
+            "undecided",
+        )
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def difference(self) -> int | None:
+        """Offsets that no term accounts for, negative where terms account for too many; None where one is not known."""
+        known = [term for term in self.terms.values() if term is not None]
+        return self.offsets - sum(known) if len(known) == len(self.terms) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
-from recon.model.incident import Incident
+from recon.model.incident import Incident, OffsetAccount
 from recon.model.offsets import Span
 
 
@@ -272,7 +272,8 @@ class SinkFacts:
     The `batches_*` figures add up: proved + refuted + unproved = batches. `guarantee_kept` is whether the audit
     found that the sink keeps its `guarantee`: None where the checks that decide this were not all evaluated.
     `rows_filtered` are the rows that the transform dropped, `rows_quarantined` those that were put into quarantine
-    instead; None where a micro-batch did not count them, and `rows_filtered` of sinks that routes lead to.
+    instead; None where a micro-batch did not count them, and `rows_filtered` of sinks that routes lead to. `account` is
+    what became of the offsets that were read; None where none were.
     """
 
     name: str
@@ -293,6 +294,7 @@ class SinkFacts:
     guarantee_kept: bool | None = None
     rows_filtered: int | None = None
     rows_quarantined: int | None = None
+    account: OffsetAccount | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

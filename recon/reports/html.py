@@ -14,14 +14,20 @@ from typing import Any, NamedTuple
 
 from recon.model import Answer, CheckResult, Code, Finding, Level, PipelineFacts, RunResult, SinkFacts
 from recon.model.incident import HARMS, Incident
-from recon.reports import pages, picture
+from recon.reports import pages, picture, sums
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import json_value, write_text
 from recon.reports.words import sink_name
 from recon.text import plural
 
-MAX_INCIDENTS = 200  # on the page, like findings
-MAX_FINDINGS = 1500  # on the page; run_results.json holds all of them
+# On the page; run_results.json holds all of them. What is left out is said there, and the worst comes first.
+MAX_INCIDENTS = 200
+MAX_FINDINGS = 400
+MAX_CARDS = 20  # pipelines with an answer of their own; complete ones are rows of a table where there are more than FEW
+FEW = 6
+MAX_PICTURES = 3  # sinks that have charts, where there are more pipelines than FEW
+MAX_DETAILS = 150  # checks with evidence and findings
+MAX_CHECKS = 2000
 
 ANSWERS: tuple[Answer, ...] = ("not complete", "could not be proved", "complete")
 
@@ -38,10 +44,18 @@ def render(run: RunResult) -> str:
     items = _findings(run)
     counts = run.counts()
     in_run = Counter(item.finding.code for item in items)
+    pipelines = _ordered(run)
+    few = len(pipelines) <= FEW
+    cards = [p for p in pipelines if few or p.answer != "complete"][:MAX_CARDS]
+    sinks = [(pipeline, sink) for pipeline in pipelines for sink in pipeline.sinks]
     return pages.html(
         "report.html.j2",
         run=run,
-        pipelines=_ordered(run),
+        cards=[(p, sums.of_pipeline(p)) for p in cards],
+        totals=sums.of_run(run),
+        rows=[] if few else [(p, sums.of_pipeline(p)) for p in pipelines],
+        pipelines=pipelines,
+        few=few,
         answer=worst_answer([p.answer for p in run.pipelines]),
         headline=headline(run),
         counts=[(status, counts[status]) for status in _STATUSES],
@@ -53,8 +67,11 @@ def render(run: RunResult) -> str:
         levels=[(str(level), sum(i.finding.level is level for i in items)) for level in Level],
         codes=sorted((str(code), n) for code, n in in_run.items()),
         finding_pipelines=sorted({i.finding.pipeline for i in items if i.finding.pipeline}),
-        pictures=[_pictures(pipeline, sink) for pipeline in _ordered(run) for sink in pipeline.sinks],
+        pictures=[_pictures(pipeline, sink) for pipeline, sink in (sinks if few else sinks[:MAX_PICTURES])],
+        pictures_total=len(sinks),
         groups=_groups(run),
+        checks_total=len(run.results),
+        checks_shown=min(len(run.results), MAX_CHECKS),
         meanings=[(str(code), str(code.level), MEANINGS[code], in_run[code]) for code in _by_use(in_run)],
         args=_key_values(run.args),
     )
@@ -115,6 +132,7 @@ class _Shown(NamedTuple):
     samples: tuple[tuple[str, ...], ...]
     findings: tuple[Finding, ...]
     more: int
+    brief: bool = False
 
 
 def _findings(run: RunResult) -> list[_Item]:
@@ -146,8 +164,8 @@ def _incidents(run: RunResult) -> list[tuple[str, Incident]]:
 
 
 def _ordered(run: RunResult) -> list[PipelineFacts]:
-    """The pipelines, worst answer first."""
-    return sorted(run.pipelines, key=lambda p: ANSWERS.index(p.answer))
+    """The pipelines, worst answer first, then the one that lost most."""
+    return sorted(run.pipelines, key=lambda p: (ANSWERS.index(p.answer), *sums.severity(p)))
 
 
 def _pictures(pipeline: PipelineFacts, sink: SinkFacts) -> _Pictures:
@@ -165,16 +183,20 @@ def _pictures(pipeline: PipelineFacts, sink: SinkFacts) -> _Pictures:
 
 
 def _groups(run: RunResult) -> list[tuple[str, list[_Shown]]]:
-    """Checks by pipeline; pipelines and checks in order of severity, worst first."""
-    names = [p.name for p in _ordered(run)]
-    names += sorted({r.pipeline for r in run.results if r.pipeline and r.pipeline not in names})
-    groups = []
-    for name in (*names, None):
-        members = [r for r in run.results if r.pipeline == name]
-        members.sort(key=lambda r: _STATUSES.index(r.status))
-        if members:
-            groups.append((name or "Project", [_shown(r) for r in members]))
-    return groups
+    """Checks by pipeline; pipelines and checks in order of severity, worst first.
+
+    Of many checks the worst have their details, the others a line.
+    """
+    order = {p.name: n for n, p in enumerate(_ordered(run))}
+    names = sorted({r.pipeline for r in run.results if r.pipeline and r.pipeline not in order})
+    order |= {name: len(order) + n for n, name in enumerate(names)}
+    worst = sorted(run.results, key=lambda r: (_STATUSES.index(r.status), order.get(r.pipeline or "", len(order))))
+    groups: dict[str | None, list[_Shown]] = {}
+    for n, result in enumerate(worst[:MAX_CHECKS]):
+        shown = _shown(result) if n < MAX_DETAILS else _Shown(result, (), (), (), (), 0, brief=True)
+        groups.setdefault(result.pipeline, []).append(shown)
+    placed = sorted(groups, key=lambda name: (name is None, order.get(name or "", 0)))
+    return [(name or "Project", groups[name]) for name in placed]
 
 
 def _shown(result: CheckResult) -> _Shown:

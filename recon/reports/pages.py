@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon.model import NextStep
-from recon.reports import words
+from recon.reports import sums, words
 from recon.text import plural
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def _environment(*, escape: bool) -> Environment:
     )
     env.globals.update(
         age=words.age,
+        account_rows=sums.account_rows,
+        adds_up=sums.adds_up,
         offsets=words.offsets,
         period=words.period,
         plural=plural,

@@ -19,6 +19,7 @@ from recon.model import (
     HarmedRange,
     Incident,
     NextStep,
+    OffsetAccount,
     PartitionFacts,
     PipelineFacts,
     RunResult,
@@ -122,6 +123,13 @@ def _finding(code: Code, message: str, **where) -> Finding:
     return Finding(code=code, message=message, **where)
 
 
+def account(**terms: int | bool | str | None) -> OffsetAccount:
+    """What became of offsets; what is not told is 0."""
+    names = ("filtered", "quarantined", "control", "aborted", "compacted", "without_record", "lost", "removed")
+    zero = dict.fromkeys((*names, "missing", "undecided"), 0)
+    return OffsetAccount(**{**zero, "rows_read": True, **terms})
+
+
 def _orders() -> tuple[PipelineFacts, list[CheckResult]]:
     partitions = tuple(
         _partition("orders", p, coverage_cells(144, 900 + p * 13, skip={143: "in flight"} if p == 5 else None), 0)
@@ -151,6 +159,9 @@ def _orders() -> tuple[PipelineFacts, list[CheckResult]]:
                 rows_written=1_072_914,
                 rows_filtered=1204,
                 rows_quarantined=38,
+                account=account(
+                    offsets=1_074_444, rows=1_072_914, filtered=1204, quarantined=38, control=152, aborted=136
+                ),
                 first_commit=START + timedelta(seconds=4),
                 last_commit=START + 143 * STEP,
                 chain_head=_hash("orders"),
@@ -345,6 +356,7 @@ def _payments() -> tuple[PipelineFacts, list[CheckResult]]:
                 rows_written=566_100,
                 rows_filtered=0,
                 rows_quarantined=0,
+                account=account(offsets=571_406, rows=564_900, lost=4104, removed=1200, missing=622),
                 first_commit=START + timedelta(seconds=9),
                 last_commit=START + 143 * STEP,
                 chain_head=_hash("payments"),
@@ -545,6 +557,7 @@ def _clicks() -> tuple[PipelineFacts, list[CheckResult]]:
                 batches_unproved=90,
                 epochs=1,
                 rows_written=None,
+                account=account(offsets=363_000, rows=None, control=None, aborted=None, compacted=None),
                 first_commit=START,
                 last_commit=START + 89 * STEP,
                 chain_head=None,
@@ -676,6 +689,26 @@ def big_run(partitions: int = 200, cells: int = 120) -> RunResult:
     )
     sink = replace(payments.sinks[0], partitions=many)
     return replace(run, pipelines=(replace(payments, sinks=(sink,)), *run.pipelines[2:]))
+
+
+def large_run(pipelines: int, checks: int, failing: float = 0.02) -> RunResult:
+    """Many pipelines with many checks each; some of the pipelines are not complete."""
+    run, results, facts = sample_run(), [], []
+    (good, good_results), (bad, bad_results) = _orders(), _payments()
+    refuted = {round(n / failing) for n in range(round(pipelines * failing))}
+    for n in range(pipelines):
+        name = f"pipeline_{n:04}"
+        one, its = (bad, bad_results) if n in refuted else (good, good_results)
+        sinks = tuple(replace(sink, name=name, target=f"/srv/lake/{name}") for sink in one.sinks)
+        incidents = tuple(replace(i, sink=name) for i in one.incidents)
+        facts.append(replace(one, name=name, topics=(name,), sinks=sinks, incidents=incidents))
+        for k in range(checks // pipelines):
+            of = its[k % len(its)]
+            at = {"pipeline": name, "sink": name}
+            found = tuple(replace(f, **at) for f in of.findings)
+            unique = f"{of.check}_{name}_column_{k}"
+            results.append(replace(of, **at, name=unique, unique_id=f"test.lake.{unique}", findings=found))
+    return replace(run, results=tuple(results), pipelines=tuple(facts))
 
 
 def sample_compliance() -> ComplianceReport:

@@ -49,6 +49,9 @@ def test_random_histories(first: int) -> None:
         assert set(acts) - HARMLESS or judgement.answer == "complete", story
         assert _uncovered(judgement) == set(), story
         assert _counted_twice(judgement) == [], story
+        accounts = [sink.account for sink in judgement.facts.sinks if sink.account is not None]
+        if judgement.answer == "complete":
+            assert all(account.difference in (None, 0) for account in accounts), (story, accounts)
 
 
 def _uncovered(judgement: Judgement) -> set[str]:

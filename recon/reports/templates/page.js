@@ -64,6 +64,26 @@
     filter(); // a browser may restore the fields when the page is loaded again
   }
 
+  // Pipelines: search, and fifty at once.
+  var pipelines = document.getElementById("pipelines-table");
+  if (pipelines) {
+    var wanted = document.getElementById("p-text"), all_of = document.getElementById("p-more"), lines = all("tbody tr", pipelines), most = 50;
+    var find = function () {
+      var words = wanted.value.toLowerCase().split(/\s+/).filter(Boolean), count = 0;
+      lines.forEach(function (line) {
+        var content = line.textContent.toLowerCase(), keep = words.every(function (word) { return content.indexOf(word) >= 0; });
+        count += keep ? 1 : 0;
+        line.classList.toggle("hidden", !keep || count > most);
+      });
+      document.getElementById("p-shown").textContent = count === lines.length ? "" : count + " of " + lines.length + " match";
+      all_of.textContent = "Show all " + count;
+      all_of.parentNode.classList.toggle("hidden", count <= most);
+    };
+    wanted.addEventListener("input", find);
+    all_of.addEventListener("click", function () { most = Infinity; find(); });
+    find();
+  }
+
   // Checks: by status.
   var statuses = all("input[name=c-status]");
   var pick = function () {
@@ -104,6 +124,7 @@
     opened = all("details:not([open])");
     opened.forEach(function (d) { d.open = true; });
     if (more) { more.click(); }
+    if (all_of) { all_of.click(); }
   });
   addEventListener("afterprint", function () { opened.forEach(function (d) { d.open = false; }); });
 })();

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from jinja2 import FileSystemBytecodeCache
 
 from recon.model import BatchPoint, Code, CoverageCell, PipelineFacts
-from recon.reports import html, picture
+from recon.reports import html, picture, sums
 from recon.reports.codes import MEANINGS
 from tests.support import sample_run
 
@@ -377,3 +377,83 @@ def test_more_incidents_than_a_page_holds_are_counted(monkeypatch):
     page = html.render(sample_run.sample_run())
     assert page.count('<article class="incident') == 2
     assert "The first 2 of 3 are shown" in page
+
+
+# How many, and the sum of what became of every offset.
+
+
+def test_the_first_screen_says_how_many(sample):
+    head = " ".join(Page(sample[: sample.index("</header>")]).text)
+    assert "2,008,850 read · 4,104 offsets lost for good · 1,204 removed since · 1 incident accepted" in head
+
+
+def test_the_sum_says_whether_it_adds_up(sample):
+    def card(name: str) -> str:
+        part = sample[sample.index(f"<h3>{name}</h3>") :]
+        return re.sub(r"\s+", " ", " ".join(Page(part[: part.index("</article>")]).text))
+
+    assert "It adds up." in card("orders")
+    assert "= rows in the sink 1,072,914 + filtered by the transform 1,204 + in quarantine 38" in card("orders")
+    assert "It does not add up: 580 offsets in no term." in card("payments")
+    clicks = card("clicks")
+    assert "Whether it adds up is not known: not known: rows in the sink, transaction markers" in clicks
+    assert "= rows in the sink unknown" in clicks
+
+
+@pytest.mark.parametrize(
+    ("terms", "tone", "says"),
+    [
+        ({"offsets": 10, "rows": 10}, "pass", "It adds up"),
+        ({"offsets": 10, "rows": 9}, "fail", "It does not add up: 1 offset in no term"),
+        ({"offsets": 10, "rows": 12}, "fail", "It does not add up: the terms count 2 offsets too many"),
+        ({"offsets": 10, "rows": None, "unknown": "why"}, "unproved", "Whether it adds up is not known: why"),
+    ],
+)
+def test_a_sum_is_never_filled_up(terms, tone, says):
+    assert sums.adds_up(sample_run.account(**terms)) == (tone, says)
+
+
+def test_what_somebody_repaired_or_accepted_is_not_lost_any_more():
+    payments = sample_run.sample_run().pipelines[1]
+    closed = tuple(dataclasses.replace(i, state="repaired") for i in payments.incidents)
+    assert "lost" not in sums.of_pipeline(dataclasses.replace(payments, incidents=closed))
+
+
+def test_the_pipeline_that_lost_most_comes_first():
+    run = sample_run.large_run(8, 8, failing=0.3)
+    worse = tuple(
+        dataclasses.replace(i, counts=tuple(dataclasses.replace(c, offsets=99_999) for c in i.counts))
+        for i in run.pipelines[3].incidents
+    )
+    pipelines = list(run.pipelines)
+    assert pipelines[3].answer == "not complete"
+    pipelines[3] = dataclasses.replace(pipelines[3], incidents=worse)
+    page = html.render(dataclasses.replace(run, pipelines=tuple(pipelines)))
+    assert page.index("<h3>pipeline_0003</h3>") < page.index("<h3>pipeline_0000</h3>")
+
+
+# Scale.
+
+
+def test_many_complete_pipelines_are_rows_of_a_table():
+    run = sample_run.large_run(120, 1200)
+    page = html.render(run)
+    assert len(page.encode()) < 1_000_000
+    refuted = [p.name for p in run.pipelines if p.answer != "complete"]
+    cards = [a for t, a in Page(page).tags if t == "article" and (a.get("class") or "").startswith("card")]
+    assert len(cards) == len(refuted) == 2
+    table = page[page.index('id="pipelines-table"') :]
+    table = table[: table.index("</table>")]
+    assert all(p.name in table for p in run.pipelines)
+    assert all(p.sinks[0].chain_head in page for p in run.pipelines), "no chain head is left out"
+
+
+def test_fifty_thousand_results_stay_small_and_the_worst_are_shown():
+    run = sample_run.large_run(120, 50_000)
+    page = html.render(run)
+    assert len(page.encode()) < 3_000_000
+    assert "The 2,000 worst of 49,920 checks" in page
+    statuses = re.findall(r'class="check(?: brief)?" data-status="(\w+)"', page)
+    assert len(statuses) == html.MAX_CHECKS
+    failed = sum(r.status == "fail" for r in run.results)
+    assert statuses.count("fail") == min(failed, html.MAX_CHECKS)

@@ -287,9 +287,10 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     """Counts first, then the rows, and Kafka's answers about offsets without a row."""
     why, findings = reasons(counts, witnesses), Findings.of(witnesses)
     sink, explained, missing = _rows_of(counts, witnesses, findings), Counter[str](), 0
+    held: dict[str, int] = {}
     if sink is not None and not _looks_for_repeated_alone(counts, witnesses):
         without_row = missing_from(sink)
-        missing = without_row.offsets
+        missing, held = without_row.offsets, {"offsets_with_row": without_row.held}
         explained = judge_missing(sink, without_row)
     if sink is not None:
         judge_present(sink)
@@ -314,7 +315,7 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     if filtered and witnesses.sink not in witnesses.routed:
         message += f"; {plural(filtered, 'row')} filtered by the transform"
     message += spot_check.said(witnesses)
-    verdict = _verdict(counts, findings, message, missing, explained, **spot_check.evidence(witnesses))
+    verdict = _verdict(counts, findings, message, missing, explained, **held, **spot_check.evidence(witnesses))
     if sink is not None or not why:
         return verdict
     if isinstance(witnesses.rows, RowsWitness):

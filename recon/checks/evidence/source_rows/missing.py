@@ -37,6 +37,7 @@ class Missing:
         released: those of rows that a release took from quarantine, by its number.
         explained: how many were filtered or wait in quarantine.
         offsets: how many there are in all.
+        held: how many offsets have a row.
     """
 
     unexplained: Mapping[TopicPartition, Sequence[Piece]]
@@ -44,6 +45,7 @@ class Missing:
     released: Mapping[int, Sequence[Piece]]
     explained: Explained
     offsets: int
+    held: int
 
 
 def missing_from(sink: SinkRows) -> Missing:
@@ -51,10 +53,12 @@ def missing_from(sink: SinkRows) -> Missing:
     pieces: list[Piece] = []
     explained: Explained = {}
     released: dict[int, list[Piece]] = {}
+    held = 0
     quarantined = by_partition(group for group in sink.rows.quarantined if group.release is None)
     taken = by_partition(group for group in sink.rows.quarantined if group.release is not None)
     for where, stretches in sink.counts.judged.items():
         absent = stretches.ranges.minus(sink.present.get(where, Spans()))
+        held += stretches.ranges.size - absent.size
         in_quarantine = waiting(stretches, absent, quarantined.get(where, ()), sink.ledger.heads)
         explained.setdefault(where, Counter())["quarantined"] += in_quarantine.size
         absent = absent.minus(in_quarantine)
@@ -81,7 +85,7 @@ def missing_from(sink: SinkRows) -> Missing:
             unexplained.setdefault(piece.where, []).append(piece)
     in_all = of_entry.total() + sum(piece.size for mine in released.values() for piece in mine)
     in_all += sum(tally["quarantined"] for tally in explained.values())
-    return Missing(unexplained, removed, released, explained, in_all)
+    return Missing(unexplained, removed, released, explained, in_all, held)
 
 
 def judge_missing(sink: SinkRows, missing: Missing) -> Counter[str]:

@@ -1,0 +1,143 @@
+"""What became of every offset that micro-batches of the period read, as one sum that may fail to add up. No I/O."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from recon.audit.summary import evaluated
+from recon.checks.evidence.reading import reading_of
+from recon.lazy import np
+from recon.model import CheckResult, EntryHead, HarmedRange, Incident, LedgerSlice, OffsetAccount, Witnesses, known
+from recon.model.incident import Harm
+from recon.model.offsets import Span, Spans
+
+_Place = tuple[str, str | None, int]
+
+
+def offset_account(
+    sink: str, witnesses: Witnesses, results: Sequence[CheckResult], incidents: Sequence[Incident]
+) -> OffsetAccount | None:
+    """The sum of one sink; None where no micro-batch of the period read anything.
+
+    No term is derived from the others: offsets are the ranges of the ledger, rows those of the sink or the counts of
+    commits, filtered rows were counted during the write, and Kafka said what has no record. What is lost is what checks
+    name.
+    """
+    ledger = reading_of(replace(witnesses, sink=sink))
+    read, heads = _read(ledger) if ledger is not None else ({}, [])
+    if ledger is None or not read:
+        return None
+    why = _why_rows_do_not_count(sink, witnesses, ledger)
+    evidence = _evidence(sink, results)
+    explained, held = evidence.get("explained"), evidence.get("offsets_with_row")
+    written = [head for head in heads if head.is_micro_batch]
+    mine = [one for one in incidents if one.sink in (None, sink) and one.state != "repaired"]
+    return OffsetAccount(
+        offsets=sum(spans.size for spans in read.values()),
+        rows=None if why else _sum(head.rows_written for head in written) if held is None else held,
+        filtered=None if sink in witnesses.routed else _sum(head.rows_filtered for head in written),
+        quarantined=_sum(head.rows_quarantined for head in written) if held is None else _of(explained, "quarantined"),
+        control=_of(explained, "control"),
+        aborted=_of(explained, "aborted"),
+        compacted=_of(explained, "compacted"),
+        without_record=_of(explained, "without a record when read"),
+        lost=_within(mine, "lost", read),
+        removed=0 if held is None else _certain(mine, "removed", read),
+        missing=_certain(mine, "missing", read),
+        undecided=_within(mine, "undecided", read),
+        rows_read=held is not None,
+        unknown=why,
+    )
+
+
+def _read(ledger: LedgerSlice) -> tuple[dict[_Place, Spans], list[EntryHead]]:
+    """The offsets that entries of the period read, each once, and these entries; replays read nothing further."""
+    heads = ledger.heads
+    mine = [i for i in range(ledger.anchors, len(heads)) if heads[i].reads and heads[i].status != "already_committed"]
+    ranges = ledger.ranges
+    which = np.isin(ranges.entry, mine) & (ranges.end > ranges.start)
+    topic, partition, start, end = (
+        column[which] for column in (ranges.topic, ranges.partition, ranges.start, ranges.end)
+    )
+    order = np.lexsort((start, partition, topic))
+    topic, partition, start, end = topic[order], partition[order], start[order], end[order]
+    places: dict[_Place, list[Span]] = defaultdict(list)
+    if len(order):
+        new = (topic[1:] != topic[:-1]) | (partition[1:] != partition[:-1])
+        # Ranges that join are most of them: only what does not begin where the one before ended begins a new span.
+        cuts = np.flatnonzero(np.append(True, new | (start[1:] != end[:-1])))
+        last = np.append(cuts[1:], len(order)) - 1
+        for at, to in zip(cuts.tolist(), last.tolist(), strict=True):
+            _, name, topic_id = ranges.topics[int(topic[at])]
+            places[name, topic_id, int(partition[at])].append(Span(int(start[at]), int(end[to])))
+    return {place: Spans.of(spans) for place, spans in places.items()}, [heads[i] for i in mine]
+
+
+def _why_rows_do_not_count(sink: str, witnesses: Witnesses, ledger: LedgerSlice) -> str:
+    """Why rows of a sink are not one per record; "" where they are."""
+    checkpoint = known(witnesses.checkpoint)
+    if checkpoint is not None and checkpoint.stateful:
+        return "the query keeps state, so its rows are not one per record"
+    if witnesses.declared.explodes:
+        return "the transform makes several rows of one record"
+    if sink in witnesses.rewriting:
+        return "rows of this sink replace earlier ones, so they are not one per record"
+    topics = {(source, topic) for source, topic, _ in ledger.ranges.topics}
+    if len(topics) > len({topic for _, topic in topics}):
+        return "the query reads one topic through several sources"
+    return ""
+
+
+def _evidence(sink: str, results: Sequence[CheckResult]) -> Mapping[str, Any]:
+    """What source_rows told of a sink; empty where it could not be evaluated whole."""
+    return next(
+        (
+            result.evidence
+            for result in results
+            if (result.check, result.sink) == ("source_rows", sink) and evaluated(result.status, result.evidence)
+        ),
+        {},
+    )
+
+
+def _of(explained: Mapping[str, int] | None, reason: str) -> int | None:
+    return None if explained is None else explained.get(reason, 0)
+
+
+def _within(incidents: Iterable[Incident], harm: Harm, read: dict[_Place, Spans]) -> int:
+    """How many offsets of one harm lie in what was read; what no micro-batch read is no part of the sum."""
+    return sum(
+        Spans.of([Span(r.start_offset, r.end_offset)]).intersect(_read_at(r, read)).size
+        for one in incidents
+        for r in one.ranges
+        if r.harm == harm
+    )
+
+
+def _read_at(harmed: HarmedRange, read: dict[_Place, Spans]) -> Spans:
+    """What was read of a range's topic partition; of every topic of the name where its id is unknown."""
+    if harmed.topic_id is not None:
+        return read.get((harmed.topic, harmed.topic_id, harmed.partition), Spans())
+    of_name = (
+        spans for (topic, _, number), spans in read.items() if (topic, number) == (harmed.topic, harmed.partition)
+    )
+    return Spans.of(span for spans in of_name for span in spans)
+
+
+def _certain(incidents: Sequence[Incident], harm: Harm, read: dict[_Place, Spans]) -> int | None:
+    """How many records of one harm were read; None where not each of the offsets is known to be that of a record."""
+    total = 0
+    for one in incidents:
+        within = _within([one], harm, read)
+        if within and any(count.certain != count.offsets for count in one.counts if count.harm == harm):
+            return None
+        total += within
+    return total
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    listed = list(counts)
+    return None if None in listed else sum(count for count in listed if count is not None)
