@@ -244,21 +244,45 @@ def report(
     session: Session,
     target_path: TargetPathOption = None,
     output: Annotated[Path | None, typer.Option("--output", help="The HTML file to write.")] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run", help="An earlier audit, by its invocation id or the beginning of it.")
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--last", help="The newest audit since then, with all of the time: 30d, 24h.")
+    ] = None,
 ) -> None:
-    """Write the last audit's report again.
+    """Write an audit's report again, without Spark.
 
-    It reads run_results.json and nothing else.
+    Of the last audit it reads run_results.json and nothing else; with --run or --last the results that are stored
+    beside the ledger.
     """
     from recon.reports import html, run_results
 
+    if run_id is not None and last is not None:
+        raise ConfigError("--run and --last exclude each other: one names an audit, the other a time")
     target = session.target(target_path)
-    source = target / RESULTS
-    if not source.is_file():
-        raise ConfigError(f"no {source}; run 'recon audit' first, or point to its folder with --target-path")
-    run = run_results.read(source)
+    earlier: Sequence[RunResult] = ()
+    if run_id is not None:
+        from recon.audit.stored import stored_run
+
+        run = stored_run(session.project(), run_id)
+    elif last is not None:
+        from recon.audit.stored import stored_runs
+
+        since, _ = period(last, None)
+        assert since is not None
+        earlier = stored_runs(session.project(), since)
+        if not earlier:
+            raise ConfigError(f"no audit was stored since {since:%Y-%m-%d %H:%M} UTC; give an earlier --last")
+        run = earlier[-1]
+    else:
+        source = target / RESULTS
+        if not source.is_file():
+            raise ConfigError(f"no {source}; run 'recon audit' first, or point to its folder with --target-path")
+        run = run_results.read(source)
     page = (output or target / "report.html").absolute()
     with writing(page.parent):
-        html.write(run, page)
+        html.write(run, page, earlier=earlier)
     typer.echo(f"Report:  {short_path(page)}")
 
 

@@ -158,7 +158,7 @@ def test_a_pipeline_is_found_among_many(open_page, pages):
     assert len(visible(browser, "#pipelines-table tbody tr")) == 120
     browser.find_element(By.ID, "p-text").send_keys("0077")
     (row,) = visible(browser, "#pipelines-table tbody tr")
-    assert row.text.startswith("pipeline_0077 ")
+    assert row.text.startswith("pipeline_0077\n")
     assert browser.find_element(By.ID, "p-shown").text == "1 of 120 match"
 
 

@@ -309,6 +309,19 @@ def test_report_is_drawn_from_the_results(recon: Callable[..., Ended], project: 
     assert (project / "x" / "page.html").is_file()
 
 
+@pytest.mark.parametrize("options", [("--run", "x"), ("--last", "30d")])
+def test_report_of_an_earlier_audit_without_one(
+    recon: Callable[..., Ended], project: Path, options: tuple[str, str]
+) -> None:
+    ended = recon("report", *options)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+    assert not (project / "target" / "report.html").exists()
+
+
+def test_report_of_one_audit_and_of_a_time_exclude_each_other(recon: Callable[..., Ended], project: Path) -> None:
+    assert recon("report", "--run", "x", "--last", "30d").code == 2
+
+
 def test_a_folder_that_cannot_be_written(recon: Callable[..., Ended], project: Path) -> None:
     run_results.write(sample_run(), project / "target" / "run_results.json")
     (project / "file").write_text("")

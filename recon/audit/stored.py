@@ -1,0 +1,159 @@
+"""Runs as the results table beside the ledger has them, for a report of an earlier audit. No Spark."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from recon.audit import summary
+from recon.audit.incidents import incidents_of
+from recon.errors import ConfigError, LedgerError
+from recon.ledger import arrow, open_ledger
+from recon.ledger.results import evidence_of, findings_of, is_sealed
+from recon.ledger.store import Filter
+from recon.model import (
+    CheckResult,
+    Code,
+    Incident,
+    NextStep,
+    PipelineFacts,
+    RunResult,
+    Unavailable,
+    Witnesses,
+)
+from recon.project import Pipeline, Project, as_project
+
+Row = Mapping[str, Any]
+
+_LACKS = (
+    "this report is of the stored results of an earlier audit: counts of the ledger, the pictures of offsets and rows, "
+    "lag, samples and who made a commit are not stored, and are not shown"
+)
+
+
+def stored_run(project: str | Path | Project, invocation_id: str) -> RunResult:
+    """The audit with an id, or with one that begins so, as its results were stored.
+
+    Raises:
+        ConfigError: there is no such audit, or several ids begin so.
+        LedgerError: the table cannot be read, or was edited.
+    """
+    project = as_project(project)
+    rows = _rows(project, None)
+    ids = {row["invocation_id"] for row in rows if row["invocation_id"].startswith(invocation_id)}
+    if len(ids) != 1 or not invocation_id:
+        what = f"{len(ids)} audits have an id that begins with" if ids else "no stored audit has the id"
+        raise ConfigError(f"{what} {invocation_id!r}; run_results.json and `recon report --last 30d` name the ids")
+    (only,) = ids
+    return _run(project, [row for row in rows if row["invocation_id"] == only])
+
+
+def stored_runs(project: str | Path | Project, since: datetime) -> list[RunResult]:
+    """The audits since an instant as their results were stored, oldest first.
+
+    Raises:
+        LedgerError: the table cannot be read, or was edited.
+    """
+    project = as_project(project)
+    of_run: dict[str, list[Row]] = defaultdict(list)
+    for row in _rows(project, since):
+        of_run[row["invocation_id"]].append(row)
+    return sorted((_run(project, rows) for rows in of_run.values()), key=lambda run: run.generated_at)
+
+
+def _rows(project: Project, since: datetime | None) -> Sequence[Row]:
+    store = open_ledger(project).results
+    if not store.exists():
+        raise LedgerError(f"there is no table of results at {store.location}; run 'recon audit' first")
+    return arrow.rows(store.read(Filter(from_=since)))
+
+
+def _run(project: Project, rows: Sequence[Row]) -> RunResult:
+    edited = [row["name"] for row in rows if not is_sealed(row)]
+    if edited:
+        raise LedgerError(
+            f"the stored result {edited[0]} of audit {rows[0]['invocation_id']} was edited: no report is made of it"
+        )
+    results = tuple(_result(row) for row in rows)
+    newest = max(rows, key=lambda row: row["generated_at"])
+    return RunResult(
+        invocation_id=newest["invocation_id"],
+        project=newest["project"],
+        recon_version=newest["recon_version"],
+        generated_at=newest["generated_at"],
+        period_from=summary.earliest(row["period_from"] for row in rows),
+        period_to=newest["period_to"],
+        elapsed_time=sum(row["execution_time"] or 0.0 for row in rows),
+        results=results,
+        pipelines=tuple(
+            facts for pipeline in project.pipelines if (facts := _facts(project, pipeline, results, newest)) is not None
+        ),
+        notes=(_LACKS,),
+    )
+
+
+def _result(row: Row) -> CheckResult:
+    return CheckResult(
+        unique_id=row["unique_id"],
+        name=row["name"],
+        check=row["check"],
+        kind=row["kind"],
+        status=row["status"],
+        failures=row["failures"],
+        message=row["message"] or "",
+        severity=row["severity"] or "error",
+        pipeline=row["pipeline"],
+        sink=row["sink"],
+        findings=tuple(findings_of(row)),
+        evidence=evidence_of(row),
+        execution_time=row["execution_time"] or 0.0,
+    )
+
+
+def _facts(project: Project, pipeline: Pipeline, results: Sequence[CheckResult], newest: Row) -> PipelineFacts | None:
+    """The answer that follows from the stored results of a pipeline; None where it has none."""
+    mine = [result for result in results if result.pipeline == pipeline.name]
+    if not mine:
+        return None
+    sinks = [sink.name for sink in pipeline.sinks]
+    outcome, because = summary.answer(mine, sinks, speaks_of="what the audit judged")
+    not_stored = Unavailable("", "not stored")
+    witnesses = Witnesses(
+        pipeline=pipeline.name,
+        sink=None,
+        now=newest["generated_at"],
+        isolation_level=pipeline.source.isolation_level,
+        period_from=None,
+        period_to=newest["period_to"],
+        ledgers=not_stored,
+        checkpoint=not_stored,
+        kafka=not_stored,
+        delta=not_stored,
+        rows=not_stored,
+    )
+    accepted = {f.message for result in mine for f in result.findings if f.code is Code.ACCEPTED}
+    return PipelineFacts(
+        name=pipeline.name,
+        answer=outcome,
+        because=because,
+        query_id=None,
+        checkpoint=project.resolve(pipeline.checkpoint),
+        topics=pipeline.source.topics,
+        isolation_level=pipeline.source.isolation_level,
+        accepted=tuple(sorted(accepted)),
+        incidents=tuple(_as_stored(one, pipeline.name) for one in incidents_of(witnesses, mine, sinks, keeps=True)),
+    )
+
+
+def _as_stored(incident: Incident, pipeline: str) -> Incident:
+    """An incident of an earlier audit: what is open of it now, later audits know."""
+    command = f"recon findings --pipeline {shlex.quote(pipeline)}"
+    return replace(incident, steps=(NextStep(purpose="see what of it is open now", command=command),))
+
+
+__all__ = ["stored_run", "stored_runs"]
