@@ -1,0 +1,62 @@
+"""The forms by name, and how each is written to a file."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from recon.errors import ConfigError
+from recon.model import RunResult
+from recon.reports.forms.annotations import as_azure, as_github
+from recon.reports.forms.findings import as_arrow, as_csv
+from recon.reports.forms.junit import as_junit
+from recon.reports.forms.markdown import as_markdown
+from recon.reports.run_results import write_text
+from recon.storage import write_file
+from recon.text import did_you_mean
+
+# Name → (the file's name, its text). Parquet alone is no text.
+_TEXTS: Mapping[str, tuple[str, Callable[[RunResult], str]]] = {
+    "markdown": ("report.md", as_markdown),
+    "junit": ("junit.xml", as_junit),
+    "csv": ("findings.csv", as_csv),
+    "github": ("github.txt", as_github),
+    "azure": ("azure.txt", as_azure),
+}
+_PARQUET = "parquet"
+FORMS: Mapping[str, str] = {**{name: file for name, (file, _) in _TEXTS.items()}, _PARQUET: "findings.parquet"}
+
+
+def text(run: RunResult, form: str) -> str:
+    """A run in a form.
+
+    Raises:
+        ConfigError: there is no such form, or it is no text.
+    """
+    if form == _PARQUET:
+        raise ConfigError("parquet is no text: name a file to write it to")
+    _require(form)
+    return _TEXTS[form][1](run)
+
+
+def write(run: RunResult, form: str, path: str | os.PathLike[str]) -> Path:
+    """Writes a run in a form, in one step; returns the file.
+
+    Raises:
+        ConfigError: there is no such form.
+    """
+    _require(form)
+    if form != _PARQUET:
+        return write_text(text(run, form), path)
+    import pyarrow.parquet as pq
+
+    content = io.BytesIO()
+    pq.write_table(as_arrow(run), content)
+    return write_file(Path(path), content.getvalue())
+
+
+def _require(form: str) -> None:
+    if form not in FORMS:
+        raise ConfigError(f"there is no form {form!r}{did_you_mean(form, FORMS)}")
