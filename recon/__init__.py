@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from recon.audit.accept import accept, open_findings
     from recon.audit.compliance import compliance as compliance_report
     from recon.audit.run import run_audit
+    from recon.audit.run import run_audit as audit
     from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
     from recon.hook import ForeachBatch, RoutedForeachBatch, foreach_batch, read_kafka
     from recon.ledger import Ledger, open_ledger
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
     from recon.recovery.repair.run import Repaired, repair
     from recon.recovery.repair.witnesses import repair_plans
     from recon.recovery.starting_offsets import starting_offsets
+    from recon.reports.audit_run import AuditRun
     from recon.sinks import BatchSink, Landed
     from recon.sinks.custom import Batch
     from recon.sinks.files.reading import batch_files, read_batches
     from recon.streams.listener import ProgressListener
 
 __all__ = [
+    "AuditRun",
     "Batch",
     "BatchSink",
     "CheckResult",
@@ -86,6 +89,7 @@ __all__ = [
     "__version__",
     "accept",
     "already_processed",
+    "audit",
     "batch_files",
     "compare",
     "compliance_report",
@@ -129,12 +133,17 @@ _MODULES = {
     "recon.recovery.repair.run": ("Repaired", "repair"),
     "recon.recovery.repair.witnesses": ("repair_plans",),
     "recon.recovery.starting_offsets": ("starting_offsets",),
+    "recon.reports.audit_run": ("AuditRun",),
     "recon.sinks": ("BatchSink", "Landed"),
     "recon.sinks.custom": ("Batch",),
     "recon.sinks.files.reading": ("batch_files", "read_batches"),
     "recon.streams.listener": ("ProgressListener",),
 }
-_RENAMED = {"compliance_report": "recon.audit.compliance:compliance", "load_project": "recon.project:load"}
+_RENAMED = {
+    "audit": "recon.audit:package",
+    "compliance_report": "recon.audit.compliance:compliance",
+    "load_project": "recon.project:load",
+}
 __getattr__, __dir__ = lazy_exports(
     __name__, __all__, {name: module for module, names in _MODULES.items() for name in names} | _RENAMED
 )

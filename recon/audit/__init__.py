@@ -6,5 +6,24 @@ results, `retry` says what to run again. `compliance` gathers what the ledger an
 
 An audit changes no witness; it writes results, and what later audits build on, beside the ledger. Imports neither
 `hook` nor the rooms beside and above it (`recovery`, `streams`, `convert`, `local`, `cli`); the caller renders
-reports.
+reports. `recon.audit(…)` is `recon.run_audit(…)`.
 """
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class _Callable(ModuleType):
+    """`recon.audit` is this package, as Python has it; called, it runs an audit."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        from recon.audit.run import run_audit
+
+        return run_audit(*arguments, **options)
+
+
+package = sys.modules[__name__]
+package.__class__ = _Callable

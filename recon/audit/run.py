@@ -39,6 +39,7 @@ from recon.ledger.ledger import utc_now
 from recon.ledger.results import History
 from recon.model import CheckResult, PipelineFacts, RunResult, Unavailable, Witnesses
 from recon.project import Pipeline, Project, as_project
+from recon.reports.audit_run import AuditRun
 from recon.sinks import open_sink
 from recon.sinks.catalog import ProjectTables
 from recon.text import first_line
@@ -65,8 +66,8 @@ def run_audit(
     spark: SparkSession | None = None,
     keep: bool = True,
     on_result: Callable[[int, int, CheckResult], None] | None = None,
-) -> RunResult:
-    """Runs the project's checks on what was committed in [from_, to).
+) -> AuditRun:
+    """Runs the project's checks on what was committed in [from_, to); `recon.audit(…)` is the same.
 
     Args:
         project: where recon.yml is, or a `Project`.
@@ -92,7 +93,7 @@ def run_audit(
     Raises:
         ConfigError: recon.yml asks for something that does not exist, or no check is selected.
     """
-    return audit(
+    run = audit(
         project,
         Options(
             select=texts("select", select),
@@ -110,6 +111,7 @@ def run_audit(
             on_result=on_result,
         ),
     )
+    return AuditRun.of(run)
 
 
 def audit(project: str | Path | Project, options: Options) -> RunResult:

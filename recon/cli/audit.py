@@ -34,6 +34,14 @@ if TYPE_CHECKING:
     from recon.project import Project
 
 RESULTS = "run_results.json"
+WriteOption = Annotated[
+    list[Literal["markdown", "junit", "csv", "parquet"]] | None,
+    typer.Option("--write", help="Write the run in this form, too, to the target folder; repeatable."),
+]
+AnnotateOption = Annotated[
+    Literal["github", "azure"] | None,
+    typer.Option("--annotate", help="Print what failed as this CI server's annotations, too."),
+]
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,8 @@ def audit(
         bool, typer.Option("--full-refresh", help="Measure incremental checks on whole tables.")
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="Prove everything anew, from the first micro-batch on.")] = False,
+    write: WriteOption = None,
+    annotate: AnnotateOption = None,
     target_path: TargetPathOption = None,
 ) -> None:
     """Run the checks and write the report.
@@ -88,7 +98,7 @@ def audit(
         full=full,
         **asdict(flags),
     )
-    _run(session, target, options)
+    _run(session, target, options, write or (), annotate)
 
 
 def _chooses(project: Project, select: Sequence[str], exclude: Sequence[str], last: Mapping[str, str]) -> bool:
@@ -103,6 +113,8 @@ def retry(
     from_: FromOption = None,
     to: ToOption = None,
     flags: AuditFlags = AuditFlags(),
+    write: WriteOption = None,
+    annotate: AnnotateOption = None,
     target_path: TargetPathOption = None,
 ) -> None:
     """Run what failed in the last audit again.
@@ -138,15 +150,15 @@ def retry(
         warn_error=flags.warn_error or before.warn_error,
         require_complete=flags.require_complete or before.require_complete,
     )
-    _run(session, session.target(target_path), options)
+    _run(session, session.target(target_path), options, write or (), annotate)
 
 
-def _run(session: Session, target: Path, options: Options) -> None:
+def _run(session: Session, target: Path, options: Options, write: Sequence[str], annotate: str | None) -> None:
     """Runs the audit, prints each result as it comes, writes the files and ends with the exit code."""
     project = session.project()
 
     from recon.audit import run as audits
-    from recon.reports import html, run_results
+    from recon.reports import forms, html, run_results
     from recon.reports.console import Console
 
     results, page = target / RESULTS, target / "report.html"
@@ -159,8 +171,8 @@ def _run(session: Session, target: Path, options: Options) -> None:
                 target.mkdir(parents=True, exist_ok=True)
                 with TemporaryFile(dir=target):
                     pass
-                results.unlink(missing_ok=True)
-                page.unlink(missing_ok=True)
+                for file in (RESULTS, page.name, *forms.FORMS.values()):
+                    (target / file).unlink(missing_ok=True)
             console.expect(count)
 
         run = audits.audit(project, replace(options, on_start=begin, on_check=console.started, on_result=console.line))
@@ -175,8 +187,13 @@ def _run(session: Session, target: Path, options: Options) -> None:
     with writing(target):
         run_results.write(run, results)
         html.write(run, page)
+        written = [forms.write(run, form, target / forms.FORMS[form]) for form in dict.fromkeys(write)]
+    if annotate is not None:
+        typer.echo(forms.text(run, annotate), nl=False)
     typer.echo(f"Results: {short_path(results)}")
     typer.echo(f"Report:  {short_path(page)}")
+    for file in written:
+        typer.echo(f"         {short_path(file)}")
     raise typer.Exit(run.exit_code)
 
 

@@ -36,6 +36,11 @@ def html(template: str, script: str = "page.js", **values: Any) -> str:
     )
 
 
+def fragment(template: str, **values: Any) -> str:
+    """Renders a `*.html.j2` template that is a part of another page, without style or script."""
+    return _environment(escape=True).get_template(template).render(**values)
+
+
 def markdown(template: str, **values: Any) -> str:
     """Renders a `*.md.j2` template, which passes values from data through the `md` filter."""
     return _environment(escape=False).get_template(template).render(**values)

@@ -1,0 +1,74 @@
+"""A finished run as `recon.run_audit` returns it: with the forms in which a program or a notebook uses it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from typing_extensions import override
+
+from recon.model import RunResult
+from recon.reports import pages
+from recon.text import plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AuditRun(RunResult):
+    """One audit: `pipelines` have the answers, `results` the checks.
+
+    It shows itself as a table in a notebook; `exit_code` is what `recon audit` would end with.
+    """
+
+    @classmethod
+    def of(cls, run: RunResult) -> Self:
+        """The same run."""
+        return cls(**{field.name: getattr(run, field.name) for field in fields(run)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of run_results.json, as plain JSON values."""
+        from recon.reports import run_results
+
+        return run_results.as_dict(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row per finding, and one per check that failed without any; columns as in `findings.csv`.
+
+        Offsets and counts are Int64, with NA where a finding has none.
+        """
+        import pandas as pd
+
+        from recon.reports.forms.findings import as_arrow
+
+        frame: pd.DataFrame = as_arrow(self).to_pandas(types_mapper={_int64(): pd.Int64Dtype()}.get)
+        return frame
+
+    def write(self, folder: str | os.PathLike[str]) -> Path:
+        """Writes run_results.json and report.html into a folder, which is made; returns the folder."""
+        from recon.reports import html, run_results
+
+        folder = Path(folder)
+        run_results.write(self, folder / "run_results.json")
+        html.write(self, folder / "report.html")
+        return folder
+
+    @override
+    def __repr__(self) -> str:
+        answers = "; ".join(f"{one.name}: {one.says}" for one in self.pipelines)
+        counts = ", ".join(f"{count} {status}" for status, count in self.counts().items() if count)
+        checks = f"{plural(len(self.results), 'check')}: {counts or 'none'}"
+        return f"<AuditRun {self.project}: {'; '.join(part for part in (answers, checks) if part)}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return pages.fragment("notebook.html.j2", run=self)
+
+
+def _int64() -> Any:
+    import pyarrow as pa
+
+    return pa.int64()
