@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -34,8 +35,16 @@ if TYPE_CHECKING:
     from recon.project import Project
 
 RESULTS = "run_results.json"
+
+
+class FileForm(StrEnum):
+    """The forms that `--write` writes."""
+
+    MARKDOWN, JUNIT, CSV, PARQUET = "markdown", "junit", "csv", "parquet"
+
+
 WriteOption = Annotated[
-    list[Literal["markdown", "junit", "csv", "parquet"]] | None,
+    list[FileForm] | None,
     typer.Option("--write", help="Write the run in this form, too, to the target folder; repeatable."),
 ]
 AnnotateOption = Annotated[
@@ -260,7 +269,11 @@ def list_checks(
 def report(
     session: Session,
     target_path: TargetPathOption = None,
-    output: Annotated[Path | None, typer.Option("--output", help="The HTML file to write.")] = None,
+    format: Annotated[
+        Literal["html", "markdown", "junit", "csv", "parquet", "github", "azure"],
+        typer.Option("--format", help="What to write."),
+    ] = "html",
+    output: Annotated[Path | None, typer.Option("--output", help="The file to write; - prints it.")] = None,
     run_id: Annotated[
         str | None, typer.Option("--run", help="An earlier audit, by its invocation id or the beginning of it.")
     ] = None,
@@ -273,7 +286,7 @@ def report(
     Of the last audit it reads run_results.json and nothing else; with --run or --last the results that are stored
     beside the ledger.
     """
-    from recon.reports import html, run_results
+    from recon.reports import forms, html, run_results
 
     if run_id is not None and last is not None:
         raise ConfigError("--run and --last exclude each other: one names an audit, the other a time")
@@ -297,9 +310,15 @@ def report(
         if not source.is_file():
             raise ConfigError(f"no {source}; run 'recon audit' first, or point to its folder with --target-path")
         run = run_results.read(source)
-    page = (output or target / "report.html").absolute()
+    if output == Path("-"):
+        typer.echo(html.render(run, earlier=earlier) if format == "html" else forms.text(run, format), nl=False)
+        return
+    page = (output or target / ("report.html" if format == "html" else forms.FORMS[format])).absolute()
     with writing(page.parent):
-        html.write(run, page, earlier=earlier)
+        if format == "html":
+            html.write(run, page, earlier=earlier)
+        else:
+            forms.write(run, format, page)
     typer.echo(f"Report:  {short_path(page)}")
 
 
