@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from recon.audit.summary import evaluated
+from recon.checks.evidence.coverage import coverage
 from recon.checks.evidence.reading import reading_of
-from recon.lazy import np
 from recon.model import CheckResult, EntryHead, HarmedRange, Incident, LedgerSlice, OffsetAccount, Witnesses, known
 from recon.model.incident import Harm
 from recon.model.offsets import Span, Spans
@@ -55,25 +55,18 @@ def offset_account(
 
 def _read(ledger: LedgerSlice) -> tuple[dict[_Place, Spans], list[EntryHead]]:
     """The offsets that entries of the period read, each once, and these entries; replays read nothing further."""
-    heads = ledger.heads
-    mine = [i for i in range(ledger.anchors, len(heads)) if heads[i].reads and heads[i].status != "already_committed"]
-    ranges = ledger.ranges
-    which = np.isin(ranges.entry, mine) & (ranges.end > ranges.start)
-    topic, partition, start, end = (
-        column[which] for column in (ranges.topic, ranges.partition, ranges.start, ranges.end)
-    )
-    order = np.lexsort((start, partition, topic))
-    topic, partition, start, end = topic[order], partition[order], start[order], end[order]
+    covered = coverage(ledger)  # checks have computed it
     places: dict[_Place, list[Span]] = defaultdict(list)
-    if len(order):
-        new = (topic[1:] != topic[:-1]) | (partition[1:] != partition[:-1])
-        # Ranges that join are most of them: only what does not begin where the one before ended begins a new span.
-        cuts = np.flatnonzero(np.append(True, new | (start[1:] != end[:-1])))
-        last = np.append(cuts[1:], len(order)) - 1
-        for at, to in zip(cuts.tolist(), last.tolist(), strict=True):
-            _, name, topic_id = ranges.topics[int(topic[at])]
-            places[name, topic_id, int(partition[at])].append(Span(int(start[at]), int(end[to])))
-    return {place: Spans.of(spans) for place, spans in places.items()}, [heads[i] for i in mine]
+    for key, incarnations in covered.incarnations.items():
+        for incarnation in incarnations:
+            places[key.topic, incarnation.topic_id, key.partition] += [
+                Span(stretch.start, stretch.end)
+                for stretch in incarnation.stretches
+                if covered.judged(stretch.first) and stretch.end > stretch.start
+            ]
+    judged = ledger.heads[ledger.anchors :]
+    heads = [head for head in judged if head.reads and head.status != "already_committed"]
+    return {place: Spans.of(spans) for place, spans in places.items() if spans}, heads
 
 
 def _why_rows_do_not_count(sink: str, witnesses: Witnesses, ledger: LedgerSlice) -> str:
