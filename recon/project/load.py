@@ -158,6 +158,7 @@ def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str
     # A message may hold one line of a key.
     yield from (line for line in (project.heads.key or "").splitlines() if not line.startswith("-----"))
     arguments = [argument for place in project.heads.publish for argument in place.command]
+    arguments += [project.heads.timestamp.url] if project.heads.timestamp is not None else []
     yield from (secret for secret in from_environment for argument in arguments if secret in argument)
     for place in places:
         for key, value in place.items():

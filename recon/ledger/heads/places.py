@@ -6,6 +6,7 @@ A place fails in words, never with an exception: the verdict of an audit does no
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,8 @@ from recon.project import Place, Project
 from recon.storage import Storage
 from recon.text import first_line
 
-_SUFFIX = ".json"
+# `Document.name`: a clone of a git repository may hold other files, too.
+_NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}\.json")
 _COMMAND_S = 60.0
 _KAFKA_S = 15.0
 _CONSUMERS = ("group.id", "group.instance.id", "auto.offset.reset", "enable.auto.commit", "isolation.level")
@@ -121,11 +123,11 @@ def _run(command: Sequence[str], folder: Path | None = None, given: bytes = b"")
 
 
 def documents(folder: Storage, keys: Sequence[PublicKey]) -> Iterator[Document]:
-    """The documents of a folder, the newest first.
+    """The documents of a folder that have the names they were published under, the newest first.
 
     Raises:
         EvidenceError: the folder, or a file of it, cannot be read.
         LedgerError: a file is no document, or a signature is wrong.
     """
-    for name in sorted((name for name in folder.names() if name.endswith(_SUFFIX)), reverse=True):
+    for name in sorted(filter(_NAME.fullmatch, folder.names()), reverse=True):
         yield parse(folder.read(name), keys, f"{folder.uri}/{name}")

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
-from recon.errors import ConfigError, LedgerError, ReconError
+from recon.errors import ConfigError, ReconError
 from recon.ledger.heads import leaves, timestamps
 from recon.ledger.heads.documents import Document
 from recon.ledger.heads.keys import PublicKey, SigningKey, signing_key
@@ -209,6 +209,6 @@ def _keep(project: Project, document: Document, trees: Mapping[Chain, tuple[Tile
             hashes = _hashes_of(project, chain)
             assert hashes is not None
             tree.keep(hashes, kept_size)
-    except (OSError, LedgerError, Unusable) as error:
+    except (OSError, ReconError, Unusable) as error:
         return [f"heads and hashes could not be kept beside the ledger: {error}"]
     return []

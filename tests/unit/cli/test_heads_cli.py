@@ -43,6 +43,9 @@ def test_verify_with_heads(recon: Recon, signed: Path) -> None:  # noqa: F811
         "orders.orders: 2 heads, the newest of 5 entries, signed 2026-11-23 18:00:00Z; 1 entry of the ledger behind it",
         "The ledger is intact: every hash and link is right.",
     ]
+    (signed / "outside" / "package.json").write_text("{}")  # of a git repository, say
+    assert recon("ledger", "verify", "--heads", "outside").code == 0
+    (signed / "outside" / "package.json").unlink()
     for head in (signed / "outside").iterdir():
         assert recon("ledger", "verify", "--heads", str(head)).code == 0
         assert recon("ledger", "verify", "--heads", f"outside/{head.name}").code == 0

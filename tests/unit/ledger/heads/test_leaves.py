@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from recon.ledger import open_ledger
 from recon.ledger.heads import leaves, merkle, tiles
+from recon.ledger.heads.notes import Head
+from recon.ledger.heads.signing import leads_to
 from recon.ledger.heads.tiles import HASH, TiledLeaves, Unusable, kept
 from recon.storage import Storage
 from tests.support.heads import grow, rewrite, signing_project
@@ -120,3 +122,32 @@ def test_kept_hashes_go_on_at_the_entry_they_end_with(tmp_path: Path) -> None:
     for sequence in (0, 3, 5, 9):
         with pytest.raises(Unusable):
             leaves.continued(TiledLeaves(before._read, (), 4, sequence), store, *ONE)  # noqa: SLF001
+
+
+@given(st.integers(1, 40), st.data())
+def test_every_change_below_a_head_is_found_and_nothing_else(count: int, data: st.DataObject) -> None:
+    """Edits, removals, inserts, exchanges and cuts of a list, held against heads of some of its beginnings."""
+    before = [str(number) for number in range(count)]
+    sizes = data.draw(st.sets(st.integers(1, count), min_size=1, max_size=4))
+    at, other = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, count - 1))
+    after = list(before)
+    what = data.draw(st.sampled_from(["nothing", "edit", "remove", "insert", "exchange", "cut off", "append"]))
+    if what == "edit":
+        after[at] = "edited"
+    elif what == "remove":
+        del after[at]
+    elif what == "insert":
+        after.insert(at, "inserted")
+    elif what == "exchange":
+        after[at], after[other] = after[other], after[at]
+    elif what == "cut off":
+        del after[at:]
+    elif what == "append":
+        after.append("appended")
+
+    def tree(entries: list[str]) -> TiledLeaves:
+        return TiledLeaves.of(b"".join(map(leaves.leaf_of, entries)), len(entries))
+
+    for size in sizes:
+        head = Head(origin="a/b/c", size=size, root=tree(before).root(0, size), at=AT, note="")
+        assert leads_to(tree(after), head) == (after[:size] == before[:size])

@@ -114,6 +114,7 @@ def test_secrets_of_a_place_are_masked_in_what_it_says(tmp_path: Path, monkeypat
 
     monkeypatch.setenv("SIGNING_KEY", SEED)
     monkeypatch.setenv("TOKEN", "hunter2-hunter2")
+    monkeypatch.setenv("TOKEN_OF_TSA", "correct-horse")
     fails = "import sys; sys.exit(' '.join(sys.argv))"
     (tmp_path / "recon.yml").write_text(
         f"""
@@ -122,6 +123,7 @@ name: lake
 ledger: _recon
 heads:
   key: "{{{{ env_var('SIGNING_KEY') }}}}"
+  timestamp: {{url: "https://tsa.example.org/{{{{ env_var('TOKEN_OF_TSA') }}}}"}}
   publish:
     - command: ["{sys.executable}", -c, "{fails}", "{{{{ env_var('TOKEN') }}}}", "{SEED}"]
 pipelines:
@@ -132,6 +134,7 @@ pipelines:
     document = Document(origin="lake", heads=())
     _, (said,) = publish(project, document)
     assert said.endswith("exit code 1: -c *** ***")
+    assert project.mask("https://tsa.example.org/correct-horse") == "https://tsa.example.org/***"
     assert SEED not in repr(project) and "hunter2" not in repr(project)
 
 
