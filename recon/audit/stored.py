@@ -34,6 +34,8 @@ _LACKS = (
     "this report is of the stored results of an earlier audit: counts of the ledger, the pictures of offsets and rows, "
     "lag, samples and who made a commit are not stored, and are not shown"
 )
+# Whether its heads were signed is not in the table; a report must not say that they were not.
+_HEADS = "not stored; `recon ledger verify --heads` says what published heads cover"
 
 
 def stored_run(project: str | Path | Project, invocation_id: str) -> RunResult:
@@ -94,6 +96,7 @@ def _run(project: Project, rows: Sequence[Row]) -> RunResult:
             facts for pipeline in project.pipelines if (facts := _facts(project, pipeline, results, newest)) is not None
         ),
         notes=(_LACKS,),
+        heads=_HEADS,
     )
 
 

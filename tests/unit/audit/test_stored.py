@@ -66,6 +66,7 @@ def test_an_audit_comes_back_as_it_was_stored(lake: Path) -> None:
     assert [step.command for step in incident.steps] == ["recon findings --pipeline orders"]
     assert "offsets are missing" in html.render(found)
     assert any("not stored" in note for note in found.notes), "the page says what it lacks"
+    assert "anchored" not in found.heads and "not stored" in found.heads, "nobody knows whether heads were published"
 
 
 def test_audits_of_a_time_are_listed_with_the_newest_first(lake: Path) -> None:
