@@ -110,7 +110,7 @@
       if (!chain.note) return none;
       head = await opened(chain.note, trusted ? [trusted] : keys);
       need(head.origin.endsWith("/" + chain.pipeline + "/" + chain.sink), "the head is of another pipeline or sink");
-      return [trusted ? "right" : "compare", head.size + " entries, " + head.more.join(", ")];
+      return [trusted ? "right" : "compare", head.size + " entries, " + head.more.filter((line) => line.startsWith("at ")).join("")];
     });
     await check(row, "hashes", async () => {
       for (const [at, text] of chain.texts.entries()) {
