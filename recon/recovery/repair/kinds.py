@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from recon.project import Sink
 from recon.project.jdbc import parse_url
-from recon.project.sinks import DeltaMergeSink, DeltaSink, FileSink, JdbcAppendSink, JdbcUpsertSink
+from recon.project.sinks import DeltaMergeSink, DeltaSink, FileSink, JdbcAppendSink, JdbcUpsertSink, KafkaSink
 
 _AGAIN = (
     "read the ranges once more through the hook, with a checkpoint of its own, the startingOffsets listed here and "
@@ -55,15 +55,25 @@ def ability(sink: Sink) -> Ability:
         return Ability(refused=_order_of_upsert(sink), only_unread=_REPLACED, no_removal=_ONE_ROW)
     if isinstance(sink, JdbcAppendSink):
         return _of_append(sink)
-    if sink.kind == "kafka":
-        return Ability(
-            refused="a repair writes no records of a Kafka topic: whether a record of the target is there can only be "
-            "seen by reading all of it, and one that is there twice cannot be taken back; "
-            f"{_AGAIN}, or accept what is doubled"
-        )
+    if isinstance(sink, KafkaSink):
+        return _of_topic(sink)
     if isinstance(sink, FileSink):
         return _of_files(sink)
     return Ability(refused=f"a repair writes no sinks of kind {sink.kind}: {_AGAIN}")
+
+
+def _of_topic(sink: KafkaSink) -> Ability:
+    if not sink.transactional:
+        return Ability(
+            refused="it has mode: at_least_once, so nothing records its writes, and a repair that is interrupted could "
+            f"not tell what it wrote: {_AGAIN}"
+        )
+    return Ability(
+        only_unread="whether the record of an offset that a micro-batch read is in the topic can only be seen by "
+        f"reading all of it: {_AGAIN}; consumers then see those that are there a second time",
+        no_removal="a record cannot be taken back: let consumers keep one of each source offset, which is in its "
+        "headers, then accept the finding",
+    )
 
 
 def _of_files(sink: FileSink) -> Ability:

@@ -126,6 +126,11 @@ class MarkerTopic:
         markers.tasks.clear()
         markers.batches[stamp.epoch, stamp.batch_id] = marker
 
+    def driver(self, name: str) -> Any:
+        """The driver's transactional producer; `name` is for errors."""
+        self.take_over(name)
+        return self._driver
+
     def fence(self, tasks: Iterable[int], name: str) -> None:
         """End the open transactions of tasks."""
         for task in tasks:
