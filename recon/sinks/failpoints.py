@@ -36,6 +36,7 @@ MANIFEST_WRITTEN = "manifest_written"
 # Kafka.
 PLANNED = "planned"  # the plan is in the marker topic
 TASKS_COMMITTED = "tasks_committed"  # every task's transaction is committed
+PRODUCED = "produced"  # of a repair: its records are in the topic, and its transaction is open
 MARKED = "marked"  # the batch marker is in the marker topic
 
 

@@ -18,10 +18,10 @@ from recon.sinks import open_sink
 from recon.sinks.failpoints import (
     AFTER_LEDGER,
     AFTER_WRITE,
-    BEFORE_COMMIT,
     BEFORE_LEDGER,
     BEFORE_WRITE,
     MARKED,
+    PRODUCED,
     TASKS_COMMITTED,
 )
 from tests.cases.lake import failing, findings
@@ -74,7 +74,7 @@ def test_a_swallowed_micro_batch_is_one_transaction_of_the_repair(make_lake: Mak
     assert not failing(lake.audit()) and not failing(lake.audit(full=True))
 
 
-@pytest.mark.parametrize("point", [BEFORE_WRITE, BEFORE_COMMIT, MARKED, AFTER_WRITE, BEFORE_LEDGER])
+@pytest.mark.parametrize("point", [BEFORE_WRITE, PRODUCED, MARKED, AFTER_WRITE, BEFORE_LEDGER])
 def test_an_interrupted_repair_is_run_again(make_lake: MakeLake, point: str) -> None:
     lake = make_lake()
     swallowing(lake)
@@ -83,14 +83,13 @@ def test_an_interrupted_repair_is_run_again(make_lake: MakeLake, point: str) -> 
         mend(lake, failpoint=dies_at(point))
     lake.produce(20)
     lake.run(transform=parse)  # whatever the repair left, the query goes on
-    written_before = point not in (BEFORE_WRITE, BEFORE_COMMIT)
     done = mend(lake)
     assert done.incomplete == ()
     assert offsets(lake) == [o for o in range(80) if o % 10 != 9]
     run = lake.audit()
     assert not failing(run) and run.pipelines[0].answer == "complete", run.pipelines[0].because
     entry = next(one for one in lake.entries() if one.is_repair)
-    assert (entry.rows_read, entry.rows_written, entry.rows_filtered) == (20, 18, 2), written_before
+    assert (entry.rows_read, entry.rows_written, entry.rows_filtered) == (20, 18, 2)
 
 
 @pytest.mark.parametrize("at", [BEFORE_WRITE, TASKS_COMMITTED, AFTER_LEDGER])
@@ -135,7 +134,74 @@ def test_offsets_of_a_micro_batch_that_was_begun_are_left_to_its_query(make_lake
             starting=f'{{"{lake.topic}": {{"0": 20}}}}',
             per_trigger=10,
         )
-    assert mend(lake).offsets <= 10
+    done = mend(lake)
+    assert (done.offsets, done.rows) == (10, 9)
+    assert done.incomplete[0].startswith("micro-batch 0 (epoch 1) was begun and is not complete: its offsets were left")
+    with pytest.raises(StreamingQueryException, match="NewEpochError"):
+        lake.run(transform=parse, per_trigger=10)  # it completes [20, 30), then comes to what the repair wrote
+    assert offsets(lake) == WHOLE and not failing(lake.audit())
+
+
+def test_records_of_a_micro_batch_that_nobody_completes_are_not_written_again(make_lake: MakeLake) -> None:
+    """Its checkpoint is gone, and markers of a later micro-batch are in place of its own: the topic itself tells."""
+    lake = make_lake(on_new_epoch="warn")
+    lake.produce(60)
+    with pytest.raises(StreamingQueryException):
+        lake.run(transform=parse, failpoint=dies_at(TASKS_COMMITTED, batch_id=1), per_trigger=20)
+    lake.forget_checkpoint()
+    lake.produce(20)
+    lake.run(transform=parse, starting=f'{{"{lake.topic}": {{"0": 60}}}}')
+    assert offsets(lake) == [o for o in range(80) if o % 10 != 9 and not 40 <= o < 60]
+    assert "GAP" in failing(lake.audit())
+    assert mend(lake).rows == 18
+    assert offsets(lake) == [o for o in range(80) if o % 10 != 9]
+    assert lake.audit().pipelines[0].answer == "not complete", "no micro-batch accounts for what it left"
+
+
+def test_doubled_records_stay(make_lake: MakeLake) -> None:
+    lake = make_lake(on_new_epoch="warn")
+    lake.produce(20)
+    lake.run(transform=parse)
+    lake.forget_checkpoint()
+    lake.run(transform=parse)
+    assert "OVERLAP" in failing(lake.audit())
+    done = mend(lake)
+    assert {(one.action, one.why.partition(",")[0]) for one in done.plan.ranges} == {
+        ("unknown", "a record of a topic cannot be taken back")
+    }
+    assert (done.entries, len(offsets(lake))) == ((), 36)
+    assert lake.audit().pipelines[0].answer == "not complete"
+
+
+def refused(lake: DatabaseLake, why: str) -> None:
+    """The plan and the repair say it, and nothing was written."""
+    there = offsets(lake)
+    (plan,) = repair_plans(lake.project)
+    assert why in plan.refused and not plan.does_something
+    with pytest.raises(ConfigError, match=why):
+        mend(lake)
+    assert offsets(lake) == there and not [one for one in lake.entries() if one.is_repair]
+    assert lake.audit().pipelines[0].answer == "not complete"
+
+
+def test_in_a_compacted_topic_a_late_record_would_replace_a_newer_one(make_lake: MakeLake, kafka: Any) -> None:
+    lake = make_lake()
+    swallowing(lake)
+    lake.audit()
+    kafka.alter_config(lake.project.pipelines[0].sinks[0].target, {"cleanup.policy": "compact,delete"})
+    refused(lake, "is compacted: of each key Kafka keeps the record that was written last")
+
+
+def test_a_topic_that_was_made_anew_lacks_more_than_a_repair_would_write(make_lake: MakeLake, kafka: Any) -> None:
+    lake = make_lake()
+    swallowing(lake)
+    lake.audit()
+    target = lake.project.pipelines[0].sinks[0].target
+    kafka.delete_topic(target)
+    (plan,) = repair_plans(lake.project)
+    assert f"topic {target} does not exist" in plan.refused
+    kafka.create_topic(target, 2)
+    refused(lake, "was deleted and created again, or its log was cut off, so it lacks more than a repair would write")
 
 
 def test_what_is_not_done(make_lake: MakeLake) -> None:

@@ -286,7 +286,7 @@ POSTGRES_PLAIN = jdbc(
 # -- Kafka -----------------------------------------------------------------------------------------
 
 
-def _kafka(name: str, **more: Any) -> Adapter:
+def kafka(name: str, **more: Any) -> Adapter:
     """A sink that writes to a topic of its own; read back by a consumer that sees committed records only."""
 
     def prepare(world: World) -> None:
@@ -351,8 +351,8 @@ def committed_records(kafka: LocalKafka, topic: str) -> list[tuple[bytes, dict[s
     return found
 
 
-KAFKA = _kafka("kafka")
-KAFKA_PLAIN = _kafka("kafka_plain", mode="at_least_once", label="at-least-once")
+KAFKA = kafka("kafka")
+KAFKA_PLAIN = kafka("kafka_plain", mode="at_least_once", label="at-least-once")
 
 _ALL = (
     DELTA,

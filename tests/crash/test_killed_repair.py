@@ -12,15 +12,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from recon.evidence import delta_log, manifests
+from recon.evidence import delta_log, kafka_markers, manifests
 from recon.model import REMOVALS, REPAIRS, Level, RunResult
+from recon.model.wire.markers import Owner
 from recon.reports import run_results
 from recon.sinks.files.reading import batch_files
 from recon.storage import Storage
 from tests.crash.harness import Crashes, Outcome
 from tests.crash.plan import Plan
 from tests.crash.repairs import REPAIR_POINTS, audit_of
-from tests.crash.sinks import DELTA, DELTA_MERGE, PARQUET, ROUTED, Adapter, World, delta_rows, jdbc
+from tests.crash.sinks import DELTA, DELTA_MERGE, PARQUET, ROUTED, Adapter, World, delta_rows, jdbc, kafka
 from tests.support.drivers import MARIADB_JDBC, POSTGRES_JDBC
 from tests.support.kafka import LocalKafka
 
@@ -34,7 +35,7 @@ AGAIN = {
     "removal_before_write": "removal_after_write",
 }
 # The points of a step from which on it is committed, and that from which on the ledger has it.
-COMMITTED = ("committed", "manifest_written", "after_write", "before_ledger", "after_ledger")
+COMMITTED = ("committed", "manifest_written", "marked", "after_write", "before_ledger", "after_ledger")
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Killed:
 
     @property
     def doubled(self) -> bool:
-        """Whether it has doubled rows, besides those that it lost; a keyed sink merges them, and files keep them."""
-        return not self.adapter.rewrites and self.adapter.name not in FILES
+        """Whether it has doubled rows, besides those that it lost; a keyed sink merges them, the others keep them."""
+        return not self.adapter.rewrites and self.adapter.name not in (*FILES, *TOPICS)
 
 
 def _config(world: World) -> dict[str, Any]:
@@ -97,6 +98,7 @@ def _routed(name: str) -> Adapter:
 
 
 FILES = ("parquet_written", "json_committed", "parquet_entered")
+TOPICS = ("topic_produced", "topic_marked")
 KILLED = (
     *(
         Killed(replace(DELTA, name=point, config=_config, read=delta_rows(point)), point, AGAIN.get(point))
@@ -105,6 +107,8 @@ KILLED = (
     Killed(_files("parquet_written", "parquet"), "files_written", "manifest_written"),
     Killed(_files("json_committed", "json"), "manifest_written"),
     Killed(_files("parquet_entered", "parquet"), "before_write", "after_write"),
+    Killed(kafka("topic_produced"), "produced", "before_ledger"),
+    Killed(kafka("topic_marked"), "marked"),
     Killed(_routed("routed_writing"), "before_write", "after_write"),
     Killed(_routed("routed_written"), "before_ledger", "removal_after_write"),
     Killed(_merges("merge_reduced"), "reduced", "after_write"),
@@ -190,6 +194,11 @@ def _committed(crashes: Crashes, name: str) -> set[int]:
     if adapter.needs:
         (product,) = adapter.needs
         epochs = {row[0] for row in crashes.world.sql(product, f"SELECT epoch FROM recon_ledger WHERE sink = '{name}'")}
+    elif name in TOPICS:
+        sink = crashes.project.find_sink(name)[1]
+        conf, owner = {"bootstrap.servers": crashes.kafka.bootstrap_servers}, Owner(name, name, sink.target)
+        markers = kafka_markers.read(conf, f"{crashes.world.tag}_markers", owner, decides=lambda key, offset: False)
+        epochs = {epoch for epoch, _ in markers.batches} if markers is not None else set()
     else:
         target = Storage(str(crashes.folder / adapter.entered[-1]))
         commits = (manifests.log(target) if name in FILES else delta_log.stamped(target)).commits

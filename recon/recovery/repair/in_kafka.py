@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from recon.model import SinkCommit
-from recon.model.offsets import Spans
+from recon.model import SinkCommit, parse_offsets
 from recon.project import Project
 from recon.project.sinks import KafkaSink
-from recon.recovery.repair.plan import PlannedRange, TopicPartition
+from recon.recovery.repair.plan import PlannedRange
 from recon.recovery.repair.store import Look, RepairStore
 from recon.sinks import BatchSink, Failpoint
 from recon.sinks.kafka.late import LateWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class KafkaStore(RepairStore):
     """A topic that is written by transactions with markers."""
 
-    # Which offsets have a record is known from the markers: to look at the records, all of the topic would be read.
-    rewrites = True
+    expires = True  # retention takes records away
     of_one_batch = True  # a record says its _batch_id in a header that the writer sets
 
     def __init__(self, project: Project, pipeline: str, sink: KafkaSink) -> None:
@@ -28,31 +30,38 @@ class KafkaStore(RepairStore):
         super().__init__(project, pipeline, sink)
         self._kafka_sink = sink
         self._writer = self._opened()
+        self._used = False  # whether `_writer` wrote: another driver may have fenced it since
 
     def _opened(self) -> LateWriter:
         return LateWriter(self.project, self.pipeline, self._kafka_sink)
 
     @override
+    def unfit(self) -> str:
+        return self._opened().unfit()
+
+    @override
     def commits(self) -> Sequence[SinkCommit]:
-        return self._opened().log().commits
+        self._writer.take_over()  # ends a transaction that a repair, or a driver, left open
+        return self._writer.log().commits
 
     @override
     def look(self) -> Look:
-        self._writer = self._opened()
-        self._writer.newest_number(self.pipeline, self.sink.name)
-        return Look(newest=0, next=None, table=lambda spark: None)
+        if self._used:
+            self._writer, self._used = self._opened(), False
+        self._writer.take_over()
+        begun = [
+            (f"micro-batch {plan.batch_id} (epoch {plan.epoch})", parse_offsets(plan.offsets_text))
+            for plan in self._writer.begun()
+        ]
+        return Look(newest=0, next=None, table=self._writer.settled, begun=begun)
 
     @override
-    def read(self) -> dict[TopicPartition, Spans]:
-        """Offsets of micro-batches that are there, and of those that were begun: their query completes them."""
-        found = super().read()
-        for read in self._writer.begun():
-            where = (read.topic, read.partition)
-            found[where] = found.get(where, Spans()).union(Spans.of([read.span]))
-        return found
+    def columns(self, table: DataFrame, rows: Collection[str]) -> Sequence[str]:
+        return list(rows)  # a topic has no columns
 
     @override
     def writer(self, ranges: Sequence[PlannedRange], look: Look, failpoint: Failpoint) -> BatchSink:
+        self._used = True
         self._writer.owner_batch = next((one.batch_id for one in ranges), None) or 0
         self._writer.failpoint = failpoint
         return self._writer

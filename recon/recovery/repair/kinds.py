@@ -64,15 +64,17 @@ def ability(sink: Sink) -> Ability:
 
 def _of_topic(sink: KafkaSink) -> Ability:
     if not sink.transactional:
+        key = "mode: at_least_once" if sink.mode == "at_least_once" else "stamp_source_offsets: false"
         return Ability(
-            refused="it has mode: at_least_once, so nothing records its writes, and a repair that is interrupted could "
-            f"not tell what it wrote: {_AGAIN}"
+            refused=f"it has {key}, so nothing records its writes, and a repair that is interrupted could not tell "
+            f"what it wrote: {_AGAIN}"
         )
     return Ability(
-        only_unread="whether the record of an offset that a micro-batch read is in the topic can only be seen by "
-        f"reading all of it: {_AGAIN}; consumers then see those that are there a second time",
-        no_removal="a record cannot be taken back: let consumers keep one of each source offset, which is in its "
-        "headers, then accept the finding",
+        only_unread="retention takes records out of a topic, so which of these offsets was lost is not known: "
+        f"{_AGAIN}; consumers then see those that are there a second time",
+        no_removal="a record of a topic cannot be taken back, so a repair removes none: let consumers keep one of each "
+        "source offset, which is in its headers, then accept the finding",
+        reads="; consumers get them behind records of later offsets",
     )
 
 

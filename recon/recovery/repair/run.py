@@ -47,6 +47,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("recon")
 
+_COMMITTED = (
+    "{} was committed beside this repair, and the ledger has no entry of it yet: its offsets were left out; audit"
+)
+_BEGUN = (
+    "{} was begun and is not complete: its offsets were left to its query; restart that, or, where its checkpoint is "
+    "gone, let another query of the sink complete a micro-batch; then audit"
+)
 _TRIES = 10  # a query commits every few seconds, a repair within some
 
 
@@ -252,19 +259,17 @@ class _Run:
 
     def _still_missing(self, wanted: Sequence[PlannedRange], look: _Look) -> list[PlannedRange]:
         """The ranges of which neither the sink nor its quarantine has a row, nor a write since the plan was made."""
-        if self.store.rewrites:
-            there = self.store.read()
-        else:
-            ranges = [one.span for one in wanted]
-            there = present(look.spark, look.table, self.project, self.pipeline.name, self.sink, ranges)
-        left = without(wanted, there)
-        for name, spans in look.written:
+        left = list(wanted)
+        for why, spans in look.written:
             before, left = left, without(left, by_partition(spans))
-            if name and left != before:
-                self.incomplete.append(
-                    f"{name} was committed beside this repair, and the ledger has no entry of it yet: its offsets were "
-                    "left out; audit"
-                )
+            if why and left != before and why not in self.incomplete:
+                self.incomplete.append(why)
+        if self.store.rewrites or self.store.expires:
+            left = without(left, self.store.read())
+        if left and not self.store.rewrites:
+            ranges = [one.span for one in left]
+            there = present(look.spark, look.table, self.project, self.pipeline.name, self.sink, ranges)
+            left = without(left, there)
         return left
 
     def _write(self, rows: RepairRows, ranges: Sequence[PlannedRange], look: _Look) -> LedgerEntry:
@@ -422,7 +427,11 @@ class _Run:
             spark=spark,
             sink=sink,
             taken=taken,
-            written=[("", entered), *((named(s), parse_offsets(s.offsets_text)) for s in behind)],
+            written=[
+                ("", entered),
+                *((_COMMITTED.format(named(s)), parse_offsets(s.offsets_text)) for s in behind),
+                *((_BEGUN.format(name), spans) for name, spans in sink.begun),
+            ],
             table=sink.table(spark),
         )
 
@@ -450,8 +459,8 @@ class _Look:
         spark: the session.
         sink: the sink.
         taken: (epoch, batch_id) of what was entered or committed.
-        written: offsets that were read since the plan was made: those of entries, and, under their names, of commits
-            that the ledger does not have yet.
+        written: offsets that others read since the plan was made: those of entries, and, with a sentence about them, of
+            commits that the ledger does not have yet, and of micro-batches that are not complete.
         table: its rows; None where there is no table.
     """
 

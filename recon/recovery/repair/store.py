@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from recon.errors import SinkError
 from recon.model import ReconStamp, SinkCommit, parse_offsets
-from recon.model.offsets import Spans
+from recon.model.offsets import OffsetSpan, Spans
 from recon.project import Project, Sink
 from recon.recovery.repair.doubled import DoubledRows
 from recon.recovery.repair.plan import PlannedRange, TopicPartition
@@ -27,11 +27,13 @@ class Look:
         newest: the number of its newest write.
         next: the number of the repair's write; None where its transaction decides that.
         table: its rows, or None where there is no table yet.
+        begun: micro-batches that are written in part, or may be, with their offsets: their query completes them.
     """
 
     newest: int
     next: int | None
     table: Callable[[SparkSession], DataFrame | None]
+    begun: Sequence[tuple[str, Sequence[OffsetSpan]]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +51,21 @@ class RepairStore(ABC):
     puts_back = True  # whether a removal takes out all rows of an offset and puts one back
     # Whether later rows replace earlier ones, so that what was read is known from the sink's record and not from rows.
     rewrites = False
+    expires = False  # whether rows go by themselves, so that what was read is known from the sink's record, too
     of_one_batch = False  # whether a write has rows of one micro-batch only
 
     def __init__(self, project: Project, pipeline: str, sink: Sink) -> None:
         """Nothing is read yet."""
         self.project, self.pipeline, self.sink = project, pipeline, sink
         self.name = f"pipeline {pipeline}, sink {sink.name}"
+
+    def unfit(self) -> str:
+        """Why nothing may be written into the sink as it is now, in a clause; "" where it may. Starts no Spark.
+
+        Raises:
+            EvidenceError: the sink cannot be looked at.
+        """
+        return ""
 
     @abstractmethod
     def commits(self) -> Sequence[SinkCommit]:

@@ -15,6 +15,7 @@ from recon.model.proof import OpenFinding, with_id
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.repair.kinds import ability
 from recon.recovery.repair.plan import RepairPlan, planned
+from recon.recovery.repair.stores import open_store
 from recon.storage import Storage
 
 
@@ -70,7 +71,7 @@ def plan_of(
     position = state.position if state is not None else 0
     able = replace(ability(sink), refused=refusal(project, pipeline, sink))
     if routes_to(pipeline, sink) is not None:
-        able = replace(able, reads="; rows of other routes among them are left out")
+        able = replace(able, reads=f"{able.reads}; rows of other routes among them are left out")
     return planned(entries, position, findings, kafka, able=able)
 
 
@@ -113,7 +114,8 @@ def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
             f"the query of {name} keeps state (deduplication, a join, an aggregate), and a repair reads offsets "
             "without it: correct the rows by hand, then accept the finding"
         )
-    return ""
+    why = open_store(project, pipeline.name, sink).unfit()
+    return f"{name} is of kind {sink.kind}, and {why}" if why else ""
 
 
 def _sinks(project: Project, pipeline: str | None, sink: str | None) -> Iterator[tuple[Pipeline, Sink]]:

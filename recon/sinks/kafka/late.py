@@ -8,7 +8,7 @@ micro-batch is completed meanwhile, and is fenced by a query that starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,20 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from recon.errors import SinkError
 from recon.evidence import kafka_markers
-from recon.model import ReconStamp, parse_offsets
-from recon.model.wire.markers import BatchMarker, batch_key
+from recon.evidence.kafka import read as read_topics
+from recon.model import ReconStamp
+from recon.model.wire.markers import BatchMarker, Plan, batch_key
 from recon.sinks import failpoints
 from recon.sinks.kafka.frame import record_frame
+from recon.sinks.kafka.partitioner import partitioned
 from recon.sinks.kafka.producer import COMMIT_S
 from recon.sinks.kafka.task import Job, TaskTransaction
 from recon.sinks.kafka.writer import KafkaWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
-
-    from recon.model.offsets import OffsetSpan
+    from pyspark.sql import DataFrame, SparkSession
 
 _ROWS = 5_000  # that the driver has in memory at once
 
@@ -40,18 +41,61 @@ class LateWriter(KafkaWriter):
 
     owner_batch: int = 0  # the micro-batch that read past the records: their `_batch_id`
 
-    def begun(self) -> list[OffsetSpan]:
-        """Offsets of micro-batches that were begun and not completed: their query writes them when it is restarted.
+    @property
+    def _name(self) -> str:
+        return f"pipeline {self.owner.pipeline}, sink {self.owner.sink}"
 
-        From here on no task of theirs writes, nor does another driver complete one.
+    def unfit(self) -> str:
+        """Why late records must not be written into the topic as it is, in a clause; "" where they may.
+
+        Raises:
+            EvidenceError: the topic or the marker topic cannot be read.
         """
-        markers = self._markers.opened(f"pipeline {self.owner.pipeline}, sink {self.owner.sink}")
-        return [span for plan in markers.unfinished for span in parse_offsets(plan.offsets_text)]
+        name = self.sink.target
+        topic = read_topics(self.conf, [name], isolation_level="read_committed").topics[name]
+        anew = "fill it anew by the query on a fresh checkpoint, then accept the findings"
+        if not topic.exists:
+            return f"topic {name} does not exist: create it, {anew}"
+        if topic.cleanup_policy == "unknown":
+            return (
+                f"the broker does not show whether topic {name} is compacted, and in one that is, a late record takes "
+                "the place of a newer one: grant this user DescribeConfigs on it"
+            )
+        if "compact" in topic.cleanup_policy:
+            return (
+                f"topic {name} is compacted: of each key Kafka keeps the record that was written last, so a repair "
+                "could put an older record in place of a newer one: compare the keys of these offsets with the topic, "
+                "write the records that are missing, then accept the finding"
+            )
+        if replaced := self.changes().replaced:
+            return f"{replaced}, so it lacks more than a repair would write: {anew}"
+        return ""
+
+    def take_over(self) -> None:
+        """Fence the driver that wrote before; what is read from here on has all that it completed."""
+        self._markers.take_over(self._name)
+
+    def begun(self) -> Sequence[Plan]:
+        """Micro-batches that were begun and not completed: their query writes them when it is restarted.
+
+        From here on no task of theirs writes before that, nor does another driver complete one.
+        """
+        return self._markers.opened(self._name).unfinished
+
+    def settled(self, spark: SparkSession) -> DataFrame:
+        """The records of the topic, once none of them waits for the end of a transaction.
+
+        Raises:
+            EvidenceError: a transaction stays open too long.
+        """
+        self._await_stable(self._name)
+        return self.table(spark)
 
     @override
     def write(self, frame: DataFrame, stamp: ReconStamp) -> None:
         self._done = None
-        records = record_frame(frame, self.sink, stamp)
+        # As tasks of a query do: a key's records stay in their order.
+        records = partitioned(record_frame(frame, self.sink, stamp), 1)
         markers = self._markers.opened(stamp.label)
         complete = markers.batches.get((stamp.epoch, stamp.batch_id))
         if complete is not None:
@@ -59,31 +103,39 @@ class LateWriter(KafkaWriter):
             self._done = complete
             return
         job = replace(self._job(stamp, marker_topic=self._markers.topic, tasks=1), batch_id=self.owner_batch)
-        write = _Transaction(job, self._markers.driver(stamp.label), starts=self._target_ends(stamp))
+        starts = self._target_ends(stamp.label)
         try:
-            for batch in _batches(records):
-                write.take(batch)
-            self.failpoint(failpoints.BEFORE_COMMIT, stamp)
-            self._done = write.complete(stamp)
-        except BaseException:
-            write.abort()
-            raise
+            write = _Transaction(job, self._markers.driver(stamp.label), starts)
+            with write:
+                for batch in _batches(records):
+                    write.take(batch)
+                write.flush()
+                self.failpoint(failpoints.PRODUCED, stamp)
+                self._done = write.complete(stamp)
+        except SinkError as error:
+            raise SinkError(
+                f"{error}; a repair writes all of its records or none: run it again while the query is stopped"
+            ) from error
         self.failpoint(failpoints.MARKED, stamp)
 
 
 class _Transaction(TaskTransaction):
-    """The rows, and the batch marker that says that they are there."""
+    """The rows, and the batch marker that says that they are there; left by an error, it is aborted."""
 
     def __init__(self, job: Job, producer: Any, starts: Mapping[int, int]) -> None:
         super().__init__(job, 0, careful=False)
         self._producer, self._starts = producer, starts
-        with self._errors_of(job.owner.target):
-            producer.begin_transaction()
+
+    def __enter__(self) -> None:
+        with self._errors_of(self.job.owner.target):
+            self._producer.begin_transaction()
         self._open = True
+
+    def __exit__(self, *error: object) -> None:
+        self.abort()
 
     def complete(self, stamp: ReconStamp) -> BatchMarker:
         """Commit the rows with their marker."""
-        self.flush()
         marker = BatchMarker(
             stamp=stamp,
             tasks=1,

@@ -109,7 +109,7 @@ class KafkaWriter(BatchSink):
         self._done = self._plain_rows = None
         records = record_frame(frame, self.sink, stamp)
         if not self.sink.transactional:
-            self._starts = self._target_ends(stamp)
+            self._starts = self._target_ends(stamp.label)
             self._plain_rows = sum(report.rows for report in _run(records, self._job(stamp, marker_topic=None)))
             return
         markers = self._markers.opened(stamp.label)
@@ -206,9 +206,9 @@ class KafkaWriter(BatchSink):
         if self.sink.transactional:
             marker = self._markers.batch(stamp)
             starts = None if marker is None else marker.starts
-        self._await_stable(stamp)
+        self._await_stable(stamp.label)
         if starts:  # Spark wants every partition named; -2 is the beginning of one that was added since
-            starts = {p: starts.get(p, -2) for p in self._target(stamp).partitions}
+            starts = {p: starts.get(p, -2) for p in self._target(stamp.label).partitions}
         rows = read_records(spark, self.sink, self.owner, self.conf, self._schema(), starts)
         return rows.filter((F.col(BATCH_ID) == stamp.batch_id) & (F.col(EPOCH_HEADER) == stamp.epoch))
 
@@ -219,36 +219,36 @@ class KafkaWriter(BatchSink):
         plan = self._markers.newest_plan() if self.sink.transactional else None
         return None if plan is None or plan.schema is None else StructType.fromJson(json.loads(plan.schema))
 
-    def _await_stable(self, stamp: ReconStamp) -> None:
-        """Wait until every record that is in the topic now can be read as committed."""
+    def _await_stable(self, name: str) -> None:
+        """Wait until every record that is in the topic now can be read as committed; `name` is for errors."""
         if not self.sink.transactional:
             return
-        ends = self._target(stamp).partitions
+        ends = self._target(name).partitions
         deadline = time.monotonic() + float(self.conf.get("transaction.timeout.ms", _TRANSACTION_S * 1000)) / 1000
         while any(
-            p.last_stable < ends[n].high_watermark for n, p in self._target(stamp).partitions.items() if n in ends
+            p.last_stable < ends[n].high_watermark for n, p in self._target(name).partitions.items() if n in ends
         ):
             if time.monotonic() > deadline:
                 raise EvidenceError(
-                    f"{stamp.label}: an open transaction holds back readers of topic {self.sink.target}, so its rows "
+                    f"{name}: an open transaction holds back readers of topic {self.sink.target}, so its rows "
                     "cannot be read back yet; the broker ends it after its transaction.timeout.ms"
                 )
             time.sleep(0.1)
 
     # -- the micro-batch's tasks ---------------------------------------------------------------------
 
-    def _target(self, stamp: ReconStamp) -> Any:
+    def _target(self, name: str) -> Any:
         topics = read_topics(self.conf, [self.sink.target], isolation_level="read_committed", timeout_s=INIT_S).topics
         target = topics[self.sink.target]
         if not target.exists:
             raise SinkError(
-                f"{stamp.label}: topic {self.sink.target} does not exist at {self.conf.get('bootstrap.servers')}; "
+                f"{name}: topic {self.sink.target} does not exist at {self.conf.get('bootstrap.servers')}; "
                 "create it (kafka-topics --create), or correct the sink's target; nothing was written"
             )
         return target
 
-    def _target_ends(self, stamp: ReconStamp) -> Mapping[int, int]:
-        return {number: p.high_watermark for number, p in self._target(stamp).partitions.items()}
+    def _target_ends(self, name: str) -> Mapping[int, int]:
+        return {number: p.high_watermark for number, p in self._target(name).partitions.items()}
 
     def _plan(self, frame: DataFrame, stamp: ReconStamp, tasks: int, resumed: Plan | None) -> Plan:
         return Plan(
@@ -257,7 +257,7 @@ class KafkaWriter(BatchSink):
             batch_id=stamp.batch_id,
             offsets_text=stamp.offsets_text,
             tasks=tasks,
-            starts=self._target_ends(stamp) if resumed is None else resumed.starts,
+            starts=self._target_ends(stamp.label) if resumed is None else resumed.starts,
             schema=json.dumps(written_schema(frame, self.sink).jsonValue(), separators=(",", ":")),
         )
 

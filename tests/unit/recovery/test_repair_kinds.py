@@ -30,8 +30,8 @@ def of(kind: str, **keys: Any) -> Ability:
 def test_every_kind_says_what_a_repair_can_do(kind: str) -> None:
     able = of(kind)
     files = ("parquet", "json", "csv")
-    assert bool(able.refused) == (kind not in ("delta", "delta_merge", "jdbc_append", "jdbc_upsert", *files))
-    assert bool(able.only_unread) == (kind in ("delta_merge", "jdbc_upsert"))
+    assert bool(able.refused) == (kind not in ("delta", "delta_merge", "jdbc_append", "jdbc_upsert", "kafka", *files))
+    assert bool(able.only_unread) == (kind in ("delta_merge", "jdbc_upsert", "kafka"))
     assert kind in ("delta", "jdbc_append") or able.refused or able.no_removal
     sql_server = of("jdbc_append", connection={"url": "jdbc:sqlserver://db:1433;databaseName=shop"})
     assert sql_server.no_removal and not sql_server.refused
@@ -52,6 +52,8 @@ def test_every_kind_says_what_a_repair_can_do(kind: str) -> None:
         ("jdbc_upsert", {"order_by": "at", "newer_wins": "v"}, ""),
         ("jdbc_append", {"guard": False}, "it has guard: false"),
         ("parquet", {"mode": "append"}, "it has mode: append"),
+        ("kafka", {"mode": "at_least_once"}, "it has mode: at_least_once"),
+        ("kafka", {"stamp_source_offsets": False}, "it has stamp_source_offsets: false"),
         ("csv", {}, ""),
     ],
 )
@@ -80,6 +82,19 @@ def test_where_rows_replace_others_only_unread_offsets_are_read_again() -> None:
     assert twice.ranges[0].why.startswith("the sink has one row of a key")
     for appended in (of("delta"), of("jdbc_append")):
         assert [one.action for one in plan("source_rows", Code.GAP, (100, 200), appended).ranges] == ["read"]
+
+
+def test_a_topic_takes_offsets_that_nobody_read_and_gives_no_record_back() -> None:
+    able = of("kafka")
+    (read,) = plan("offset_continuity", Code.GAP, (300, 400), able).ranges
+    assert read.action == "read" and read.why.endswith("; consumers get them behind records of later offsets")
+    for check, code, why in [
+        ("source_rows", Code.GAP, "retention takes records out of a topic"),
+        ("source_rows", Code.DUPLICATE, "a record of a topic cannot be taken back"),
+    ]:
+        done = plan(check, code, (100, 200), able)
+        assert [one.action for one in done.ranges] == ["unknown"] and not done.does_something
+        assert done.ranges[0].why.startswith(why)
 
 
 def test_the_plan_of_a_route_reads_every_offset_without_a_row() -> None:
