@@ -8,32 +8,27 @@ micro-batch is completed meanwhile, and is fenced by a query that starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from recon.errors import SinkError
-from recon.evidence import kafka_markers
 from recon.evidence.kafka import read as read_topics
 from recon.model import ReconStamp
 from recon.model.wire.markers import BatchMarker, Plan, batch_key
 from recon.sinks import failpoints
 from recon.sinks.kafka.frame import record_frame
 from recon.sinks.kafka.partitioner import partitioned
-from recon.sinks.kafka.producer import COMMIT_S
 from recon.sinks.kafka.task import Job, TaskTransaction
 from recon.sinks.kafka.writer import KafkaWriter
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_ROWS = 5_000  # that the driver has in memory at once
+_ROWS = 5_000  # that are given to the producer at once
 
 
 class LateWriter(KafkaWriter):
@@ -97,17 +92,15 @@ class LateWriter(KafkaWriter):
         # As tasks of a query do: a key's records stay in their order.
         records = partitioned(record_frame(frame, self.sink, stamp), 1)
         markers = self._markers.opened(stamp.label)
-        complete = markers.batches.get((stamp.epoch, stamp.batch_id))
-        if complete is not None:
-            self._require_ours(complete, stamp)
-            self._done = complete
+        if self._is_complete(markers, stamp):
             return
         job = replace(self._job(stamp, marker_topic=self._markers.topic, tasks=1), batch_id=self.owner_batch)
         starts = self._target_ends(stamp.label)
         try:
             write = _Transaction(job, self._markers.driver(stamp.label), starts)
             with write:
-                for batch in _batches(records):
+                # An action of a DataFrame: Spark reports what it observed of the rows.
+                for batch in records.toArrow().to_batches(_ROWS):
                     write.take(batch)
                 write.flush()
                 self.failpoint(failpoints.PRODUCED, stamp)
@@ -145,27 +138,5 @@ class _Transaction(TaskTransaction):
             starts=self._starts,
             at=datetime.now(UTC),
         )
-        assert self.job.marker_topic is not None
-        with self._errors_of(self.job.marker_topic):
-            self._producer.produce(
-                self.job.marker_topic,
-                key=batch_key(self.job.owner, stamp.epoch, stamp.batch_id),
-                value=marker.dump(),
-                partition=kafka_markers.PARTITION,
-                on_delivery=partial(self._delivered, (None, None, None)),
-            )
-            self.flush()
-            self._producer.commit_transaction(COMMIT_S)
-        self._open = False
+        self.commit(batch_key(self.job.owner, stamp.epoch, stamp.batch_id), marker.dump())
         return marker
-
-
-def _batches(records: DataFrame) -> Iterator[pa.RecordBatch]:
-    """The rows, some thousands at a time."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schema = to_arrow_schema(records.schema)
-    rows = (row.asDict(recursive=True) for row in records.toLocalIterator())
-    while some := list(islice(rows, _ROWS)):
-        yield pa.RecordBatch.from_pylist(some, schema=schema)

@@ -82,8 +82,9 @@ def sentence(
         )
     if code in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED):
         return (
-            f"{name}: the producer was fenced: another attempt of it, or another driver of this sink, took over; or "
-            "the transaction took longer than transaction.timeout.ms (raise it below the sink's `kafka:`)"
+            f"{name}: the producer was fenced: another attempt of it, or another driver of this sink (a query, or a "
+            "repair), took over; or the transaction took longer than transaction.timeout.ms (raise it below the sink's "
+            "`kafka:`)"
         )
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         return (

@@ -160,12 +160,18 @@ class TaskTransaction:
             content=self.content,
             sources=self.sources(),
         )
+        self.commit(task_key(job.owner, self.number), marker.dump())
+
+    def commit(self, key: bytes, value: bytes) -> None:
+        """Commit the rows, which are flushed, with a marker."""
+        topic = self.job.marker_topic
+        assert topic is not None
         # The marker comes last: from here to the commit this transaction holds back readers of the marker topic.
-        with self._errors_of(job.marker_topic):
+        with self._errors_of(topic):
             self._producer.produce(
-                job.marker_topic,
-                key=task_key(job.owner, self.number),
-                value=marker.dump(),
+                topic,
+                key=key,
+                value=value,
                 partition=kafka_markers.PARTITION,
                 on_delivery=partial(self._delivered, (None, None, None)),
             )

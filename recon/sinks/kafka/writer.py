@@ -113,10 +113,7 @@ class KafkaWriter(BatchSink):
             self._plain_rows = sum(report.rows for report in _run(records, self._job(stamp, marker_topic=None)))
             return
         markers = self._markers.opened(stamp.label)
-        complete = markers.batches.get((stamp.epoch, stamp.batch_id))
-        if complete is not None:
-            self._require_ours(complete, stamp)
-            self._done = complete
+        if self._is_complete(markers, stamp):
             return
         resumed = next((plan for plan in markers.unfinished if _same_batch(plan, stamp)), None)
         others = tuple(replace(plan, behind=()) for plan in markers.unfinished if plan is not resumed)
@@ -270,6 +267,14 @@ class KafkaWriter(BatchSink):
             batch_id=stamp.batch_id,
             **more,
         )
+
+    def _is_complete(self, markers: Markers, stamp: ReconStamp) -> bool:
+        """Whether there is a batch marker, which `confirm` then finds."""
+        marker = markers.batches.get((stamp.epoch, stamp.batch_id))
+        if marker is not None:
+            self._require_ours(marker, stamp)
+            self._done = marker
+        return marker is not None
 
     # -- refusals ---------------------------------------------------------------------------------
 
