@@ -34,7 +34,7 @@ from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.repair.doubled import doubled_rows
 from recon.recovery.repair.missing import RepairRows, by_batch, kafka_rows, present
 from recon.recovery.repair.passed import require_same
-from recon.recovery.repair.plan import PlannedRange, RepairPlan, by_partition, without
+from recon.recovery.repair.plan import PlannedRange, RepairPlan, TopicPartition, by_partition, without
 from recon.recovery.repair.store import Look
 from recon.recovery.repair.stores import open_store
 from recon.recovery.repair.witnesses import open_findings, plan_of, refusal, require_broker
@@ -259,18 +259,23 @@ class _Run:
 
     def _still_missing(self, wanted: Sequence[PlannedRange], look: _Look) -> list[PlannedRange]:
         """The ranges of which neither the sink nor its quarantine has a row, nor a write since the plan was made."""
-        left = list(wanted)
+        # Rows that expire may be many: they are read for the offsets alone of which nothing else tells.
+        left = list(wanted) if self.store.expires else without(wanted, self._there(wanted, look))
         for why, spans in look.written:
             before, left = left, without(left, by_partition(spans))
             if why and left != before and why not in self.incomplete:
                 self.incomplete.append(why)
-        if self.store.rewrites or self.store.expires:
+        if self.store.expires:
             left = without(left, self.store.read())
-        if left and not self.store.rewrites:
-            ranges = [one.span for one in left]
-            there = present(look.spark, look.table, self.project, self.pipeline.name, self.sink, ranges)
-            left = without(left, there)
+            left = without(left, self._there(left, look)) if left else []
         return left
+
+    def _there(self, ranges: Sequence[PlannedRange], look: _Look) -> dict[TopicPartition, Spans]:
+        """The offsets of which the sink, or its quarantine, has a row; where rows are replaced, those it was given."""
+        if self.store.rewrites:
+            return self.store.read()
+        spans = [one.span for one in ranges]
+        return present(look.spark, look.table, self.project, self.pipeline.name, self.sink, spans)
 
     def _write(self, rows: RepairRows, ranges: Sequence[PlannedRange], look: _Look) -> LedgerEntry:
         spans = tuple(one.span for one in ranges)
