@@ -76,6 +76,7 @@ def test_audits_of_a_time_are_listed_with_the_newest_first(lake: Path) -> None:
         ("cccc-3", "complete"),
     ]
     page = html.render(runs[-1], earlier=runs)
+    assert '<a href="#audits">' in page
     part = page[page.index('<section id="audits">') :]
     part = part[: part.index("</section>")]
     assert part.index("cccc-3") < part.index("aabb-2")
