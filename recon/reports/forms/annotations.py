@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from recon.model import CheckResult, RunResult
 from recon.reports.words import one_line
 
+_BY = "recon"  # who speaks, in each line
 _LEVELS = {"fail": "error", "error": "error", "warn": "warning"}
 
 
@@ -14,7 +15,7 @@ def as_github(run: RunResult) -> str:
     """GitHub's workflow commands: an error or a warning per check that has something to say."""
     lines = []
     for level, result in _told(run):
-        title = _escaped(f"recon: {result.name}").replace(":", "%3A").replace(",", "%2C")
+        title = _escaped(f"{_BY}: {result.name}").replace(":", "%3A").replace(",", "%2C")
         lines.append(f"::{level} title={title}::{_escaped(result.message)}\n")
     return "".join(lines)
 
@@ -22,7 +23,7 @@ def as_github(run: RunResult) -> str:
 def as_azure(run: RunResult) -> str:
     """Azure Pipelines' logging commands."""
     return "".join(
-        f"##vso[task.logissue type={level}]{_escaped(f'recon: {result.name}: {result.message}')}\n"
+        f"##vso[task.logissue type={level}]{_escaped(f'{_BY}: {result.name}: {result.message}')}\n"
         for level, result in _told(run)
     )
 
