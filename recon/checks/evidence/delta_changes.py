@@ -22,6 +22,7 @@ from recon.model import Code, DeltaCommit, DeltaWitness, EntryHead, LedgerSlice
 from recon.model.offsets import Span, Spans
 from recon.text import plural, some
 
+_CHANGED_BY = 5  # versions that one finding names
 _UNDONE = "were undone"
 
 
@@ -103,7 +104,7 @@ def report_gone(
     """GAPs with the ranges of entries whose rows are gone whole and were not written again.
 
     `gone` says it of each entry; `what` happened to the commits from an entry on, in a sentence; `by` are the versions
-    that may have done it.
+    that may have done it, ascending, of which a finding names the first few.
     """
     of_gone = np.array(gone)[ledger.ranges.entry]
     lost, kept = (
@@ -122,6 +123,7 @@ def report_gone(
             for span in left:
                 ((place, _),) = readers.cut(Spans((Span(span.start, span.start + 1),)))
                 head = ledger.heads[lost.entry_at(incarnation.stretches[place], span.start)]
+                after = 0 if head.sink_version is None else bisect_right(by, head.sink_version)
                 findings.add(
                     Code.GAP,
                     f"{key}: {offsets(*span)} are no longer in the table: the commits from {named(head)} on {what}, "
@@ -129,7 +131,7 @@ def report_gone(
                     head=head,
                     key=key,
                     span=span,
-                    changed_by=tuple(v for v in by if v > (head.sink_version or -1)),
+                    changed_by=tuple(by[after : after + _CHANGED_BY]),
                 )
 
 
