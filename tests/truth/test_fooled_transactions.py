@@ -128,8 +128,9 @@ def test_a_range_begins_with_aborted_records_and_nobody_asked_the_broker_before_
     """That they had expired before they were read is not known, so it is no LOSS_RETENTION."""
     world = World()
     world.produce(3, transaction="aborted")
+    world.produce(3)
     world.micro_batch()
-    world.expire(4)
+    world.expire(5)
     judgement = audit(world)
     assert judgement.answer == "could not be proved" and judgement.codes == {"INCONCLUSIVE"}
 

@@ -106,7 +106,7 @@ class SourceRows(EvidenceCheck):
             the repair drop it. Of records that a micro-batch filtered and one that was lost besides, fingerprints tell
             which one is missing; where they do not, every range without a row is reported.
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it;
-            where the query reads committed, it did so when the hook asked the broker next.
+            where the query reads committed, it starts right behind it, or did so when the hook asked the broker next.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
             are no duplicates where recon.yml declares it (`rows: {explodes: true}`). There the rows of each
             micro-batch must be as many as the sink was given. Where another program added rows, the whole table is

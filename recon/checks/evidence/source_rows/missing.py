@@ -204,8 +204,9 @@ def _without_a_record(
     log_start = f"are in no row, and Kafka's log now starts at {answer.log_start}"
     gone = [piece for piece in within(pieces, expired) if piece.entry not in proved]
     tally["without a record when read"] += expired.size - sum(piece.size for piece in gone)
-    unread = [piece for piece in gone if piece.leads and _expired_unread(sink, piece)]
-    unknown = [piece for piece in gone if piece.leads and _expired_unread(sink, piece) is None]
+    leading = {piece: _expired_unread(sink, piece, answer.log_start) for piece in gone if piece.leads}
+    unread = [piece for piece, expired_before in leading.items() if expired_before]
+    unknown = [piece for piece, expired_before in leading.items() if expired_before is None]
     sink.report(Code.LOSS_RETENTION, unread, f"{log_start}: they cannot be read any more")
     sink.report(
         Code.INCONCLUSIVE,
@@ -225,17 +226,18 @@ def _without_a_record(
     yield from within(pieces, seen)
 
 
-def _expired_unread(sink: SinkRows, piece: Piece) -> bool | None:
+def _expired_unread(sink: SinkRows, piece: Piece, log_start: int) -> bool | None:
     """Whether the beginning of a range had expired when it was read; None where nobody knows.
 
-    The broker may have told the hook later where the log starts. If not, a query that reads uncommitted gets every
-    record that Kafka still has, and one that reads committed leaves out those of aborted transactions.
+    The broker may have told the hook later where the log starts. If not, it is so where the log still starts right
+    behind it, and where the query reads uncommitted, which gets every record that Kafka still has; one that reads
+    committed leaves out those of aborted transactions, too, and retention may have taken them since.
     """
     head = sink.ledger.heads[piece.entry]
     held = was_held(sink.ledger, head.sequence, piece.where, piece.start)
     if held is None:
         reads_all = (head.isolation_level or sink.witnesses.isolation_level) == "read_uncommitted"
-        return True if reads_all else None
+        return True if reads_all or piece.end == log_start else None
     return not held
 
 
