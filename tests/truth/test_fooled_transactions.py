@@ -5,12 +5,17 @@ The other stories of that kind, and what `right` and `later` do, are in test_foo
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from tests.truth.judge import WithoutKafka, audit
+import pytest
+from typing_extensions import override
+
+from recon.checks.engine.runner import Answers, Questions
+from recon.model.offsets import Spans
+from tests.truth.judge import WithoutKafka, WorldSources, audit
 from tests.truth.repairs import repair
 from tests.truth.stories import ran
-from tests.truth.test_fooled import DeclaresSeveral, MakesThree, later, right
+from tests.truth.test_fooled import DeclaresSeveral, MakesThree, fooled, later, right
 from tests.truth.test_proof_state import accept
 from tests.truth.test_repair import RouteWorld
 from tests.truth.world import TOPIC, Log, Query, Topic, World
@@ -122,6 +127,32 @@ def test_what_an_audit_could_not_decide_about_rows_the_next_one_does_not_forget(
         assert later(world).answer == "could not be proved"
         ran(1, world)
     assert audit(world, full=True).answer == "could not be proved"
+
+
+@fooled("where Kafka's log starts right behind what is missing, expired and aborted records look the same")
+def test_retention_took_exactly_the_aborted_records_at_the_beginning_of_a_range() -> None:
+    world = World()
+    world.produce(3, transaction="aborted")
+    world.micro_batch()
+    world.expire(4)
+    assert world.truth.whole and audit(world).answer == "could not be proved"
+
+
+class ReadsLittle(WorldSources):
+    """The probe reaches its limit of records where it is asked about more than two offsets."""
+
+    @override
+    def probe(self, questions: Questions) -> Answers:
+        cut = {"uncommitted": Spans(), "committed": Spans(), "truncated": "the limit of records to read was reached"}
+        answers = super().probe(questions)
+        return {w: replace(a, **cut) if a.requested.size > 2 else a for w, a in answers.items()}  # type: ignore[arg-type]
+
+
+def test_the_probe_is_cut_short_after_it_has_shown_the_marker() -> None:
+    world = reads_aborted()
+    world.new_checkpoint({where: end + 1 for where, end in world.query.positions.items()})
+    ran(2, world)
+    right(world, audit(world, sources_of=ReadsLittle))
 
 
 def test_a_range_begins_with_aborted_records_and_nobody_asked_the_broker_before_retention_took_them() -> None:

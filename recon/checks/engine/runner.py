@@ -83,7 +83,7 @@ def _judged_now(
     refused: Unavailable | None = None
     # A check may ask more once it knows some answers. It asks about offsets that it read of, so that this ends.
     while refused is None and (questions := _still_asked(check, replace(witnesses, probes=answered), asked)):
-        asked |= questions
+        asked |= {where: spans.union(asked.get(where, Spans())) for where, spans in questions.items()}
         answers = answer(questions)
         refused = answers if isinstance(answers, Unavailable) else None
         answered |= known(answers) or {}

@@ -135,7 +135,8 @@ class SourceRows(EvidenceCheck):
     What Kafka deletes while a micro-batch reads is the beginning of its range. Offsets further in, below today's log
     start, were there when they were read, and so were those of which the broker told the hook later that it still held
     them. Whether they were markers or lost records is unknown: INCONCLUSIVE; so is, where the query reads committed, a
-    beginning of which nobody asked the broker. Audit while Kafka still holds the records.
+    beginning of which nobody asked the broker, and behind which more was deleted since. Audit while Kafka still holds
+    the records.
     A transaction marker and a record that compaction removed look the same from outside; in a compacted topic both
     count as compacted.
     """

@@ -72,7 +72,7 @@ def left_out(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, S
 
 
 def ended_unread(counts: Account, witnesses: Witnesses) -> frozenset[TopicPartition]:
-    """The topic partitions of which Kafka shows that a transaction ended in what no micro-batch read."""
+    """The topic partitions of which Kafka shows that a transaction ended in what no micro-batch read, or may have."""
     return frozenset(
         where
         for where, spans in left_out(counts, witnesses).items()
@@ -81,11 +81,14 @@ def ended_unread(counts: Account, witnesses: Witnesses) -> frozenset[TopicPartit
 
 
 def _ended_in(spans: Spans, answer: ProbeAnswer, witnesses: Witnesses) -> bool:
-    """Whether offsets have no committed record; in a compacted topic, whether they have one that was aborted."""
+    """Whether offsets have no committed record; in a compacted topic, whether they have one that was aborted.
+
+    An answer that was cut short does not show that none ended there.
+    """
     shown = spans.intersect(answer.requested).intersect(Spans.of([(answer.log_start, answer.last_stable)]))
     if is_compacted(answer.topic, witnesses):
         shown = shown.intersect(answer.uncommitted)
-    return answer.truncated is None and bool(shown.minus(answer.committed))
+    return answer.truncated is not None or bool(shown.minus(answer.committed))
 
 
 def doubtful_readings(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
@@ -140,7 +143,7 @@ class _Judged:
     rows_read: bool
 
     def shown(self, *, ended: bool) -> None:
-        """Rows whose records Kafka still has, and shows as aborted; with `ended`, it has transactions for certain."""
+        """Rows whose records Kafka still has, and shows as aborted; `ended`: see `ended_unread`."""
         aborted = self.rows.intersect(self.answer.uncommitted).minus(self.answer.committed).intersect(self._stable)
         if self.answer.truncated is not None:
             held = Spans.of([(self.answer.log_start, self.answer.last_stable)])
