@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from recon.reports import compliance, html
 from tests.support import sample_run
@@ -171,7 +171,7 @@ def test_an_incident_has_a_link_of_its_own_and_commands_to_copy(open_page, pages
     assert browser.current_url.endswith("#" + incidents[1].get_attribute("id"))
     button = incidents[1].find_element(By.CSS_SELECTOR, ".copy")
     button.click()
-    assert button.text in ("Copied", "Selected")
+    WebDriverWait(browser, 10, poll_frequency=0.05).until(lambda _: button.text in ("Copied", "Selected"))
 
 
 def test_axe_finds_no_serious_fault(open_page, pages):

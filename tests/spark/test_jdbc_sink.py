@@ -237,10 +237,10 @@ def test_two_drivers_on_one_micro_batch(desk: Desk) -> None:
 def test_a_number_is_taken_once(desk: Desk) -> None:
     """Two drivers that have read the same entries write other records, in other epochs, at the same moment."""
     desk.create()
+    sinks = [desk.sink("jdbc_append"), desk.sink("jdbc_append")]
     together, failed = threading.Barrier(2), list[BaseException]()
 
-    def run(first: int, epoch: int) -> None:
-        sink = desk.sink("jdbc_append")
+    def run(sink: Any, first: int, epoch: int) -> None:
         sink.failpoint = lambda point, _: together.wait(30) if point == "staged" else None
         mark = replace(desk.stamp(0, first, first + 2, epoch), number=1)
         try:
@@ -248,7 +248,7 @@ def test_a_number_is_taken_once(desk: Desk) -> None:
         except SinkError as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=run, args=args) for args in ((0, 0), (10, 1))]
+    threads = [threading.Thread(target=run, args=args) for args in ((sinks[0], 0, 0), (sinks[1], 10, 1))]
     for thread in threads:
         thread.start()
     for thread in threads:
