@@ -9,6 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,7 +71,9 @@ def render(run: RunResult, *, earlier: Sequence[RunResult] = ()) -> str:
         levels=[(str(level), sum(i.finding.level is level for i in items)) for level in Level],
         codes=sorted((str(code), n) for code, n in in_run.items()),
         finding_pipelines=sorted({i.finding.pipeline for i in items if i.finding.pipeline}),
-        pictures=[_pictures(pipeline, sink) for pipeline, sink in (sinks if few else sinks[:MAX_PICTURES])],
+        pictures=[
+            _pictures(pipeline, sink, run.period_to) for pipeline, sink in (sinks if few else sinks[:MAX_PICTURES])
+        ],
         pictures_total=len(sinks),
         groups=_groups(run),
         checks_total=len(run.results),
@@ -194,14 +197,14 @@ def _ordered(run: RunResult) -> list[PipelineFacts]:
     return sorted(run.pipelines, key=lambda p: (ANSWERS.index(p.answer), *sums.severity(p)))
 
 
-def _pictures(pipeline: PipelineFacts, sink: SinkFacts) -> _Pictures:
+def _pictures(pipeline: PipelineFacts, sink: SinkFacts, until: datetime) -> _Pictures:
     known = [p.lag for p in sink.partitions if p.lag is not None]
     return _Pictures(
         pipeline=pipeline,
         sink=sink,
         title=sink_name(pipeline.name, sink.name),
         coverage=picture.coverage(sink),
-        bars=picture.bars(sink),
+        bars=picture.bars(sink, until),
         lags=picture.lags(sink),
         lag_total=sum(known),
         lag_unknown=len(sink.partitions) - len(known),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from recon.model import BatchPoint, CoverageCell, PartitionFacts, SinkFacts
 from recon.reports.words import number, offsets, when
-from recon.text import plural
+from recon.text import duration, plural
 
 # Worst first. The first three are problems; "in flight" is not finished yet.
 STATES = ("lost", "gap", "overlap", "in flight", "covered")
@@ -22,6 +22,9 @@ FEW = 24  # up to so many partitions, each has a row with its name
 MAX_PROBLEM_ROWS = 40
 MAX_CELLS = 6000  # per chart; beyond it neighbouring cells share a slot, which shows the worst state of them
 MAX_BARS = 240
+MAX_PAUSES = 5  # named; the longest
+# A stream stands still when no micro-batch comes for so long, and for so many times its usual interval.
+PAUSE_AT_LEAST, PAUSE_FACTOR = timedelta(minutes=10), 10
 
 _STEPS = [
     timedelta(seconds=s) for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
@@ -47,12 +50,18 @@ class Block(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One topic partition."""
+    """One topic partition, from the first offset shown to the last; `ends` are these two."""
 
     label: str
     name: str
     worst: str
     blocks: tuple[Block, ...]
+    ends: tuple[int, int]
+
+    @property
+    def title(self) -> str:
+        """The row in a sentence."""
+        return f"{self.name}: offsets {offsets(*self.ends)}, {'all ' if self.worst == 'covered' else ''}{self.worst}"
 
 
 class Coverage(NamedTuple):
@@ -60,7 +69,6 @@ class Coverage(NamedTuple):
 
     first: tuple[Row, ...]
     every: tuple[Row, ...]
-    ticks: tuple[Tick, ...]
     states: tuple[str, ...]
     partitions: int
     problems: int
@@ -78,7 +86,11 @@ class Bar(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """Rows per micro-batch. `levels` are horizontal lines (height in per cent, label)."""
+    """Rows per micro-batch. `levels` are horizontal lines (height in per cent, label).
+
+    `pauses` are stretches without a micro-batch that are long for this stream; they have a place where the chart is
+    drawn over time. `more_pauses` are not listed.
+    """
 
     bars: tuple[Bar, ...]
     epochs: tuple[tuple[float, int], ...]
@@ -86,6 +98,16 @@ class Bars(NamedTuple):
     levels: tuple[tuple[float, str], ...]
     in_order: bool
     unknown: int
+    pauses: tuple[Pause, ...] = ()
+    more_pauses: int = 0
+
+
+class Pause(NamedTuple):
+    """A stretch without a micro-batch; `x` and `width` are None where the chart is not drawn over time."""
+
+    x: float | None
+    width: float | None
+    text: str
 
 
 class Lag(NamedTuple):
@@ -97,13 +119,10 @@ class Lag(NamedTuple):
 
 
 def coverage(sink: SinkFacts) -> Coverage | None:
-    """The chart of a sink's offsets over time; None when there is nothing to draw."""
-    cells = [cell for partition in sink.partitions for cell in partition.cells]
-    if not cells:
+    """The chart of a sink's offsets, each partition over its own; None when there is nothing to draw."""
+    rows = [_row(p, fold(p.cells)) for p in sink.partitions if p.cells]
+    if not rows:
         return None
-    start, end = min(c.from_time for c in cells), max(c.to_time for c in cells)
-    span = max(end - start, timedelta(seconds=1))
-    rows = [_row(p, fold(p.cells, span / 200), start, span) for p in sink.partitions if p.cells]
     if sum(len(row.blocks) for row in rows) > MAX_CELLS:
         slots = max(8, MAX_CELLS // len(rows))
         rows = [row._replace(blocks=tuple(_coarse(row.blocks, slots))) for row in rows]
@@ -114,40 +133,44 @@ def coverage(sink: SinkFacts) -> Coverage | None:
     return Coverage(
         first=tuple(ordered if few else problems[:MAX_PROBLEM_ROWS]),
         every=() if few else tuple(rows),
-        ticks=tuple(_ticks(start, start + span)),
         states=tuple(s for s in reversed(STATES) if s in seen),
         partitions=len(rows),
         problems=len(problems),
     )
 
 
-def fold(cells: Sequence[CoverageCell], tolerance: timedelta) -> list[CoverageCell]:
-    """Joins neighbours of one state whose offsets continue each other, over pauses shorter than `tolerance`."""
+def fold(cells: Sequence[CoverageCell]) -> list[CoverageCell]:
+    """Joins neighbours of one state whose offsets continue each other."""
     folded: list[CoverageCell] = []
     for cell in cells:
         last = folded[-1] if folded else None
-        if (
-            last is not None
-            and last.state == cell.state
-            and last.end_offset == cell.start_offset
-            and cell.from_time - last.to_time <= tolerance
-        ):
+        if last is not None and last.state == cell.state and last.end_offset == cell.start_offset:
             folded[-1] = replace(last, to_time=cell.to_time, end_offset=cell.end_offset)
         else:
             folded.append(cell)
     return folded
 
 
-def bars(sink: SinkFacts) -> Bars | None:
-    """The chart of rows per micro-batch; None when there is nothing to draw."""
-    points = fold_points(sorted(sink.points, key=lambda p: p.at))
+def bars(sink: SinkFacts, until: datetime | None = None) -> Bars | None:
+    """The chart of rows per micro-batch; None when there is nothing to draw.
+
+    `until` is the end of the audited period: where the last micro-batch was written long before it, the chart goes on
+    to there.
+    """
+    every = sorted(sink.points, key=lambda p: p.at)
+    points = fold_points(every)
     if not points:
         return None
-    start, span = points[0].at, max(points[-1].at - points[0].at, timedelta(seconds=1))
+    stands_still = _pauses([point.at for point in every], until)
+    start, end = points[0].at, points[-1].at
+    if until is not None and any(to == until for _, to in stands_still):
+        end = until
+    own, span = (max(to - start, timedelta(seconds=1)) for to in (points[-1].at, end))
     width = min(80 / len(points), 4.0)
     # Micro-batches that come in bursts would hide each other on a time axis; they are drawn in order instead.
-    gaps = [(b.at - a.at) / span * 100 for a, b in pairwise(points)]
+    gaps = [(b.at - a.at) / own * 100 for a, b in pairwise(points)]
     in_order = sum(gap < width / 2 for gap in gaps) > len(gaps) * 0.3
+    width = width if in_order else max(width * (own / span), 0.15)
     top, levels = _scale(max(max(p.offsets, p.rows_written or 0) for p in points))
     drawn, epochs = [], []
     for n, point in enumerate(points):
@@ -172,7 +195,26 @@ def bars(sink: SinkFacts) -> Bars | None:
         levels=levels,
         in_order=in_order,
         unknown=sum(p.rows_written is None for p in points),
+        pauses=tuple(
+            Pause(
+                x=None if in_order else round((a - start) / span * 100, 3),
+                width=None if in_order else round((b - a) / span * 100, 3),
+                text=f"no micro-batch for {duration((b - a).total_seconds())}, {when(a)} to {when(b)}",
+            )
+            for a, b in stands_still[:MAX_PAUSES]
+        ),
+        more_pauses=max(len(stands_still) - MAX_PAUSES, 0),
     )
+
+
+def _pauses(times: Sequence[datetime], until: datetime | None) -> list[tuple[datetime, datetime]]:
+    """The stretches without a micro-batch that are long beside the usual ones, the longest first."""
+    ends = [*times, *([until] if until is not None and until > times[-1] else [])]
+    between = sorted(b - a for a, b in pairwise(times) if b > a)
+    usual = between[len(between) // 2] if between else timedelta(0)
+    long = max(usual * PAUSE_FACTOR, PAUSE_AT_LEAST)
+    found = [(a, b) for a, b in pairwise(ends) if b - a >= long]
+    return sorted(found, key=lambda pause: pause[0] - pause[1])
 
 
 def lags(sink: SinkFacts) -> tuple[Lag, ...]:
@@ -189,14 +231,15 @@ def lags(sink: SinkFacts) -> tuple[Lag, ...]:
     )
 
 
-def _row(partition: PartitionFacts, cells: Sequence[CoverageCell], start: datetime, span: timedelta) -> Row:
+def _row(partition: PartitionFacts, cells: Sequence[CoverageCell]) -> Row:
     name = f"{partition.topic}-{partition.partition}"
+    low, high = min(c.start_offset for c in cells), max(c.end_offset for c in cells)
+    span = max(high - low, 1)
     blocks = []
     for cell in cells:
-        x = (cell.from_time - start) / span * 100
-        width = (cell.to_time - cell.from_time) / span * 100
-        # A short loss must be seen on a picture of a year.
-        width = max(width, 0.15 if cell.state == "covered" else 0.5)
+        x = (cell.start_offset - low) / span * 100
+        # A few lost records must be seen among millions.
+        width = max((cell.end_offset - cell.start_offset) / span * 100, 0.15 if cell.state == "covered" else 0.5)
         size = plural(cell.end_offset - cell.start_offset, "offset")
         title = (
             f"{name}: {cell.state}, {offsets(cell.start_offset, cell.end_offset)}, {size}, "
@@ -207,7 +250,7 @@ def _row(partition: PartitionFacts, cells: Sequence[CoverageCell], start: dateti
     # Problems are drawn last, so that a widened one is not hidden by its neighbour.
     blocks.sort(key=lambda block: block.state != "covered")
     label = name if len(name) <= 16 else "…" + name[-15:]
-    return Row(label=label, name=name, worst=worst, blocks=tuple(blocks))
+    return Row(label=label, name=name, worst=worst, blocks=tuple(blocks), ends=(low, high))
 
 
 def _coarse(blocks: Sequence[Block], slots: int) -> Iterator[Block]:

@@ -238,7 +238,7 @@ def rows_of_cells(draw) -> list[CoverageCell]:
 
 @given(rows_of_cells())
 def test_folding_keeps_every_offset_in_its_state(cells):
-    folded = picture.fold(cells, 2 * MINUTE)
+    folded = picture.fold(cells)
 
     def offsets(cells):
         return {(o, c.state) for c in cells for o in range(c.start_offset, c.end_offset)}
@@ -247,17 +247,68 @@ def test_folding_keeps_every_offset_in_its_state(cells):
     assert len(folded) <= len(cells)
     assert all(a.to_time <= b.from_time for a, b in pairwise(folded))
     for a, b in pairwise(folded):
-        joined = a.state == b.state and a.end_offset == b.start_offset
-        assert not (joined and b.from_time - a.to_time <= 2 * MINUTE)
+        assert not (a.state == b.state and a.end_offset == b.start_offset)
 
 
-def test_a_short_loss_in_a_long_period_can_still_be_seen():
+def test_a_partition_is_drawn_over_its_own_offsets():
+    """However long each part took."""
     sink = sample_run.sample_run().pipelines[1].sinks[0]
-    cells = (
-        CoverageCell(from_time=T0, to_time=T0 + 500_000 * MINUTE, start_offset=0, end_offset=9, state="covered"),
-        CoverageCell(
-            from_time=T0 + 500_000 * MINUTE, to_time=T0 + 500_001 * MINUTE, start_offset=9, end_offset=10, state="lost"
-        ),
+    parts = (("covered", 100, 600, 1), ("gap", 600, 700, 500), ("covered", 700, 1100, 2))
+    at, cells = T0, []
+    for state, start, end, minutes in parts:
+        to = at + minutes * MINUTE
+        cells.append(CoverageCell(from_time=at, to_time=to, start_offset=start, end_offset=end, state=state))
+        at = to
+    partition = dataclasses.replace(sink.partitions[0], cells=tuple(cells))
+    (row,) = picture.coverage(dataclasses.replace(sink, partitions=(partition,))).first
+    assert {(b.state, b.x, b.width) for b in row.blocks} == {
+        ("covered", 0, 50),
+        ("gap", 50, 10),
+        ("covered", 60, 40),
+    }
+    assert row.ends == (100, 1100) and row.worst == "gap"
+
+
+def test_five_hundred_partitions_are_a_square_each():
+    run = sample_run.big_run(500, 10)
+    chart = picture.coverage(run.pipelines[0].sinks[0])
+    page = html.render(run)
+    assert len(chart.every) == 500 and page.count('class="map"') == 1
+    squares = page[page.index('class="map"') : page.index("</div>", page.index('class="map"'))]
+    assert squares.count("<svg>") == 500 and squares.count("s-covered") == 500 - chart.problems
+    assert "payments-63: offsets [" in squares
+
+
+def test_a_stream_that_stands_still():
+    """A pause is long beside the usual interval, and at least ten minutes."""
+    steady = points(*range(0, 60, 2))
+    assert bars_of(*steady).pauses == ()
+    chart = bars_of(*points(*range(0, 60, 2), *range(180, 240, 2)))
+    (pause,) = chart.pauses
+    assert pause.text.startswith("no micro-batch for 2.0 hours, ")
+    assert (round(pause.x), round(pause.width)) == (round(58 / 238 * 100), round(122 / 238 * 100))
+    seldom = bars_of(*points(*range(0, 6000, 60)))
+    assert seldom.pauses == (), "an hour is usual here"
+    burst = bars_of(*points(*(day * 1440 + n * 0.01 for day in range(9) for n in range(10))))
+    assert burst.in_order and [p.x for p in burst.pauses] == [None] * 5 and burst.more_pauses == 3
+
+
+def test_a_stream_that_has_stopped_before_the_audit():
+    sink = dataclasses.replace(SINK, points=points(*range(0, 60, 2)))
+    assert picture.bars(sink, T0 + 60 * MINUTE).pauses == ()
+    chart = picture.bars(sink, T0 + 10 * 60 * MINUTE)
+    (pause,) = chart.pauses
+    assert round(pause.x + pause.width) == 100 and chart.bars[-1].x < 11
+    run = sample_run.healthy_run()
+    late = html.render(dataclasses.replace(run, period_to=run.period_to + 600 * MINUTE))
+    assert 'class="pause"' in late and "No micro-batch for " in late
+
+
+def test_a_small_loss_among_many_offsets_can_still_be_seen():
+    sink = sample_run.sample_run().pipelines[1].sinks[0]
+    cells = tuple(
+        CoverageCell(from_time=T0, to_time=T0 + MINUTE, start_offset=start, end_offset=end, state=state)
+        for start, end, state in ((0, 500_000, "covered"), (500_000, 500_001, "lost"))
     )
     partition = dataclasses.replace(sink.partitions[0], cells=cells)
     (row,) = picture.coverage(dataclasses.replace(sink, partitions=(partition,))).first
