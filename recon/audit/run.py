@@ -138,33 +138,36 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     # Whoever selects checks of rows alone still gets the picture of the pipeline: evidence is read for it now.
     evidence = {name: run.evidence_of(name) for name in run.reached}
     finished = utc_now()
-    outcome = RunResult(
-        invocation_id=str(uuid.uuid4()),
-        project=project.name,
-        recon_version=__version__,
-        generated_at=finished,
-        period_from=summary.earliest(of.witnesses.period_from for of in evidence.values()),
-        period_to=options.until(started) or started,
-        elapsed_time=(finished - started).total_seconds(),
-        results=tuple(results),
-        pipelines=tuple(
-            facts_of(
-                project,
-                pipeline,
-                evidence[pipeline.name].witnesses,
-                results,
-                keeps=options.keep and options.goes_on,
-            )
-            for pipeline in project.pipelines
-            if pipeline.name in evidence
-        ),
-        args={"vars": dict(project.variables), **options.as_args()},
-        versions=_versions(),
-        notes=(
-            *unmatched(candidates, [*options.select, *options.exclude], options.last),
-            *_not_incremental(project, bounds),
-            *_unavailable(evidence),
-        ),
+    # A message may quote what a driver was configured with; what is stored and returned has no secret in it.
+    outcome = project.masked(
+        RunResult(
+            invocation_id=str(uuid.uuid4()),
+            project=project.name,
+            recon_version=__version__,
+            generated_at=finished,
+            period_from=summary.earliest(of.witnesses.period_from for of in evidence.values()),
+            period_to=options.until(started) or started,
+            elapsed_time=(finished - started).total_seconds(),
+            results=tuple(results),
+            pipelines=tuple(
+                facts_of(
+                    project,
+                    pipeline,
+                    evidence[pipeline.name].witnesses,
+                    results,
+                    keeps=options.keep and options.goes_on,
+                )
+                for pipeline in project.pipelines
+                if pipeline.name in evidence
+            ),
+            args={"vars": dict(project.variables), **options.as_args()},
+            versions=_versions(),
+            notes=(
+                *unmatched(candidates, [*options.select, *options.exclude], options.last),
+                *_not_incremental(project, bounds),
+                *_unavailable(evidence),
+            ),
+        )
     )
     if not options.keep:
         return outcome
@@ -172,7 +175,7 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     if options.goes_on:
         witnesses = {name: of_pipeline.witnesses for name, of_pipeline in evidence.items()}
         outcome = store_proofs(project, outcome, witnesses, run.session.running)
-    return anchor(project, run.session, outcome)
+    return project.masked(anchor(project, run.session, outcome))
 
 
 def facts_of(
@@ -226,7 +229,7 @@ class _Run:
         bounds = sorted(self.bounds, key=_table_of)
         for done, result in enumerate(self._evaluated(bounds), start=1):
             # A driver's or a store's message may quote what it was configured with.
-            yield replace(result, message=self.project.mask(result.message))
+            yield self.project.masked(result)
             if self.options.fail_fast and result.status in self.options.failing:
                 stopped = Unavailable("", STOPPED, skipped=True)
                 yield from (runner.without_answer(bound, stopped, utc_now) for bound in bounds[done:])

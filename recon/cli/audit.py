@@ -134,7 +134,16 @@ def retry(
     """
     start, end = period(from_, to)
     last = _last_run(session, target_path)
-    session.with_variables(last.args.get("vars") or {})
+    from recon.project.secrets import HIDDEN
+
+    variables = last.args.get("vars") or {}
+    hidden = [name for name, value in variables.items() if HIDDEN in str(value) and name not in session.variables]
+    if hidden:
+        raise ConfigError(
+            f"the last run's results do not hold the value of variable {hidden[0]}, since it is a credential; give it "
+            f"again: recon retry --vars '{{{hidden[0]}: …}}'"
+        )
+    session.with_variables(variables)
 
     from recon.audit.retry import options_of
     from recon.checks.binding import bind

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TextIO, cast, get_type_hints
 
 import typer
 
@@ -140,7 +140,12 @@ class Session:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Turns every error into one line on stderr and an exit code; the only place that does."""
+        """Turns every error into one line on stderr and an exit code; the only place that does.
+
+        What is printed meanwhile has no secret of the project in it.
+        """
+        streams = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = (cast(TextIO, _Masked(stream, self)) for stream in streams)
         try:
             yield
         except (typer.Exit, typer.Abort):
@@ -160,11 +165,27 @@ class Session:
             message = first_line(error) if str(error).strip() else ""
             self._complain(f"unexpected {type(error).__name__}{f': {message}' if message else ''}{hint}")
             raise typer.Exit(2) from None
+        finally:
+            sys.stdout, sys.stderr = streams
 
     def _complain(self, sentence: str) -> None:
         if self.debug:
             typer.echo(self.mask(traceback.format_exc()), err=True)
         typer.echo(self.mask(f"Error: {' '.join(sentence.split())}"), err=True)
+
+
+class _Masked:
+    """A text stream that masks what is written to it."""
+
+    def __init__(self, stream: TextIO, session: Session) -> None:
+        self._stream, self._session = stream, session
+
+    def write(self, text: str) -> int:
+        """Writes the text, masked."""
+        return self._stream.write(self._session.mask(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class Group(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from recon.errors import ConfigError
 from recon.project.checks import check_item
 from recon.project.messages import BadValue, arguments_message, unknown_key_message, validation_message
 from recon.project.model import LedgerConfig, Pipeline, Project
+from recon.project.secrets import SECRET_NAME, secret_parts, secret_variables
 from recon.project.yaml import Document, LocatedValue, read
 
 FILE_NAME = "recon.yml"
@@ -71,7 +71,8 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
     except ValidationError as error:
         raise ConfigError(validation_message(error, Project, document)) from None
     _refuse_literals(project, document)
-    project._secrets = frozenset(_secrets(project, document.secrets))
+    found = {*_secrets(project, document.secrets), *document.named_secrets, *secret_variables(vars or {})}
+    project._secrets = frozenset(found)
     project._variables = dict(vars or {})
     return project
 
@@ -125,8 +126,6 @@ def _test_holders(root: LocatedValue) -> Iterator[LocatedValue]:
 
 # --- what must not be printed -----------------------------------------------------------------------------
 
-_SECRET_KEY = re.compile(r"password|passwd|secret|token|jaas|access.?key|account.?key|\bsas\b", re.IGNORECASE)
-
 
 def _refuse_literals(project: Project, document: Document) -> None:
     """Raises ConfigError for a password that is written into the file instead of coming from the environment."""
@@ -134,7 +133,7 @@ def _refuse_literals(project: Project, document: Document) -> None:
         for sink in pipeline.sinks:
             settings = sink.settings() if sink.secrets_from_environment else ()
             for key, value in (item for place in settings for item in place.items()):
-                if _SECRET_KEY.search(key) and value and not any(secret in value for secret in document.secrets):
+                if SECRET_NAME.search(key) and value and not any(secret in value for secret in document.secrets):
                     raise ConfigError(
                         f"{document.name}: {key} of sink '{sink.name}' is written into the file; take it from the "
                         f"environment: {key}: \"{{{{ env_var('…') }}}}\""
@@ -164,6 +163,5 @@ def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str
         for key, value in place.items():
             if key == "bootstrap.servers":
                 continue
-            if _SECRET_KEY.search(key):
-                yield value
+            yield from secret_parts(key, value)
             yield from (secret for secret in from_environment if secret in value)

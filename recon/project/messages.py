@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from recon.project.yaml import HIDDEN, Document, LocatedValue, mask
+from recon.project.secrets import HIDDEN, mask
+from recon.project.yaml import Document, LocatedValue
 from recon.text import did_you_mean, nearest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
@@ -14,11 +14,13 @@ from recon.project.checks import CheckConfig, WithTests
 from recon.project.fields import Name, Share, Strict, Texts, require_unique
 from recon.project.heads import Heads
 from recon.project.messages import BadValue
+from recon.project.secrets import mask, masked
 from recon.project.sinks import Sink
 from recon.project.sql_tests import SqlTests
 from recon.project.templates import TemplateContext
-from recon.project.yaml import mask
 from recon.text import did_you_mean
+
+T = TypeVar("T")
 
 
 class Table(Strict):
@@ -237,11 +239,16 @@ class Project(Strict):
         """The text without the project's secrets.
 
         A value is secret where env_var returned it for `kafka` (except bootstrap.servers), `storage_options`,
-        `spark.conf`, a sink's `options` or a place of `heads`, or where its key there contains password, secret, key or
-        token; so is each line of the key that signs heads. Values
-        shorter than four characters are not masked: they also occur in ordinary words.
+        `spark.conf`, a sink's `options` or a place of `heads`; where its key there, its environment variable or its
+        variable of --vars has the name of a credential (password, secret, token, sas, …); and where a URL or a
+        connection string holds it. So is each line of a key. Values shorter than four characters are not masked: they
+        also occur in ordinary words.
         """
         return mask(text, self._secrets, shortest=4)
+
+    def masked(self, value: T) -> T:
+        """A value, a dataclass or a mapping for example, with every text in it masked."""
+        return masked(value, self.mask) if self._secrets else value
 
     @property
     def variables(self) -> Mapping[str, Any]:

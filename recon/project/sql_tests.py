@@ -25,6 +25,7 @@ from jinja2.sandbox import safe_range
 
 from recon.errors import ConfigError
 from recon.project.checks import CheckConfig, config_of
+from recon.project.secrets import mask
 from recon.project.templates import (
     TemplateContext,
     compiled,
@@ -34,7 +35,6 @@ from recon.project.templates import (
     sandbox,
     template_error,
 )
-from recon.project.yaml import mask
 
 MACROS = "macros"
 GENERIC = "generic"

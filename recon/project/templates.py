@@ -14,21 +14,27 @@ from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from recon.errors import ConfigError
+from recon.project.secrets import secret_parts
 
 
 class TemplateContext:
-    """`env_var` and `var` for templates, as in dbt; `secrets` are the values that env_var returned."""
+    """`env_var` and `var` for templates, as in dbt.
+
+    `secrets` are the values that env_var returned, `named_secrets` those of variables with the name of a credential.
+    """
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
         """`variables` are the values of `var`."""
         self.variables = variables
         self.secrets: set[str] = set()
+        self.named_secrets: set[str] = set()
 
     def env_var(self, name: str, default: Any = None) -> Any:
         """An environment variable, or the default; raises ConfigError where there is neither."""
         value = os.environ.get(name)
         if value is not None:
             self.secrets.add(value)
+            self.named_secrets.update(secret_parts(name, value))
             return value
         if default is None:
             raise ConfigError(

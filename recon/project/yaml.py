@@ -17,6 +17,7 @@ from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
 from recon.errors import ConfigError
+from recon.project.secrets import HIDDEN, mask
 from recon.project.templates import (
     TemplateContext,
     compiled,
@@ -30,7 +31,6 @@ from recon.project.templates import (
 # Private-use characters, which YAML and Jinja let through: a line's number, and a placeholder for a value.
 _LINE = re.compile("\ue000(\\d+)\ue001")
 _VALUE = re.compile("\ue002(\\d+)\ue003")
-HIDDEN = "***"
 # A comment line that holds Jinja. dbt parses YAML first, so Jinja in a comment is never evaluated.
 _COMMENT = re.compile(r"^([ \t]*#).*(?:\{\{|\{%|\{#).*$", re.MULTILINE)
 
@@ -51,13 +51,15 @@ class LocatedValue:
 class Document:
     """A file that was read: its name for messages, its tree, and what messages must mask.
 
-    `secrets` are the values that came from the environment; `hidden_lines` are the lines that call env_var.
+    `secrets` are the values that came from the environment, `named_secrets` those of variables with the name of a
+    credential; `hidden_lines` are the lines that call env_var.
     """
 
     name: str
     root: LocatedValue
     secrets: frozenset[str] = field(repr=False)
     hidden_lines: frozenset[int]
+    named_secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     def shown(self, value: Any, line: int) -> str:
         """A value of the file for a message; what came from the environment is masked."""
@@ -72,14 +74,6 @@ class Document:
         return f"'{masked}'" if isinstance(value, str) else masked
 
 
-def mask(text: str, secrets: frozenset[str], shortest: int = 1) -> str:
-    """The text with every secret of at least `shortest` characters masked."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= shortest:
-            text = text.replace(secret, HIDDEN)
-    return text
-
-
 def read(file: Path, variables: Mapping[str, Any]) -> Document:
     """Reads a file as a tree.
 
@@ -90,7 +84,8 @@ def read(file: Path, variables: Mapping[str, Any]) -> Document:
     text, lines, values = _render(name, source, context)
     root = _Tree(name, lines, values).build(text)
     hidden_lines = frozenset(n for n, row in enumerate(source.splitlines(), 1) if "env_var" in row)
-    return Document(name, root, frozenset(context.secrets - {""}), hidden_lines)
+    secrets, named = (frozenset(of - {""}) for of in (context.secrets, context.named_secrets))
+    return Document(name, root, secrets, hidden_lines, named)
 
 
 class _Verbatim(str):

@@ -1,0 +1,84 @@
+"""Which values of a project must not be shown, and the mask that hides them wherever text leaves recon."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+HIDDEN = "***"
+# Names of settings and variables whose values are credentials: Kafka's, the object stores', JDBC's, Spark's.
+SECRET_NAME = re.compile(
+    r"passw(or)?d|pwd|passphrase|secret|token|jaas|credential|connection.?string|key\.pem|keystore\.key"
+    r"|(access|account|api|private|storage|shared|encryption|client).?key|(?<![a-z])(sas|sig)(?![a-z])",
+    re.IGNORECASE,
+)
+# What a URL or a connection string holds: user:password@host, AccountKey=…;, ?sig=…
+_IN_URL = re.compile(r"://[^/@\s:]*:(?P<password>[^@\s/]+)@")
+_ASSIGNED = re.compile(r"(?P<name>[\w.-]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^;&,\s]+)")
+T = TypeVar("T")
+
+
+def secret_parts(name: str, value: str) -> Iterator[str]:
+    """The parts of a setting's value that must not be shown: all of it where the name says so, else what it assigns.
+
+    >>> sorted(secret_parts("url", "https://u:pa55@h/?sig=abcd&x=1"))
+    ['abcd', 'pa55']
+    """
+    if SECRET_NAME.search(name):
+        yield value
+        # A message may quote one line of a key.
+        yield from (line for line in value.splitlines() if line.strip() and not line.startswith("-----"))
+    for found in _IN_URL.finditer(value):
+        yield found["password"]
+    for found in _ASSIGNED.finditer(value):
+        if SECRET_NAME.search(found["name"]):
+            yield found["value"].strip("\"'")
+
+
+def secret_variables(variables: Any, name: str = "") -> Iterator[str]:
+    """The values of variables whose names are those of credentials, at any depth."""
+    if isinstance(variables, Mapping):
+        for key, value in variables.items():
+            yield from secret_variables(value, f"{name}.{key}")
+    elif isinstance(variables, (list, tuple)):
+        for value in variables:
+            yield from secret_variables(value, name)
+    elif isinstance(variables, str):
+        yield from secret_parts(name, variables)
+
+
+def mask(text: str, secrets: Iterable[str], shortest: int = 1) -> str:
+    """The text with every secret of at least `shortest` characters masked."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= shortest:
+            text = text.replace(secret, HIDDEN)
+    return text
+
+
+def masked(value: T, hide: Callable[[str], str]) -> T:
+    """A value with every text in it masked: dataclasses, mappings with their keys, lists and tuples, at any depth."""
+    return _masked(value, hide)  # type: ignore[no-any-return]
+
+
+def _masked(value: Any, hide: Callable[[str], str]) -> Any:
+    if isinstance(value, Enum):
+        return value
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, Mapping):
+        return {_masked(key, hide): _masked(each, hide) for key, each in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_masked(each, hide) for each in value))
+    if isinstance(value, (list, tuple, frozenset, set)):
+        return type(value)(_masked(each, hide) for each in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {
+            field.name: new
+            for field in fields(value)
+            if field.init and (new := _masked(old := getattr(value, field.name), hide)) is not old and new != old
+        }
+        return replace(value, **changed) if changed else value
+    return value
