@@ -32,6 +32,7 @@ from recon.project.templates import (
     display_path,
     read_text,
     reference,
+    rendered,
     sandbox,
     template_error,
 )
@@ -175,7 +176,7 @@ class SqlTests:
         rendering = _Rendering()
         token = _RENDERING.set(rendering)
         try:
-            text = template().render()
+            text = rendered(template())
             config = config_of(rendering.config)
         except Exception as error:
             raise template_error(error, self._library.files, file, line, _KNOWN) from None

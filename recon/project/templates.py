@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,10 +13,16 @@ from typing import Any
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError, UndefinedError
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from recon.errors import ConfigError
 from recon.project.secrets import secret_parts
+
+MOST_TEXT = 5_000_000  # characters of a file, as it is written and as it is rendered
+MOST_NUMBERS = 1_000_000  # of all ranges of one rendering
+_MOST_DIGITS = 1_000
+_WIDTH = re.compile(r"%[-+ #0]*(\d+)")
 
 
 class TemplateContext:
@@ -53,18 +61,100 @@ class TemplateContext:
         return value
 
 
+class Bounded(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, in which no expression makes more than a file may have: of text, of numbers, of digits."""
+
+    intercepted_binops = frozenset(("*", "**", "%", "+"))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """An operator whose result would be too large is an error, before it is computed."""
+        if operator == "*" and _length(left) * _count(right) + _length(right) * _count(left) > MOST_TEXT:
+            raise _too_large("a repetition")
+        if operator == "**" and _count(right) > _MOST_DIGITS:
+            raise _too_large("a power")
+        if operator == "%" and isinstance(left, str) and any(int(w) > MOST_TEXT for w in _WIDTH.findall(left)):
+            raise _too_large("a width")
+        if operator == "+" and _length(left) + _length(right) > MOST_TEXT:
+            raise _too_large("a text or list")
+        return super().call_binop(context, operator, left, right)
+
+    def call(self, context: Context, function: Any, /, *arguments: Any, **named: Any) -> Any:
+        """A method of a text takes no width that makes it too large."""
+        if isinstance(getattr(function, "__self__", None), str):
+            _require_small((*arguments, *named.values()))
+        return super().call(context, function, *arguments, **named)
+
+
+def bounded_range() -> Callable[..., range]:
+    """`range` for one rendering: all of them together give a million numbers at most."""
+    given = 0
+
+    def numbers(*arguments: int) -> range:
+        nonlocal given
+        made = range(*arguments)
+        given += len(made)
+        if given > MOST_NUMBERS:
+            raise _too_large("a range, or ranges within loops,")
+        return made
+
+    return numbers
+
+
+def rendered(template: Template) -> str:
+    """The template's text.
+
+    Raises:
+        SecurityError: it is longer than a file may be.
+    """
+    parts, length = [], 0
+    for part in template.generate():
+        parts.append(part)
+        length += len(part)
+        if length > MOST_TEXT:
+            raise _too_large("the rendered text")
+    return "".join(parts)
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, (str, bytes, list, tuple)) else 0
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _require_small(values: Iterable[Any]) -> None:
+    if any(_count(value) > MOST_TEXT for value in values):
+        raise _too_large("a width")
+
+
+def _too_large(what: str) -> SecurityError:
+    return SecurityError(
+        f"{what} is too large: a file has at most {MOST_TEXT:,} characters, ranges {MOST_NUMBERS:,} numbers"
+    )
+
+
 def sandbox(
     functions: Mapping[str, Any],
     extensions: Sequence[str | type[Extension]],
     finalize: Callable[[Any], Any] | None = None,
 ) -> ImmutableSandboxedEnvironment:
     """An environment in which templates can call these functions and nothing else."""
-    environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, extensions=extensions, finalize=finalize, autoescape=False
-    )
+    environment = Bounded(undefined=StrictUndefined, extensions=extensions, finalize=finalize, autoescape=False)
+    for name in ("center", "indent", "wordwrap", "truncate", "format"):  # filters that take a width
+        environment.filters[name] = _with_small_widths(environment.filters[name])
     environment.globals.clear()
     environment.globals.update(functions)
     return environment
+
+
+def _with_small_widths(of_jinja: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(of_jinja)
+    def call(*arguments: Any, **named: Any) -> Any:
+        _require_small((*arguments, *named.values()))
+        return of_jinja(*arguments, **named)
+
+    return call
 
 
 def compiled(environment: ImmutableSandboxedEnvironment, source: str, file: str) -> Template:
@@ -121,6 +211,9 @@ def read_text(file: Path) -> str:
         ConfigError: it cannot be read.
     """
     try:
+        size = file.stat().st_size
+        if size > MOST_TEXT:
+            raise ConfigError(f"{display_path(file)} has {size:,} bytes; recon reads files of at most {MOST_TEXT:,}")
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{display_path(file)} cannot be read as UTF-8 text: {error}") from error

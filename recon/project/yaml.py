@@ -20,14 +20,17 @@ from recon.errors import ConfigError
 from recon.project.secrets import HIDDEN, mask
 from recon.project.templates import (
     TemplateContext,
+    bounded_range,
     compiled,
     display_path,
     read_text,
     reference,
+    rendered,
     sandbox,
     template_error,
 )
 
+_MOST_VALUES, _DEEPEST = 200_000, 100
 # Private-use characters, which YAML and Jinja let through: a line's number, and a placeholder for a value.
 _LINE = re.compile("\ue000(\\d+)\ue001")
 _VALUE = re.compile("\ue002(\\d+)\ue003")
@@ -127,19 +130,46 @@ def _render(file: str, source: str, context: TemplateContext) -> tuple[str, list
 
     ref = verbatim(reference)
     functions = {"env_var": verbatim(context.env_var), "var": verbatim(context.var), "ref": ref, "source": ref}
-    environment = sandbox({**functions, "range": range}, [_NumberLines], write)
+    environment = sandbox({**functions, "range": bounded_range()}, [_NumberLines], write)
     try:
-        rendered = compiled(environment, _COMMENT.sub(r"\1", source), file).render()
+        text = rendered(compiled(environment, _COMMENT.sub(r"\1", source), file))
     except Exception as error:
         known = "recon.yml knows env_var('NAME'), var('name') and ref('table')"
         raise template_error(error, [file], file, 1, known) from None
     rows, lines, at = [], [], 1
-    for row in rendered.split("\n"):
+    for row in text.split("\n"):
         mark = _LINE.search(row)
         at = int(mark.group(1)) if mark else at
         rows.append(_LINE.sub("", row))
         lines.append(at)
     return "\n".join(rows), lines, values
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's, which composes nested nodes by recursion, down to a depth."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """The next node with all that is in it."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, f"values are nested more than {_DEEPEST} levels deep", mark)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+
+def _size(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+    """How many values a node holds, aliases counted each time; each node is looked at once."""
+    if node not in known:
+        known[node] = 1  # of an anchor that holds itself, which is refused later
+        if isinstance(node, yaml.CollectionNode):
+            inner = [part for child in node.value for part in (child if isinstance(child, tuple) else (child,))]
+            known[node] += sum(_size(child, known) for child in inner)
+    return known[node]
 
 
 class _Tree:
@@ -153,8 +183,11 @@ class _Tree:
 
     def build(self, text: str) -> LocatedValue:
         try:
-            self.loader = yaml.SafeLoader(text)
+            self.loader = _Loader(text)
             node = self.loader.get_single_node()
+            if node is not None and _size(node, {}) > _MOST_VALUES:
+                reason = f"more than {_MOST_VALUES:,} values; an alias counts as all that its anchor holds"
+                raise self._refused(node.start_mark.line, reason)
             return LocatedValue(None, 1) if node is None else self._located(node, ())
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
