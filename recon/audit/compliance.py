@@ -18,7 +18,7 @@ from recon.instants import instant
 from recon.lazy import np
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import utc_now
-from recon.ledger.results import findings_of, hash_of, is_sealed, typed_row
+from recon.ledger.results import RUN, findings_of, hash_of, is_sealed, typed_row
 from recon.ledger.store import Filter
 from recon.model import NOT_ANCHORED, RUNNING, Answer, Code, Finding, LedgerSlice, Level
 from recon.model.compliance import (
@@ -239,7 +239,7 @@ def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> tup
     untrusted = {invocation_id for invocation_id, _ in edited}
     runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in map(typed_row, (row for row in results if row["invocation_id"] not in untrusted)):
-        if row["check"] in RUNNING:
+        if row["check"] in RUNNING or row["kind"] == RUN:
             continue  # how fast a stream ran proves nothing about its data
         if row["period_to"] > from_ and (row["period_from"] is None or row["period_from"] < to):
             runs[row["invocation_id"]].append({**row, "findings": findings_of(row)})

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from recon.audit.options import Options
-from recon.audit.run import STOPPED
+from recon.audit.record import STOPPED
 from recon.model import RunResult
 
 

@@ -23,6 +23,7 @@ from recon.audit.anchor import anchor
 from recon.audit.collect import Evidence, collect
 from recon.audit.incidents import incidents_of
 from recon.audit.options import Options, texts
+from recon.audit.record import STOPPED, record_of
 from recon.audit.session import AuditSession
 from recon.audit.sources import Brokers, Sources
 from recon.audit.store import store, store_proofs
@@ -46,8 +47,6 @@ from recon.text import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-STOPPED = "--fail-fast stopped the audit before this check"
 
 
 def run_audit(
@@ -122,7 +121,8 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     """
     started, project = utc_now(), as_project(project)
     public_keys(project)  # a key that is none is better known before the audit than after it
-    candidates = [b for b in bind(project) if options.only is None or b.unique_id in options.only]
+    configured = bind(project)
+    candidates = [b for b in configured if options.only is None or b.unique_id in options.only]
     bounds = select(candidates, options.select, options.exclude, options.last)
     if not bounds and (options.select or options.exclude):
         sentences = unmatched(candidates, [*options.select, *options.exclude], options.last)
@@ -167,6 +167,7 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
                 *_not_incremental(project, bounds),
                 *_unavailable(evidence),
             ),
+            record=record_of(project, configured, results),
         )
     )
     if not options.keep:

@@ -14,7 +14,7 @@ from recon.audit import summary
 from recon.audit.incidents import incidents_of
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import arrow, open_ledger
-from recon.ledger.results import evidence_of, findings_of, is_sealed
+from recon.ledger.results import RUN, evidence_of, findings_of, is_sealed, record_of
 from recon.ledger.store import Filter
 from recon.model import (
     CheckResult,
@@ -81,8 +81,9 @@ def _run(project: Project, rows: Sequence[Row]) -> RunResult:
         raise LedgerError(
             f"the stored result {edited[0]} of audit {rows[0]['invocation_id']} was edited: no report is made of it"
         )
-    results = tuple(_result(row) for row in rows)
+    results = tuple(_result(row) for row in rows if row["kind"] != RUN)
     newest = max(rows, key=lambda row: row["generated_at"])
+    parameters = record_of(rows)
     return RunResult(
         invocation_id=newest["invocation_id"],
         project=newest["project"],
@@ -95,8 +96,11 @@ def _run(project: Project, rows: Sequence[Row]) -> RunResult:
         pipelines=tuple(
             facts for pipeline in project.pipelines if (facts := _facts(project, pipeline, results, newest)) is not None
         ),
+        args=parameters.args,
+        versions=parameters.versions,
         notes=(_LACKS,),
         heads=_HEADS,
+        record=parameters.record,
     )
 
 

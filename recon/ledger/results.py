@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Protocol
@@ -12,13 +14,16 @@ from typing import Any, Protocol
 from recon.errors import LedgerError
 from recon.ledger import arrow
 from recon.ledger.store import Filter, LedgerTable, Store
-from recon.model import ChainEnd, Code, Finding, KnownTable, PreviousAudit, RunResult, plain
+from recon.model import ChainEnd, CheckResult, Code, Finding, KnownTable, PreviousAudit, RunRecord, RunResult, plain
 from recon.model.wire.values import checked, loads, mapping, optional, text, whole
 from recon.text import first_line
 
 _spelled = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _GIVEN = ("pass", "warn", "fail")  # statuses of a check that gave a verdict
 _LOG_STARTS = timedelta(days=2)  # how far back an earlier log start is looked for
+
+# `kind`, and `check`, of a row that is no check's: its evidence is who ran the audit, and how.
+RUN = "run"
 
 # One row per check of an audit; `findings` and `evidence` are JSON.
 RESULTS = LedgerTable(
@@ -55,7 +60,7 @@ def append_run(store: Store, run: RunResult) -> None:
 
 
 def rows_of(run: RunResult) -> list[dict[str, Any]]:
-    """The results of a run as rows, each sealed by a hash of its content."""
+    """The results of a run as rows, each sealed by a hash of its content; one per pipeline says who ran it."""
     begins = {facts.name: facts.period_from for facts in run.pipelines}
     return [
         sealed(
@@ -81,8 +86,70 @@ def rows_of(run: RunResult) -> list[dict[str, Any]]:
                 "recon_version": run.recon_version,
             }
         )
-        for result in run.results
+        for result in (*run.results, *_records(run))
     ]
+
+
+def _records(run: RunResult) -> Iterator[CheckResult]:
+    """The parameters of a run, as a row of each of its pipelines, so that the hash in their proofs covers them."""
+    if run.record is None:
+        return
+    selected = Counter(result.pipeline for result in run.results)
+    for pipeline in filter(None, selected):
+        yield CheckResult(
+            unique_id=f"{RUN}.{run.project}.{pipeline}",
+            name=RUN,
+            check=RUN,
+            kind=RUN,
+            status="pass",
+            failures=None,
+            message="",
+            pipeline=pipeline,
+            evidence={
+                "by": run.record.by,
+                "config": run.record.config,
+                "config_hash": run.record.config_hash,
+                "checks": run.record.checks.get(pipeline, 0),
+                "selected": selected[pipeline],
+                "stopped": run.record.stopped,
+                "args": run.args,
+                "versions": run.versions,
+            },
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """How a stored audit was run; `record` is None where it was stored by a version that did not say so."""
+
+    record: RunRecord | None = None
+    args: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def record_of(rows: Iterable[Mapping[str, Any]]) -> Parameters:
+    """The parameters of an audit, from all that it stored.
+
+    Raises:
+        LedgerError: a row does not hold what an audit writes there.
+    """
+    found, checks = Parameters(), dict[str, int]()
+    for row in (row for row in rows if row["kind"] == RUN):
+        evidence = evidence_of(row)
+        try:
+            checks[text(row["pipeline"])] = whole(evidence["checks"], 0)
+            record = RunRecord(
+                by=text(evidence["by"]),
+                config=text(evidence["config"]),
+                config_hash=optional(text, evidence["config_hash"]),
+                checks=checks,
+                stopped=evidence["stopped"] is True,
+            )
+            versions = {name: text(version) for name, version in mapping(evidence["versions"]).items()}
+            found = Parameters(record=record, args=mapping(evidence["args"]), versions=versions)
+        except (ValueError, TypeError, KeyError) as error:
+            raise _malformed(row, error) from error
+    return found
 
 
 def sealed(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -330,12 +330,32 @@ class PipelineFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """Who ran an audit, with which recon.yml, and how many checks that had.
+
+    Attributes:
+        by: the user of the operating system and the machine, as these name themselves.
+        config: the name of the file; "" for a project that was made in Python.
+        config_hash: SHA-256 of the file's bytes, as `sha256sum` prints it; None where there is no file.
+        checks: by pipeline, how many checks recon.yml has, selected or not.
+        stopped: whether `--fail-fast` ended the audit early.
+    """
+
+    by: str
+    config: str = ""
+    config_hash: str | None = None
+    checks: Mapping[str, int] = field(default_factory=dict)
+    stopped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunResult:
     """The result of one audit: every report is drawn from this alone.
 
     `args` are the options the run was started with; `versions` maps package → version of what was used;
     `notes` are sentences for the reader (a missing witness, a broker that did not answer). `heads` says whether the
-    heads of the ledger's trees were signed, and where they were published.
+    heads of the ledger's trees were signed, and where they were published. `record` is who ran it; None of runs of
+    versions that did not say so.
     """
 
     invocation_id: str
@@ -351,6 +371,7 @@ class RunResult:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     heads: str = NOT_ANCHORED
+    record: RunRecord | None = None
 
     def counts(self) -> dict[str, int]:
         """Number of results per status; every status is a key."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
     if not file.is_file():
         raise ConfigError(f"no {FILE_NAME} at {file.absolute()}; write one with 'recon init'")
     document = read(file, vars or {})
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
     data = document.root.value
     if data is None:
         raise ConfigError(f"{document.name} is empty; 'recon init' writes a first one")
@@ -74,6 +76,7 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
     found = {*_secrets(project, document.secrets), *document.named_secrets, *secret_variables(vars or {})}
     project._secrets = frozenset(found)
     project._variables = dict(vars or {})
+    project._file = (file.name, digest)
     return project
 
 

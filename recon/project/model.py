@@ -212,6 +212,7 @@ class Project(Strict):
 
     _secrets: frozenset[str] = PrivateAttr(default=frozenset())
     _variables: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _file: tuple[str, str] | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _pipelines_differ(self) -> Project:
@@ -254,6 +255,11 @@ class Project(Strict):
     def variables(self) -> Mapping[str, Any]:
         """The variables of --vars."""
         return self._variables
+
+    @property
+    def file(self) -> tuple[str, str] | None:
+        """The name of the file that the project was read from, and SHA-256 of its bytes; None where there is none."""
+        return self._file
 
     @cached_property
     def sql_tests(self) -> SqlTests:

@@ -69,6 +69,7 @@ def as_dict(run: RunResult) -> dict[str, Any]:
             "versions": json_value(run.versions),
             "notes": json_value(run.notes),
             "heads": run.heads,
+            "record": json_value(run.record),
         },
     }
 
@@ -92,7 +93,7 @@ def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
         own = content["recon"]
         values = {key: metadata[key] for key in ("invocation_id", "recon_version", "generated_at")}
         values |= {key: own[key] for key in ("project", "period_from", "period_to", "pipelines", "versions", "notes")}
-        values |= {"heads": own["heads"]} if "heads" in own else {}  # versions before did not have it
+        values |= {key: own[key] for key in ("heads", "record") if key in own}  # versions before did not have them
         values |= {"elapsed_time": content["elapsed_time"], "args": content["args"]}
         values["results"] = [_values(item) for item in content["results"]]
         return TypeAdapter(RunResult).validate_python(values)

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from recon.audit.options import Options
+from recon.audit.record import STOPPED
 from recon.audit.retry import options_of
-from recon.audit.run import STOPPED, audit, run_audit
+from recon.audit.run import audit, run_audit
 from recon.checks.binding import bind
 from recon.checks.bound import Bound
 from recon.ledger import open_ledger

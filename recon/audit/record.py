@@ -1,0 +1,33 @@
+"""Who runs an audit, and with which recon.yml: what an auditor asks of the results themselves."""
+
+from __future__ import annotations
+
+import getpass
+import platform
+from collections import Counter
+from collections.abc import Sequence
+
+from recon.checks.bound import Bound
+from recon.model import CheckResult, RunRecord
+from recon.project import Project
+
+STOPPED = "--fail-fast stopped the audit before this check"
+
+
+def record_of(project: Project, configured: Sequence[Bound], results: Sequence[CheckResult]) -> RunRecord:
+    """The record of a run that ends now; `configured` are all checks of recon.yml."""
+    name, digest = project.file or ("", None)
+    return RunRecord(
+        by=f"{_user()} on {platform.node() or 'a machine without a name'}",
+        config=name,
+        config_hash=digest,
+        checks=dict(Counter(bound.pipeline for bound in configured)),
+        stopped=any(result.message == STOPPED for result in results),
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container whose user id has no name
+        return "a user without a name"
