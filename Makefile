@@ -18,7 +18,7 @@ RANDOM_KILLS ?= 40
 SEED ?= $(shell date +%s)
 SINKS ?=
 
-.PHONY: help setup demo test messages soak lint bench figures wheel clean
+.PHONY: help setup demo test messages soak lint docs bench figures wheel clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,10 @@ lint: ## ruff, mypy and the import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: ## The site of docs/, with the API reference and sample reports, in build/docs/site
+	@$(SETUP) python
+	$(BIN)/python -m scripts.docs_site
 
 bench: ## Measure into bench/.results.json; BENCH=name for one figure
 	@$(SETUP) python java jars

@@ -30,7 +30,19 @@ if TYPE_CHECKING:
     from recon.comparison import ColumnDifference, Comparison, RowDifference, SchemaDifference, compare
     from recon.hook import ForeachBatch, RoutedForeachBatch, foreach_batch, read_kafka
     from recon.ledger import Ledger, open_ledger
-    from recon.model import CheckResult, Code, Finding, LedgerEntry, Level, ReconStamp, RunResult, SinkCommit, SinkLog
+    from recon.model import (
+        CheckResult,
+        Code,
+        Finding,
+        LedgerEntry,
+        Level,
+        LostWrite,
+        ReconStamp,
+        RunResult,
+        SinkChanges,
+        SinkCommit,
+        SinkLog,
+    )
     from recon.project import Guarantee, Project, Sink
     from recon.project import load as load_project
     from recon.quarantine.release import Released, release
