@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recon.audit.tell import FINISH_S, changed
 from recon.errors import ConfigError, LedgerError
+from recon.events import Emitter
 from recon.ledger import open_ledger
 from recon.ledger.ledger import utc_now
 from recon.model.proof import Acceptance, OpenFinding, with_id
@@ -56,6 +58,7 @@ def accept(
         if not text.strip():
             raise ConfigError(f"{name} is empty; an auditor will ask for it")
     project, now = as_project(project), utc_now()
+    emitter = Emitter(project)
     known = open_findings(project, spark=spark)
     chosen = with_id(known, finding)
     ids = {one.id for one in chosen}
@@ -78,6 +81,8 @@ def accept(
     )
     if not stored:
         raise LedgerError("an audit advanced the proof meanwhile, and nothing was accepted; accept the finding again")
+    emitter.emit_each(lambda: [changed(project.name, "accepted", one, pipeline) for one in accepted])
+    emitter.close(FINISH_S)
     return accepted
 
 

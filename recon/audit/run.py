@@ -27,6 +27,7 @@ from recon.audit.record import STOPPED, record_of
 from recon.audit.session import AuditSession
 from recon.audit.sources import Brokers, Sources
 from recon.audit.store import store, store_proofs
+from recon.audit.tell import AuditEvents
 from recon.checks.binding import bind
 from recon.checks.bound import Bound
 from recon.checks.engine import runner
@@ -34,6 +35,7 @@ from recon.checks.engine.context import ScanContext
 from recon.checks.engine.executor import reason_of
 from recon.checks.select import select, unmatched
 from recon.errors import ConfigError
+from recon.events import Emitter
 from recon.instants import instant
 from recon.ledger.heads.signing import public_keys
 from recon.ledger.ledger import utc_now
@@ -121,15 +123,31 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     """
     started, project = utc_now(), as_project(project)
     public_keys(project)  # a key that is none is better known before the audit than after it
+    emitter = Emitter(project)  # and so is an extra that is missing
     configured = bind(project)
     candidates = [b for b in configured if options.only is None or b.unique_id in options.only]
     bounds = select(candidates, options.select, options.exclude, options.last)
+    unknown = unmatched(candidates, [*options.select, *options.exclude], options.last)
     if not bounds and (options.select or options.exclude):
-        sentences = unmatched(candidates, [*options.select, *options.exclude], options.last)
-        raise ConfigError("; ".join([*sentences, "no check is selected, so nothing was audited"]))
+        raise ConfigError("; ".join([*unknown, "no check is selected, so nothing was audited"]))
     if options.on_start:
         options.on_start(len(bounds))
+    events = AuditEvents(emitter, project.name, str(uuid.uuid4()), started)
+    events.started(len(bounds), tuple(dict.fromkeys(bound.pipeline for bound in bounds)))
     run = _Run(project, options, started, bounds)
+    try:
+        outcome = _outcome(run, events.invocation_id, configured, unknown)
+        if options.keep:
+            outcome = _kept(run, outcome)
+    except Exception as error:
+        events.failed(error)
+        raise
+    return events.finished(outcome, run.witnesses, options)
+
+
+def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown: Sequence[str]) -> RunResult:
+    """Evaluates the checks; `configured` are those of recon.yml, selected or not, `unknown` are notes on selectors."""
+    project, options, bounds = run.project, run.options, run.bounds
     results: list[CheckResult] = []
     for result in run.results():
         results.append(result)
@@ -139,15 +157,15 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     evidence = {name: run.evidence_of(name) for name in run.reached}
     finished = utc_now()
     # A message may quote what a driver was configured with; what is stored and returned has no secret in it.
-    outcome = project.masked(
+    return project.masked(
         RunResult(
-            invocation_id=str(uuid.uuid4()),
+            invocation_id=invocation_id,
             project=project.name,
             recon_version=__version__,
             generated_at=finished,
             period_from=summary.earliest(of.witnesses.period_from for of in evidence.values()),
-            period_to=options.until(started) or started,
-            elapsed_time=(finished - started).total_seconds(),
+            period_to=options.until(run.now) or run.now,
+            elapsed_time=(finished - run.now).total_seconds(),
             results=tuple(results),
             pipelines=tuple(
                 facts_of(
@@ -162,20 +180,18 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
             ),
             args={"vars": dict(project.variables), **options.as_args()},
             versions=_versions(),
-            notes=(
-                *unmatched(candidates, [*options.select, *options.exclude], options.last),
-                *_not_incremental(project, bounds),
-                *_unavailable(evidence),
-            ),
+            notes=(*unknown, *_not_incremental(project, bounds), *_unavailable(evidence)),
             record=record_of(project, configured, results),
         )
     )
-    if not options.keep:
-        return outcome
-    outcome = store(project, outcome, bounds, run.failing_rows, run.session.running)
-    if options.goes_on:
-        witnesses = {name: of_pipeline.witnesses for name, of_pipeline in evidence.items()}
-        outcome = store_proofs(project, outcome, witnesses, run.session.running)
+
+
+def _kept(run: _Run, outcome: RunResult) -> RunResult:
+    """Stores the results and what they prove, and signs the ledger's heads."""
+    project, spark = run.project, run.session.running
+    outcome = store(project, outcome, run.bounds, run.failing_rows, spark)
+    if run.options.goes_on:
+        outcome = store_proofs(project, outcome, run.witnesses, spark)
     return project.masked(anchor(project, run.session, outcome))
 
 
@@ -223,6 +239,11 @@ class _Run:
             sources = Sources(self.project, self._pipelines[name], self.session, self.brokers)
             self._evidence[name] = collect(sources, bounds, self.options, self.now)
         return self._evidence[name]
+
+    @property
+    def witnesses(self) -> Mapping[str, Witnesses]:
+        """What was read of each pipeline."""
+        return {name: of_pipeline.witnesses for name, of_pipeline in self._evidence.items()}
 
     def results(self) -> Iterator[CheckResult]:
         """The result of every check; after a failure that --fail-fast stops at, `skipped` for those that are left."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from recon.events import Emitter
 from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import (
     BatchRows,
@@ -65,8 +66,10 @@ class RoutedForeachBatch:
         self.project, self.pipeline, self.routes = project, pipeline, routes
         self._transform = transform
         sinks = [sink for sink in pipeline.sinks if sink.name in routes.sinks]
+        emitter = Emitter(project)
         self.parts = [
-            ForeachBatch(project, pipeline, sink, transform, routes=routes, failpoint=failpoint) for sink in sinks
+            ForeachBatch(project, pipeline, sink, transform, routes=routes, failpoint=failpoint, emitter=emitter)
+            for sink in sinks
         ]
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:

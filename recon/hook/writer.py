@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import RefusedError, SinkError
+from recon.events import Emitter, MicroBatchFailed, MicroBatchWritten
 from recon.hook.broker import Broker
 from recon.hook.epochs import Batch, BatchToWrite, Epochs
 from recon.hook.gate import Gate
@@ -35,6 +36,7 @@ from recon.sinks import BatchSink, Failpoint, Landed, failpoints, open_sink
 from recon.spark.observation import ROWS, Counter, observed
 from recon.spark.running_query import isolation_level
 from recon.storage import Storage
+from recon.text import first_line
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -97,6 +99,7 @@ class ForeachBatch:
         *,
         routes: Routes | None = None,
         failpoint: Failpoint = failpoints.no_failpoint,
+        emitter: Emitter | None = None,
     ) -> None:
         """Nothing is read or written before the first micro-batch.
 
@@ -107,14 +110,17 @@ class ForeachBatch:
             transform: the user's function, called with the micro-batch (and its batch_id).
             routes: those by which the rows were chosen that it is given.
             failpoint: called at the moments of recon.sinks.failpoints; a crash test's ends the process there.
+            emitter: of the events, where several writers share one.
 
         Raises:
-            ConfigError: a post-batch check cannot be bound, or does not support its `on_failure`.
+            ConfigError: a post-batch check cannot be bound, or does not support its `on_failure`, or what should be
+                told of micro-batches cannot be.
         """
         from recon.checks.binding import bind_post_batch
 
         self.project, self.pipeline, self.sink = project, pipeline, sink
         self._transform, self._failpoint = transform, failpoint
+        self.emitter = Emitter(project) if emitter is None else emitter
         self._passed = passed(transform, routes)
         self._name = f"pipeline {pipeline.name}, sink {sink.name}"
         self._location = project.location(sink)
@@ -152,6 +158,7 @@ class ForeachBatch:
         Where a repair took the number of the write, everything is looked at anew and the micro-batch written again: as
         often as another repair's commit comes first.
         """
+        started_at = utc_now()
         while True:
             try:
                 self._write(rows, batch_id)
@@ -159,6 +166,7 @@ class ForeachBatch:
             except RefusedError as error:
                 repair = self._repair_behind(error)
                 if repair is None:
+                    self._tell_failed(batch_id, started_at, error)
                     raise
                 log.warning(
                     "%s, micro-batch %d: %s was committed at the same moment, and the sink refused the micro-batch, of "
@@ -168,9 +176,23 @@ class ForeachBatch:
                     named(repair),
                 )
                 self._await_entry(repair, rows.frame.sparkSession)
-            except BaseException:
+            except BaseException as error:
                 self.forget()
+                self._tell_failed(batch_id, started_at, error)
                 raise
+
+    def _tell_failed(self, batch_id: int, started_at: datetime, error: BaseException) -> None:
+        self.emitter.emit(
+            lambda: MicroBatchFailed(
+                project=self.project.name,
+                pipeline=self.pipeline.name,
+                sink=self.sink.name,
+                batch_id=batch_id,
+                started_at=started_at,
+                error=type(error).__name__,
+                message=first_line(error),
+            )
+        )
 
     def _repair_behind(self, error: RefusedError) -> ReconStamp | None:
         """The repair that took the number of a write; forgets everything read so far."""
@@ -330,6 +352,9 @@ class ForeachBatch:
     def _enter(self, opened: Opened, entry: LedgerEntry, stamp: ReconStamp) -> None:
         """Appends the entry; where another one came before it, the next micro-batch reads the ledger anew."""
         appended = opened.ledger.append(entry)
+        self.emitter.emit(
+            lambda: MicroBatchWritten(project=self.project.name, at=appended.committed_at, entry=appended)
+        )
         if appended.prev_hash != stamp.prev_hash:
             self._opened = None
             return

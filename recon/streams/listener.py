@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from recon.errors import ConfigError, EvidenceError
+from recon.events import Emitter
 from recon.evidence import checkpoint as checkpoints
 from recon.ledger.progress import PROGRESS, row_of
 from recon.ledger.store import BeingMerged, Store, open_store
 from recon.project import Project, as_project, without_yaml
 from recon.storage import Storage
+from recon.streams.watch import StreamWatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +62,7 @@ class ProgressListener(StreamingQueryListener):
         every: int = 20,
         seconds: float = 60.0,
         keep_days: int = 30,
+        stalled_after: float | None = None,
     ) -> None:
         """Nothing is read or written before the first micro-batch.
 
@@ -72,9 +75,12 @@ class ProgressListener(StreamingQueryListener):
             every: append when this many micro-batches wait.
             seconds: or when the first of them has waited this long. When a query ends or idles, all are appended.
             keep_days: days of progress to keep; older ones are removed.
+            stalled_after: seconds after which a query that runs and says nothing is told as stalled (`stream.stalled`
+                of docs/events.md); longer than a micro-batch and a trigger take. None tells of none.
 
         Raises:
-            ConfigError: the project cannot be read, or it has no such pipeline.
+            ConfigError: the project cannot be read, it has no such pipeline, or what should be told of its streams
+                cannot be.
         """
         if project is None:
             if not (pipeline and ledger):
@@ -101,6 +107,8 @@ class ProgressListener(StreamingQueryListener):
         self._appends = 0
         self._forgot: object = None
         self._session: tuple[int | None, str | None] | None = None
+        self.emitter = Emitter(self._project)
+        self._watch = StreamWatch(self.emitter, self._project.name, self._find_pipeline, stalled_after)
         atexit.register(self.flush)
 
     @property
@@ -122,7 +130,14 @@ class ProgressListener(StreamingQueryListener):
     # -- called by Spark --------------------------------------------------------------------------
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Does nothing, as the query waits for this call."""
+        """Notes that it started, and no more, as the query waits for this call."""
+        if self.emitter.active:
+
+            def note() -> None:
+                name = _value(event, "name")
+                self._watch.started(*_ids(event), None if name is None else str(name))
+
+            self._safely(note)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Records a finished micro-batch; the event is PySpark's, or the JVM's own."""
@@ -136,10 +151,14 @@ class ProgressListener(StreamingQueryListener):
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Appends the waiting rows; an idle trigger is not recorded."""
         self._safely(self.flush)
+        if self.emitter.active:
+            self._safely(lambda: self._watch.heard(*_ids(event)))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Appends the waiting rows of a query that ended."""
         self._safely(self.flush)
+        if self.emitter.active:
+            self._safely(lambda: self._watch.terminated(*_ids(event), _error(event)))
 
     class Java:
         """For Py4J."""
@@ -156,10 +175,14 @@ class ProgressListener(StreamingQueryListener):
         """
         query_id, run_id, batch_id = str(progress.get("id")), str(progress.get("runId")), progress.get("batchId")
         pipeline = self._find_pipeline(query_id, progress.get("name"))
+        if pipeline is not None and self.emitter.active:
+            self._watch.heard(query_id, run_id, pipeline)
         # Some Sparks report an idle query every ten seconds, with the number of its last or next micro-batch.
         executed = "addBatch" in (progress.get("durationMs") or {})
         if pipeline is None or not executed or self._last.get(query_id) == (run_id, batch_id):
             return
+        if self.emitter.active:
+            self._watch.progressed(pipeline, progress)
         cores, version = self._of_session()
         row = row_of(progress, pipeline, cores=cores, spark_version=version)
         with self._guard:
@@ -274,3 +297,24 @@ class ProgressListener(StreamingQueryListener):
             self._logged.add(kind)
             message = f"{kind}: {self._project.mask(str(error))}"
             log.warning("progress is not recorded for now; further errors of this kind are not logged: %s", message)
+
+
+# -- events are PySpark's, or the JVM's own, whose fields are methods --------------------------------------------------
+
+
+def _value(event: object, name: str) -> Any:
+    value = getattr(event, name)
+    return value() if callable(value) else value
+
+
+def _ids(event: object) -> tuple[str, str]:
+    """(query_id, run_id) of an event."""
+    return str(_value(event, "id")), str(_value(event, "runId"))
+
+
+def _error(event: object) -> str | None:
+    """Why a query ended; None where it was stopped."""
+    error = _value(event, "exception")
+    if error is not None and not isinstance(error, str):  # Scala's Option
+        error = error.get() if error.isDefined() else None
+    return None if error is None else str(error)

@@ -1,0 +1,90 @@
+"""What the hook, audits and the listener call to tell an event."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from recon.events.dispatcher import Dispatcher
+from recon.events.model import Event
+from recon.events.registry import consumers_of
+from recon.project import Project
+from recon.text import first_line
+
+log = logging.getLogger("recon")
+
+EXIT_S = 10.0  # a process that ends waits so long for consumers
+
+
+class Emitter:
+    """Tells a project's events to its consumers; does nothing where recon.yml names none.
+
+    Threads start with the first event, in the process where it happens. Spark Connect sends the hook to another
+    process: what is pickled is the project alone.
+    """
+
+    def __init__(self, project: Project) -> None:
+        """Starts nothing.
+
+        Raises:
+            ConfigError: a consumer needs an extra that is not installed, or a setting of it cannot be used.
+        """
+        self._project = project
+        self._open()
+
+    def _open(self) -> None:
+        project = self._project
+        consumers = consumers_of(project)
+        self._dispatcher = Dispatcher(consumers, project.masked) if consumers else None
+        if self._dispatcher is not None:
+            atexit.register(_close, weakref.ref(self._dispatcher))
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a consumer at all."""
+        return self._dispatcher is not None
+
+    def takes(self, kind: str) -> bool:
+        """Whether any consumer takes events of a kind."""
+        return self._dispatcher is not None and self._dispatcher.takes(kind)
+
+    def put(self, event: Event) -> None:
+        """Queues an event."""
+        self.emit(lambda: event)
+
+    def emit(self, make: Callable[[], Event]) -> None:
+        """Queues the event that `make` returns; where there is no consumer, it is not called. Raises nothing."""
+        self.emit_each(lambda: (make(),))
+
+    def emit_each(self, make: Callable[[], Iterable[Event]]) -> None:
+        """Queues the events that `make` returns; where there is no consumer, it is not called. Raises nothing."""
+        if self._dispatcher is None:
+            return
+        try:
+            for event in make():
+                self._dispatcher.put(event)
+        except Exception as error:  # what is told about the work must not stop the work
+            log.warning("an event could not be told: %s: %s", type(error).__name__, first_line(error))
+
+    def close(self, seconds: float) -> tuple[str, ...]:
+        """Waits at most so long for consumers; sentences on what was not delivered."""
+        if self._dispatcher is None:
+            return ()
+        outcomes = self._dispatcher.close(seconds)
+        return tuple(self._project.mask(outcome.note) for outcome in outcomes if outcome.note)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_project": self._project}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._project = state["_project"]
+        self._open()
+
+
+def _close(dispatcher: weakref.ref[Dispatcher]) -> None:
+    running = dispatcher()
+    if running is not None:
+        running.close(EXIT_S)

@@ -1,0 +1,15 @@
+"""The consumers that recon.yml asks for. Each is imported only where it is asked for."""
+
+from __future__ import annotations
+
+from recon.events.consumer import Consumer
+from recon.project import Project
+
+
+def consumers_of(project: Project) -> list[Consumer]:
+    """The consumers of a project. Making one starts no thread and reaches no other system.
+
+    Raises:
+        ConfigError: one needs an extra that is not installed, or a setting of it cannot be used.
+    """
+    return []
