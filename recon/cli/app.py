@@ -19,6 +19,7 @@ from recon.cli import (
     ledger,
     quarantine,
     repair,
+    sample,
     sinks,
     start,
 )
@@ -36,7 +37,11 @@ app = new_app(
             "retry": audit.retry,
             "list": audit.list_checks,
             "report": audit.report,
-            "compliance": audit.compliance,
+            "compliance": Group(
+                "Write the compliance report of a period, from the ledger and the stored results of audits.",
+                {"pack": audit.pack, "sample": sample.sample},
+                alone=audit.compliance,
+            ),
             "findings": findings.findings,
             "accept": findings.accept,
             "repair": Group(

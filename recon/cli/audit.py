@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -16,6 +15,8 @@ from recon.cli.shared import (
     ExcludeOption,
     FromOption,
     OutputOption,
+    PeriodFromOption,
+    PeriodToOption,
     SelectOption,
     Session,
     TargetPathOption,
@@ -24,6 +25,7 @@ from recon.cli.shared import (
     period,
     print_json,
     print_table,
+    required_period,
     writing,
 )
 from recon.errors import ConfigError
@@ -331,50 +333,44 @@ def report(
     typer.echo(f"Report:  {short_path(page)}")
 
 
+OutputFileOption = Annotated[Path | None, typer.Option("--output", help="The file to write.")]
+
+
 def compliance(
     session: Session,
-    from_: Annotated[str, typer.Option("--from", help="Start of the period: a date or time, or 30d ago.")],
-    to: Annotated[str, typer.Option("--to", help="End of the period; a bare date includes that day.")],
-    what: Annotated[
-        Literal["report", "pack"], typer.Argument(help="report, or pack: a page that verifies itself.")
-    ] = "report",
+    from_: PeriodFromOption = None,
+    to: PeriodToOption = None,
     format: Annotated[Literal["html", "md", "pdf"], typer.Option("--format", help="What to write.")] = "html",
-    output: Annotated[Path | None, typer.Option("--output", help="The file to write.")] = None,
+    output: OutputFileOption = None,
 ) -> None:
-    """Write the compliance report of a period.
-
-    It is made from the ledger and the stored results of audits. The pack is one HTML page for auditors, which verifies
-    signed heads, entries and numbers offline in a browser.
-    """
-    start, end = period(from_, to)
+    """Write the compliance report of a period."""
+    start, end = required_period(from_, to)
     project = session.project()
-    if what == "pack":
-        _write_pack(session, start, end, format, output)
-        return
     page = (output or session.target(None) / f"compliance.{format}").absolute()
 
     from recon.audit.compliance import compliance as gather
     from recon.reports.compliance import write
 
-    assert start is not None and end is not None
     document = gather(project, start, end)
     with writing(page.parent):
         write(document, page, format)
     typer.echo(f"Compliance report: {short_path(page)}")
 
 
-def _write_pack(
-    session: Session, start: datetime | None, end: datetime | None, format: str, output: Path | None
+def pack(
+    session: Session, from_: PeriodFromOption = None, to: PeriodToOption = None, output: OutputFileOption = None
 ) -> None:
-    if format != "html":
-        raise ConfigError(f"a pack verifies itself in a browser: it is html, not {format}")
+    """Write the auditor's pack of a period.
 
-    from recon.audit.pack import pack
+    One HTML page, which verifies signed heads, entries and numbers offline in a browser.
+    """
+    start, end = required_period(from_, to)
+
+    from recon.audit.pack import pack as gather
     from recon.reports.pack import write
 
     page = (output or session.target(None) / "pack.html").absolute()
-    assert start is not None and end is not None
-    document = pack(session.project(), start, end)
+    document = gather(session.project(), start, end)
     with writing(page.parent):
         write(document, page)
     typer.echo(f"Auditor's pack: {short_path(page)}")

@@ -40,6 +40,10 @@ FromOption = Annotated[
 ToOption = Annotated[
     str | None, typer.Option("--to", help="End, like --from; a bare date includes that day. Default: now.")
 ]
+PeriodFromOption = Annotated[
+    str | None, typer.Option("--from", help="Start of the period: a date or time, or 30d ago.")
+]
+PeriodToOption = Annotated[str | None, typer.Option("--to", help="End of the period; a bare date includes that day.")]
 PipelineOption = Annotated[str | None, typer.Option("--pipeline", help="Only this pipeline.")]
 SinkOption = Annotated[str | None, typer.Option("--sink", help="Only this sink.")]
 TargetPathOption = Annotated[
@@ -189,21 +193,27 @@ class _Masked:
 
 
 class Group(NamedTuple):
-    """A command that only has subcommands, by name: each a function `f(session, …)` or another group."""
+    """A command with subcommands, by name: each a function `f(session, …)` or another group.
+
+    `alone` is run where none of them is named; without it, help is shown.
+    """
 
     help: str
     commands: Mapping[str, Callable[..., None] | Group]
+    alone: Callable[..., None] | None = None
 
 
 def new_app(group: Group) -> typer.Typer:
     """The typer application of a group, with plain help; `Session.guarded` handles its errors."""
     app = typer.Typer(
         help=group.help,
-        no_args_is_help=True,
+        no_args_is_help=group.alone is None,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
+    if group.alone is not None:
+        app.callback(invoke_without_command=True, help=group.help)(with_session(group.alone))
     for name, entry in group.commands.items():
         if isinstance(entry, Group):
             app.add_typer(new_app(entry), name=name)
@@ -226,6 +236,8 @@ def with_session(function: Callable[..., None]) -> Callable[..., None]:
             values[name] = group(**{option.name: values.pop(option.name) for option in fields(group)})
         # Also for the commands below this one, which get it as `before`.
         session = context.obj = Session(values.pop("shared"), context.obj)
+        if context.invoked_subcommand is not None:
+            return
         with session.guarded():
             function(session, **values)
 
@@ -260,6 +272,19 @@ def period(from_: str | None, to: str | None) -> tuple[datetime | None, datetime
     start, end = instant("--from", from_, now=now), instant("--to", to, ends=True, now=now)
     if start is not None and (end or now) <= start:
         raise ConfigError(f"the period is empty: --from {from_} is not before {f'--to {to}' if to else 'now'}")
+    return start, end
+
+
+def required_period(from_: str | None, to: str | None) -> tuple[datetime, datetime]:
+    """--from and --to as UTC times, both of which are required.
+
+    Raises:
+        ConfigError: one was not given, is not a time, or the end does not come after the start.
+    """
+    if from_ is None or to is None:
+        raise ConfigError(f"give the {'begin' if from_ is None else 'end'} of the period: --from … --to …")
+    start, end = period(from_, to)
+    assert start is not None and end is not None
     return start, end
 
 

@@ -58,14 +58,14 @@ def read(storage: Storage, versions: Sequence[int]) -> Mapping[int, CommitRows |
 def _rows_of(storage: Storage, version: int) -> CommitRows | Unavailable:
     try:
         added = delta_log.added_files(storage, version)
-        return _counted(version, [_columns_of(storage, path, action) for path, action in added.items()])
+        return _counted(version, [source_columns(storage, path, action) for path, action in added.items()])
     except FileNotFoundError:
         return Unavailable("commit_rows", "data files are no longer in the store")
     except Exception as error:  # whatever a store or a damaged file raises: nothing was looked at
         return Unavailable("commit_rows", first_line(error))
 
 
-def _columns_of(storage: Storage, path: str, action: Mapping[str, Any]) -> pa.Table:
+def source_columns(storage: Storage, path: str, action: Mapping[str, Any]) -> pa.Table:
     """The source columns of a data file, from itself or, where the table is partitioned by one, from the log."""
     import pyarrow.parquet as pq
 

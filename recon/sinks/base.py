@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from recon.errors import EvidenceError
 from recon.model import LedgerEntry, ReconStamp, SinkChanges, SinkLog, parse_offsets
 from recon.model.offsets import OffsetSpan
+from recon.model.sample import FoundRow, Place
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.sinks.failpoints import Failpoint, no_failpoint
 from recon.spark.frames import local_frame
@@ -148,6 +150,17 @@ class BatchSink(ABC):
             EvidenceError: the sink cannot be looked at.
         """
         return SinkChanges()
+
+    def rows_at(self, places: Mapping[Place, Collection[int]]) -> Mapping[Place, Sequence[FoundRow]]:
+        """The rows that the sink has of some source records now, looked up without Spark; none where it has none.
+
+        `places` maps each record to the batch ids under which the ledger has it, for a sink that keeps micro-batches
+        apart.
+
+        Raises:
+            EvidenceError: the rows cannot be looked at without Spark, or not all of them.
+        """
+        raise EvidenceError("rows of a sink of this kind are read by Spark alone")
 
     @abstractmethod
     def table(self, spark: SparkSession) -> DataFrame:

@@ -68,11 +68,12 @@ def as_csv(run: RunResult) -> str:
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for row in rows(run):
-        writer.writerow(_cell(value) for value in row.values())
+        writer.writerow(cell(value) for value in row.values())
     return text.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
+    """A value for CSV: times in UTC; a text that a spreadsheet would take for a formula begins with an apostrophe."""
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -10,7 +10,7 @@ It refuses the other's commit where that was under way, and drops its write sile
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from typing_extensions import override
 
 from recon.errors import EvidenceError, RefusedError, SinkError
-from recon.evidence import delta_log
+from recon.evidence import delta_log, delta_rows
 from recon.model import REMOVALS, REPAIRS, DeltaCommit, LedgerEntry, ReconStamp, SinkLog, dump_stamp
 from recon.model.ledger import named
+from recon.model.sample import FoundRow, Place
 from recon.model.wire.app_ids import app_id
+from recon.model.wire.columns import BATCH_ID
 from recon.project import DeltaSink, Project, Sink
 from recon.sinks.base import Landed
 from recon.sinks.path import PathSink
@@ -174,6 +176,11 @@ class DeltaAppend(PathSink):
     @override
     def log(self, after: int | None = None, since: datetime | None = None) -> SinkLog:
         return delta_log.stamped(self.storage, after=after)
+
+    @override
+    def rows_at(self, places: Mapping[Place, Collection[int]]) -> Mapping[Place, Sequence[FoundRow]]:
+        found = delta_rows.find(self.storage, places)
+        return {place: [FoundRow(file, row[BATCH_ID]) for file, row in rows] for place, rows in found.items()}
 
     @override
     def table(self, spark: SparkSession) -> DataFrame:

@@ -17,7 +17,7 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from recon.errors import EvidenceError, RefusedError, SinkError
-from recon.evidence import manifest_files, manifests
+from recon.evidence import file_rows, manifest_files, manifests
 from recon.model import REPAIRS, ReconStamp, SinkChanges, SinkLog, parse_offsets
+from recon.model.sample import FoundRow, Place
 from recon.model.wire.columns import ATTEMPT, BATCH_ID, EPOCH
 from recon.model.wire.manifests import (
     FOLDER,
@@ -231,6 +232,12 @@ class FileReplace(PathSink):
     @override
     def changes(self, since: datetime | None = None) -> SinkChanges:
         return manifest_files.changes(self.storage, self.kind, since)
+
+    @override
+    def rows_at(self, places: Mapping[Place, Collection[int]]) -> Mapping[Place, Sequence[FoundRow]]:
+        """Looks into the files of the micro-batches that the ledger names."""
+        batches = {batch_id for batch_ids in places.values() for batch_id in batch_ids}
+        return file_rows.find(self.storage, manifests.read(self.storage, batches=batches), places)
 
     @override
     def rows_left(self, spark: SparkSession) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from typing_extensions import override
 
 from recon.errors import EvidenceError, ReconError, SinkError
 from recon.model import ReconStamp
+from recon.model.sample import FoundRow, Place
+from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.project import Project, Sink
 from recon.project.sinks import JdbcAppendSink, JdbcUpsertSink, Retry
 from recon.sinks.base import BatchSink, Landed, rows_of_batch
@@ -80,6 +83,32 @@ class JdbcWriter(BatchSink):
         return counter.rows()
 
     # -- read back ---------------------------------------------------------------------------------
+
+    @override
+    def rows_at(self, places: Mapping[Place, Collection[int]]) -> Mapping[Place, Sequence[FoundRow]]:
+        if not self.sink.stamp_source_offsets:
+            raise EvidenceError(f"{self.where} has no column {SOURCE_COLUMNS[0]}, so its rows name no source record")
+        try:
+            return self._rows_at(places)
+        except ReconError as error:
+            raise EvidenceError(str(error)) from None
+        except Exception as error:  # whatever a driver raises: nothing was looked at
+            raise EvidenceError(self.sentence(error, f"{self.where} cannot be read")) from None
+
+    def _rows_at(self, places: Collection[Place]) -> dict[Place, list[FoundRow]]:
+        from sqlalchemy import text
+
+        names, table = (BATCH_ID, *SOURCE_COLUMNS), self.dialect.table(self.target)
+        batch, *source = (self.dialect.quote(name) for name in names)
+        where = " AND ".join(f"{column} = :{name}" for column, name in zip(source, ("t", "p", "o"), strict=True))
+        found: dict[Place, list[FoundRow]] = {}
+        with self.engine.connect() as connection:
+            for place in places:
+                values = dict(zip(("t", "p", "o"), place, strict=True))
+                rows = connection.execute(text(f"SELECT {batch} FROM {table} WHERE {where}"), values).all()
+                if rows:
+                    found[place] = [FoundRow(f"row of {self.target}", row[0]) for row in rows]
+        return found
 
     @override
     def table(self, spark: SparkSession) -> DataFrame:

@@ -41,7 +41,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -49,10 +49,11 @@ from typing import TYPE_CHECKING, Any, cast
 from typing_extensions import override
 
 from recon.errors import EvidenceError, SinkError
-from recon.evidence import kafka_markers
+from recon.evidence import kafka_markers, kafka_rows
 from recon.evidence.kafka import read as read_topics
 from recon.evidence.kafka_markers import Markers
 from recon.model import ReconStamp, SinkChanges, SinkLog, parse_offsets, same_ranges
+from recon.model.sample import FoundRow, Place
 from recon.model.wire.columns import BATCH_ID, EPOCH_HEADER
 from recon.model.wire.markers import BatchMarker, Owner, Plan
 from recon.project import KafkaSink, Project, Sink
@@ -192,6 +193,21 @@ class KafkaWriter(BatchSink):
         return SinkChanges(replaced=kafka_markers.cut_off(topics[self.sink.target], written))
 
     # -- read --------------------------------------------------------------------------------------
+
+    @override
+    def rows_at(self, places: Mapping[Place, Collection[int]]) -> Mapping[Place, Sequence[FoundRow]]:
+        """Reads the topic on from where the oldest of the micro-batches begins in it, which its marker says."""
+        markers = self._markers.known() if self.sink.transactional else None
+        if markers is None:
+            raise EvidenceError(f"no marker says where in topic {self.sink.target} the records of a micro-batch begin")
+        wanted = {batch_id for batch_ids in places.values() for batch_id in batch_ids}
+        starts: dict[int, int] = {}
+        for (_, batch_id), marker in markers.batches.items():
+            for partition, start in marker.starts.items() if batch_id in wanted else ():
+                starts[partition] = min(start, starts.get(partition, start))
+        if not starts:
+            raise EvidenceError(f"no marker says where in topic {self.sink.target} the records of a micro-batch begin")
+        return kafka_rows.find(self.conf, self.owner, starts, places)
 
     @override
     def table(self, spark: SparkSession) -> DataFrame:

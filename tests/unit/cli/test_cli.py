@@ -88,7 +88,7 @@ def test_the_installed_command() -> None:
         (["nope"], "No such command 'nope'"),
         (["audit", "--nope"], "No such option"),
         (["list", "--output", "xml"], "'xml' is not one of"),
-        (["compliance"], "Missing option '--from'"),
+        (["compliance"], "give the begin of the period: --from … --to …"),
         (["ledger", "show", "--limit", "0"], "'--limit': "),
     ],
 )
@@ -380,6 +380,20 @@ def test_audit_that_cannot_run_writes_nothing(recon: Callable[..., Ended], proje
     assert recon("audit", "--select", "tga:x").code == 2
     assert recon("audit", "--from", "x").code == 2
     assert sorted(path.name for path in project.iterdir()) == ["recon.yml"]
+
+
+def test_a_sample_for_an_auditor(recon: Callable[..., Ended], ledger: Path) -> None:
+    november = ("--from", "2026-11-01", "--to", "2026-11-30")
+    ended = recon("compliance", "sample", *november, "--n", "2", "--seed", "s", "--format", "csv")
+    assert ended.code == 0 and "2 not read." in ended.out and "Seed s, key " in ended.out
+    assert ended.out.endswith("Sample: target/sample.csv\n")
+    assert (ledger / "target" / "sample.csv").read_text().startswith("number,pipeline,")
+    document = json.loads(recon("compliance", "sample", *november, "--format", "json", "--output", "-").out)
+    assert (document["asked"], len(document["seed"])) == (25, 16)
+    assert recon("compliance", "sample", *november, "--select", "sink:orders").code == 0
+    assert recon("compliance", "sample", *november, "--select", "nosuch").code == 2
+    assert recon("compliance", "sample", "--to", "2026-11-30").code == 2
+    assert recon("compliance", "sample", *november, "--n", "0").code == 2
 
 
 def test_compliance(recon: Callable[..., Ended], ledger: Path) -> None:

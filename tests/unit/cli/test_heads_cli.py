@@ -140,5 +140,5 @@ def test_an_auditors_pack(recon: Recon, signed: Path) -> None:  # noqa: F811
     assert recon("compliance", "pack", *period) == Ended(0, "Auditor's pack: target/pack.html\n", "")
     assert (signed / "target/pack.html").read_text().startswith("<!doctype html>")
     ended = recon("compliance", "pack", *period, "--format", "pdf")
-    assert (ended.code, ended.err) == (2, "Error: a pack verifies itself in a browser: it is html, not pdf\n")
+    assert ended.code == 2 and "No such option" in ended.err
     assert recon("compliance", *period).out.startswith("Compliance report: ")

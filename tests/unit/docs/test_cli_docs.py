@@ -17,6 +17,8 @@ SHARED = {"--project-dir", "--vars", "--debug", "--no-color", "--help", "--versi
 
 def _commands(group: Any, path: str = "recon") -> Iterator[tuple[str, Any]]:
     for name, command in group.commands.items():
+        if getattr(command, "invoke_without_command", False):
+            yield f"{path} {name}", command
         if hasattr(command, "commands"):
             yield from _commands(command, f"{path} {name}")
         else:
@@ -39,6 +41,8 @@ def test_there_are_the_commands_we_promise() -> None:
         "list",
         "report",
         "compliance",
+        "compliance pack",
+        "compliance sample",
         "compare",
         "offsets",
         "init",

@@ -1,0 +1,96 @@
+"""Looks single source records up in a Delta table and in the files of its commits, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from recon.errors import EvidenceError
+from recon.evidence import delta_log
+from recon.evidence.commit_rows import source_columns
+from recon.model.sample import Place
+from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
+from recon.storage import Storage
+from recon.text import first_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+Row = tuple[str, dict[str, Any]]  # the data file, and the wanted columns
+
+
+def find(storage: Storage, places: Collection[Place], also: Sequence[str] = ()) -> dict[Place, list[Row]]:
+    """The rows of the table's newest version that carry these source offsets, by place; files are pruned by statistics.
+
+    Args:
+        storage: the table.
+        places: the source offsets.
+        also: further columns that are wanted, beside `_batch_id`.
+
+    Raises:
+        EvidenceError: the table cannot be read without Spark, or its rows have no source columns.
+    """
+    try:
+        dataset = delta_log.open_table(storage).to_pyarrow_dataset()
+        lacking = [name for name in (BATCH_ID, *SOURCE_COLUMNS) if name not in dataset.schema.names]
+        if lacking:
+            raise EvidenceError(f"{storage.uri} has no column {lacking[0]}, so its rows name no source record")
+        wanted = [name for name in (BATCH_ID, *SOURCE_COLUMNS, *also) if name in dataset.schema.names]
+        found: dict[Place, list[Row]] = {}
+        among = one_of(places)
+        for fragment in dataset.get_fragments(among):
+            table = fragment.to_table(schema=dataset.schema, columns=wanted, filter=among)
+            for place, row in placed(table):
+                found.setdefault(place, []).append((fragment.path, row))
+        return found
+    except EvidenceError:
+        raise
+    except Exception as error:  # whatever delta-rs, Arrow or a store raises: nothing was looked at
+        raise EvidenceError(f"the rows of {storage.uri} cannot be read without Spark: {first_line(error)}") from error
+
+
+def one_of(places: Iterable[Place]) -> ds.Expression:
+    """The condition that a row carries one of these source offsets."""
+    import pyarrow.dataset as ds
+
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for topic, partition, offset in places:
+        offsets.setdefault((topic, partition), []).append(offset)
+    topic_column, partition_column, offset_column = (ds.field(name) for name in SOURCE_COLUMNS)
+    condition = ds.scalar(False)
+    for (topic, partition), of_partition in offsets.items():
+        among = offset_column.isin(of_partition) & (offset_column >= min(of_partition))
+        among &= offset_column <= max(of_partition)  # ranges are what statistics are compared with
+        condition |= (topic_column == topic) & (partition_column == partition) & among
+    return condition
+
+
+def placed(table: pa.Table) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Each row of a table with its source offset."""
+    topic, partition, offset = SOURCE_COLUMNS
+    for row in table.to_pylist():
+        yield (str(row[topic]), int(row[partition]), int(row[offset])), row
+
+
+def in_commit(storage: Storage, version: int, places: Collection[Place]) -> dict[Place, str]:
+    """The data files that a commit added and that have a row of these source offsets, whatever became of it since.
+
+    Raises:
+        EvidenceError: the commit or one of its files is there no more, or cannot be read.
+    """
+    found: dict[Place, str] = {}
+    try:
+        for path, action in delta_log.added_files(storage, version).items():
+            table = source_columns(storage, path, action)
+            import pyarrow.dataset as ds
+
+            for place, _ in placed(ds.dataset(table).to_table(filter=one_of(places))):
+                found[place] = path
+    except EvidenceError:
+        raise
+    except FileNotFoundError as error:
+        raise EvidenceError(f"data files of version {version} are no longer in the store") from error
+    except Exception as error:  # whatever a store or a damaged file raises
+        raise EvidenceError(f"the files of version {version} cannot be read: {first_line(error)}") from error
+    return found
