@@ -23,6 +23,7 @@ from recon.audit.anchor import anchor
 from recon.audit.collect import Evidence, collect
 from recon.audit.incidents import incidents_of
 from recon.audit.options import Options, texts
+from recon.audit.past import past_audits
 from recon.audit.record import STOPPED, record_of
 from recon.audit.session import AuditSession
 from recon.audit.sources import Brokers, Sources
@@ -187,12 +188,13 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
 
 
 def _kept(run: _Run, outcome: RunResult) -> RunResult:
-    """Stores the results and what they prove, and signs the ledger's heads."""
+    """Stores the results and what they prove, signs the ledger's heads, and looks at earlier audits."""
     project, spark = run.project, run.session.running
     outcome = store(project, outcome, run.bounds, run.failing_rows, spark)
     if run.options.goes_on:
         outcome = store_proofs(project, outcome, run.witnesses, spark)
-    return project.masked(anchor(project, run.session, outcome))
+    outcome = anchor(project, run.session, outcome)
+    return project.masked(replace(outcome, past=past_audits(project, outcome.generated_at, spark=spark)))
 
 
 def facts_of(

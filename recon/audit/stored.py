@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from recon.audit import summary
 from recon.audit.incidents import incidents_of
+from recon.audit.past import Row, past_audits, result_of
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import arrow, open_ledger
-from recon.ledger.results import RUN, evidence_of, findings_of, is_sealed, record_of
+from recon.ledger.results import RUN, is_sealed, record_of
 from recon.ledger.store import Filter
 from recon.model import (
     CheckResult,
@@ -28,8 +27,6 @@ from recon.model import (
 )
 from recon.project import Pipeline, Project, as_project
 
-Row = Mapping[str, Any]
-
 _LACKS = (
     "this report is of the stored results of an earlier audit: counts of the ledger, the pictures of offsets and rows, "
     "lag, samples and who made a commit are not stored, and are not shown"
@@ -39,7 +36,7 @@ _HEADS = "not stored; `recon ledger verify --heads` says what published heads co
 
 
 def stored_run(project: str | Path | Project, invocation_id: str) -> RunResult:
-    """The audit with an id, or with one that begins so, as its results were stored.
+    """The audit with an id, or with one that begins so, as its results were stored, with the month before it.
 
     Raises:
         ConfigError: there is no such audit, or several ids begin so.
@@ -52,20 +49,26 @@ def stored_run(project: str | Path | Project, invocation_id: str) -> RunResult:
         what = f"{len(ids)} audits have an id that begins with" if ids else "no stored audit has the id"
         raise ConfigError(f"{what} {invocation_id!r}; run_results.json and `recon report --last 30d` name the ids")
     (only,) = ids
-    return _run(project, [row for row in rows if row["invocation_id"] == only])
+    return _with_past(project, _run(project, [row for row in rows if row["invocation_id"] == only]), None)
 
 
-def stored_runs(project: str | Path | Project, since: datetime) -> list[RunResult]:
-    """The audits since an instant as their results were stored, oldest first.
+def newest_run(project: str | Path | Project, since: datetime) -> RunResult:
+    """The newest audit since an instant as its results were stored, with all audits since then.
 
     Raises:
+        ConfigError: there was none.
         LedgerError: the table cannot be read, or was edited.
     """
     project = as_project(project)
-    of_run: dict[str, list[Row]] = defaultdict(list)
-    for row in _rows(project, since):
-        of_run[row["invocation_id"]].append(row)
-    return sorted((_run(project, rows) for rows in of_run.values()), key=lambda run: run.generated_at)
+    rows = _rows(project, since)
+    if not rows:
+        raise ConfigError(f"no audit was stored since {since:%Y-%m-%d %H:%M} UTC; give an earlier --last")
+    newest = max(rows, key=lambda row: row["generated_at"])["invocation_id"]
+    return _with_past(project, _run(project, [row for row in rows if row["invocation_id"] == newest]), since)
+
+
+def _with_past(project: Project, run: RunResult, since: datetime | None) -> RunResult:
+    return replace(run, past=past_audits(project, run.generated_at, since=since))
 
 
 def _rows(project: Project, since: datetime | None) -> Sequence[Row]:
@@ -81,7 +84,7 @@ def _run(project: Project, rows: Sequence[Row]) -> RunResult:
         raise LedgerError(
             f"the stored result {edited[0]} of audit {rows[0]['invocation_id']} was edited: no report is made of it"
         )
-    results = tuple(_result(row) for row in rows if row["kind"] != RUN)
+    results = tuple(result_of(row) for row in rows if row["kind"] != RUN)
     newest = max(rows, key=lambda row: row["generated_at"])
     parameters = record_of(rows)
     return RunResult(
@@ -101,24 +104,6 @@ def _run(project: Project, rows: Sequence[Row]) -> RunResult:
         notes=(_LACKS,),
         heads=_HEADS,
         record=parameters.record,
-    )
-
-
-def _result(row: Row) -> CheckResult:
-    return CheckResult(
-        unique_id=row["unique_id"],
-        name=row["name"],
-        check=row["check"],
-        kind=row["kind"],
-        status=row["status"],
-        failures=row["failures"],
-        message=row["message"] or "",
-        severity=row["severity"] or "error",
-        pipeline=row["pipeline"],
-        sink=row["sink"],
-        findings=tuple(findings_of(row)),
-        evidence=evidence_of(row),
-        execution_time=row["execution_time"] or 0.0,
     )
 
 
@@ -163,4 +148,4 @@ def _as_stored(incident: Incident, pipeline: str) -> Incident:
     return replace(incident, steps=(NextStep(purpose="see what of it is open now", command=command),))
 
 
-__all__ = ["stored_run", "stored_runs"]
+__all__ = ["newest_run", "stored_run"]

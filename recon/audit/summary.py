@@ -89,8 +89,7 @@ def answer(
         if result.status == "fail":
             return "not complete", f"{result.name}: {result.message}"
     for sink in sinks:
-        ran = {r.check: r for r in evidence if r.sink == sink}
-        missing = [" or ".join(named) for named in PROOF if not any(name in ran for name in named)]
+        missing = lacking(evidence, sink)
         if missing:
             return "could not be proved", f"{', '.join(missing)} did not run for sink {sink}"
     for result in evidence:
@@ -99,6 +98,12 @@ def answer(
     for finding in waiting:
         return "could not be proved", f"{finding.code}: {finding.message}"
     return "complete", f"Every offset of {speaks_of or 'what the stream has read so far'} is accounted for"
+
+
+def lacking(results: Iterable[CheckResult], sink: str) -> list[str]:
+    """The checks of `PROOF` that did not run for a sink."""
+    ran = {result.check for result in results if result.sink == sink}
+    return [" or ".join(named) for named in PROOF if ran.isdisjoint(named)]
 
 
 def pipeline_facts(

@@ -302,32 +302,28 @@ def report(
     if run_id is not None and last is not None:
         raise ConfigError("--run and --last exclude each other: one names an audit, the other a time")
     target = session.target(target_path)
-    earlier: Sequence[RunResult] = ()
     if run_id is not None:
         from recon.audit.stored import stored_run
 
         run = stored_run(session.project(), run_id)
     elif last is not None:
-        from recon.audit.stored import stored_runs
+        from recon.audit.stored import newest_run
 
         since, _ = period(last, None)
         assert since is not None
-        earlier = stored_runs(session.project(), since)
-        if not earlier:
-            raise ConfigError(f"no audit was stored since {since:%Y-%m-%d %H:%M} UTC; give an earlier --last")
-        run = earlier[-1]
+        run = newest_run(session.project(), since)
     else:
         source = target / RESULTS
         if not source.is_file():
             raise ConfigError(f"no {source}; run 'recon audit' first, or point to its folder with --target-path")
         run = run_results.read(source)
     if output == Path("-"):
-        typer.echo(html.render(run, earlier=earlier) if format == "html" else forms.text(run, format), nl=False)
+        typer.echo(html.render(run) if format == "html" else forms.text(run, format), nl=False)
         return
     page = (output or target / ("report.html" if format == "html" else forms.FORMS[format])).absolute()
     with writing(page.parent):
         if format == "html":
-            html.write(run, page, earlier=earlier)
+            html.write(run, page)
         else:
             forms.write(run, format, page)
     typer.echo(f"Report:  {short_path(page)}")

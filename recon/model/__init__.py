@@ -1,7 +1,7 @@
 """Frozen values that the rooms pass to each other. No I/O, no Spark.
 
 In reading order: `offsets` (range algebra), `ledger` (an entry), `fingerprint` (of its offsets), `integrity` (its
-hash chain), `evidence` and `progress` (what witnesses report), `incident` and `result` (verdict, finding, run),
+hash chain), `evidence` and `progress` (what witnesses report), `incident`, `past` and `result` (verdict, finding, run),
 `compliance`. `wire` is the only place that writes and reads formats that cross a process. Imports nothing of recon but
 `errors`, `text` and `lazy`.
 """
@@ -47,6 +47,7 @@ from recon.model.ledger import (
     LedgerSlice,
     RangeTable,
 )
+from recon.model.past import PastAudits
 from recon.model.progress import BatchProgress, ProgressWitness, SourceOffsets
 from recon.model.result import (
     NOT_ANCHORED,
@@ -110,6 +111,7 @@ __all__ = [
     "NextStep",
     "OffsetAccount",
     "PartitionFacts",
+    "PastAudits",
     "PipelineFacts",
     "PreviousAudit",
     "ProbeAnswer",

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from recon.model.incident import Incident, OffsetAccount
 from recon.model.offsets import Span
+from recon.model.past import PastAudits
 
 
 class Level(StrEnum):
@@ -355,7 +356,7 @@ class RunResult:
     `args` are the options the run was started with; `versions` maps package → version of what was used;
     `notes` are sentences for the reader (a missing witness, a broker that did not answer). `heads` says whether the
     heads of the ledger's trees were signed, and where they were published. `record` is who ran it; None of runs of
-    versions that did not say so.
+    versions that did not say so. `past` is what earlier audits found; None where nobody looked.
     """
 
     invocation_id: str
@@ -372,6 +373,7 @@ class RunResult:
     notes: tuple[str, ...] = ()
     heads: str = NOT_ANCHORED
     record: RunRecord | None = None
+    past: PastAudits | None = None
 
     def counts(self) -> dict[str, int]:
         """Number of results per status; every status is a key."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +18,12 @@ from recon.model.incident import HARMS, Incident
 from recon.reports import pages, picture, sums
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import json_value, write_text
+from recon.reports.trends import trends
 from recon.reports.words import sink_name
-from recon.text import plural, some
+from recon.text import plural
 
 # On the page; run_results.json holds all of them. What is left out is said there, and the worst comes first.
 MAX_INCIDENTS = 200
-MAX_AUDITS = 200  # earlier ones in a row each
 MAX_FINDINGS = 400
 MAX_CARDS = 20  # pipelines with an answer of their own; complete ones are rows of a table where there are more than FEW
 FEW = 6
@@ -36,13 +36,13 @@ ANSWERS: tuple[Answer, ...] = ("not complete", "could not be proved", "complete"
 _STATUSES = ("fail", "error", "warn", "skipped", "pass")
 
 
-def write(run: RunResult, path: str | os.PathLike[str], *, earlier: Sequence[RunResult] = ()) -> Path:
-    """Writes the page to `path` in one step; `earlier` are audits that it lists, oldest first."""
-    return write_text(render(run, earlier=earlier), path)
+def write(run: RunResult, path: str | os.PathLike[str]) -> Path:
+    """Writes the page to `path` in one step."""
+    return write_text(render(run), path)
 
 
-def render(run: RunResult, *, earlier: Sequence[RunResult] = ()) -> str:
-    """The page as HTML text; `earlier` are audits that it lists, oldest first."""
+def render(run: RunResult) -> str:
+    """The page as HTML text."""
     items = _findings(run)
     counts = run.counts()
     in_run = Counter(item.finding.code for item in items)
@@ -62,8 +62,7 @@ def render(run: RunResult, *, earlier: Sequence[RunResult] = ()) -> str:
         headline=headline(run),
         counts=[(status, counts[status]) for status in _STATUSES],
         checks_line=_checks_line(run),
-        trend=[_past(one) for one in reversed(earlier[-MAX_AUDITS:])],
-        trend_total=len(earlier),
+        trends=trends(run.past),
         incidents=_incidents(run)[:MAX_INCIDENTS],
         incidents_total=len(_incidents(run)),
         findings=items[:MAX_FINDINGS],
@@ -160,29 +159,6 @@ def _findings(run: RunResult) -> list[_Item]:
         )
 
     return [_Item(finding, check, n) for n, (finding, check) in enumerate(sorted(seen.items(), key=key))]
-
-
-class _Past(NamedTuple):
-    """An audit in the list of earlier ones."""
-
-    run: RunResult
-    answer: Answer
-    headline: str
-    counts: Mapping[str, int]
-    failing: str
-    seconds: float
-
-
-def _past(run: RunResult) -> _Past:
-    failing = [result.name for result in run.results if result.status in ("fail", "error")]
-    return _Past(
-        run=run,
-        answer=worst_answer([p.answer for p in run.pipelines]),
-        headline=headline(run),
-        counts=run.counts(),
-        failing=some(failing) if failing else "",
-        seconds=run.elapsed_time,
-    )
 
 
 def _incidents(run: RunResult) -> list[tuple[str, Incident]]:

@@ -171,7 +171,7 @@ def bars(sink: SinkFacts, until: datetime | None = None) -> Bars | None:
     gaps = [(b.at - a.at) / own * 100 for a, b in pairwise(points)]
     in_order = sum(gap < width / 2 for gap in gaps) > len(gaps) * 0.3
     width = width if in_order else max(width * (own / span), 0.15)
-    top, levels = _scale(max(max(p.offsets, p.rows_written or 0) for p in points))
+    top, levels = scale(max(max(p.offsets, p.rows_written or 0) for p in points))
     drawn, epochs = [], []
     for n, point in enumerate(points):
         share = (n + 0.5) / len(points) if in_order else (point.at - start) / span
@@ -295,7 +295,7 @@ def _point_title(point: BatchPoint) -> str:
     return f"{ids} of epoch {point.epoch}: {rows}, {number(point.offsets)} offsets read, {when(point.at)}"
 
 
-def _scale(largest: int) -> tuple[float, tuple[tuple[float, str], ...]]:
+def scale(largest: int) -> tuple[float, tuple[tuple[float, str], ...]]:
     """The top of the value axis and three or four round levels on it."""
     largest = max(largest, 1)
     step = next(m * 10**e for e in range(19) for m in (1, 2, 5) if largest / (m * 10**e) <= 4)

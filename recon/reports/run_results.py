@@ -70,6 +70,7 @@ def as_dict(run: RunResult) -> dict[str, Any]:
             "notes": json_value(run.notes),
             "heads": run.heads,
             "record": json_value(run.record),
+            "past": json_value(run.past),
         },
     }
 
@@ -93,7 +94,7 @@ def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
         own = content["recon"]
         values = {key: metadata[key] for key in ("invocation_id", "recon_version", "generated_at")}
         values |= {key: own[key] for key in ("project", "period_from", "period_to", "pipelines", "versions", "notes")}
-        values |= {key: own[key] for key in ("heads", "record") if key in own}  # versions before did not have them
+        values |= {key: own[key] for key in ("heads", "record", "past") if key in own}  # not in earlier versions
         values |= {"elapsed_time": content["elapsed_time"], "args": content["args"]}
         values["results"] = [_values(item) for item in content["results"]]
         return TypeAdapter(RunResult).validate_python(values)

@@ -148,7 +148,7 @@ def test_all_partitions_on_demand(open_page, pages):
     more.click()
     assert len(visible(browser, "#coverage svg[role=img]")) == 3
     tall = max(e.size["height"] for e in visible(browser, "#coverage svg[role=img]"))
-    assert 900 < tall < 1200
+    assert tall == 200 * 15
 
 
 def test_a_pipeline_is_found_among_many(open_page, pages):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
 
 from recon.model import (
     BatchPoint,
@@ -35,6 +36,7 @@ from recon.model.compliance import (
     Signature,
     SinkCompliance,
 )
+from recon.model.past import DayCost, DayLag, Detection, PastAudit, PastAudits, PipelineLag, Spell, Strip
 
 START = datetime(2026, 3, 17, 6, 0, tzinfo=UTC)
 STEP = timedelta(minutes=10)
@@ -591,6 +593,104 @@ def _clicks() -> tuple[PipelineFacts, list[CheckResult]]:
     return facts, results
 
 
+def _spells(states: str, last: date, per_day: int = 1) -> tuple[Spell, ...]:
+    """A letter per day, the last of them `last`: c, n, u are answers, p, w, f, e statuses, a dot is no audit."""
+    names = {
+        "c": "complete", "n": "not complete", "u": "could not be proved",
+        "p": "pass", "w": "warn", "f": "fail", "e": "error",
+    }  # fmt: skip
+    first, at, spells = last - timedelta(days=len(states) - 1), 0, []
+    for letter, same in groupby(states):
+        days = len(list(same))
+        begin = first + timedelta(days=at)
+        if letter != ".":
+            end = begin + timedelta(days=days - 1)
+            spells.append(Spell(first=begin, last=end, state=names[letter], audits=days * per_day))
+        at += days
+    return tuple(spells)
+
+
+def sample_past(pipelines: int = 0) -> PastAudits:
+    """A month of a daily audit, two days without one; of `pipelines` others one in ten was not complete once."""
+    last = NOW.date()
+    days = [last - timedelta(days=n) for n in range(29, -1, -1)]
+    payments = "cccccccccc..cccccccccuuccnnnnn"
+    missed = [day for day, letter in zip(days, payments, strict=True) if letter == "."]
+    others = tuple(
+        Strip(name=f"pipeline_{n:04}", days=_spells("c" * 20 + "nn" + "c" * 8 if n % 10 == 3 else "c" * 30, last))
+        for n in range(pipelines)
+    )
+    strips = (
+        Strip(name="payments", days=_spells(payments, last)),
+        Strip(name="clicks", days=_spells("cccccccccc..ccccccccccccccccuu", last)),
+        Strip(name="orders", days=_spells("cccccccccc..cccccccccccccccccc", last)),
+    )
+    seen = NOW - timedelta(days=4)
+    return PastAudits(
+        first_day=days[0],
+        last_day=last,
+        audits=28,
+        project=_spells("cccccccccc..cccccccccuuccnnnnn", last),
+        pipelines=(*(() if pipelines else strips), *others),
+        checks=(
+            Strip(
+                name="offset_continuity_payments",
+                pipeline="payments",
+                days=_spells("pppppppppp..pppppppppppppfffff", last),
+                failed=5,
+                failures=12,
+            ),
+            Strip(
+                name="kafka_end_offsets_clicks",
+                pipeline="clicks",
+                days=_spells("pppppppppp..ppppwwppppppppppee", last),
+                failed=2,
+            ),
+        ),
+        checks_total=2,
+        recent=tuple(
+            PastAudit(
+                invocation_id=f"00000000-0000-4000-8000-{n:012d}",
+                generated_at=NOW - timedelta(days=n),
+                answers={"not complete": 1, "complete": 2} if n < 5 else {"complete": 3},
+                counts={"fail": 2 * (n < 5), "error": int(n < 2), "warn": 1, "skipped": 0, "pass": 15},
+                seconds=12.5 + n % 3,
+                failing="offset_continuity_payments, unique_payments_payment_id" if n < 5 else "",
+                edited=n == 7,
+            )
+            for n in range(28)
+        ),
+        costs=tuple(
+            DayCost(day=day, audits=1, seconds=12.5 + n % 3, longest=12.5 + n % 3)
+            for n, day in enumerate(days)
+            if day not in missed
+        ),
+        lags=(
+            PipelineLag(
+                pipeline="payments",
+                days=tuple(
+                    DayLag(day=day, lag=None if n % 11 == 5 else n * n * 40)
+                    for n, day in enumerate(days)
+                    if day not in missed
+                ),
+            ),
+        ),
+        detections=(
+            Detection(
+                pipeline="payments", sink="payments", codes=("MUTATED",), findings=1,
+                happened_at=NOW - timedelta(hours=20), first_seen=NOW,
+            ),
+            Detection(
+                pipeline="payments", sink="payments", codes=("GAP", "LOSS_RETENTION"), findings=12,
+                happened_at=seen - timedelta(hours=5), first_seen=seen,
+            ),
+            Detection(
+                pipeline="payments", sink=None, codes=("RECREATED",), findings=1, happened_at=None, first_seen=seen,
+            ),
+        ),
+    )  # fmt: skip
+
+
 def sample_run() -> RunResult:
     """The whole run: 3 pipelines, 19 checks, every status."""
     parts = (_orders(), _payments(), _clicks())
@@ -612,6 +712,7 @@ def sample_run() -> RunResult:
         },
         versions={"recon": "0.1.0", "deltalake": "1.6.6", "confluent-kafka": "2.12.0", "pyspark": "4.0.0"},
         notes=("No broker answered at kafka-2.internal:9092: what rests on Kafka could not be proved for clicks.",),
+        past=sample_past(),
     )
 
 
@@ -635,6 +736,19 @@ def _hostile(one: Incident, bad: str) -> Incident:
         accepted=one.accepted and bad,
         steps=(NextStep(purpose=bad, command=bad),),
         messages=(bad, bad + "2"),
+    )
+
+
+def _hostile_past(bad: str) -> PastAudits:
+    past = sample_past()
+    return replace(
+        past,
+        read_from=past.first_day + timedelta(days=2),
+        pipelines=tuple(replace(strip, name=bad) for strip in past.pipelines),
+        checks=tuple(replace(strip, name=bad, pipeline=bad) for strip in past.checks),
+        recent=tuple(replace(audit, invocation_id=bad, failing=bad) for audit in past.recent),
+        lags=tuple(replace(lag, pipeline=bad) for lag in past.lags),
+        detections=tuple(replace(one, pipeline=bad, sink=bad, codes=(bad,)) for one in past.detections),
     )
 
 
@@ -675,6 +789,7 @@ def hostile_run() -> RunResult:
         args={bad: bad},
         versions={bad: bad},
         invocation_id=bad,
+        past=_hostile_past(bad),
     )
 
 
@@ -708,7 +823,7 @@ def large_run(pipelines: int, checks: int, failing: float = 0.02) -> RunResult:
             found = tuple(replace(f, **at) for f in of.findings)
             unique = f"{of.check}_{name}_column_{k}"
             results.append(replace(of, **at, name=unique, unique_id=f"test.lake.{unique}", findings=found))
-    return replace(run, results=tuple(results), pipelines=tuple(facts))
+    return replace(run, results=tuple(results), pipelines=tuple(facts), past=sample_past(pipelines))
 
 
 def sample_compliance() -> ComplianceReport:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recon.audit.stored import stored_run, stored_runs
+from recon.audit.stored import newest_run, stored_run
 from recon.errors import ConfigError, LedgerError
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run, rows_of
@@ -54,6 +54,8 @@ def test_an_audit_comes_back_as_it_was_stored(lake: Path) -> None:
     found = stored_run(project(lake), "aabb")
     expected = run("aabb-2", 1, GAP)
     assert found.results == expected.results
+    assert found.past is not None
+    assert [day.state for day in found.past.project] == ["complete", "not complete"], "what came later is not in it"
     assert (found.invocation_id, found.generated_at, found.period_to) == (
         "aabb-2",
         AT + timedelta(days=1),
@@ -69,18 +71,25 @@ def test_an_audit_comes_back_as_it_was_stored(lake: Path) -> None:
     assert "anchored" not in found.heads and "not stored" in found.heads, "nobody knows whether heads were published"
 
 
-def test_audits_of_a_time_are_listed_with_the_newest_first(lake: Path) -> None:
-    runs = stored_runs(project(lake), AT + timedelta(hours=1))
-    assert [(one.invocation_id, one.pipelines[0].answer) for one in runs] == [
-        ("aabb-2", "not complete"),
-        ("cccc-3", "complete"),
+def test_the_newest_audit_of_a_time_is_drawn_with_all_of_the_time(lake: Path) -> None:
+    newest = newest_run(project(lake), AT + timedelta(hours=1))
+    assert newest.invocation_id == "cccc-3"
+    assert newest.past is not None
+    assert [(one.invocation_id, one.answers) for one in newest.past.recent] == [
+        ("cccc-3", {"complete": 1}),
+        ("aabb-2", {"not complete": 1}),
     ]
-    page = html.render(runs[-1], earlier=runs)
-    assert '<a href="#audits">' in page
-    part = page[page.index('<section id="audits">') :]
-    part = part[: part.index("</section>")]
+    page = html.render(newest)
+    assert '<a href="#trends">' in page
+    part = page[page.index('id="audits"') :]
+    part = part[: part.index("</details>")]
     assert part.index("cccc-3") < part.index("aabb-2")
-    assert '<td class="break small">offset_continuity</td>' in part
+    assert '<td class="break">offset_continuity</td>' in part
+
+
+def test_no_audit_in_the_time_that_was_asked_for(lake: Path) -> None:
+    with raises(ConfigError):
+        newest_run(project(lake), AT + timedelta(days=9))
 
 
 def test_an_id_that_is_not_there_or_not_one_audits(lake: Path) -> None:
@@ -98,7 +107,7 @@ def test_no_report_is_made_of_results_that_were_edited(lake: Path) -> None:
 
 def test_without_a_table_of_results(tmp_path: Path) -> None:
     with pytest.raises(LedgerError):
-        stored_runs(project(tmp_path), AT)
+        newest_run(project(tmp_path), AT)
 
 
 def test_a_pipeline_that_the_project_no_longer_has_is_left_out(lake: Path) -> None:

@@ -161,7 +161,7 @@ def test_compiled_templates_are_kept_where_that_is_possible(tmp_path, monkeypatc
         monkeypatch.setattr(FileSystemBytecodeCache, "_get_default_cache_dir", lambda _: str(cache))
     run = sample_run.sample_run()
     assert html.render(run) == html.render(run) == sample
-    assert len(list(tmp_path.glob("_jinja2-cache-*/recon_*.cache"))) == (3 if place == "a folder" else 0)
+    assert len(list(tmp_path.glob("_jinja2-cache-*/recon_*.cache"))) == (4 if place == "a folder" else 0)
 
 
 def test_more_findings_than_a_page_holds_are_counted(monkeypatch):
