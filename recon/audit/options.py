@@ -14,6 +14,8 @@ from recon.model import CheckResult
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from recon.audit.sources import Sources
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -26,6 +28,8 @@ class Options:
         history_to: where the history ends that checks compare with; the audit's start when None.
         on_start: called with the number of checks.
         on_check: called with the name of the check that runs now.
+        sources: where the witnesses of a pipeline are, in place of `Sources`; `recon try` has some of a recording.
+        now: the time as of which ages are judged and where the period ends, UTC; that of a recording, else None.
     """
 
     select: Sequence[str] = ()
@@ -48,6 +52,8 @@ class Options:
     history_to: datetime | None = None
     on_start: Callable[[int], None] | None = None
     on_check: Callable[[str], None] | None = None
+    sources: type[Sources] | None = None
+    now: datetime | None = None
 
     @property
     def goes_on(self) -> bool:

@@ -166,7 +166,7 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
             generated_at=finished,
             period_from=summary.earliest(of.witnesses.period_from for of in evidence.values()),
             period_to=options.until(run.now) or run.now,
-            elapsed_time=(finished - run.now).total_seconds(),
+            elapsed_time=(finished - run.began).total_seconds(),
             results=tuple(results),
             pipelines=tuple(
                 facts_of(
@@ -223,8 +223,9 @@ def facts_of(
 class _Run:
     """The evaluation of one audit's checks, one result after the other."""
 
-    def __init__(self, project: Project, options: Options, now: datetime, bounds: Sequence[Bound]) -> None:
-        self.project, self.options, self.now, self.bounds = project, options, now, bounds
+    def __init__(self, project: Project, options: Options, began: datetime, bounds: Sequence[Bound]) -> None:
+        self.project, self.options, self.began, self.bounds = project, options, began, bounds
+        self.now = options.now or began  # as of which everything is judged
         self.brokers = Brokers()
         self.session = AuditSession(project, options.no_spark, options.spark, tidies=options.keep)
         self.failing_rows: dict[str, Sequence[Mapping[str, Any]]] = {}
@@ -232,13 +233,14 @@ class _Run:
         self._pipelines = {pipeline.name: pipeline for pipeline in project.pipelines}
         self._evidence: dict[str, Evidence] = {}
         remembering = [bound.unique_id for bound in bounds if getattr(bound.check, "remembers", None)]
-        self._history = History(lambda: self.session.ledger().results, remembering, options.history_to or now)
+        self._history = History(lambda: self.session.ledger().results, remembering, options.history_to or self.now)
 
     def evidence_of(self, name: str) -> Evidence:
         """A pipeline's evidence, collected when first needed."""
         if name not in self._evidence:
             bounds = [bound for bound in self.bounds if bound.pipeline == name]
-            sources = Sources(self.project, self._pipelines[name], self.session, self.brokers)
+            of_witnesses = self.options.sources or Sources
+            sources = of_witnesses(self.project, self._pipelines[name], self.session, self.brokers)
             self._evidence[name] = collect(sources, bounds, self.options, self.now)
         return self._evidence[name]
 

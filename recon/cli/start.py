@@ -1,4 +1,4 @@
-"""recon init, recon demo, recon local: first steps."""
+"""recon try, recon init, recon demo, recon local: first steps."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 
 from recon.cli.shared import Session, writing
 from recon.errors import ConfigError
+from recon.text import short_path
 
 BrokerDirOption = Annotated[Path, typer.Option("--dir", help="The broker's folder: data, logs, port.")]
 _BROKER_DIR = Path("local-kafka")
@@ -60,6 +61,43 @@ def init(
         raise
     typer.echo(f"Wrote {file}")
     typer.echo("Next: read it, then 'recon debug' shows what can be reached and 'recon list' which checks would run.")
+
+
+def try_recording(
+    session: Session,
+    directory: Annotated[Path, typer.Option("--dir", help="Folder for the recording and its report; it stays.")] = Path(
+        "recon-try"
+    ),
+) -> None:
+    """Audit three recorded streams: a first verdict, without Java.
+
+    Real streams from Kafka to Delta tables, recorded with their faults: records that Kafka deleted unread, a
+    micro-batch that was written twice, a lost checkpoint. Starts no JVM and opens no connection. Exit 0 when the audit
+    ran.
+    """
+    from recon.demo.trial import audited, unpack
+    from recon.reports import html, run_results
+    from recon.reports.console import Console
+
+    folder = directory.absolute()
+    recorded_at = unpack(folder)
+    typer.echo(f"Three streams, recorded on {recorded_at:%Y-%m-%d}, are in {short_path(folder)}. They are audited now:")
+    typer.echo()
+    with Console() as console:
+        run = audited(folder, recorded_at, console.line)
+        console.summary(run)
+    page = folder / "target" / "report.html"
+    with writing(page.parent):
+        run_results.write(run, page.with_name("run_results.json"))
+        html.write(run, page)
+    typer.echo()
+    typer.echo("What to do next:")
+    for command, purpose in (
+        (f"python -m webbrowser {page.as_uri()}", "the report"),
+        ("recon runbook LOSS_RETENTION", "what a finding means, and what can still be saved"),
+        ("recon init --topic orders --checkpoint checkpoints/orders --target lake/orders", "your own stream"),
+    ):
+        typer.echo(f"  {command}    # {purpose}")
 
 
 def demo(

@@ -1,4 +1,4 @@
-"""The demo's folder: recon.yml, the two jobs, a marker file; one demo at a time."""
+"""The demo's folder: recon.yml, the two jobs, a marker file; one demo at a time. `recon try` has one, too."""
 
 from __future__ import annotations
 
@@ -13,8 +13,33 @@ from recon.errors import ConfigError
 from recon.local.kafka import stop_detached
 
 MARKER = ".recon-demo"
+TRY_MARKER = ".recon-try"
 _MARKER_TEXT = "Made by `recon demo`, which may replace everything in this folder.\n"
 FILES = ("recon.yml", "orders.py", "payments.py")
+
+
+def require_ours(folder: Path, marker: str, what: str) -> None:
+    """Checks that a folder is empty, or that its marker says that recon made all of it.
+
+    Raises:
+        ConfigError: it has files of another origin.
+    """
+    if not (folder / marker).is_file() and any(folder.iterdir()):
+        raise ConfigError(
+            f"{folder} holds files that are not from an earlier {what}, and is not changed; choose another folder "
+            "with --dir, or empty it first"
+        )
+
+
+def empty(folder: Path) -> None:
+    """Removes everything from a folder of ours but its marker."""
+    for path in folder.iterdir():
+        if path.name in (MARKER, TRY_MARKER):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 class DemoFolder:
@@ -48,12 +73,8 @@ class DemoFolder:
 
     def _take(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
+        require_ours(self.path, MARKER, "demo")
         marker = self.path / MARKER
-        if not marker.is_file() and any(self.path.iterdir()):
-            raise ConfigError(
-                f"{self.path} holds files that are not from an earlier demo, and is not changed; choose another folder "
-                "with --dir, or empty it first"
-            )
         self._lock = os.open(marker, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,13 +89,7 @@ class DemoFolder:
     def _clear(self) -> None:
         if (self.kafka / "server.properties").exists():
             stop_detached(self.kafka)  # left running by --keep-broker
-        for path in self.path.iterdir():
-            if path.name == MARKER:
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        empty(self.path)
 
     def write_project(self, bootstrap_servers: str) -> None:
         """Writes recon.yml for this broker, and the two jobs."""

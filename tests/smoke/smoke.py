@@ -51,7 +51,7 @@ def every_public_name_exists() -> None:
 
 def the_data_files_are_in_the_wheel(checkout: Path) -> None:
     assert files("recon").joinpath("py.typed").is_file()
-    for folder in ("reports/templates", "reports/schemas", "cli/templates", "demo/templates"):
+    for folder in ("reports/templates", "reports/schemas", "reports/runbooks", "cli/templates", "demo/templates"):
         wanted = {path.name for path in (checkout / "recon" / folder).glob("*") if path.is_file()}
         packed = {path.name for path in files("recon").joinpath(folder).iterdir()} if wanted else set()
         assert wanted <= packed, f"recon/{folder} lacks {sorted(wanted - packed)} in the wheel"
@@ -71,6 +71,17 @@ def the_command_answers_fast() -> None:
         took = seconds(line)
         print(f"smoke: {what} takes {took:.2f} s (python alone {bare:.2f} s)")
         assert took < 0.5 + 2 * bare, f"{what} takes {took:.2f} s"
+
+
+def a_first_verdict_needs_no_java() -> None:
+    command = str(Path(sys.executable).with_name("recon"))
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        told = tell(command, "try", "--dir", f"{folder}/try")
+        print(f"smoke: recon try takes {time.perf_counter() - began:.2f} s")
+        assert "Pipeline orders: complete." in told and "Pipeline payments: not complete." in told, told
+        assert (Path(folder) / "try" / "target" / "report.html").is_file()
+    assert tell(command, "runbook", "LOSS_RETENTION").startswith("# LOSS_RETENTION")
 
 
 def a_report_can_be_drawn() -> None:
@@ -111,6 +122,7 @@ def main() -> None:
     the_data_files_are_in_the_wheel(checkout)
     the_command_answers_fast()
     a_report_can_be_drawn()
+    a_first_verdict_needs_no_java()
     print(f"smoke: spark-recon {version('spark-recon')} works from its wheel")
 
 

@@ -1,0 +1,131 @@
+"""docs/runbooks: a page for each code, with all sections, and commands that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from recon.cli import main
+from recon.cli.app import app
+from recon.errors import ConfigError
+from recon.model import Code
+from recon.reports import runbook
+from recon.reports.codes import MEANINGS
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "docs" / "runbooks"
+SECTIONS = [
+    "What it means",
+    "What recon saw",
+    "Look at first",
+    "What can still be saved",
+    "Repair or accept",
+    "What not to do",
+    "How it ends",
+    "Example",
+]
+LEVELS = {"fail": "fail", "warn": "warning", "info": "information", "unproved": "could not be proved"}
+
+
+def page(code: Code) -> str:
+    return (FOLDER / f"{code}.md").read_text()
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_each_code_has_a_page_and_no_page_is_without_a_code() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == {*map(str, Code), "index"}
+
+
+@pytest.mark.parametrize("code", list(Code), ids=str)
+def test_a_page_says_what_the_legend_says_and_has_every_section(code: Code) -> None:
+    title, meaning, level, *_ = page(code).split("\n\n")
+    assert (title, in_one_line(meaning)) == (f"# {code}", MEANINGS[code])
+    assert level == f"Level: {LEVELS[code.level]}."
+    assert re.findall(r"^## (.*)$", page(code), re.MULTILINE) == SECTIONS
+    for section in re.split(r"^## .*$", page(code), flags=re.MULTILINE)[1:]:
+        assert section.strip()
+
+
+def _commands(text: str) -> Iterator[str]:
+    """Every command of recon that a page names, in a block or in a sentence."""
+    yield from re.findall(r"^\$ (recon .*)$", text, re.MULTILINE)
+    yield from re.findall(r"`(recon [^`]*)`", in_one_line(text))
+
+
+def _complaint(command: str) -> str:
+    """What is wrong with a command's words; "" for nothing."""
+    group: Any = typer.main.get_command(app)
+    _, *words = shlex.split(command)
+    while words and hasattr(group, "commands"):
+        if words[0] not in group.commands:
+            return f"{command}: there is no command {words[0]}"
+        group = group.commands[words.pop(0)]
+    options = {name for parameter in group.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    unknown = [word for word in words if word.startswith("-") and word not in options]
+    return f"{command}: {group.name} has no {unknown[0]}" if unknown else ""
+
+
+@pytest.mark.parametrize("code", list(Code), ids=str)
+def test_the_commands_of_a_page_exist(code: Code) -> None:
+    commands = list(_commands(page(code)))
+    assert commands and [wrong for wrong in map(_complaint, commands) if wrong] == []
+
+
+def test_a_command_that_does_not_exist_is_noticed() -> None:
+    assert _complaint("recon repair undo") == "recon repair undo: there is no command undo"
+    assert _complaint("recon audit --fully") == "recon audit --fully: audit has no --fully"
+
+
+@pytest.mark.parametrize("code", list(Code), ids=str)
+def test_an_example_is_of_a_test_that_exists_and_links_lead_somewhere(code: Code) -> None:
+    file, _, name = re.findall(r"^From the test `(.*)`\.$", page(code), re.MULTILINE)[0].partition("::")
+    assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
+    example = page(code).partition("## Example")[2]
+    assert re.search(rf"```\n{code}\b", example)
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page(code)):
+        assert (FOLDER / target).exists(), target
+
+
+def test_the_index_names_each_code_with_its_meaning() -> None:
+    index = (FOLDER / "index.md").read_text()
+    rows = re.findall(r"^\| \[`(\w+)`\]\((\w+)\.md\) \| (.*) \|$", index, re.MULTILINE)
+    assert {(name, target): meaning for name, target, meaning in rows} == {
+        (str(code), str(code)): meaning for code, meaning in MEANINGS.items()
+    }
+
+
+def test_a_page_that_is_printed_has_no_link_to_a_file() -> None:
+    text = runbook.page_of(Code.MUTATED)
+    assert "](" in page(Code.MUTATED) and "](" not in text
+    assert "look at GAP" in text or "GAP" in text
+
+
+def test_a_code_is_found_in_whatever_case() -> None:
+    assert runbook.code_named("loss-retention") is Code.LOSS_RETENTION
+    with pytest.raises(ConfigError, match="there is no code 'GAPS'; did you mean 'GAP'"):
+        runbook.code_named("GAPS")
+
+
+def test_the_command_prints_a_page_and_lists_all(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # no recon.yml
+    with pytest.raises(SystemExit) as end:
+        main(["runbook", "GAP"])
+    assert end.value.code == 0 and capsys.readouterr().out == runbook.page_of(Code.GAP)
+    with pytest.raises(SystemExit):
+        main(["runbook"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [str(code) for code in runbook.worst_first(Code)]
+    with pytest.raises(SystemExit) as end:
+        main(["runbook", "GAPS"])
+    assert end.value.code == 2
