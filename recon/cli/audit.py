@@ -336,7 +336,7 @@ def compliance(
     session: Session,
     from_: PeriodFromOption = None,
     to: PeriodToOption = None,
-    format: Annotated[Literal["html", "md", "pdf"], typer.Option("--format", help="What to write.")] = "html",
+    format: Annotated[Literal["html", "md", "pdf", "json"], typer.Option("--format", help="What to write.")] = "html",
     output: OutputFileOption = None,
 ) -> None:
     """Write the compliance report of a period."""

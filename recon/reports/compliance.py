@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from recon.errors import ConfigError
 from recon.model import Answer, Level
 from recon.model.compliance import ComplianceReport, SinkCompliance
-from recon.reports import pages
+from recon.reports import document, pages, pdf
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import write_text
 from recon.reports.words import sink_name
 from recon.storage import write_file
 from recon.text import plural
 
-Format = Literal["html", "md", "pdf"]
+Format = Literal["html", "md", "pdf", "json"]
 
 
 def render_html(report: ComplianceReport) -> str:
     """The document as one self-contained HTML page, laid out for paper and readable on a screen."""
-    return pages.html("compliance.html.j2", **_values(report))
+    return pages.html("compliance.html.j2", document=document.packed(report), **_values(report))
 
 
 def render_markdown(report: ComplianceReport) -> str:
@@ -32,42 +30,47 @@ def render_markdown(report: ComplianceReport) -> str:
     return pages.markdown("compliance.md.j2", **_values(report))
 
 
+def render_json(report: ComplianceReport) -> str:
+    """The document's numbers as JSON, which `recon compliance verify` reads."""
+    return document.dump(report, indent=2) + "\n"
+
+
+def render_pdf(report: ComplianceReport, path: str | os.PathLike[str] = "a PDF") -> bytes:
+    """The document as PDF/A-3a, its numbers attached as JSON; `path` is named in errors.
+
+    Raises:
+        ConfigError: WeasyPrint, the system libraries that it needs or fonts are missing.
+    """
+    return pdf.make(
+        render_html(report),
+        path=path,
+        header=running_header(report),
+        footer=running_footer(report),
+        data=render_json(report),
+        at=report.generated_at,
+    )
+
+
+def running_header(report: ComplianceReport) -> str:
+    """The line on top of each page of a PDF."""
+    return f"Document SHA-256 {document.document_hash(report)}"
+
+
+def running_footer(report: ComplianceReport) -> str:
+    """The left part of the line below each page of a PDF."""
+    return f"Compliance report {report.period_from:%Y-%m-%d} to {report.last_day:%Y-%m-%d}"
+
+
 def write(report: ComplianceReport, path: str | os.PathLike[str], format: Format = "html") -> Path:
     """Writes the document in one of its formats, whole or not at all.
 
     Raises:
-        ConfigError: the format is pdf, and WeasyPrint or the system libraries it needs are missing.
+        ConfigError: the format is pdf, and WeasyPrint, the system libraries it needs or fonts are missing.
     """
     if format == "pdf":
-        return write_file(Path(path), _pdf(report, path))
-    return write_text(render_html(report) if format == "html" else render_markdown(report), path)
-
-
-def _pdf(report: ComplianceReport, path: str | os.PathLike[str]) -> bytes:
-    """The document as PDF with page numbers; `path` is named in errors."""
-    try:
-        import weasyprint
-    except ImportError as error:
-        raise ConfigError(f"{path} needs WeasyPrint, which is not installed; pip install 'spark-recon[pdf]'") from error
-    except OSError as error:
-        raise ConfigError(
-            f"{path} needs WeasyPrint, whose system libraries are missing ({error}); "
-            "install Pango, or write HTML and print it from a browser"
-        ) from error
-
-    def refuse(url: str, *_: Any, **__: Any) -> Any:
-        # The page refers to nothing outside itself; text from data must not make WeasyPrint fetch anything.
-        raise ValueError(f"{url} is not fetched")
-
-    # WeasyPrint would warn about every style that is meant for screens.
-    log = logging.getLogger("weasyprint")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        content: bytes = weasyprint.HTML(string=render_html(report), url_fetcher=refuse).write_pdf()
-    finally:
-        log.setLevel(level)
-    return content
+        return write_file(Path(path), render_pdf(report, path))
+    forms = {"html": render_html, "md": render_markdown, "json": render_json}
+    return write_text(forms[format](report), path)
 
 
 def _values(report: ComplianceReport) -> dict[str, Any]:
@@ -86,6 +89,7 @@ def _values(report: ComplianceReport) -> dict[str, Any]:
     codes = sorted({e.finding.code for e in exceptions})
     return {
         "report": report,
+        "document_hash": document.document_hash(report),
         "answer": report.answer,
         "conclusion": _conclusion(report),
         "sinks": [(sink, report.answer_of(sink), _because(report, sink)) for sink in report.sinks],

@@ -1,0 +1,163 @@
+"""Makes a PDF of a page: PDF/A-3a, tagged, with contents, page numbers and the data as an attachment.
+
+PDF/A-3 (ISO 19005-3) keeps what a reader needs inside the file: fonts, a colour profile, no script. Level a adds the
+structure of the text, which screen readers follow. WeasyPrint lays the page out.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from html import escape
+from itertools import count
+from typing import Any
+
+from recon.errors import ConfigError
+
+VARIANT = "pdf/a-3a"
+ATTACHMENT = "compliance.json"
+_HEADING = re.compile(r"<(h[23])([^>]*)>(.*?)</\1>", re.DOTALL)
+_ID = re.compile(r'\bid="([^"]+)"')
+_TAG = re.compile(r"<[^>]*>")
+_MOST = 60  # lines of the contents, with those of the second level
+
+_STYLE = """
+.toc { margin-top: 30px; break-after: page; }
+.sheet .toc h2 { border: 0; margin: 0 0 8px; padding: 0; counter-increment: none; }
+.sheet .toc h2::before { content: none; }
+.toc ul { list-style: none; margin: 0; padding: 0; }
+.toc ul ul { padding-left: 16px; }
+.sheet .toc li { max-width: none; margin: 0 0 3px; }
+.toc a { color: var(--text); text-decoration: none; }
+.toc a::after { content: leader('.') target-counter(attr(href), page); }
+.sheet tr, .sheet dl, .sheet dd, .sheet li { break-inside: avoid; }
+.sheet .figures { break-inside: avoid; }
+.sheet .scroll:has(.figures) { break-after: avoid; }
+.sheet thead { break-after: avoid; }
+.sheet dt { break-after: avoid; }
+.sheet p { orphans: 3; widows: 3; }
+.sheet h2, .sheet h3 { bookmark-label: content(text); }
+button, label input { display: none; }
+"""
+
+
+def make(page: str, *, path: object, header: str, footer: str, data: str, at: datetime) -> bytes:
+    """The PDF of an HTML page.
+
+    Args:
+        page: the page; nothing that it refers to is fetched.
+        path: where it will be written, for errors.
+        header: a line on top of every page.
+        footer: the left part of the line below; the right one has the page's number.
+        data: attached as `compliance.json`.
+        at: the time of the document.
+
+    Raises:
+        ConfigError: WeasyPrint, the system libraries that it needs or fonts are missing.
+    """
+    weasyprint = _weasyprint(path)
+
+    def refuse(url: str, *_: Any, **__: Any) -> Any:
+        # The page refers to nothing outside itself; text from data must not make WeasyPrint fetch anything.
+        raise ValueError(f"{url} is not fetched")
+
+    created = f'<meta name="dcterms.created" content="{at:%Y-%m-%dT%H:%M:%SZ}">'
+    head = f"{created}<style>{_STYLE}{_margins(header, footer)}</style></head>"
+    # WeasyPrint would warn about every style that is meant for screens.
+    log = logging.getLogger("weasyprint")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        attachment = weasyprint.Attachment(
+            string=data,
+            name=ATTACHMENT,
+            description="The numbers of this document, for recon compliance verify",
+            created=at,
+            modified=at,
+            relationship="Data",
+        )
+        document = weasyprint.HTML(string=with_contents(page).replace("</head>", head, 1), url_fetcher=refuse)
+        content: bytes = document.write_pdf(
+            pdf_variant=VARIANT, attachments=[attachment], finisher=_icons_are_decoration
+        )
+    finally:
+        log.setLevel(level)
+    return content
+
+
+def _weasyprint(path: object) -> Any:
+    try:
+        import weasyprint
+        from weasyprint.text import ffi
+    except ImportError as error:
+        raise ConfigError(f"{path} needs WeasyPrint, which is not installed; pip install 'spark-recon[pdf]'") from error
+    except OSError as error:
+        raise ConfigError(
+            f"{path} needs WeasyPrint, whose system libraries are missing ({error}); "
+            "install Pango, or write HTML and print it from a browser"
+        ) from error
+    # Without any font Pango ends the process.
+    config = ffi.ffi.gc(ffi.fontconfig.FcInitLoadConfigAndFonts(), ffi.fontconfig.FcConfigDestroy)
+    if not ffi.fontconfig.FcConfigGetFonts(config, ffi.fontconfig.FcSetSystem).nfont:
+        raise ConfigError(
+            f"{path} cannot be written: this machine has no font that could be embedded; install one, such as the "
+            "package fonts-dejavu-core, or write HTML and print it from a browser"
+        )
+    return weasyprint
+
+
+def _icons_are_decoration(_: Any, pdf: Any) -> None:
+    """Figures without a text of their own: the pages draw icons alone, and the words beside them say the same."""
+    for one in pdf.objects:
+        if isinstance(one, dict) and one.get("S") == "/Figure" and "Alt" not in one:
+            one["S"] = "/NonStruct"
+
+
+def _margins(header: str, footer: str) -> str:
+    """The lines on top of and below each page."""
+    font = "font: 7.5pt sans-serif; color: #555;"
+    return (
+        f"@page {{ margin: 20mm 17mm 20mm; @top-left {{ content: {_quoted(header)}; {font} }}"
+        f" @bottom-left {{ content: {_quoted(footer)}; {font} }}"
+        f' @bottom-right {{ content: "Page " counter(page) " of " counter(pages); {font} }} }}'
+    )
+
+
+def _quoted(text: str) -> str:
+    """A text as a CSS string, inert inside of a style element."""
+    return '"' + "".join(c if c.isalnum() or c in " .,:-()" else f"\\{ord(c):06x} " for c in text) + '"'
+
+
+def with_contents(page: str) -> str:
+    """The page with an id for each heading, and a list of them before the first."""
+    numbers = count(1)
+
+    def numbered(heading: re.Match[str]) -> str:
+        tag, attributes, text = heading.groups()
+        if not _ID.search(attributes):
+            attributes += f' id="part-{next(numbers)}"'
+        return f"<{tag}{attributes}>{text}</{tag}>"
+
+    page = _HEADING.sub(numbered, page)
+    headings = [(h[1], _ID.findall(h[2])[0], _TAG.sub("", h[3]).strip()) for h in _HEADING.finditer(page)]
+    if len(headings) > _MOST:
+        headings = [heading for heading in headings if heading[0] == "h2"]
+    first = _HEADING.search(page)
+    if first is None:
+        return page
+    listed = f'<section class="toc"><h2>Contents</h2><ul>{"".join(_lines(headings))}</ul></section>'
+    return page[: first.start()] + listed + page[first.start() :]
+
+
+def _lines(headings: list[tuple[str, str, str]]) -> Iterator[str]:
+    inside = False
+    for n, (tag, name, text) in enumerate(headings):
+        if tag == "h3" and not inside:
+            yield "<ul>"
+        elif tag == "h2" and n:
+            yield "</ul></li>" if inside else "</li>"
+        inside = tag == "h3"
+        yield f'<li><a href="#{escape(name)}">{text}</a>' + ("</li>" if inside else "")
+    yield ("</ul>" if inside else "") + ("</li>" if headings else "")
