@@ -263,13 +263,17 @@ def _local_files(root: str) -> Iterator[tuple[str, int]]:
                 yield f"{folder}/{name}" if folder else name, size
 
 
-def write_file(path: Path, content: bytes) -> Path:
+def write_file(path: Path, content: bytes, mode: int | None = None) -> Path:
     """Writes a local file in one step, as `Storage.write` does; makes its folder when it is missing.
+
+    `mode` are its permissions where they are others than those of a new file.
 
     Raises:
         OSError: it cannot be written.
     """
     with _beside(path, content) as beside:
+        if mode is not None:
+            beside.chmod(mode)
         beside.replace(path)
     return path
 

@@ -133,8 +133,16 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
         raise ConfigError("; ".join([*unknown, "no check is selected, so nothing was audited"]))
     if options.on_start:
         options.on_start(len(bounds))
-    events = AuditEvents(emitter, project.name, str(uuid.uuid4()), started)
-    events.started(len(bounds), tuple(dict.fromkeys(bound.pipeline for bound in bounds)))
+    chosen = {bound.unique_id for bound in bounds}
+    events = AuditEvents(
+        emitter=emitter,
+        project=project.name,
+        invocation_id=str(uuid.uuid4()),
+        started_at=started,
+        pipelines=tuple(dict.fromkeys(bound.pipeline for bound in bounds)),
+        partial=tuple(dict.fromkeys(bound.pipeline for bound in configured if bound.unique_id not in chosen)),
+    )
+    events.started(len(bounds))
     run = _Run(project, options, started, bounds)
     try:
         outcome = _outcome(run, events.invocation_id, configured, unknown)

@@ -35,14 +35,18 @@ class AuditEvents:
         project: the project's name.
         invocation_id: the audit's.
         started_at: when it began, UTC; what it saw first has this as its time.
+        pipelines: that it is about.
+        partial: those of them of which it evaluates some checks only.
     """
 
     emitter: Emitter
     project: str
     invocation_id: str
     started_at: datetime
+    pipelines: tuple[str, ...]
+    partial: tuple[str, ...]
 
-    def started(self, checks: int, pipelines: tuple[str, ...]) -> None:
+    def started(self, checks: int) -> None:
         """The audit begins."""
         self.emitter.emit(
             lambda: AuditStarted(
@@ -50,7 +54,7 @@ class AuditEvents:
                 at=self.started_at,
                 invocation_id=self.invocation_id,
                 checks=checks,
-                pipelines=pipelines,
+                pipelines=self.pipelines,
             )
         )
 
@@ -60,6 +64,7 @@ class AuditEvents:
             lambda: AuditFailed(
                 project=self.project,
                 invocation_id=self.invocation_id,
+                pipelines=self.pipelines,
                 started_at=self.started_at,
                 error=type(error).__name__,
                 message=first_line(error),
@@ -80,6 +85,7 @@ class AuditEvents:
                 started_at=self.started_at,
                 kept=options.keep,
                 goes_on=options.goes_on,
+                partial=self.partial,
                 run=run,
             )
         )

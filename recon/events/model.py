@@ -80,13 +80,15 @@ class AuditFinished(Event):
     """An audit ended with a result.
 
     `kept` is whether it stored its results, `goes_on` whether it went on where the last one stopped: another one
-    examined a period again. `run` is the whole result.
+    examined a period again. `partial` are the pipelines of which it evaluated some checks only. `run` is the whole
+    result.
     """
 
     invocation_id: str
     started_at: datetime
     kept: bool
     goes_on: bool
+    partial: tuple[str, ...] = ()
     run: RunResult = field(repr=False)
 
     _in_process: ClassVar[frozenset[str]] = frozenset({"run"})
@@ -120,6 +122,7 @@ class AuditFailed(Event):
     """An audit ended by an error, and has no result."""
 
     invocation_id: str
+    pipelines: tuple[str, ...]
     started_at: datetime
     error: str
     message: str
@@ -200,8 +203,12 @@ class MicroBatchWritten(Event):
     """A micro-batch is in the sink and in the ledger.
 
     It is `micro_batch.replayed` where an earlier attempt had written it already. `entry` is that of the ledger.
+    `seconds` is how long the hook took, `write_seconds` how much of it Spark took to compute the rows and write them
+    into the sink; None where that was not measured.
     """
 
+    seconds: float | None = None
+    write_seconds: float | None = None
     entry: LedgerEntry = field(repr=False)
 
     _in_process: ClassVar[frozenset[str]] = frozenset({"entry"})

@@ -12,4 +12,17 @@ def consumers_of(project: Project) -> list[Consumer]:
     Raises:
         ConfigError: one needs an extra that is not installed, or a setting of it cannot be used.
     """
-    return []
+    consumers: list[Consumer] = []
+    if project.openlineage is not None:
+        from recon.events.exporters.openlineage import OpenLineageExporter
+
+        consumers.append(OpenLineageExporter(project))
+    if project.prometheus is not None:
+        from recon.events.exporters.prometheus import PrometheusExporter
+
+        consumers.append(PrometheusExporter(project))
+    if project.otel is not None:
+        from recon.events.exporters.otel import OpenTelemetryExporter
+
+        consumers.append(OpenTelemetryExporter(project))
+    return consumers

@@ -130,6 +130,7 @@ class ForeachBatch:
         self._fingerprint = checks_fingerprint(sink)
         self._reports_observations = True  # until Spark once does not report one
         self._levels: Mapping[str, str | None] = {}  # the running query's isolation level, by run_id
+        self._began, self._write_seconds = 0.0, 0.0  # of the micro-batch that is being written
         self._open_anew()
         self._gate = Gate(project, sink, self._checks, self._quarantine.target if self._quarantine else None)
 
@@ -218,6 +219,7 @@ class ForeachBatch:
 
     def _write(self, rows: BatchRows, batch_id: int) -> None:
         started_at = utc_now()
+        self._began, self._write_seconds = time.monotonic(), 0.0
         opened = self._open(rows.frame.sparkSession)
         identified = identify(
             rows.frame, batch_id, pipeline=self.pipeline.name, storage=self._checkpoint, broker=self._broker
@@ -352,8 +354,15 @@ class ForeachBatch:
     def _enter(self, opened: Opened, entry: LedgerEntry, stamp: ReconStamp) -> None:
         """Appends the entry; where another one came before it, the next micro-batch reads the ledger anew."""
         appended = opened.ledger.append(entry)
+        seconds = time.monotonic() - self._began
         self.emitter.emit(
-            lambda: MicroBatchWritten(project=self.project.name, at=appended.committed_at, entry=appended)
+            lambda: MicroBatchWritten(
+                project=self.project.name,
+                at=appended.committed_at,
+                seconds=seconds,
+                write_seconds=self._write_seconds,
+                entry=appended,
+            )
         )
         if appended.prev_hash != stamp.prev_hash:
             self._opened = None
@@ -419,10 +428,15 @@ class ForeachBatch:
 
     def _write_all(self, prepared: PreparedRows, stamp: ReconStamp) -> SinkWrite:
         self._failpoint(failpoints.BEFORE_WRITE, stamp)
-        self.writer.write(prepared.rows, stamp)
+        self._write_into_sink(prepared.rows, stamp)
         landed = self.writer.confirm(stamp)
         self._failpoint(failpoints.AFTER_WRITE, stamp)
         return SinkWrite(landed=landed, computed_once=not landed.computed_again)
+
+    def _write_into_sink(self, rows: DataFrame, stamp: ReconStamp) -> None:
+        began = time.monotonic()
+        self.writer.write(rows, stamp)
+        self._write_seconds += time.monotonic() - began
 
     def _write_passing(self, rows: DataFrame, stamp: ReconStamp) -> SinkWrite:
         """Evaluates the row checks and writes the rows that pass."""
@@ -474,7 +488,7 @@ class ForeachBatch:
         fails = checks.quarantine_condition()
         given = None if fails is None else Counter(rows.filter(~fails), SOURCE_COLUMNS)
         self._failpoint(failpoints.BEFORE_WRITE, stamp)
-        self.writer.write(rows if given is None else given.frame, stamp)
+        self._write_into_sink(rows if given is None else given.frame, stamp)
         return observation, given
 
     def _judge_observed(self, checks: FittedRowChecks, counts: Mapping[str, Any] | None, stamp: ReconStamp) -> None:

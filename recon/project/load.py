@@ -146,6 +146,12 @@ def _refuse_literals(project: Project, document: Document) -> None:
             f"{document.name}: the key of heads is written into the file; take it from the environment: "
             "key: \"{{ env_var('…') }}\", or name a file: key_file: …"
         )
+    for name, value in (item for key in project.reporting for item in key.credentials()):
+        if not any(secret in value for secret in document.secrets):
+            raise ConfigError(
+                f"{document.name}: the {name} is written into the file; take it from the environment: "
+                "\"{{ env_var('…') }}\""
+            )
 
 
 def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str]:
@@ -162,6 +168,10 @@ def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str
     arguments = [argument for place in project.heads.publish for argument in place.command]
     arguments += [project.heads.timestamp.url] if project.heads.timestamp is not None else []
     yield from (secret for secret in from_environment for argument in arguments if secret in argument)
+    for one in project.reporting:
+        yield from (value for _, value in one.credentials())
+        yield from (secret for url in one.urls() for secret in secret_parts("url", url))
+    places += [project.otel.headers] if project.otel is not None else []
     for place in places:
         for key, value in place.items():
             if key == "bootstrap.servers":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -17,6 +17,7 @@ from recon.project.messages import BadValue
 from recon.project.secrets import mask, masked
 from recon.project.sinks import Sink
 from recon.project.sql_tests import SqlTests
+from recon.project.telemetry import OpenLineageKey, OpenTelemetryKey, PrometheusKey, Reporting
 from recon.project.templates import TemplateContext
 from recon.text import did_you_mean
 
@@ -200,6 +201,9 @@ class Project(Strict):
     name: Name
     ledger: LedgerConfig
     heads: Heads = Heads()
+    openlineage: OpenLineageKey = None
+    prometheus: PrometheusKey = None
+    otel: OpenTelemetryKey = None
     kafka: Texts = Field(default_factory=dict, repr=False)
     spark: SparkConfig = SparkConfig()
     storage_options: Texts = Field(default_factory=dict, repr=False)
@@ -225,6 +229,12 @@ class Project(Strict):
     def _defaults_reach_the_tests(cls, pipelines: tuple[Pipeline, ...], info: ValidationInfo) -> tuple[Pipeline, ...]:
         defaults = info.data.get("defaults", CheckConfig())  # absent where it is not valid, which is reported
         return tuple(_with_defaults(pipeline, defaults) for pipeline in pipelines)
+
+    @property
+    def reporting(self) -> Sequence[Reporting]:
+        """The keys that report to other systems."""
+        keys: tuple[Reporting | None, ...] = (self.openlineage, self.prometheus, self.otel)
+        return [key for key in keys if key is not None]
 
     def resolve(self, location: str) -> str:
         """A path or URI of recon.yml as an absolute one."""

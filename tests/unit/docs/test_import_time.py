@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
-HEAVY = ("pyspark", "pandas", "pyarrow", "deltalake", "confluent_kafka", "numpy", "delta", "jinja2", "rich.table")
+HEAVY = (
+    *("pyspark", "pandas", "pyarrow", "deltalake", "confluent_kafka", "numpy", "delta", "jinja2", "rich.table"),
+    *("openlineage", "prometheus_client", "opentelemetry"),
+)
 
 
 def _loaded(code: str) -> set[str]:
