@@ -40,6 +40,16 @@ def test_micro_batches_are_told_written_then_replayed(kept: Kept, make_hook: Mak
     ]
 
 
+def test_the_time_in_the_hook_includes_that_of_the_write(kept: Kept, make_hook: Make) -> None:  # noqa: F811
+    hook = make_hook()
+    hook.write(Rows(10), 0)
+    hook.write(Rows(10), 0)
+    _close(hook)
+    written, replayed = kept.dicts
+    assert written["seconds"] >= written["write_seconds"] > 0
+    assert (replayed["seconds"] > 0, replayed["write_seconds"]) == (True, 0)
+
+
 def test_a_micro_batch_that_fails_is_told_with_its_error(kept: Kept, make_hook: Make, sink: Sink) -> None:  # noqa: F811
     hook = make_hook()
     sink.confirms = None
