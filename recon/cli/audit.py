@@ -49,6 +49,10 @@ WriteOption = Annotated[
     list[FileForm] | None,
     typer.Option("--write", help="Write the run in this form, too, to the target folder; repeatable."),
 ]
+TemplatesOption = Annotated[
+    Path | None,
+    typer.Option("--templates", help="Folder of report templates; by default reports: templates of recon.yml."),
+]
 AnnotateOption = Annotated[
     Literal["github", "azure"] | None,
     typer.Option("--annotate", help="Print what failed as this CI server's annotations, too."),
@@ -80,6 +84,7 @@ def audit(
     full: Annotated[bool, typer.Option("--full", help="Prove everything anew, from the first micro-batch on.")] = False,
     write: WriteOption = None,
     annotate: AnnotateOption = None,
+    templates: TemplatesOption = None,
     target_path: TargetPathOption = None,
 ) -> None:
     """Run the checks and write the report.
@@ -109,7 +114,7 @@ def audit(
         full=full,
         **asdict(flags),
     )
-    _run(session, target, options, write or (), annotate)
+    _run(session, target, options, _Forms(tuple(write or ()), annotate, _templates(session, templates)))
 
 
 def _chooses(project: Project, select: Sequence[str], exclude: Sequence[str], last: Mapping[str, str]) -> bool:
@@ -126,6 +131,7 @@ def retry(
     flags: AuditFlags = AuditFlags(),
     write: WriteOption = None,
     annotate: AnnotateOption = None,
+    templates: TemplatesOption = None,
     target_path: TargetPathOption = None,
 ) -> None:
     """Run what failed in the last audit again.
@@ -170,17 +176,34 @@ def retry(
         warn_error=flags.warn_error or before.warn_error,
         require_complete=flags.require_complete or before.require_complete,
     )
-    _run(session, session.target(target_path), options, write or (), annotate)
+    forms = _Forms(tuple(write or ()), annotate, _templates(session, templates))
+    _run(session, session.target(target_path), options, forms)
 
 
-def _run(session: Session, target: Path, options: Options, write: Sequence[str], annotate: str | None) -> None:
+@dataclass(frozen=True)
+class _Forms:
+    """What an audit writes and prints besides its results: files, annotations, with whose templates."""
+
+    write: tuple[FileForm, ...]
+    annotate: str | None
+    templates: Path | None
+
+
+def _templates(session: Session, chosen: Path | None) -> Path | None:
+    """The folder of report templates: an option is relative to the current folder, recon.yml's path to its own."""
+    return session.project().report_templates if chosen is None else chosen.absolute()
+
+
+def _run(session: Session, target: Path, options: Options, wanted: _Forms) -> None:
     """Runs the audit, prints each result as it comes, writes the files and ends with the exit code."""
     project = session.project()
 
     from recon.audit import run as audits
-    from recon.reports import forms, html, run_results
+    from recon.reports import forms, run_results
     from recon.reports.console import Console
 
+    if wanted.templates is not None:
+        _try_templates(project, target, wanted)
     results, page = target / RESULTS, target / "report.html"
     with Console() as console:
 
@@ -206,15 +229,63 @@ def _run(session: Session, target: Path, options: Options, write: Sequence[str],
                 typer.echo(f"This run fails, because {names} was not proved complete (--require-complete).")
     with writing(target):
         run_results.write(run, results)
-        html.write(run, page)
-        written = [forms.write(run, form, target / forms.FORMS[form]) for form in dict.fromkeys(write)]
-    if annotate is not None:
-        typer.echo(forms.text(run, annotate), nl=False)
+        written, fault = _written(run, target, wanted)
+    if wanted.annotate is not None:
+        typer.echo(forms.text(run, wanted.annotate), nl=False)
     typer.echo(f"Results: {short_path(results)}")
     typer.echo(f"Report:  {short_path(page)}")
     for file in written:
         typer.echo(f"         {short_path(file)}")
+    if fault is not None:
+        raise ConfigError(f"{fault}; the report was written with recon's own templates") from fault
     raise typer.Exit(run.exit_code)
+
+
+def _try_templates(project: Project, target: Path, wanted: _Forms) -> None:
+    """Draws the last run, or one without results: a fault of a template is better known before the audit than after it.
+
+    Raises:
+        ConfigError: a template has a fault.
+    """
+    from recon.errors import EvidenceError
+    from recon.ledger.ledger import utc_now
+    from recon.model import RunResult
+    from recon.reports import forms, html, run_results
+
+    try:
+        run = run_results.read(target / RESULTS)
+    except EvidenceError:
+        at = utc_now()
+        run = RunResult(
+            invocation_id="",
+            project=project.name,
+            recon_version="",
+            generated_at=at,
+            period_from=None,
+            period_to=at,
+            elapsed_time=0.0,
+            results=(),
+        )
+    html.render(run, templates=wanted.templates)
+    if FileForm.MARKDOWN in wanted.write:
+        forms.text(run, FileForm.MARKDOWN, wanted.templates)
+
+
+def _written(run: RunResult, target: Path, wanted: _Forms) -> tuple[list[Path], ConfigError | None]:
+    """The files besides the results and the page; where a template has a fault, recon's own draw all, and the fault."""
+    from recon.reports import forms, html
+
+    def write(templates: Path | None) -> list[Path]:
+        html.write(run, target / "report.html", templates=templates)
+        kinds = dict.fromkeys(wanted.write)
+        return [forms.write(run, form, target / forms.FORMS[form], templates) for form in kinds]
+
+    try:
+        return write(wanted.templates), None
+    except ConfigError as fault:
+        if wanted.templates is None:
+            raise
+        return write(None), fault
 
 
 def _last_run(session: Session, target_path: Path | None) -> RunResult:
@@ -291,6 +362,7 @@ def report(
     last: Annotated[
         str | None, typer.Option("--last", help="The newest audit since then, with all of the time: 30d, 24h.")
     ] = None,
+    templates: TemplatesOption = None,
 ) -> None:
     """Write an audit's report again, without Spark.
 
@@ -317,19 +389,34 @@ def report(
         if not source.is_file():
             raise ConfigError(f"no {source}; run 'recon audit' first, or point to its folder with --target-path")
         run = run_results.read(source)
+    folder = templates.absolute() if templates is not None else _known_templates(session)
     if output == Path("-"):
-        typer.echo(html.render(run) if format == "html" else forms.text(run, format), nl=False)
+        text = html.render(run, templates=folder) if format == "html" else forms.text(run, format, folder)
+        typer.echo(text, nl=False)
         return
     page = (output or target / ("report.html" if format == "html" else forms.FORMS[format])).absolute()
     with writing(page.parent):
         if format == "html":
-            html.write(run, page)
+            html.write(run, page, templates=folder)
         else:
-            forms.write(run, format, page)
+            forms.write(run, format, page, folder)
     typer.echo(f"Report:  {short_path(page)}")
 
 
 OutputFileOption = Annotated[Path | None, typer.Option("--output", help="The file to write.")]
+
+
+def _known_templates(session: Session) -> Path | None:
+    """Those of recon.yml, where there is one: a report of run_results.json needs none."""
+    try:
+        session.folder()
+    except ConfigError:
+        return None
+    try:
+        return session.project().report_templates
+    except ConfigError as error:
+        typer.echo(f"Warning: recon.yml cannot be read, so its templates are not used: {error}", err=True)
+        return None
 
 
 def compliance(
@@ -337,6 +424,7 @@ def compliance(
     from_: PeriodFromOption = None,
     to: PeriodToOption = None,
     format: Annotated[Literal["html", "md", "pdf", "json"], typer.Option("--format", help="What to write.")] = "html",
+    templates: TemplatesOption = None,
     output: OutputFileOption = None,
 ) -> None:
     """Write the compliance report of a period."""
@@ -349,7 +437,7 @@ def compliance(
 
     document = gather(project, start, end)
     with writing(page.parent):
-        write(document, page, format)
+        write(document, page, format, templates=_templates(session, templates))
     typer.echo(f"Compliance report: {short_path(page)}")
 
 

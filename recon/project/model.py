@@ -194,6 +194,12 @@ class SparkConfig(Strict):
     packages: tuple[str, ...] = ()
 
 
+class Reports(Strict):
+    """How reports are written: `templates` is a folder whose templates replace recon's, or blocks of them."""
+
+    templates: str | None = None
+
+
 class Project(Strict):
     """recon.yml. Relative paths are relative to `project_dir`, the folder that holds it."""
 
@@ -208,6 +214,7 @@ class Project(Strict):
     spark: SparkConfig = SparkConfig()
     storage_options: Texts = Field(default_factory=dict, repr=False)
     target_path: str = "target"
+    reports: Reports = Reports()
     test_paths: tuple[str, ...] = ("data_tests",)
     tables: tuple[Table, ...] = ()
     defaults: CheckConfig = CheckConfig()
@@ -260,6 +267,11 @@ class Project(Strict):
     def masked(self, value: T) -> T:
         """A value, a dataclass or a mapping for example, with every text in it masked."""
         return masked(value, self.mask) if self._secrets else value
+
+    @property
+    def report_templates(self) -> Path | None:
+        """The folder of the user's report templates; None for none."""
+        return None if self.reports.templates is None else Path(self.resolve(self.reports.templates))
 
     @property
     def variables(self) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateSyntaxError, UndefinedError
+from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, UndefinedError
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.runtime import Context
@@ -100,14 +100,14 @@ def bounded_range() -> Callable[..., range]:
     return numbers
 
 
-def rendered(template: Template) -> str:
-    """The template's text.
+def rendered(template: Template, **values: Any) -> str:
+    """The template's text, with these variables.
 
     Raises:
         SecurityError: it is longer than a file may be.
     """
     parts, length = [], 0
-    for part in template.generate():
+    for part in template.generate(**values):
         parts.append(part)
         length += len(part)
         if length > MOST_TEXT:
@@ -141,11 +141,16 @@ def sandbox(
 ) -> ImmutableSandboxedEnvironment:
     """An environment in which templates can call these functions and nothing else."""
     environment = Bounded(undefined=StrictUndefined, extensions=extensions, finalize=finalize, autoescape=False)
-    for name in ("center", "indent", "wordwrap", "truncate", "format"):  # filters that take a width
-        environment.filters[name] = _with_small_widths(environment.filters[name])
+    bound_widths(environment)
     environment.globals.clear()
     environment.globals.update(functions)
     return environment
+
+
+def bound_widths(environment: Environment) -> None:
+    """Bounds the filters that take a width."""
+    for name in ("center", "indent", "wordwrap", "truncate", "format"):
+        environment.filters[name] = _with_small_widths(environment.filters[name])
 
 
 def _with_small_widths(of_jinja: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from typing_extensions import override
 
@@ -15,6 +16,14 @@ from recon.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _not_for_templates(method: F) -> F:
+    """Marks a method that the sandbox of the user's templates refuses to call."""
+    method.unsafe_callable = True  # type: ignore[attr-defined]
+    return method
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -47,13 +56,22 @@ class AuditRun(RunResult):
         frame: pd.DataFrame = as_arrow(self).to_pandas(types_mapper={_int64(): pd.Int64Dtype()}.get)
         return frame
 
-    def write(self, folder: str | os.PathLike[str]) -> Path:
-        """Writes run_results.json and report.html into a folder, which is made; returns the folder."""
+    @_not_for_templates
+    def write(self, folder: str | os.PathLike[str], *, templates: str | os.PathLike[str] | None = None) -> Path:
+        """Writes run_results.json and report.html into a folder, which is made; returns the folder.
+
+        Args:
+            folder: where to write them.
+            templates: a folder of report templates of yours (docs/report_templates.md).
+
+        Raises:
+            ConfigError: a template has a fault; run_results.json is written, and no report.
+        """
         from recon.reports import html, run_results
 
         folder = Path(folder)
         run_results.write(self, folder / "run_results.json")
-        html.write(self, folder / "report.html")
+        html.write(self, folder / "report.html", templates=None if templates is None else Path(templates))
         return folder
 
     @override

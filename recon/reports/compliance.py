@@ -20,14 +20,20 @@ from recon.text import plural
 Format = Literal["html", "md", "pdf", "json"]
 
 
-def render_html(report: ComplianceReport) -> str:
-    """The document as one self-contained HTML page, laid out for paper and readable on a screen."""
-    return pages.html("compliance.html.j2", document=document.packed(report), **_values(report))
+def render_html(report: ComplianceReport, templates: Path | None = None) -> str:
+    """The document as one self-contained HTML page, laid out for paper and readable on a screen.
+
+    Files of the folder `templates` replace or extend recon's (docs/report_templates.md).
+
+    Raises:
+        ConfigError: one of them has a fault; the message names file and line.
+    """
+    return pages.html("compliance.html.j2", templates=templates, document=document.packed(report), **values(report))
 
 
-def render_markdown(report: ComplianceReport) -> str:
-    """The document as Markdown."""
-    return pages.markdown("compliance.md.j2", **_values(report))
+def render_markdown(report: ComplianceReport, templates: Path | None = None) -> str:
+    """The document as Markdown; `templates` and errors are as for `render_html`."""
+    return pages.markdown("compliance.md.j2", templates, **values(report))
 
 
 def render_json(report: ComplianceReport) -> str:
@@ -35,14 +41,16 @@ def render_json(report: ComplianceReport) -> str:
     return document.dump(report, indent=2) + "\n"
 
 
-def render_pdf(report: ComplianceReport, path: str | os.PathLike[str] = "a PDF") -> bytes:
+def render_pdf(
+    report: ComplianceReport, path: str | os.PathLike[str] = "a PDF", templates: Path | None = None
+) -> bytes:
     """The document as PDF/A-3a, its numbers attached as JSON; `path` is named in errors.
 
     Raises:
-        ConfigError: WeasyPrint, the system libraries that it needs or fonts are missing.
+        ConfigError: WeasyPrint, the system libraries that it needs or fonts are missing, or a template has a fault.
     """
     return pdf.make(
-        render_html(report),
+        render_html(report, templates),
         path=path,
         header=running_header(report),
         footer=running_footer(report),
@@ -61,19 +69,29 @@ def running_footer(report: ComplianceReport) -> str:
     return f"Compliance report {report.period_from:%Y-%m-%d} to {report.last_day:%Y-%m-%d}"
 
 
-def write(report: ComplianceReport, path: str | os.PathLike[str], format: Format = "html") -> Path:
-    """Writes the document in one of its formats, whole or not at all.
+def write(
+    report: ComplianceReport,
+    path: str | os.PathLike[str],
+    format: Format = "html",
+    *,
+    templates: Path | None = None,
+) -> Path:
+    """Writes the document in one of its formats, whole or not at all; `templates` are as for `render_html`.
 
     Raises:
-        ConfigError: the format is pdf, and WeasyPrint, the system libraries it needs or fonts are missing.
+        ConfigError: a template has a fault, or the format is pdf, and WeasyPrint, the system libraries it needs or
+            fonts are missing.
     """
     if format == "pdf":
-        return write_file(Path(path), render_pdf(report, path))
-    forms = {"html": render_html, "md": render_markdown, "json": render_json}
-    return write_text(forms[format](report), path)
+        return write_file(Path(path), render_pdf(report, path, templates))
+    if format == "json":
+        return write_text(render_json(report), path)
+    render = render_html if format == "html" else render_markdown
+    return write_text(render(report, templates), path)
 
 
-def _values(report: ComplianceReport) -> dict[str, Any]:
+def values(report: ComplianceReport) -> dict[str, Any]:
+    """The variables of the template."""
     exceptions = sorted(
         report.exceptions,
         key=lambda e: (

@@ -36,13 +36,26 @@ ANSWERS: tuple[Answer, ...] = ("not complete", "could not be proved", "complete"
 _STATUSES = ("fail", "error", "warn", "skipped", "pass")
 
 
-def write(run: RunResult, path: str | os.PathLike[str]) -> Path:
-    """Writes the page to `path` in one step."""
-    return write_text(render(run), path)
+def write(run: RunResult, path: str | os.PathLike[str], *, templates: Path | None = None) -> Path:
+    """Writes the page to `path` in one step; `templates` is a folder of the user's, as for `render`.
+
+    Raises:
+        ConfigError: one of these templates has a fault; nothing is written.
+    """
+    return write_text(render(run, templates=templates), path)
 
 
-def render(run: RunResult) -> str:
-    """The page as HTML text."""
+def render(run: RunResult, *, templates: Path | None = None) -> str:
+    """The page as HTML text. Files of the folder `templates` replace or extend recon's (docs/report_templates.md).
+
+    Raises:
+        ConfigError: one of them has a fault; the message names file and line.
+    """
+    return pages.html("report.html.j2", templates=templates, **values(run))
+
+
+def values(run: RunResult) -> dict[str, Any]:
+    """The variables of the template."""
     items = _findings(run)
     counts = run.counts()
     in_run = Counter(item.finding.code for item in items)
@@ -50,36 +63,35 @@ def render(run: RunResult) -> str:
     few = len(pipelines) <= FEW
     cards = [p for p in pipelines if few or p.answer != "complete"][:MAX_CARDS]
     sinks = [(pipeline, sink) for pipeline in pipelines for sink in pipeline.sinks]
-    return pages.html(
-        "report.html.j2",
-        run=run,
-        cards=[(p, sums.of_pipeline(p)) for p in cards],
-        totals=sums.of_run(run),
-        rows=[] if few else [(p, sums.of_pipeline(p)) for p in pipelines],
-        pipelines=pipelines,
-        few=few,
-        answer=worst_answer([p.answer for p in run.pipelines]),
-        headline=headline(run),
-        counts=[(status, counts[status]) for status in _STATUSES],
-        checks_line=_checks_line(run),
-        trends=trends(run.past),
-        incidents=_incidents(run)[:MAX_INCIDENTS],
-        incidents_total=len(_incidents(run)),
-        findings=items[:MAX_FINDINGS],
-        findings_total=len(items),
-        levels=[(str(level), sum(i.finding.level is level for i in items)) for level in Level],
-        codes=sorted((str(code), n) for code, n in in_run.items()),
-        finding_pipelines=sorted({i.finding.pipeline for i in items if i.finding.pipeline}),
-        pictures=[
+    return {
+        "run": run,
+        "cards": [(p, sums.of_pipeline(p)) for p in cards],
+        "totals": sums.of_run(run),
+        "rows": [] if few else [(p, sums.of_pipeline(p)) for p in pipelines],
+        "pipelines": pipelines,
+        "few": few,
+        "answer": worst_answer([p.answer for p in run.pipelines]),
+        "headline": headline(run),
+        "counts": [(status, counts[status]) for status in _STATUSES],
+        "checks_line": _checks_line(run),
+        "trends": trends(run.past),
+        "incidents": _incidents(run)[:MAX_INCIDENTS],
+        "incidents_total": len(_incidents(run)),
+        "findings": items[:MAX_FINDINGS],
+        "findings_total": len(items),
+        "levels": [(str(level), sum(i.finding.level is level for i in items)) for level in Level],
+        "codes": sorted((str(code), n) for code, n in in_run.items()),
+        "finding_pipelines": sorted({i.finding.pipeline for i in items if i.finding.pipeline}),
+        "pictures": [
             _pictures(pipeline, sink, run.period_to) for pipeline, sink in (sinks if few else sinks[:MAX_PICTURES])
         ],
-        pictures_total=len(sinks),
-        groups=_groups(run),
-        checks_total=len(run.results),
-        checks_shown=min(len(run.results), MAX_CHECKS),
-        meanings=[(str(code), str(code.level), MEANINGS[code], in_run[code]) for code in _by_use(in_run)],
-        args=_key_values(run.args),
-    )
+        "pictures_total": len(sinks),
+        "groups": _groups(run),
+        "checks_total": len(run.results),
+        "checks_shown": min(len(run.results), MAX_CHECKS),
+        "meanings": [(str(code), str(code.level), MEANINGS[code], in_run[code]) for code in _by_use(in_run)],
+        "args": _key_values(run.args),
+    }
 
 
 def headline(run: RunResult) -> str:

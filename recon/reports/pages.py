@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -18,22 +19,31 @@ if TYPE_CHECKING:
     from jinja2 import BytecodeCache, Environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$])")
+# GitHub makes links of these, and tells the people whom they name: a zero width space keeps them text.
+_LINKS = re.compile(r"(@|#|://|\bwww)")
 
 
-def html(template: str, script: str = "page.js", **values: Any) -> str:
-    """Renders a `*.html.j2` template with one of recon's scripts; its content security policy allows no other."""
+def html(template: str, script: str = "page.js", templates: Path | None = None, **values: Any) -> str:
+    """Renders a `*.html.j2` template with one of recon's scripts; its content security policy allows no other.
+
+    `templates` is a folder of the user's, whose files replace or extend recon's.
+
+    Raises:
+        ConfigError: a template of that folder has a fault.
+    """
     from markupsafe import Markup
 
     source = (_TEMPLATES / script).read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
-    env = _environment(escape=True)
-    return env.get_template(template).render(
+    page = {
         **values,
-        script=Markup(source),  # our own files, without any data in them
-        style=Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        "script": Markup(source),  # our own files, without any data in them
+        "style": Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),
         # No network and no script but ours, whatever text the data contains.
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:",
-    )
+        "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:",
+    }
+    return _rendered(template, page, templates, escape=True)
 
 
 def fragment(template: str, **values: Any) -> str:
@@ -41,24 +51,43 @@ def fragment(template: str, **values: Any) -> str:
     return _environment(escape=True).get_template(template).render(**values)
 
 
-def markdown(template: str, **values: Any) -> str:
-    """Renders a `*.md.j2` template, which passes values from data through the `md` filter."""
-    return _environment(escape=False).get_template(template).render(**values)
+def markdown(template: str, templates: Path | None = None, **values: Any) -> str:
+    """Renders a `*.md.j2` template, which passes values from data through the `md` or the `github` filter.
+
+    Raises:
+        ConfigError: a template of the user's folder `templates` has a fault.
+    """
+    return _rendered(template, values, templates, escape=False)
 
 
-def _environment(*, escape: bool) -> Environment:
+def _rendered(template: str, values: Mapping[str, Any], templates: Path | None, *, escape: bool) -> str:
+    if templates is None:
+        return _environment(escape=escape).get_template(template).render(**values)
+    from recon.reports import own_templates
+
+    return own_templates.render(_environment(escape=escape, templates=templates), templates, template, values)
+
+
+def _environment(*, escape: bool, templates: Path | None = None) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    # autoescape is a constant: select_autoescape() would leave *.j2 names unescaped.
-    env = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        bytecode_cache=_compiled_before(),
-        autoescape=escape,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_visible,
-    )
+    options: dict[str, Any] = {
+        "autoescape": escape,  # a constant: select_autoescape() would leave *.j2 names unescaped
+        "undefined": StrictUndefined,
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+        "finalize": _visible,
+    }
+    if templates is not None:
+        from recon.reports import own_templates
+
+        return _equipped(own_templates.environment(templates, _TEMPLATES, **options))
+    loader = FileSystemLoader(_TEMPLATES)
+    return _equipped(Environment(loader=loader, bytecode_cache=_compiled_before(), **options))
+
+
+def _equipped(env: Environment) -> Environment:
+    """With recon's filters and functions."""
     env.filters.update(
         number=words.number,
         when=words.when,
@@ -68,6 +97,7 @@ def _environment(*, escape: bool) -> Environment:
         capitalized=_capitalized,
         by_purpose=_by_purpose,
         md=_markdown_cell,
+        github=github,
     )
     env.globals.update(
         age=words.age,
@@ -104,6 +134,18 @@ def _compiled_before() -> BytecodeCache | None:
         return Cache(pattern="recon_%s.cache")
     except (OSError, RuntimeError):
         return None
+
+
+class Inert(str):
+    """Text of data that was made inert: nothing in it is shown as an escape."""
+
+    __slots__ = ()
+
+
+def github(text: str) -> Inert:
+    """A value from data as text in GitHub's Markdown: no markup, no link, nobody's name that GitHub would tell."""
+    escaped = _LINKS.sub("\\1\u200b", _SPECIAL.sub(r"\\\1", words.one_line(str(text))))
+    return Inert(escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
 
 
 def _visible(value: Any) -> Any:

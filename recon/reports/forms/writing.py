@@ -29,27 +29,29 @@ _PARQUET = "parquet"
 FORMS: Mapping[str, str] = {**{name: file for name, (file, _) in _TEXTS.items()}, _PARQUET: "findings.parquet"}
 
 
-def text(run: RunResult, form: str) -> str:
-    """A run in a form.
+def text(run: RunResult, form: str, templates: Path | None = None) -> str:
+    """A run in a form; `templates` is a folder of the user's, which only Markdown has.
 
     Raises:
-        ConfigError: there is no such form, or it is no text.
+        ConfigError: there is no such form, it is no text, or a template has a fault.
     """
     if form == _PARQUET:
         raise ConfigError("parquet is no text: name a file to write it to")
     _require(form)
+    if form == "markdown":
+        return as_markdown(run, templates)
     return _TEXTS[form][1](run)
 
 
-def write(run: RunResult, form: str, path: str | os.PathLike[str]) -> Path:
-    """Writes a run in a form, in one step; returns the file.
+def write(run: RunResult, form: str, path: str | os.PathLike[str], templates: Path | None = None) -> Path:
+    """Writes a run in a form, in one step; returns the file. `templates` is as for `text`.
 
     Raises:
-        ConfigError: there is no such form.
+        ConfigError: there is no such form, or a template has a fault.
     """
     _require(form)
     if form != _PARQUET:
-        return write_text(text(run, form), path)
+        return write_text(text(run, form, templates), path)
     import pyarrow.parquet as pq
 
     content = io.BytesIO()
