@@ -171,8 +171,10 @@ class Storage:
             stream.write(content)
         filesystem.move(beside, path)
 
-    def create(self, name: str, content: bytes) -> bool:
+    def create(self, name: str, content: bytes, mode: int | None = None) -> bool:
         """Writes a file that must not be there yet; whether it was this call that made it.
+
+        `mode` are a local file's permissions; by default what the umask leaves.
 
         On a local filesystem with hard links one of several calls at the same moment makes it. Elsewhere it looks
         before it writes.
@@ -181,7 +183,7 @@ class Storage:
             OSError: it cannot be written.
         """
         if self.local is not None:
-            return create_file(self.local / name, content)
+            return create_file(self.local / name, content, mode)
         from pyarrow.fs import FileType
 
         filesystem, path = self._arrow(name)
@@ -266,25 +268,23 @@ def _local_files(root: str) -> Iterator[tuple[str, int]]:
 def write_file(path: Path, content: bytes, mode: int | None = None) -> Path:
     """Writes a local file in one step, as `Storage.write` does; makes its folder when it is missing.
 
-    `mode` are its permissions where they are others than those of a new file.
+    `mode` are its permissions, by default what the umask leaves.
 
     Raises:
         OSError: it cannot be written.
     """
-    with _beside(path, content) as beside:
-        if mode is not None:
-            beside.chmod(mode)
+    with _beside(path, content, mode) as beside:
         beside.replace(path)
     return path
 
 
-def create_file(path: Path, content: bytes) -> bool:
+def create_file(path: Path, content: bytes, mode: int | None = None) -> bool:
     """Makes a local file in one step, as `Storage.create` does.
 
     Raises:
         OSError: it cannot be written.
     """
-    with _beside(path, content) as beside:
+    with _beside(path, content, mode) as beside:
         try:
             path.hardlink_to(beside)
         except FileExistsError:
@@ -297,12 +297,13 @@ def create_file(path: Path, content: bytes) -> bool:
 
 
 @contextmanager
-def _beside(path: Path, content: bytes) -> Iterator[Path]:
+def _beside(path: Path, content: bytes, mode: int | None) -> Iterator[Path]:
     """A file with this content in the folder of `path`, removed afterwards unless it was renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     try:
-        with beside.open("wb") as file:
+        # With its permissions from the start: nobody may open it between its making and a chmod.
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode or 0o666), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -34,6 +34,7 @@ from recon.checks.bound import Bound
 from recon.checks.engine import runner
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.executor import reason_of
+from recon.checks.samples import Samples
 from recon.checks.select import select, unmatched
 from recon.errors import ConfigError
 from recon.events import Emitter
@@ -306,6 +307,7 @@ class _Run:
             history=self._history,
             keep_failures=self._keep_failing_rows if self.options.keep else None,
             fail_fast=self.options.fail_fast,
+            samples=Samples.of(self.project, sink),
         )
         if any(bound.config.incremental for bound in bounds) and sink.kind == "delta":
             sink_scan = incremental.SinkScan(

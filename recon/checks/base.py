@@ -167,6 +167,7 @@ class DataCheck(Check):
     On a table (or `where`) without rows the engine gives what the config's `if_empty` says, unless `judges_empty`: then
     `judge` sees 0 rows. With `remembers`, a key of the verdict's evidence, `judge` gets the values of that key in
     earlier runs of this check as `measured["history"]`, newest first. `reads` are the arguments that name columns.
+    `samples_are_rows` is whether samples show values of rows, to which the config's `samples` applies.
 
     Zero rows:
         a table (or `where`) with no rows is skipped.
@@ -177,6 +178,11 @@ class DataCheck(Check):
     judges_empty: ClassVar[bool] = False
     remembers: ClassVar[str | None] = None
     reads: ClassVar[Sequence[str]] = ()
+    samples_are_rows: ClassVar[bool] = True
+
+    def identifying(self) -> Sequence[str]:
+        """The columns of a sample that say which row or group it is: `samples: keys` shows these alone."""
+        return ()
 
     def columns(self) -> Sequence[str]:
         """Columns the check reads, in Spark's notation; the engine makes sure that they exist."""
@@ -328,6 +334,10 @@ class KeyCheck(DataCheck):
     def columns(self) -> Sequence[str]:
         return self.key()
 
+    @override
+    def identifying(self) -> Sequence[str]:
+        return self.key()
+
 
 @dataclass(frozen=True, kw_only=True)
 class QueryCheck(DataCheck):
@@ -379,6 +389,8 @@ class SchemaCheck(DataCheck):
     Cost:
         no Spark job.
     """
+
+    samples_are_rows: ClassVar[bool] = False
 
     @abstractmethod
     def judge_schema(self, schema: StructType) -> Verdict:

@@ -128,8 +128,7 @@ def _singular(project: Project) -> Iterator[_ListedTest]:
                 f"would be; write ref('name') of a sink{known_sinks}"
             )
         pipeline, sink = first
-        around = sink.defaults.over(pipeline.defaults.over(project.defaults))
-        spec = CheckSpec(test=SqlTest.test, config=rendered.config.over(around))
+        spec = CheckSpec(test=SqlTest.test, config=rendered.config.over(project.defaults_of(pipeline, sink)))
         yield _ListedTest(spec, test.file, pipeline, sink, singular=SqlTest(file=test.file, rendered=rendered))
 
 

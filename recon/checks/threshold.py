@@ -13,11 +13,13 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from recon.checks.samples import without_values
 from recon.errors import ConfigError
 from recon.model import CheckResult, Status, Verdict
 
 if TYPE_CHECKING:
     from recon.checks.bound import Bound
+    from recon.project import CheckConfig
 
 Threshold = Callable[[int], bool]
 
@@ -91,7 +93,7 @@ def settle(
         kind=bound.kind,
         status=status,
         failures=None if status in ("error", "skipped") else verdict.failures,
-        message=bound.check.hide(_message(status, verdict, config.error_if if status == "fail" else config.warn_if)),
+        message=_told(bound, _message(status, verdict, config)),
         severity=config.severity,
         pipeline=bound.pipeline,
         sink=bound.sink,
@@ -107,7 +109,14 @@ def settle(
     )
 
 
-def _message(status: Status, verdict: Verdict, threshold: str) -> str:
+def _told(bound: Bound, message: str) -> str:
+    """The message without secrets and, of a check of rows, without the values that an error of Spark quotes."""
+    hidden = bound.check.hide(message)
+    return without_values(hidden, bound.config) if bound.kind == "data" else hidden
+
+
+def _message(status: Status, verdict: Verdict, config: CheckConfig) -> str:
+    threshold = config.error_if if status == "fail" else config.warn_if
     if verdict.skipped is not None:
         return verdict.skipped
     if verdict.unproved is not None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recon.cli.shared import OutputOption, Session, assignments, print_json
+
+if TYPE_CHECKING:
+    from recon.comparison import Comparison, RowDifference
+    from recon.project import Pipeline, Project, Sink
 
 
 def compare(
@@ -35,7 +40,8 @@ def compare(
 ) -> None:
     """Compare two tables by key.
 
-    Exit 0 when they are equal, 1 when they differ, 2 when they could not be compared.
+    Exit 0 when they are equal, 1 when they differ, 2 when they could not be compared. Examples show what `samples` and
+    `never_show` of recon.yml allow: by default the keys.
     """
     tolerances = assignments("--tolerance", tolerance, "column=bound")
     mapping = assignments("--map", map, "left=right")
@@ -61,12 +67,56 @@ def compare(
         samples=samples,
         same_types=same_types,
     )
+    comparison = _visible(project, comparison)
     if output == "json":
         print_json(comparison.as_dict())
     else:
         for line in text(comparison):
             typer.echo(line)
     raise typer.Exit(0 if comparison.equal else 1)
+
+
+def _visible(project: Project, comparison: Comparison) -> Comparison:
+    """The comparison with no more values of rows than both tables' `samples` and `never_show` allow."""
+    from recon.checks.samples import Samples, strictest
+    from recon.project.secrets import HIDDEN
+
+    sinks = [(pipeline, sink) for pipeline in project.pipelines for sink in pipeline.sinks]
+    ours = [
+        project.defaults_of(pipeline, sink)
+        for pipeline, sink in sinks
+        if {comparison.left, comparison.right} & _references(project, pipeline, sink)
+    ]
+    never = [project.defaults_of(pipeline, sink).never_show for pipeline, sink in sinks]
+    config = strictest(ours or [project.defaults], never_show=[name for of_sink in never for name in of_sink])
+    samples = Samples(keys=comparison.key, hash_key=project.sample_hash_key)
+
+    def side(row: Mapping[str, Any] | None, changed: bool) -> Mapping[str, Any] | None:
+        if row is None:
+            return None
+        shown = next(iter(samples.shown([row], config)), {})
+        return {name: shown.get(name, HIDDEN) for name in row} if changed else shown
+
+    def rows(differences: Sequence[RowDifference]) -> tuple[RowDifference, ...]:
+        return tuple(
+            replace(
+                row,
+                key=next(iter(samples.shown([row.key], config)), {}),
+                left=side(row.left, row.kind == "changed"),
+                right=side(row.right, row.kind == "changed"),
+            )
+            for row in (() if config.samples == "none" else differences)
+        )
+
+    columns = tuple(replace(column, samples=rows(column.samples)) for column in comparison.columns)
+    return replace(comparison, samples=rows(comparison.samples), columns=columns)
+
+
+def _references(project: Project, pipeline: Pipeline, sink: Sink) -> set[str]:
+    """How `recon compare` may name a sink's table."""
+    names = {sink.name, f"{pipeline.name}.{sink.name}", sink.target, project.location(sink)}
+    calls = {f"ref({quote}{sink.name}{quote})" for quote in ("'", '"')}
+    return names | calls | {f"ref({quote}{pipeline.name}{quote}, {quote}{sink.name}{quote})" for quote in ("'", '"')}
 
 
 def _names(texts: Sequence[str]) -> list[str]:

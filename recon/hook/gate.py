@@ -80,11 +80,12 @@ class Gate:
         """
         from recon.checks.engine import runner
         from recon.checks.engine.context import ScanContext
+        from recon.checks.samples import Samples
         from recon.sinks.catalog import ProjectTables
 
         spark: SparkSession = rows.sparkSession
         bounds, location = self._checks.others, self._project.location(self._sink)
-        context = ScanContext(tables=ProjectTables(self._project, spark))
+        context = ScanContext(tables=ProjectTables(self._project, spark), samples=Samples.of(self._project, self._sink))
         for bound, result in zip(bounds, runner.run_table(bounds, rows, location, utc_now, context), strict=True):
             if result.status in ("pass", "skipped"):
                 continue

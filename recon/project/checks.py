@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from recon.errors import ConfigError
 from recon.project.fields import Strict, Tags
 from recon.project.messages import BadValue
+from recon.project.samples import SamplesPolicy
 from recon.text import did_you_mean, nearest
 
 
@@ -18,6 +19,7 @@ class CheckConfig(Strict):
 
     `limit` caps samples and stored failures. `if_empty` is the result for zero rows. `incremental` measures new
     micro-batches only and merges them with the saved state of earlier runs. `on_failure` is for post-batch checks.
+    `samples` is what failing rows show, `never_show` are columns that they never show.
     """
 
     severity: Literal["error", "warn"] = "error"
@@ -35,12 +37,16 @@ class CheckConfig(Strict):
     alias: str | None = None
     description: str | None = None
     on_failure: Literal["warn", "quarantine", "stop"] = "warn"
+    samples: SamplesPolicy = "keys"
+    never_show: Tags = ()
 
     def over(self, defaults: CheckConfig) -> CheckConfig:
-        """This config with defaults for what it does not set; tags are united and meta is merged."""
+        """This config with defaults for what it does not set; tags and never_show are united, and meta is merged."""
         merged = {**defaults.model_dump(exclude_unset=True), **self.model_dump(exclude_unset=True)}
         if tags := tuple(dict.fromkeys((*defaults.tags, *self.tags))):
             merged["tags"] = tags
+        if never_show := tuple(dict.fromkeys((*defaults.never_show, *self.never_show))):
+            merged["never_show"] = never_show
         if meta := {**defaults.meta, **self.meta}:
             merged["meta"] = meta
         return CheckConfig.model_construct(**merged)

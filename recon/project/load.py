@@ -141,6 +141,11 @@ def _refuse_literals(project: Project, document: Document) -> None:
                         f"{document.name}: {key} of sink '{sink.name}' is written into the file; take it from the "
                         f"environment: {key}: \"{{{{ env_var('…') }}}}\""
                     )
+    if project.hash_key and not any(secret in project.hash_key for secret in document.secrets):
+        raise ConfigError(
+            f"{document.name}: hash_key is written into the file; take it from the environment: "
+            "hash_key: \"{{ env_var('…') }}\""
+        )
     if project.heads.key and not any(secret in project.heads.key for secret in document.secrets):
         raise ConfigError(
             f"{document.name}: the key of heads is written into the file; take it from the environment: "
@@ -163,6 +168,7 @@ def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str
     ]
     published = [settings for place in project.heads.publish for settings in (place.kafka, place.storage_options)]
     places = [project.kafka, project.storage_options, project.spark.conf, *options, *published]
+    yield from (project.hash_key,) if project.hash_key else ()
     # A message may hold one line of a key.
     yield from (line for line in (project.heads.key or "").splitlines() if not line.startswith("-----"))
     arguments = [argument for place in project.heads.publish for argument in place.command]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -14,6 +14,7 @@ from recon.project.checks import CheckConfig, WithTests
 from recon.project.fields import Name, Share, Strict, Texts, require_unique
 from recon.project.heads import Heads
 from recon.project.messages import BadValue
+from recon.project.samples import NEEDS_KEY, keeps_key, kept_hash_key
 from recon.project.secrets import mask, masked
 from recon.project.sinks import Sink
 from recon.project.sql_tests import SqlTests
@@ -218,6 +219,7 @@ class Project(Strict):
     test_paths: tuple[str, ...] = ("data_tests",)
     tables: tuple[Table, ...] = ()
     defaults: CheckConfig = CheckConfig()
+    hash_key: str | None = Field(default=None, repr=False, min_length=16)
     pipelines: tuple[Pipeline, ...] = Field(min_length=1)
     project_dir: Path = Path()
 
@@ -229,6 +231,12 @@ class Project(Strict):
     def _pipelines_differ(self) -> Project:
         require_unique("pipelines", "", (p.name for p in self.pipelines))
         require_unique("tables", "", (t.name for t in self.tables))
+        return self
+
+    @model_validator(mode="after")
+    def _hashes_have_a_key(self) -> Project:
+        if self.hash_key is None and not keeps_key(self.ledger.location) and "hash" in _policies(self):
+            raise BadValue(NEEDS_KEY, "ledger", whole=True)
         return self
 
     @field_validator("pipelines")
@@ -252,6 +260,20 @@ class Project(Strict):
     def location(self, sink: Sink) -> str:
         """The sink's target for messages and the ledger: an absolute path or URI for files, else as in recon.yml."""
         return self.resolve(sink.target) if sink.in_files else sink.target
+
+    def defaults_of(self, pipeline: Pipeline, sink: Sink) -> CheckConfig:
+        """The config that holds for a sink's rows where a check sets nothing itself."""
+        return sink.defaults.over(pipeline.defaults.over(self.defaults))
+
+    def sample_hash_key(self) -> bytes:
+        """The key of `samples: hash`: `hash_key`, or a random one that is kept beside the ledger, mode 0600.
+
+        Raises:
+            ConfigError: there is none, and it cannot be kept there.
+        """
+        if self.hash_key is not None:
+            return self.hash_key.encode()
+        return kept_hash_key(self.resolve(self.ledger.location) if self.ledger.location else None)
 
     def mask(self, text: str) -> str:
         """The text without the project's secrets.
@@ -337,6 +359,16 @@ class Project(Strict):
     def table_names(self) -> list[str]:
         """The names that `find_table` accepts."""
         return [*(t.name for t in self.tables), *(s.name for p in self.pipelines for s in p.sinks)]
+
+
+def _policies(project: Project) -> Iterator[str]:
+    """The `samples` of every default and every test."""
+    yield project.defaults.samples
+    for pipeline in project.pipelines:
+        yield from (config.samples for config in (pipeline.defaults, *(sink.defaults for sink in pipeline.sinks)))
+        for owner in (sink for sink in pipeline.sinks):
+            tests = (*owner.data_tests, *owner.post_batch, *(t for column in owner.columns for t in column.data_tests))
+            yield from (test.config.samples for test in tests)
 
 
 def _with_defaults(pipeline: Pipeline, defaults: CheckConfig) -> Pipeline:

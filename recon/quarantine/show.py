@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from recon.checks.samples import Samples
 from recon.errors import EvidenceError
 from recon.evidence import delta_log
 from recon.lazy import pa
@@ -20,7 +21,8 @@ from recon.text import first_line
 class Summary:
     """One sink's quarantine: numbers of waiting (`pending`) and of released rows, by reason and by micro-batch.
 
-    A row with two reasons counts for both of them. `samples` are waiting rows, newest first.
+    A row with two reasons counts for both of them. `samples` are waiting rows, newest first, as the sink's `samples`
+    and `never_show` let them be shown.
     """
 
     pipeline: str
@@ -61,7 +63,9 @@ def summaries(
                 continue
             storage = Storage(place, project.storage_options)
             if quarantined.exists(storage):
-                result.append(_summary(pipe.name, out.name, storage, reason, limit))
+                summary = _summary(pipe.name, out.name, storage, reason, limit)
+                visible = Samples.of(project, out).shown(summary.samples, project.defaults_of(pipe, out))
+                result.append(replace(summary, samples=visible))
     return result
 
 

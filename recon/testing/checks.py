@@ -36,12 +36,13 @@ def evaluate(
             `recon.testing.witnesses`.
         tables: the other tables that the check opens, by reference, such as `ref('customers')`.
         history: the values that earlier runs kept for a check that `remembers`, newest first.
-        config: the check's `config` of recon.yml, such as `where`, `severity` or `limit`.
+        config: the check's `config` of recon.yml, such as `where`, `severity` or `limit`; here `samples` is `full` by
+            default.
 
     Raises:
         ConfigError: `on` is not what this kind of check judges.
     """
-    settings = check.settled(CheckConfig(**config))
+    settings = check.settled(CheckConfig(**{"samples": "full", **config}))
     bound = Bound(
         check=check,
         config=settings,

@@ -28,7 +28,7 @@ NOT_NULL, BETWEEN, ROWS = (
 
 
 def suite(*expectations, config: dict | None = None, folder: Path = Path(), **arguments) -> list[Bound]:
-    settings = CheckConfig(**(config or {}))
+    settings = CheckConfig(**{"samples": "full", **(config or {})})
     given = {"expectations": list(expectations), **arguments} if expectations else arguments
     spec = CheckSpec(test="expectation_suite", arguments=given, config=settings)
     return [

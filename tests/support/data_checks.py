@@ -16,7 +16,7 @@ from recon.spark.frames import local_frame
 
 
 def bound(test: str, config: dict | None = None, **arguments) -> Bound:
-    settings = CheckConfig(**(config or {}))
+    settings = CheckConfig(**{"samples": "full", **(config or {})})
     check = build(CheckSpec(test=test, arguments=arguments, config=settings), "here")
     return Bound(check=check, config=settings, unique_id=f"test.p.{test}", name=test, pipeline="p", sink="s")
 

@@ -77,6 +77,10 @@ class Compare(WholeCheck):
             raise ConfigError("both compare_columns and exclude_columns are given; keep one of them")
 
     @override
+    def identifying(self) -> Sequence[str]:
+        return (*self.values_of(["key"]), "difference")
+
+    @override
     def judge_tables(self, rows: DataFrame, tables: Tables, limit: int) -> Verdict | None:
         from recon.comparison import compare
 

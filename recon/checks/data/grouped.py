@@ -68,6 +68,10 @@ class _ByGroup(QueryCheck):
     of: GroupableCheck
 
     @override
+    def identifying(self) -> Sequence[str]:
+        return self.of.group_by_columns
+
+    @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
         measured = self._measured()
         return (

@@ -366,6 +366,8 @@ def _verdict(one: Mapping[str, Any], result: Mapping[str, Any]) -> Verdict:
     shown = ("element_count", "missing_count", "unexpected_count", "unexpected_percent", "observed_value")
     evidence: dict[str, Any] = {"expectation": kind, "kwargs": kwargs}
     evidence |= {key: details[key] for key in shown if details.get(key) is not None}
+    if not _is_figure(observed := evidence.get("observed_value")):  # values of rows, such as all that a column has
+        del evidence["observed_value"]
     if details.get("element_count") is not None:
         evidence["rows"] = details["element_count"]
     unexpected = details.get("unexpected_count")
@@ -381,7 +383,7 @@ def _verdict(one: Mapping[str, Any], result: Mapping[str, Any]) -> Verdict:
     return Verdict(
         failures=unexpected or 1,
         message=f"{kind}{f' ({about})' if about else ''}: {problem}",
-        samples=tuple(_sample(value, kwargs) for value in details.get("partial_unexpected_list") or ()),
+        samples=tuple(_sample(value, kwargs) for value in details.get("partial_unexpected_list") or _listed(observed)),
         evidence=evidence,
     )
 
@@ -390,8 +392,19 @@ def _observed(details: Mapping[str, Any]) -> str:
     if "observed_value" not in details:
         return "GX says it is not met"
     value = details["observed_value"]
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return f"observed {text[:200]}"
+    return f"observed {json.dumps(value)}" if _is_figure(value) else "GX observed the values that the samples show"
+
+
+def _is_figure(value: Any) -> bool:
+    """Whether what GX observed is a number, or nothing; all else is, or may be, values of rows."""
+    return value is None or isinstance(value, (bool, int, float))
+
+
+def _listed(observed: Any) -> Sequence[Any]:
+    """What GX observed as values to show; none where it is a figure."""
+    if _is_figure(observed):
+        return ()
+    return list(observed)[:_SAMPLES] if isinstance(observed, (list, tuple)) else (observed,)
 
 
 def _sample(value: Any, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:

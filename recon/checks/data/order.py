@@ -93,6 +93,10 @@ class SequentialValues(OfColumn, QueryCheck):
         return self._stretches(*self._in_stretches(rows))
 
     @override
+    def identifying(self) -> Sequence[str]:
+        return self.group_by_columns
+
+    @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:
         values, successor = self._in_stretches(rows)
         groups = [F.col(g).alias(name) for g, name in zip(self._groups(), self.group_by_columns, strict=True)]
@@ -234,6 +238,10 @@ class MutuallyExclusiveRanges(QueryCheck):
             F.coalesce(F.expr(f"NOT lower_bound {sign} upper_bound"), F.lit(True)).alias("disordered"),
             (F.col("has_next") & ~F.coalesce(in_place, F.lit(False))).alias("misplaced"),
         )
+
+    @override
+    def identifying(self) -> Sequence[str]:
+        return self.values_of(["partition_by"])
 
     @override
     def failing_rows(self, rows: DataFrame, tables: Tables) -> DataFrame:

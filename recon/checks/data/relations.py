@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -53,6 +53,10 @@ class Relationships(AgainstColumn):
     fail_calc: ClassVar[str] = "sum(n)"
     from_condition: str | None = None
     to_condition: str | None = None
+
+    @override
+    def identifying(self) -> Sequence[str]:
+        return (self.column_name,)
 
     @override
     def measures(self) -> Mapping[str, Measure]:

@@ -154,6 +154,10 @@ class EqualRowcount(CountsSideBySide):
     group_by_columns: tuple[str, ...] = ()
 
     @override
+    def identifying(self) -> Sequence[str]:
+        return self.group_by_columns
+
+    @override
     def other(self) -> str:
         return self.compare_model
 

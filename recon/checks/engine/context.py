@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from recon.checks.base import KeyCheck, RowCheck, Tables
 from recon.checks.bound import Bound
+from recon.checks.samples import Samples
 from recon.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class ScanContext:
         keep_failures: stores the failing rows of a check with `store_failures`.
         memory: what earlier runs measured, for checks that are measured on new rows only.
         fail_fast: the caller stops at the first failure, so nothing is measured ahead of it.
+        samples: what samples and stored failing rows may show of the table, beside each check's config.
     """
 
     tables: Tables = field(default_factory=NoTables)
@@ -68,6 +70,7 @@ class ScanContext:
     keep_failures: Callable[[Bound, Sequence[Row]], None] | None = None
     memory: Memory | None = None
     fail_fast: bool = False
+    samples: Samples = field(default_factory=Samples)
 
     def memory_of(self, bound: Bound) -> Memory | None:
         """The memory, for a check that is measured on new rows only."""

@@ -22,8 +22,9 @@ from recon.checks.engine.executor import Executor, ScannedTable, ScheduledCheck,
 from recon.checks.engine.external import JointExecutor, SchemaExecutor, SingleExecutor
 from recon.checks.engine.groupings import GroupingExecutor
 from recon.checks.engine.queries import QueryExecutor
+from recon.checks.samples import NOT_SHOWN, without_values
 from recon.checks.threshold import settle
-from recon.errors import ConfigError
+from recon.errors import ConfigError, ReconError
 from recon.model import CheckResult, Verdict
 from recon.spark.columns import distinct, filtered, quoted, type_of
 from recon.spark.errors import spark_error
@@ -154,17 +155,37 @@ class TableMeasurement:
     def _unread(self, at: int, error: Exception) -> None:
         """Notes in the evidence of a failed check why its failing rows are not shown."""
         verdict, started, ended = self._verdicts[at]
-        evidence = {**verdict.evidence, "samples": f"could not be read: {spark_error(error)}"}
+        reason = without_values(spark_error(error), self._bounds[at].config)
+        evidence = {**verdict.evidence, "samples": f"could not be read: {reason}"}
         self._verdicts[at] = (replace(verdict, evidence=evidence), started, ended)
 
     def _keep(self, at: int, samples: Sequence[Mapping[str, Any]]) -> None:
-        """Shows as many failing rows as `limit` allows, and stores all of them where that is wanted."""
+        """Shows as many failing rows as `limit` allows, and stores all of them where that is wanted.
+
+        Both show no more of them than the check's `samples` and `never_show` allow.
+        """
         bound = self._bounds[at]
         verdict, started, ended = self._verdicts[at]
-        shown = tuple(samples[: bound.config.limit or DEFAULT_LIMIT])
-        self._verdicts[at] = (replace(verdict, samples=shown), started, ended)
-        if bound.config.store_failures and self._table.context.keep_failures is not None:
-            self._table.context.keep_failures(bound, samples)
+        try:
+            visible = self._visible(at, samples)
+        except ReconError as error:  # the count stands without samples
+            self._verdicts[at] = (replace(verdict, samples=()), started, ended)
+            self._unread(at, error)
+            return
+        evidence = verdict.evidence
+        if samples and not visible:
+            evidence = {**evidence, "samples": NOT_SHOWN.format(policy=bound.config.samples)}
+        shown = tuple(visible[: bound.config.limit or DEFAULT_LIMIT])
+        self._verdicts[at] = (replace(verdict, samples=shown, evidence=evidence), started, ended)
+        if visible and bound.config.store_failures and self._table.context.keep_failures is not None:
+            self._table.context.keep_failures(bound, visible)
+
+    def _visible(self, at: int, samples: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        check = self._scheduled[at][1].check
+        if not check.samples_are_rows:
+            return samples
+        rules = replace(self._table.context.samples, columns=frozenset(self._table.frame.columns))
+        return rules.shown(samples, self._bounds[at].config, check.identifying())
 
     def _failing(self, at: int, scheduled: Scheduled) -> DataFrame | None:
         """At most as many failing rows as are shown or stored, as JSON text."""
