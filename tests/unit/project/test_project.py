@@ -321,7 +321,7 @@ def test_files_that_are_no_project(written: Callable[..., Path]) -> None:
         (
             "- not_null",
             "- not_null: {arguments: {}, values: 1}",
-            "22: unknown key 'values' in not_null; known keys: arguments,",
+            "22: unknown key 'values' in not_null; did you mean 'samples'?",
         ),
         ("version: 2", "versoin: 2", "1: unknown key 'versoin' in recon.yml; did you mean 'version'?"),
         ("version: 2", "project_dir: /", "1: unknown key 'project_dir' in recon.yml; known keys: version, name,"),

@@ -159,6 +159,10 @@ def test_show_counts_by_reason_and_micro_batch(recon: Callable[..., Ended], proj
     )
     place = project / "_recon" / "quarantine" / "orders" / "orders"
     write_deltalake(str(place), pa.Table.from_pylist([{**row, **own} for row in rows], schema))
+    hidden = recon("quarantine", "show", "--pipeline", "orders").out
+    assert '"_batch_id": 2' in hidden and '"value"' not in hidden, "samples: keys, and value is none"
+    with (project / "recon.yml").open("a") as file:
+        file.write("defaults: {samples: full}\n")
     said = recon("quarantine", "show", "--pipeline", "orders").out
     assert "orders.orders: 2 rows pending, 1 released" in said
     lines = [line.split() for line in said.splitlines()]
