@@ -37,7 +37,7 @@ _QUOTED_VALUE = re.compile(
     r"|(?<=Text )'.*'(?= could not be parsed)"
     r"|(?<=are detected in record parsing: ).+"
     r"|\S+(?= cannot be represented as Decimal)",
-    re.IGNORECASE | re.DOTALL,
+    re.DOTALL,
 )
 NOT_SHOWN = "not shown (samples: {policy}); docs/privacy.md says how to show more"
 

@@ -27,6 +27,7 @@ from recon.testing import only_built_in
 RECON = """\
 name: lake
 ledger: _recon
+defaults: {samples: full}
 tables: [{name: customers, target: customers}]
 pipelines:
   - name: p

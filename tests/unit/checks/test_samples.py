@@ -96,6 +96,7 @@ def test_errors_of_spark_quote_no_value() -> None:
     number = '[CAST_OVERFLOW] The value 4711 of the type "INT" cannot be cast to "TINYINT" due to an overflow.'
     time = "[CANNOT_PARSE_TIMESTAMP] Text 'ada@x.org' could not be parsed at index 0."
     record = '[MALFORMED_RECORD_IN_PARSING] Malformed records are detected in record parsing: {"mail": "ada@x.org"}'
+    assert without_values(cast + " Correct the value as per the syntax", CheckConfig()).endswith("as per the syntax")
     for text, value in ((cast, "Hara"), (number, "4711"), (time, "ada"), (record, "ada")):
         assert value not in without_values(text, CheckConfig()) and text[:20] in without_values(text, CheckConfig())
         assert without_values(text, CheckConfig(samples="full")) == text
