@@ -302,8 +302,12 @@ def _beside(path: Path, content: bytes, mode: int | None) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     try:
-        # With its permissions from the start: nobody may open it between its making and a chmod.
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode or 0o666), "wb") as file:
+        # Never wider than it will be: nobody may open it between its making and a chmod.
+        with os.fdopen(
+            os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode), "wb"
+        ) as file:
+            if mode is not None:
+                beside.chmod(mode)  # whatever the umask took away
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
