@@ -23,6 +23,7 @@ from recon.cli import (
     sample,
     sinks,
     start,
+    verify_report,
 )
 from recon.cli.shared import Group, Session, new_app, with_session
 
@@ -40,7 +41,7 @@ app = new_app(
             "report": audit.report,
             "compliance": Group(
                 "Write the compliance report of a period, from the ledger and the stored results of audits.",
-                {"pack": audit.pack, "sample": sample.sample},
+                {"pack": audit.pack, "sample": sample.sample, "verify": verify_report.verify},
                 alone=audit.compliance,
             ),
             "findings": findings.findings,

@@ -114,7 +114,7 @@ def audit(
         full=full,
         **asdict(flags),
     )
-    _run(session, target, options, _Forms(tuple(write or ()), annotate, _templates(session, templates)))
+    _run(session, target, options, _Forms(tuple(write or ()), annotate, templates_folder(session, templates)))
 
 
 def _chooses(project: Project, select: Sequence[str], exclude: Sequence[str], last: Mapping[str, str]) -> bool:
@@ -176,7 +176,7 @@ def retry(
         warn_error=flags.warn_error or before.warn_error,
         require_complete=flags.require_complete or before.require_complete,
     )
-    forms = _Forms(tuple(write or ()), annotate, _templates(session, templates))
+    forms = _Forms(tuple(write or ()), annotate, templates_folder(session, templates))
     _run(session, session.target(target_path), options, forms)
 
 
@@ -189,7 +189,7 @@ class _Forms:
     templates: Path | None
 
 
-def _templates(session: Session, chosen: Path | None) -> Path | None:
+def templates_folder(session: Session, chosen: Path | None) -> Path | None:
     """The folder of report templates: an option is relative to the current folder, recon.yml's path to its own."""
     return session.project().report_templates if chosen is None else chosen.absolute()
 
@@ -389,7 +389,7 @@ def report(
         if not source.is_file():
             raise ConfigError(f"no {source}; run 'recon audit' first, or point to its folder with --target-path")
         run = run_results.read(source)
-    folder = templates.absolute() if templates is not None else _known_templates(session)
+    folder = templates.absolute() if templates is not None else _knowntemplates_folder(session)
     if output == Path("-"):
         text = html.render(run, templates=folder) if format == "html" else forms.text(run, format, folder)
         typer.echo(text, nl=False)
@@ -406,7 +406,7 @@ def report(
 OutputFileOption = Annotated[Path | None, typer.Option("--output", help="The file to write.")]
 
 
-def _known_templates(session: Session) -> Path | None:
+def _knowntemplates_folder(session: Session) -> Path | None:
     """Those of recon.yml, where there is one: a report of run_results.json needs none."""
     try:
         session.folder()
@@ -437,7 +437,7 @@ def compliance(
 
     document = gather(project, start, end)
     with writing(page.parent):
-        write(document, page, format, templates=_templates(session, templates))
+        write(document, page, format, templates=templates_folder(session, templates))
     typer.echo(f"Compliance report: {short_path(page)}")
 
 

@@ -91,7 +91,7 @@ def parse(text: str, name: str) -> ComplianceReport:
 
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name} is truncated or no compliance report: it is no JSON ({error})") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ConfigError(f"{name} is no compliance report: it has no format {FORMAT!r}")

@@ -6,15 +6,17 @@ structure of the text, which screen readers follow. WeasyPrint lays the page out
 
 from __future__ import annotations
 
+import io
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from html import escape
 from itertools import count
 from typing import Any
 
 from recon.errors import ConfigError
+from recon.text import first_line
 
 VARIANT = "pdf/a-3a"
 ATTACHMENT = "compliance.json"
@@ -23,7 +25,7 @@ _ID = re.compile(r'\bid="([^"]+)"')
 _TAG = re.compile(r"<[^>]*>")
 _MOST = 60  # lines of the contents, with those of the second level
 
-_STYLE = """
+STYLE = """
 .toc { margin-top: 30px; break-after: page; }
 .sheet .toc h2 { border: 0; margin: 0 0 8px; padding: 0; counter-increment: none; }
 .sheet .toc h2::before { content: none; }
@@ -64,7 +66,7 @@ def make(page: str, *, path: object, header: str, footer: str, data: str, at: da
         raise ValueError(f"{url} is not fetched")
 
     created = f'<meta name="dcterms.created" content="{at:%Y-%m-%dT%H:%M:%SZ}">'
-    head = f"{created}<style>{_STYLE}{_margins(header, footer)}</style></head>"
+    head = f"{created}<style>{STYLE}{_margins(header, footer)}</style></head>"
     # WeasyPrint would warn about every style that is meant for screens.
     log = logging.getLogger("weasyprint")
     level = log.level
@@ -161,3 +163,68 @@ def _lines(headings: list[tuple[str, str, str]]) -> Iterator[str]:
         inside = tag == "h3"
         yield f'<li><a href="#{escape(name)}">{text}</a>' + ("</li>" if inside else "")
     yield ("</ul>" if inside else "") + ("</li>" if headings else "")
+
+
+def attached(content: bytes, name: str) -> str:
+    """The text of the attachment in a PDF that `make` wrote; `name` is the file's, for errors.
+
+    Raises:
+        ConfigError: pypdf is missing, or it is no such PDF, or it is truncated.
+    """
+    files, notes = _read(content, name, lambda reader: (reader.attachments.get(ATTACHMENT) or [], _notes(reader)))
+    if len(files) != 1:
+        raise ConfigError(
+            f"{name} holds no numbers of a compliance report (its attachment {ATTACHMENT}): it is none, it was printed "
+            "or converted, or it is older than the attachment; give a PDF that `recon compliance --format pdf` wrote"
+        )
+    if notes:
+        raise ConfigError(
+            f"{name} was edited: it has an annotation ({notes[0]}), and recon makes none; ask for the original"
+        )
+    return bytes(files[0]).decode("utf-8", "replace")
+
+
+def _notes(reader: Any) -> list[str]:
+    """The annotations of a PDF besides links, which may cover what the pages show."""
+    notes = (one.get_object().get("/Subtype") for page in reader.pages for one in page.get("/Annots") or ())
+    return [str(one) for one in notes if one != "/Link"]
+
+
+def words_of(content: bytes, name: str, apart: Iterable[str]) -> str:
+    """All characters of a PDF's pages in their order, without white space.
+
+    Where lines and pages break does not matter: `apart` are texts that may be repeated on each page (headings of
+    tables, the lines of the margins), and are left out, as are the numbers of pages below each page.
+    """
+    pages: list[str] = _read(content, name, lambda reader: [page.extract_text() for page in reader.pages])
+    repeated = sorted({_dense(text) for text in apart} - {""}, key=len, reverse=True)
+    words = []
+    for number, page in enumerate(pages, 1):
+        text = _dense(page).replace(f"Page{number}of{len(pages)}", "")
+        for one in repeated:
+            text = text.replace(one, "")
+        words.append(text)
+    # Numbers in the contents depend on where pages break, and marks of lists follow the text of their page.
+    return re.sub(r"\.{3,}\d+|•", "", "".join(words))
+
+
+def _dense(text: str) -> str:
+    return "".join(text.split())
+
+
+def _read(content: bytes, name: str, read: Callable[[Any], Any]) -> Any:
+    try:
+        import pypdf
+    except ImportError as error:
+        raise ConfigError(
+            f"{name} is a PDF, and pypdf, which reads it, is not installed; pip install 'spark-recon[pdf]'"
+        ) from error
+    log = logging.getLogger("pypdf")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        return read(pypdf.PdfReader(io.BytesIO(content), strict=False))
+    except Exception as error:  # whatever a damaged file makes it raise
+        raise ConfigError(f"{name} is truncated or no PDF: {first_line(error)}") from error
+    finally:
+        log.setLevel(level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -394,6 +395,24 @@ def test_a_sample_for_an_auditor(recon: Callable[..., Ended], ledger: Path) -> N
     assert recon("compliance", "sample", *november, "--select", "nosuch").code == 2
     assert recon("compliance", "sample", "--to", "2026-11-30").code == 2
     assert recon("compliance", "sample", *november, "--n", "0").code == 2
+
+
+def test_a_report_is_verified(recon: Callable[..., Ended], ledger: Path) -> None:
+    november = ("--from", "2026-11-01", "--to", "2026-11-30")
+    assert recon("compliance", *november, "--format", "json").code == 0
+    file = ledger / "target" / "compliance.json"
+    ended = recon("compliance", "verify", str(file))
+    assert ended.code == 0 and ended.out.startswith("target/compliance.json: lake, 2026-11-01 to 2026-11-30\n")
+    assert re.search(r"^Same: \d+ values derived again from ledger and proof\.$", ended.out, re.MULTILINE)
+    open_ledger(load(ledger)).append(entry(7, rows_written=4))
+    ended = recon("compliance", "verify", str(file))
+    assert ended.code == 1 and "\nDifferent: sinks[orders.orders].batches: " in ended.out
+    document = json.loads(recon("compliance", "verify", str(file), "--output", "json").out)
+    assert document["same"] is False and {"path", "document", "now"} == set(document["differences"][0])
+    file.write_text(file.read_text().replace('"batches": ', '"batches": 1'))
+    ended = recon("compliance", "verify", str(file))
+    assert ended.code == 2 and "was edited: its content has the SHA-256" in ended.err
+    assert recon("compliance", "verify", "nothing.html").code == 2
 
 
 def test_compliance(recon: Callable[..., Ended], ledger: Path) -> None:

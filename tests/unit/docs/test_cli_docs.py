@@ -43,6 +43,7 @@ def test_there_are_the_commands_we_promise() -> None:
         "compliance",
         "compliance pack",
         "compliance sample",
+        "compliance verify",
         "compare",
         "offsets",
         "init",
