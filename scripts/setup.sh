@@ -55,7 +55,7 @@ setup_python() {
     "$python" -m venv .venv
   fi
   say "installing Python packages (a few minutes the first time)"
-  .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs,gx,heads,openlineage,otel,pdf,postgres,prometheus,mysql,sqlserver]'
+  .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[alerts,dev,docs,gx,heads,openlineage,otel,pdf,postgres,prometheus,mysql,sqlserver]'
   printf '%s\n' "$want" >"$stamp"
 }
 

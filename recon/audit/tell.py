@@ -87,6 +87,7 @@ class AuditEvents:
                 goes_on=options.goes_on,
                 partial=self.partial,
                 run=run,
+                evaluated=frozenset(result.unique_id for result in run.results if looked(result)),
             )
         )
         notes = self.emitter.close(FINISH_S)

@@ -9,6 +9,7 @@ import typer
 from recon._version import __version__
 from recon.cli import (
     advise,
+    alerts,
     audit,
     compare,
     convert,
@@ -50,6 +51,7 @@ app = new_app(
                 "Repair what audits refuted: read missing offsets again, remove doubled rows.",
                 {"plan": repair.plan, "apply": repair.apply},
             ),
+            "alerts": Group("Try the channels that are told of problems.", {"test": alerts.test}),
             "advise": advise.advise,
             "compare": compare.compare,
             "offsets": ledger.offsets,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Condition, Thread
+from typing import Protocol, TypeVar
 
 from recon.errors import ReconError
 from recon.events.consumer import Consumer, takes
@@ -25,11 +26,20 @@ log = logging.getLogger("recon")
 MOST_WAITING = 1_000  # events of one consumer
 
 
+T = TypeVar("T")
+
+
+class Mask(Protocol):
+    """`Project.masked`."""
+
+    def __call__(self, value: T, /) -> T: ...  # noqa: D102
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What became of the events of one consumer.
 
-    `error` is the newest one, "" for none. `waiting` are those that it did not take in time, `dropped` those that
+    `error` is the first one, "" for none. `waiting` are those that it did not take in time, `dropped` those that
     found the queue full.
     """
 
@@ -52,17 +62,15 @@ class Outcome:
 class Dispatcher:
     """The queues and threads of a project's consumers; threads start with the first event."""
 
-    def __init__(
-        self, consumers: Sequence[Consumer], mask: Callable[[Event], Event], most_waiting: int = MOST_WAITING
-    ) -> None:
+    def __init__(self, consumers: Sequence[Consumer], mask: Mask, most_waiting: int = MOST_WAITING) -> None:
         """Starts nothing.
 
         Args:
             consumers: what takes the events.
-            mask: hides the project's secrets in an event.
+            mask: hides the project's secrets in an event, or in a text.
             most_waiting: events that wait for one consumer.
         """
-        self._lanes = [_Lane(consumer, most_waiting) for consumer in consumers]
+        self._lanes = [_Lane(consumer, mask, most_waiting) for consumer in consumers]
         self._mask = mask
         # The threads know the queues alone, so that a dispatcher that nobody has any more ends them.
         weakref.finalize(self, _end, self._lanes).atexit = False
@@ -94,8 +102,9 @@ class Dispatcher:
 class _Lane:
     """One consumer, its queue and its thread."""
 
-    def __init__(self, consumer: Consumer, most_waiting: int) -> None:
+    def __init__(self, consumer: Consumer, mask: Mask, most_waiting: int) -> None:
         self.consumer = consumer
+        self._mask = mask
         self._queue: deque[Event] = deque()
         self._most = most_waiting
         self._changed = Condition()
@@ -168,10 +177,12 @@ class _Lane:
                 return
 
     def _note(self, error: Exception) -> None:
-        self._error = str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"
-        if self._error not in self._logged:
-            self._logged.add(self._error)
-            log.warning("%s: %s; the same error is not logged again", self.consumer.name, self._error)
+        text = str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"
+        text = self._mask(text)
+        self._error = self._error or text
+        if text not in self._logged:
+            self._logged.add(text)
+            log.warning("%s: %s; the same error is not logged again", self.consumer.name, text)
 
 
 def _end(lanes: Sequence[_Lane]) -> None:

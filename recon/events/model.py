@@ -81,7 +81,7 @@ class AuditFinished(Event):
 
     `kept` is whether it stored its results, `goes_on` whether it went on where the last one stopped: another one
     examined a period again. `partial` are the pipelines of which it evaluated some checks only. `run` is the whole
-    result.
+    result, `evaluated` are the unique ids of checks that saw all they needed.
     """
 
     invocation_id: str
@@ -90,8 +90,9 @@ class AuditFinished(Event):
     goes_on: bool
     partial: tuple[str, ...] = ()
     run: RunResult = field(repr=False)
+    evaluated: frozenset[str] = field(default=frozenset(), repr=False)
 
-    _in_process: ClassVar[frozenset[str]] = frozenset({"run"})
+    _in_process: ClassVar[frozenset[str]] = frozenset({"run", "evaluated"})
 
     @property
     def kind(self) -> str:

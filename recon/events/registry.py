@@ -25,4 +25,8 @@ def consumers_of(project: Project) -> list[Consumer]:
         from recon.events.exporters.otel import OpenTelemetryExporter
 
         consumers.append(OpenTelemetryExporter(project))
+    if project.alerts.channels:
+        from recon.events.alerts import ChannelAlerts
+
+        consumers += [ChannelAlerts(project, channel) for channel in project.alerts.channels]
     return consumers

@@ -13,7 +13,7 @@ from recon.errors import ConfigError
 from recon.project.checks import check_item
 from recon.project.messages import BadValue, arguments_message, unknown_key_message, validation_message
 from recon.project.model import LedgerConfig, Pipeline, Project
-from recon.project.secrets import SECRET_NAME, secret_parts, secret_variables
+from recon.project.secrets import SECRET_NAME, secret_parts, secret_url_parts, secret_variables
 from recon.project.yaml import Document, LocatedValue, read
 
 FILE_NAME = "recon.yml"
@@ -146,6 +146,12 @@ def _refuse_literals(project: Project, document: Document) -> None:
             f"{document.name}: hash_key is written into the file; take it from the environment: "
             "hash_key: \"{{ env_var('…') }}\""
         )
+    for channel in project.alerts.channels:
+        if not any(secret in channel.url for secret in document.secrets):
+            raise ConfigError(
+                f"{document.name}: the url of channel '{channel.name}' of alerts is written into the file; take it "
+                "from the environment: url: \"{{ env_var('…') }}\""
+            )
     if project.heads.key and not any(secret in project.heads.key for secret in document.secrets):
         raise ConfigError(
             f"{document.name}: the key of heads is written into the file; take it from the environment: "
@@ -178,6 +184,9 @@ def _secrets(project: Project, from_environment: frozenset[str]) -> Iterator[str
         yield from (value for _, value in one.credentials())
         yield from (secret for url in one.urls() for secret in secret_parts("url", url))
     places += [project.otel.headers] if project.otel is not None else []
+    for channel in project.alerts.channels:
+        yield from (secret for secret in from_environment if secret in channel.url)
+        yield from secret_url_parts(channel.url)
     for place in places:
         for key, value in place.items():
             if key == "bootstrap.servers":

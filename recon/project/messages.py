@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -103,7 +103,7 @@ def _message(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: int
     # The value may be a URL with a password, written in place of the mapping.
     shown = HIDDEN if "connection" in path else document.shown(value, line)
     if kind == "literal_error":
-        choices = get_args(_annotation(root, document, path))
+        choices = list(_choices(_annotation(root, document, path)))
         allowed = [str(choice) for choice in choices]
         listed = " or ".join(f"'{c}'" if isinstance(c, str) else str(c) for c in choices)
         # The nearest choice would reveal part of a masked value.
@@ -197,6 +197,9 @@ def _test_name(item: Any, position: int) -> str:
 
 
 def _annotation(root: type[BaseModel], document: Document, path: _Loc) -> Any:
+    """The type of a field; of an item of a list that of the list."""
+    while isinstance(path[-1], int):
+        path = path[:-1]
     return _model(root, document, path[:-1]).model_fields[str(path[-1])].annotation
 
 
@@ -211,6 +214,15 @@ def _model(root: type[BaseModel], document: Document, path: _Loc) -> type[BaseMo
         if isinstance(part, int) and chosen is not None:
             model = chosen(node.value)
     return model
+
+
+def _choices(annotation: Any) -> Iterator[Any]:
+    """The values of the literal types in a type annotation."""
+    if get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+        return
+    for inner in get_args(annotation):
+        yield from _choices(inner)
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

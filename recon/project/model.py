@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from recon.errors import ConfigError
+from recon.project.alerts import Alerts, PipelineAlerts
 from recon.project.checks import CheckConfig, WithTests
 from recon.project.fields import Name, Share, Strict, Texts, require_unique
 from recon.project.heads import Heads
@@ -124,6 +125,7 @@ class Pipeline(WithTests):
     defaults: CheckConfig = CheckConfig()
     sinks: tuple[Sink, ...] = Field(min_length=1)
     routes: Routes | None = None
+    alerts: PipelineAlerts | None = None
     rows: Rows = Rows()
     max_filtered: Share | None = None
 
@@ -211,6 +213,7 @@ class Project(Strict):
     openlineage: OpenLineageKey = None
     prometheus: PrometheusKey = None
     otel: OpenTelemetryKey = None
+    alerts: Alerts = Alerts()
     kafka: Texts = Field(default_factory=dict, repr=False)
     spark: SparkConfig = SparkConfig()
     storage_options: Texts = Field(default_factory=dict, repr=False)
@@ -237,6 +240,22 @@ class Project(Strict):
     def _hashes_have_a_key(self) -> Project:
         if self.hash_key is None and not keeps_key(self.ledger.location) and "hash" in _policies(self):
             raise BadValue(NEEDS_KEY, "ledger", whole=True)
+        return self
+
+    @model_validator(mode="after")
+    def _alerts_go_to_channels(self) -> Project:
+        names = [channel.name for channel in self.alerts.channels]
+        for n, pipeline in enumerate(self.pipelines):
+            for name in (pipeline.alerts.channels or ()) if pipeline.alerts is not None else ():
+                if name not in names:
+                    raise BadValue(
+                        f"alerts of pipeline '{pipeline.name}' name channel '{name}', which the project's alerts do "
+                        f"not have{did_you_mean(name, names, 'there is:')}",
+                        "pipelines",
+                        n,
+                        "alerts",
+                        whole=True,
+                    )
         return self
 
     @field_validator("pipelines")
@@ -279,9 +298,10 @@ class Project(Strict):
         """The text without the project's secrets.
 
         A value is secret where env_var returned it for `kafka` (except bootstrap.servers), `storage_options`,
-        `spark.conf`, a sink's `options` or a place of `heads`; where its key there, its environment variable or its
-        variable of --vars has the name of a credential (password, secret, token, sas, …); and where a URL or a
-        connection string holds it. So is each line of a key. Values shorter than four characters are not masked: they
+        `spark.conf`, a sink's `options`, a place of `heads` or a channel of `alerts`; where its key there, its
+        environment variable or its variable of --vars has the name of a credential (password, secret, token, sas, …);
+        and where a URL or a connection string holds it. So is each line of a key, and each token in a channel's URL.
+        Values shorter than four characters are not masked: they
         also occur in ordinary words.
         """
         return mask(text, self._secrets, shortest=4)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 HIDDEN = "***"
 # Names of settings and variables whose values are credentials: Kafka's, the object stores', JDBC's, Spark's.
@@ -18,6 +19,7 @@ SECRET_NAME = re.compile(
 # What a URL or a connection string holds: user:password@host, AccountKey=…;, ?sig=…
 _IN_URL = re.compile(r"://[^/@\s:]*:(?P<password>[^@\s/]+)@")
 _ASSIGNED = re.compile(r"(?P<name>[\w.-]+)\s*=\s*(?P<value>\"[^\"]*\"|'[^']*'|[^;&,\s]+)")
+_TOKEN = r"(?=[^.]*[A-Z0-9])[\w~+/=%-]{8,}"
 T = TypeVar("T")
 
 
@@ -36,6 +38,21 @@ def secret_parts(name: str, value: str) -> Iterator[str]:
     for found in _ASSIGNED.finditer(value):
         if SECRET_NAME.search(found["name"]):
             yield found["value"].strip("\"'")
+
+
+def secret_url_parts(url: str) -> Iterator[str]:
+    """The parts of a URL that may be credentials by themselves: its password, and tokens anywhere in it.
+
+    >>> sorted(secret_url_parts("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdn?verify=yes&to=x"))
+    ['A1BRTD4JD', 'T1JJ3T3L2', 'TIiajkdn', 'slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdn?verify=yes&to=x']
+    """
+    yield url
+    yield from secret_parts("", url)
+    _, _, rest = url.partition("://")
+    path, _, query = rest.partition("?")
+    # A word is none, nor is a host: they stand in other texts, too.
+    for value in (*re.split("[/:@]", path), *re.split("[&=]", query)):
+        yield from (part for part in {value, unquote(value)} if re.fullmatch(_TOKEN, part))
 
 
 def secret_variables(variables: Any, name: str = "") -> Iterator[str]:

@@ -240,6 +240,9 @@ class _Tree:
 
     def _key(self, node: yaml.Node) -> str:
         value = self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
+        # YAML 1.1 reads `on` as true; as a key it is the word.
+        if value is True and node.value == "on":
+            return "on"
         if not isinstance(value, str):
             raise self._refused(node.start_mark.line, "a key must be a string; put it in quotes")
         return value

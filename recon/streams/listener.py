@@ -76,7 +76,8 @@ class ProgressListener(StreamingQueryListener):
             seconds: or when the first of them has waited this long. When a query ends or idles, all are appended.
             keep_days: days of progress to keep; older ones are removed.
             stalled_after: seconds after which a query that runs and says nothing is told as stalled (`stream.stalled`
-                of docs/events.md); longer than a micro-batch and a trigger take. None tells of none.
+                of docs/events.md); longer than a micro-batch and a trigger take. By default that of `alerts` in
+                recon.yml; None tells of none.
 
         Raises:
             ConfigError: the project cannot be read, it has no such pipeline, or what should be told of its streams
@@ -108,6 +109,9 @@ class ProgressListener(StreamingQueryListener):
         self._forgot: object = None
         self._session: tuple[int | None, str | None] | None = None
         self.emitter = Emitter(self._project)
+        configured = self._project.alerts.stalled_after
+        if stalled_after is None and configured is not None:
+            stalled_after = configured.seconds
         self._watch = StreamWatch(self.emitter, self._project.name, self._find_pipeline, stalled_after)
         atexit.register(self.flush)
 

@@ -8,6 +8,7 @@ import pickle
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -17,6 +18,7 @@ from recon.events.dispatcher import Dispatcher
 from recon.project import LedgerConfig, Pipeline, Project, load
 from tests.support.events import Install, Kept, consumers  # noqa: F401
 
+T = TypeVar("T")
 LONG = 60.0  # no test waits so long
 
 
@@ -24,8 +26,8 @@ def started(n: int, project: str = "lake") -> AuditStarted:
     return AuditStarted(project=project, invocation_id=str(n), checks=n, pipelines=())
 
 
-def same(event: Event) -> Event:
-    return event
+def same(value: T) -> T:
+    return value
 
 
 def numbers(kept: Kept) -> list[int]:
