@@ -18,7 +18,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.evidence import commit_rows
 from recon.ledger import open_ledger
-from recon.model import KafkaWitness, ProbeAnswer, ReconStamp, dump_stamp, offsets_text
+from recon.model import REMOVALS, CommitRows, KafkaWitness, ProbeAnswer, ReconStamp, dump_stamp, offsets_text
 from recon.model.offsets import OffsetSpan, Spans
 from recon.model.sample import Frame, Sample, SampledPath, choose, chosen, key_of
 from recon.project import DeltaMergeSink, FileSink, Project
@@ -102,6 +102,17 @@ class Lake:
 
     def outcomes(self) -> dict[int, str]:
         return {offset: path.outcome for offset, path in self.paths().items() if path.outcome != "found"}
+
+
+def stray(lake: Lake, offset: int, batch_id: int) -> None:
+    """A row that no write of recon's put there."""
+    columns = {
+        "_batch_id": pa.array([batch_id], pa.int64()),
+        "_source_topic": pa.array(["orders"]),
+        "_source_partition": pa.array([0], pa.int32()),
+        "_source_offset": pa.array([offset], pa.int64()),
+    }
+    write_deltalake(lake.table, pa.table(columns), mode="append")
 
 
 @pytest.fixture
@@ -206,36 +217,51 @@ def test_without_a_broker_nothing_is_said_but_what_was_counted(lake: Lake) -> No
     assert {lake.outcomes()[offset] for offset in range(12, 20)} == {"missing"}
 
 
-def test_filtered_is_said_only_where_the_commit_has_exactly_what_the_transform_returned(
-    lake: Lake, broker: Callable[..., None]
-) -> None:
-    broker([(0, 20)])
+def test_which_rows_were_filtered_is_not_known_from_their_number(lake: Lake, broker: Callable[..., None]) -> None:
+    broker([(0, 10)])
     lake.write(0, [0, 1, 2, 3], rows_filtered=6)
     assert set(lake.outcomes().values()) == {"not decided"}
-    # What the write counts, here taken from the table before the entry is made.
-    held = commit_rows.read(Storage(lake.table), [0])[0]
-    assert not hasattr(held, "reason")
-    lake.write(1, [10, 11], rows_filtered=8)
-    of_write = commit_rows.read(Storage(lake.table), [1])[1].held  # type: ignore[union-attr]
-    lake.write(1, [], rows_filtered=8, rows_given=2, fingerprint_given=of_write.fingerprint, sink_version=1)
-    assert {lake.outcomes()[offset] for offset in range(12, 20)} == {"not decided"}, "one of two entries counted it"
 
 
-def test_filtered(lake: Lake, broker: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("more", "outcome"), [(0, "filtered"), (1, "not decided")])
+def test_filtered_is_said_only_where_the_commit_has_exactly_what_the_transform_returned(
+    lake: Lake, more: int, outcome: str
+) -> None:
     lake.write(0, [0, 1, 2, 3], rows_filtered=6)
-    given = commit_rows.read(Storage(lake.table), [0])[0].held  # type: ignore[union-attr]
-    lake.project = replace_folder(lake)
+    of_commit = commit_rows.read(Storage(lake.table), [0])[0]
+    assert isinstance(of_commit, CommitRows) and of_commit.held.fingerprint is not None
+    # The same with a ledger of its own, whose entry has what was counted during the write.
+    other = lake.project.ledger.model_copy(update={"location": "_other"})
+    lake.project = lake.project.model_copy(update={"ledger": other})
     lake.ledger = open_ledger(lake.project)
+    counted = {"rows_given": 4, "fingerprint_given": of_commit.held.fingerprint + more, "rows_filtered": 6}
     ranges = (OffsetSpan("orders", "id-1", 0, 0, 10),)
-    counted = {"rows_given": 4, "fingerprint_given": given.fingerprint, "rows_filtered": 6}
     lake.ledger.append(ledger_entries.entry(0, offsets=ranges, rows_read=10, **counted))
-    assert lake.outcomes() == dict.fromkeys(range(4, 10), "filtered")
-    assert "the transform dropped 6 rows, and the commit has exactly" in lake.paths()[5].said
+    assert lake.outcomes() == dict.fromkeys(range(4, 10), outcome)
+    assert ("the transform dropped 6 rows, and the commit has exactly" in lake.paths()[5].said) is (more == 0)
 
 
-def replace_folder(lake: Lake) -> Project:
-    """The same project with a ledger of its own."""
-    return lake.project.model_copy(update={"ledger": lake.project.ledger.model_copy(update={"location": "_other"})})
+def test_a_row_of_a_later_entry_is_found(lake: Lake) -> None:
+    lake.write(0, [0, 1, 2, 3, 4, 5, 6, 7, 8])
+    ranges = (OffsetSpan("orders", "id-1", 0, 9, 10),)
+    later = AT.replace(day=25)
+    stray(lake, 9, batch_id=4)
+    assert lake.outcomes() == {9: "not decided"}
+    lake.ledger.append(ledger_entries.entry(4, offsets=ranges, at=later))
+    assert lake.outcomes() == {} and lake.paths()[9].said == "the sink has 1 row of it (_batch_id 4)"
+
+
+def test_the_population_is_what_was_read_in_the_period(lake: Lake) -> None:
+    before = AT.replace(day=19)
+    lake.write(0, committed_at=before, started_at=before)
+    lake.write(1)
+    for number, start in enumerate((10, 50)):  # of doubled rows that were removed: nothing was read for it
+        ranges = (OffsetSpan("orders", "id-1", 0, start, start + 10),)
+        lake.ledger.append(ledger_entries.entry(number, epoch=REMOVALS, offsets=ranges))
+    lake.write(1, status="already_committed", attempt=2)
+    drawn = lake.draw()
+    assert [tuple(frame)[3:] for frame in drawn.population] == [("id-1", 0, 10, 20)]
+    assert [len(path.writes) for path in lake.paths().values()] == [2] * 10
 
 
 def test_rows_in_quarantine(lake: Lake) -> None:
@@ -263,13 +289,7 @@ def test_nothing_is_found_that_was_not_looked_at(lake: Lake) -> None:
 
 def test_a_row_with_a_batch_id_that_no_entry_has_is_not_taken_for_it(lake: Lake) -> None:
     lake.write(0, [0, 1], rows_filtered=8)
-    columns = {
-        "_batch_id": pa.array([77], pa.int64()),
-        "_source_topic": pa.array(["orders"]),
-        "_source_partition": pa.array([0], pa.int32()),
-        "_source_offset": pa.array([5], pa.int64()),
-    }
-    write_deltalake(lake.table, pa.table(columns), mode="append")
+    stray(lake, 5, batch_id=77)
     assert lake.paths()[5].outcome == "not decided" and "which no entry of it has" in lake.paths()[5].said
 
 
