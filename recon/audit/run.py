@@ -192,6 +192,7 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
             versions=_versions(),
             notes=(*unknown, *_not_incremental(project, bounds), *_unavailable(evidence)),
             record=record_of(project, configured, results),
+            runbook_url=project.reports.runbook_url,
         )
     )
 

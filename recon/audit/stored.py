@@ -103,6 +103,7 @@ def _run(project: Project, rows: Sequence[Row]) -> RunResult:
         versions=parameters.versions,
         notes=(_LACKS,),
         heads=_HEADS,
+        runbook_url=project.reports.runbook_url,
         record=parameters.record,
     )
 

@@ -6,6 +6,7 @@ or `skipped`; it never becomes `pass`.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -216,6 +217,9 @@ class CheckResult:
 # What a report says of a ledger whose heads nobody published.
 NOT_ANCHORED = "not anchored outside"
 
+# An address of pages about codes, with {code} in place of a code. Nothing in it ends a link of HTML or Markdown.
+RUNBOOK_URL = re.compile(r"https?://[^\s\"'<>()\[\]\\`|{}]+(\{code\})[^\s\"'<>()\[\]\\`|{}]*")
+
 Answer = Literal["complete", "not complete", "could not be proved"]
 
 # Evidence checks of how a stream runs: whether its data arrived does not depend on them.
@@ -356,7 +360,8 @@ class RunResult:
     `args` are the options the run was started with; `versions` maps package → version of what was used;
     `notes` are sentences for the reader (a missing witness, a broker that did not answer). `heads` says whether the
     heads of the ledger's trees were signed, and where they were published. `record` is who ran it; None of runs of
-    versions that did not say so. `past` is what earlier audits found; None where nobody looked.
+    versions that did not say so. `runbook_url` is where pages about codes are; "" where recon.yml does not say. `past`
+    is what earlier audits found; None where nobody looked.
     """
 
     invocation_id: str
@@ -372,6 +377,7 @@ class RunResult:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     heads: str = NOT_ANCHORED
+    runbook_url: str = ""
     record: RunRecord | None = None
     past: PastAudits | None = None
 

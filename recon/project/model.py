@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from recon.errors import ConfigError
+from recon.model.result import RUNBOOK_URL
 from recon.project.alerts import Alerts, PipelineAlerts
 from recon.project.checks import CheckConfig, WithTests
 from recon.project.fields import Name, Share, Strict, Texts, require_unique
@@ -198,9 +199,23 @@ class SparkConfig(Strict):
 
 
 class Reports(Strict):
-    """How reports are written: `templates` is a folder whose templates replace recon's, or blocks of them."""
+    """How reports are written.
+
+    `templates` is a folder whose templates replace recon's, or blocks of them; `runbook_url` the address of your own
+    pages about codes.
+    """
 
     templates: str | None = None
+    runbook_url: str = ""
+
+    @field_validator("runbook_url")
+    @classmethod
+    def _is_a_link(cls, url: str) -> str:
+        if url and not RUNBOOK_URL.fullmatch(url):
+            raise BadValue(
+                f"{url!r} is no address with {{code}} in it, such as https://wiki.example.com/recon/{{code}}"
+            )
+        return url
 
 
 class Project(Strict):

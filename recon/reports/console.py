@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import IO, TYPE_CHECKING, Self
 
 from recon.model import CheckResult, Level, PipelineFacts, RunResult, SinkFacts
+from recon.reports import runbook
 from recon.reports.words import duration, located, one_line
 from recon.text import plural
 
@@ -100,6 +101,12 @@ class Console:
             self._write()
             for pipeline in run.pipelines:
                 self._answer(pipeline)
+        runbooks = runbook.of_run(run)
+        if runbooks:
+            self._write()
+            self._write(("What to do about it:", None))
+            for one in runbooks:
+                self._write((f"  {one.command}", "bold"), (f"  {one.url}" if one.url else "", None))
         for note in run.notes:
             self._write(("Note: ", "bold"), (one_line(note), None))
         self._write()

@@ -11,16 +11,19 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.model import Answer, CheckResult, Code, Finding, Level, PipelineFacts, RunResult, SinkFacts
 from recon.model.incident import HARMS, Incident
-from recon.reports import pages, picture, sums
+from recon.reports import pages, picture, runbook, sums
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import json_value, write_text
 from recon.reports.trends import trends
 from recon.reports.words import sink_name
 from recon.text import plural
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 # On the page; run_results.json holds all of them. What is left out is said there, and the worst comes first.
 MAX_INCIDENTS = 200
@@ -91,6 +94,8 @@ def values(run: RunResult) -> dict[str, Any]:
         "checks_shown": min(len(run.results), MAX_CHECKS),
         "meanings": [(str(code), str(code.level), MEANINGS[code], in_run[code]) for code in _by_use(in_run)],
         "args": _key_values(run.args),
+        "explained": [str(one.code) for one in runbook.of_run(run)],
+        "runbooks": _runbooks(run),
     }
 
 
@@ -112,6 +117,13 @@ def headline(run: RunResult) -> str:
         return f"{unproved}{of} could not be proved"
     start = f"{refuted}{of} {'is' if refuted == 1 else 'are'} not complete"
     return f"{start}, {unproved} could not be proved" if unproved else start
+
+
+def _runbooks(run: RunResult) -> list[tuple[runbook.Runbook, Markup]]:
+    """The pages about the codes that need somebody, so that the report can be read without a network."""
+    from markupsafe import Markup
+
+    return [(one, Markup(runbook.as_html(one.code))) for one in runbook.of_run(run)]  # our own text
 
 
 def worst_answer(answers: list[Answer]) -> Answer:

@@ -69,6 +69,7 @@ def as_dict(run: RunResult) -> dict[str, Any]:
             "versions": json_value(run.versions),
             "notes": json_value(run.notes),
             "heads": run.heads,
+            "runbook_url": run.runbook_url,
             "record": json_value(run.record),
             "past": json_value(run.past),
         },
@@ -94,7 +95,9 @@ def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
         own = content["recon"]
         values = {key: metadata[key] for key in ("invocation_id", "recon_version", "generated_at")}
         values |= {key: own[key] for key in ("project", "period_from", "period_to", "pipelines", "versions", "notes")}
-        values |= {key: own[key] for key in ("heads", "record", "past") if key in own}  # not in earlier versions
+        values |= {
+            key: own[key] for key in ("heads", "runbook_url", "record", "past") if key in own
+        }  # not in earlier versions
         values |= {"elapsed_time": content["elapsed_time"], "args": content["args"]}
         values["results"] = [_values(item) for item in content["results"]]
         return TypeAdapter(RunResult).validate_python(values)

@@ -10,6 +10,7 @@ import re
 from xml.etree import ElementTree as XML
 
 from recon.model import CheckResult, RunResult
+from recon.reports import runbook
 from recon.reports.words import located
 
 # What XML 1.0 cannot hold, not even escaped.
@@ -32,19 +33,20 @@ def as_junit(run: RunResult) -> str:
             for key, value in (("answer", answers[name].says), ("because", answers[name].because)):
                 XML.SubElement(properties, "property", {"name": key, "value": _safe(value)})
         for result in results:
-            _case(suite, result)
+            _case(suite, result, run)
     XML.indent(root)
     return XML.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _case(suite: XML.Element, result: CheckResult) -> None:
+def _case(suite: XML.Element, result: CheckResult, run: RunResult) -> None:
     place = ".".join(part for part in (result.pipeline, result.sink, result.column) if part)
     case = XML.SubElement(
         suite,
         "testcase",
         {"name": _safe(result.name), "classname": _safe(place), "time": f"{result.execution_time:.3f}"},
     )
-    details = _safe("\n".join((result.message, *_findings(result))))
+    runbooks = [f"what to do about it: {one}" for one in runbook.of_result(result, run)]
+    details = _safe("\n".join((result.message, *_findings(result), *runbooks)))
     if result.status == "fail":
         code = next((str(f.code) for f in result.findings if f.level.name == "FAIL"), result.check)
         XML.SubElement(case, "failure", {"message": _safe(result.message), "type": code}).text = details

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recon.model import RunResult
-from recon.reports import pages
+from recon.reports import pages, runbook
 from recon.reports.words import located
 from recon.text import plural
 
@@ -36,4 +36,5 @@ def values(run: RunResult) -> dict[str, Any]:
         "most": _MOST,
         "checks_line": f"{plural(len(run.results), 'check')}: {counts or 'none'}",
         "place": located,
+        "runbooks": runbook.of_run(run),
     }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,12 @@ import typer
 from recon.cli import main
 from recon.cli.app import app
 from recon.errors import ConfigError
-from recon.model import Code
-from recon.reports import runbook
+from recon.model import Code, Level, RunResult
+from recon.project import load
+from recon.reports import forms, html, run_results, runbook
 from recon.reports.codes import MEANINGS
+from recon.reports.console import Console
+from tests.support.sample_run import healthy_run, sample_run
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "runbooks"
@@ -129,3 +135,67 @@ def test_the_command_prints_a_page_and_lists_all(
     with pytest.raises(SystemExit) as end:
         main(["runbook", "GAPS"])
     assert end.value.code == 2
+
+
+def told_codes(run: RunResult) -> list[Code]:
+    return [one.code for one in runbook.of_run(run)]
+
+
+def test_a_run_names_each_code_once_worst_first_and_none_that_only_explains() -> None:
+    run = sample_run()
+    told = {f.code for r in run.results if r.status in ("fail", "warn", "error") for f in r.findings}
+    codes = told_codes(run)
+    assert set(codes) == {code for code in told if code.level is not Level.INFO} and len(codes) == len(set(codes))
+    assert [code.level.rank for code in codes] == sorted(code.level.rank for code in codes)
+    assert told_codes(healthy_run()) == []
+
+
+def test_the_console_names_each_once() -> None:
+    run = sample_run()
+    out = io.StringIO()
+    Console(out).summary(run)
+    for code in told_codes(run):
+        assert out.getvalue().count(f"  recon runbook {code}\n") == 1
+    quiet = io.StringIO()
+    Console(quiet).summary(healthy_run())
+    assert "runbook" not in quiet.getvalue()
+
+
+def test_every_form_names_them_with_the_address_of_recon_yml() -> None:
+    run = replace(sample_run(), runbook_url="https://wiki.example.com/recon/{code}")
+    out = io.StringIO()
+    Console(out).summary(run)
+    assert "  recon runbook GAP  https://wiki.example.com/recon/GAP\n" in out.getvalue()
+    assert "[`recon runbook GAP`](https://wiki.example.com/recon/GAP)" in forms.text(run, "markdown")
+    for form in ("junit", "github", "azure"):
+        assert "what to do about it: recon runbook GAP (https://wiki.example.com/recon/GAP)" in forms.text(run, form)
+    assert 'href="https://wiki.example.com/recon/GAP"' in html.render(run)
+
+
+def test_the_report_has_the_pages_of_its_codes_in_itself() -> None:
+    run = sample_run()
+    page_of_run = html.render(run)
+    anchors = re.findall(r'id="runbook-(\w+)"', page_of_run)
+    assert anchors == [str(code) for code in told_codes(run)]
+    linked = set(re.findall(r'href="#runbook-(\w+)"', page_of_run))
+    assert linked and linked <= set(anchors)
+    assert "<h4>What can still be saved</h4>" in page_of_run and "<h4>Example" not in page_of_run
+    assert "What to do about" not in html.render(healthy_run())
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["javascript:alert('{code}')", "https://wiki/no-place", "https://wiki/{code} x", 'https://w/{code}"><script>'],
+)
+def test_what_is_no_address_is_refused_and_never_a_link(url: str, tmp_path: Path) -> None:
+    ledger = "pipelines: [{name: p, checkpoint: c, sinks: [{name: s, target: t}]}]\nledger: l\nname: x\n"
+    (tmp_path / "recon.yml").write_text(f"{ledger}reports: {{runbook_url: {json.dumps(url)}}}\n")
+    with pytest.raises(ConfigError, match="runbook_url"):
+        load(tmp_path)
+    page_of_run = html.render(replace(sample_run(), runbook_url=url))  # as results that somebody edited may have
+    assert "alert(" not in page_of_run and "https://w" not in page_of_run
+
+
+def test_results_keep_the_address(tmp_path: Path) -> None:
+    run = replace(sample_run(), runbook_url="https://wiki.example.com/{code}")
+    assert run_results.read(run_results.write(run, tmp_path / "r.json")).runbook_url == run.runbook_url

@@ -94,7 +94,10 @@ def test_many_findings_are_cut_short() -> None:
 def test_annotations() -> None:
     run = replace(sample_run(), results=tuple(replace(r, message="50%\nlost") for r in sample_run().results))
     lines = text(run, "github").splitlines()
-    assert len(lines) == 8 and lines[0] == "::error title=recon%3A offset_continuity_payments::50%25 lost"
+    what_to_do = "; what to do about it: recon runbook GAP; recon runbook OVERLAP"
+    assert len(lines) == 8
+    assert lines[0] == f"::error title=recon%3A offset_continuity_payments::50%25 lost{what_to_do}"
+    assert "::error title=recon%3A unique_payments_payment_id::50%25 lost" in lines, "a check of rows has no code"
     assert text(run, "azure").splitlines()[2].startswith("##vso[task.logissue type=warning]recon: checkpoint_commits")
 
 
