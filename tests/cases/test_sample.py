@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from recon.model.sample import Sample
 from recon.recovery.sample import sample
 from recon.spark.lazy import F
 from tests.cases.lake import Lake
+from tests.cases.test_databases import DatabaseLake, keyed
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -38,3 +41,50 @@ def test_each_record_is_followed_to_its_end(make_lake: Callable[..., Lake]) -> N
 
     lake.sql("DELETE FROM {table} WHERE _source_offset = 20")
     assert outcomes(whole(lake))[20] == "removed"
+
+
+@pytest.fixture
+def make_sink(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -> Callable[..., DatabaseLake]:
+    """A pipeline whose sink is none of Delta's, with ten records in one micro-batch and ten in the next."""
+
+    def make(**sink: Any) -> DatabaseLake:
+        lake = DatabaseLake(tmp_path, kafka, spark, topic("t"), sink=sink)
+        for _ in range(2):
+            lake.produce(10)
+            lake.run(transform=keyed)
+        return lake
+
+    return make
+
+
+def confirmed(drawn: Sample) -> set[bool | None]:
+    return {write.confirmed for one in drawn.records for path in one.paths for write in path.writes}
+
+
+def test_files_of_manifests(make_sink: Callable[..., DatabaseLake]) -> None:
+    lake = make_sink(kind="parquet", target="files")
+    drawn = whole(lake)
+    assert outcomes(drawn) == dict.fromkeys(range(20), "found") and confirmed(drawn) == {True}
+    (place,) = drawn.records[0].paths[0].places
+    (lake.path / "files" / place).unlink()
+    assert set(outcomes(whole(lake)).values()) == {"not read"}
+
+
+def test_records_of_a_kafka_sink(make_sink: Callable[..., DatabaseLake], topic: Callable[..., str]) -> None:
+    lake = make_sink(kind="kafka", value_format="json", key="k", target=topic("out"), marker_topic=f"{topic('m')}-made")
+    drawn = whole(lake)
+    assert outcomes(drawn) == dict.fromkeys(range(20), "found") and confirmed(drawn) == {True}
+    assert "offset" in drawn.records[0].paths[0].places[0]
+    lake.kafka.delete_topic(str(lake.sink["target"]))
+    assert set(outcomes(whole(lake)).values()) == {"not read"}
+
+
+@pytest.mark.database
+def test_rows_of_a_database(make_sink: Callable[..., DatabaseLake], postgres: Any) -> None:
+    lake = make_sink(kind="jdbc_append", connection=postgres.connection, create_table=True, target="sampled")
+    drawn = whole(lake)
+    assert outcomes(drawn) == dict.fromkeys(range(20), "found") and confirmed(drawn) == {True}
+    postgres.sql("DELETE FROM sampled WHERE _source_offset = 13")
+    assert outcomes(whole(lake))[13] == "missing"
+    postgres.sql("DROP TABLE sampled")
+    assert set(outcomes(whole(lake)).values()) == {"not read"}
