@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon.checks.select import LastRun
@@ -29,6 +30,7 @@ class Options:
         on_start: called with the number of checks.
         on_check: called with the name of the check that runs now.
         sources: where the witnesses of a pipeline are, in place of `Sources`; `recon try` has some of a recording.
+        spark_log: a file for what Spark's JVM prints; the console when None.
         now: the time as of which ages are judged and where the period ends, UTC; that of a recording, else None.
     """
 
@@ -54,6 +56,7 @@ class Options:
     on_check: Callable[[str], None] | None = None
     sources: type[Sources] | None = None
     now: datetime | None = None
+    spark_log: Path | None = None
 
     @property
     def goes_on(self) -> bool:

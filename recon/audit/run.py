@@ -6,6 +6,7 @@ Evidence checks run first, then the checks of rows, table by table. No JVM is st
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -47,7 +48,7 @@ from recon.project import Pipeline, Project, as_project
 from recon.reports.audit_run import AuditRun
 from recon.sinks import open_sink
 from recon.sinks.catalog import ProjectTables
-from recon.text import first_line
+from recon.text import first_line, some
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,7 +238,9 @@ class _Run:
         self.project, self.options, self.began, self.bounds = project, options, began, bounds
         self.now = options.now or began  # as of which everything is judged
         self.brokers = Brokers()
-        self.session = AuditSession(project, options.no_spark, options.spark, tidies=options.keep)
+        self.session = AuditSession(
+            project, options.no_spark, options.spark, tidies=options.keep, spark_log=options.spark_log
+        )
         self.failing_rows: dict[str, Sequence[Mapping[str, Any]]] = {}
         self.reached: dict[str, None] = {}  # pipelines whose turn had come when --fail-fast stopped
         self._pipelines = {pipeline.name: pipeline for pipeline in project.pipelines}
@@ -351,10 +354,14 @@ def _not_incremental(project: Project, bounds: Sequence[Bound]) -> Iterator[str]
 
 
 def _unavailable(evidence: Mapping[str, Evidence]) -> Iterator[str]:
-    """Notes on witnesses that could not be read."""
+    """Notes on witnesses that could not be read; a broker or a ledger that several pipelines share is said once."""
+    pipelines: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pipeline, of_pipeline in evidence.items():
         for missing in of_pipeline.unavailable():
-            yield f"pipeline {pipeline}: {missing.witness} could not be read: {missing.reason}"
+            pipelines[missing.witness, missing.reason].append(pipeline)
+    for (witness, reason), names in pipelines.items():
+        of = f"pipeline {names[0]}" if len(names) == 1 else f"{len(names)} pipelines ({some(names)})"
+        yield f"{of}: {witness} could not be read: {reason}"
 
 
 def _versions() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recon.audit.anchor import contradictions
@@ -28,7 +29,15 @@ _NO_SPARK = "rows were not read (--no-spark)"
 class AuditSession:
     """The Spark session and the ledger of an audit, opened when something first needs them; it may need no JVM."""
 
-    def __init__(self, project: Project, no_spark: bool, spark: SparkSession | None, *, tidies: bool = False) -> None:
+    def __init__(
+        self,
+        project: Project,
+        no_spark: bool,
+        spark: SparkSession | None,
+        *,
+        tidies: bool = False,
+        spark_log: Path | None = None,
+    ) -> None:
         """Nothing is opened yet.
 
         Args:
@@ -36,8 +45,9 @@ class AuditSession:
             no_spark: read no rows.
             spark: a session to use; without it the active one, or one built from `spark:` in recon.yml.
             tidies: merge the small files of the ledger's tables before the first of them is read.
+            spark_log: a file for what a JVM that is started prints; the console when None.
         """
-        self._project, self._no_spark, self._tidies = project, no_spark, tidies
+        self._project, self._no_spark, self._tidies, self._spark_log = project, no_spark, tidies, spark_log
         self.running: SparkSession | None = spark
         self._ledger: Ledger | None = None
         self._progress: Store | None = None
@@ -96,9 +106,10 @@ class AuditSession:
     def _started(self) -> SparkSession | Unavailable:
         if self.running is None:
             try:
-                self.running = session(self._project)
+                self.running = session(self._project, log=self._spark_log)
             except Exception as error:  # the JVM fails in many ways; each is one reason
-                return Unavailable("rows", f"no Spark session could be started: {spark_error(error)}")
+                printed = "" if self._spark_log is None else f"; what it printed is in {self._spark_log}"
+                return Unavailable("rows", f"no Spark session could be started: {spark_error(error)}{printed}")
         return self.running
 
 

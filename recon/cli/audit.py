@@ -218,7 +218,9 @@ def _run(session: Session, target: Path, options: Options, wanted: _Forms) -> No
                     (target / file).unlink(missing_ok=True)
             console.expect(count)
 
-        run = audits.audit(project, replace(options, on_start=begin, on_check=console.started, on_result=console.line))
+        spark_log = None if session.debug else target / "spark.log"
+        options = replace(options, on_start=begin, on_check=console.started, on_result=console.line)
+        run = audits.audit(project, replace(options, spark_log=spark_log))
         console.summary(run)
         counts = run.counts()
         if not (counts["fail"] or counts["error"]):

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from recon.project import Project
 
 INTERRUPTED = 130
+_WIDE: ContextVar[bool] = ContextVar("wide", default=False)  # --wide, for the tables of this command
 
 SelectOption = Annotated[
     list[str] | None,
@@ -68,6 +70,9 @@ class SharedOptions:
     ] = None
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
     no_color: Annotated[bool, typer.Option("--no-color", help="Print no colours; NO_COLOR does the same.")] = False
+    wide: Annotated[
+        bool, typer.Option("--wide", help="Wrap no cell of a table: a line per row, however narrow the terminal.")
+    ] = False
 
 
 class Session:
@@ -79,6 +84,8 @@ class Session:
         self.debug: bool = options.debug or (before is not None and before.debug)
         self.variables: dict[str, Any] = dict(before.variables) if before else {}
         self._project: Project | None = None
+        self.wide: bool = options.wide or (before is not None and before.wide)
+        _WIDE.set(self.wide)
         if options.no_color:
             os.environ["NO_COLOR"] = "1"  # read by rich and by the processes that we start
         with self.guarded():
@@ -296,25 +303,26 @@ def print_json(value: Any) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Prints rows as a table, numbers aligned to the right. Into a file or a pipe, no cell is cut."""
-    from rich.table import Table
-    from rich.text import Text
+    """Prints rows as a table, numbers aligned to the right.
 
-    body = list(rows)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for n, header in enumerate(headers):
-        numeric = all(isinstance(row[n], int) or row[n] is None for row in body)
-        table.add_column(header, justify="right" if numeric else "left", no_wrap=True)
-    for row in body:
-        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
-    console(piped_width=1000).print(table)
+    No cell is cut: on a terminal that is too narrow cells are wrapped, or each row becomes lines of header and cell.
+    With --wide, and into a file or a pipe, each row is one line.
+    """
+    from recon.cli.tables import natural_width, table
+
+    body = [list(row) for row in rows]
+    out = console(piped_width=1000)
+    if _WIDE.get() or not out.is_terminal:
+        texts = [["-" if cell is None else str(cell) for cell in row] for row in body]
+        out = console(piped_width=1000, width=max(natural_width(headers, texts) + 1, out.width))
+    out.print(table(headers, body, out.width), soft_wrap=_WIDE.get())
 
 
-def console(piped_width: int) -> Console:
-    """Rich's console; `piped_width` columns wide into a file or a pipe."""
+def console(piped_width: int, width: int | None = None) -> Console:
+    """Rich's console; `piped_width` columns wide into a file or a pipe, or as wide as `width` says."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if Console().is_terminal else piped_width)
+    return Console(highlight=False, width=width or (None if Console().is_terminal else piped_width))
 
 
 def chosen_checks(

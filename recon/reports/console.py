@@ -8,12 +8,13 @@ Colours and the progress line appear on a terminal only, and NO_COLOR is respect
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Self
 
 from recon.model import CheckResult, Level, PipelineFacts, RunResult, SinkFacts
 from recon.reports import runbook
 from recon.reports.words import duration, located, one_line
-from recon.text import plural
+from recon.text import plural, some
 
 if TYPE_CHECKING:
     from rich.status import Status as Spinner
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 DBT_WIDTH = 80  # dbt pads a line with dots to this column, then adds the status
 MAX_FINDINGS = 5  # printed per check; the report has all of them
 
+_UNREAD = "could not be read: "  # in notes on witnesses, before the reason
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "error": "red", "skipped": "yellow"}
 _ANSWER_STYLES = {"complete": "green", "not complete": "red", "could not be proved": "yellow"}
 
@@ -42,6 +44,7 @@ class Console:
         self._width = width or (self._out.width if self._out.is_terminal else None)
         self._spinner: Spinner | None = None
         self._printed = self._total = 0  # checks
+        self._skipped = ""  # why the last check was skipped that said so
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +85,8 @@ class Console:
         dots = start.ljust(min(room, DBT_WIDTH), ".")
         style = _STYLES[result.status]
         self._write((dots + " ", None), ("[", None), (status[1:-1], style), ("]", None))
-        if result.status == "skipped" and result.message:
+        if result.status == "skipped" and result.message and result.message != self._skipped:
+            self._skipped = result.message
             self._write((f"  {one_line(result.message)}", "dim"))
 
     def summary(self, run: RunResult) -> None:
@@ -94,13 +98,13 @@ class Console:
         self._write((f"Finished running {total} in {duration(run.elapsed_time)} ({run.elapsed_time:.2f}s).", None))
         self._write()
         self._write(_completed(run))
-        for result in run.results:
-            if result.status in ("fail", "error", "warn"):
-                self._details(result)
+        once = _Once(run)
+        for results in _together(run.results):
+            self._details(results, once)
         if run.pipelines:
             self._write()
             for pipeline in run.pipelines:
-                self._answer(pipeline)
+                self._answer(pipeline, once)
         runbooks = runbook.of_run(run)
         if runbooks:
             self._write()
@@ -108,7 +112,7 @@ class Console:
             for one in runbooks:
                 self._write((f"  {one.command}", "bold"), (f"  {one.url}" if one.url else "", None))
         for note in run.notes:
-            self._write(("Note: ", "bold"), (one_line(note), None))
+            self._write(("Note: ", "bold"), (once(one_line(note)), None))
         self._write()
         # As in dbt, a failed check counts under ERROR, next to one that could not be evaluated.
         self._write(
@@ -119,35 +123,37 @@ class Console:
             )
         )
 
-    def _details(self, result: CheckResult) -> None:
+    def _details(self, results: Sequence[CheckResult], once: _Once) -> None:
+        """What a check says, or several that could not be evaluated for one reason."""
+        result = results[0]
         title = {"fail": "Failure", "error": "Error", "warn": "Warning"}[result.status]
         scope = ".".join(part for part in (result.pipeline, result.sink) if part)
         self._write()
-        self._write(
-            (title, _STYLES[result.status]),
-            (f" in test {one_line(result.name)}", None),
-            (f" ({one_line(scope)})" if scope else "", None),
-        )
+        if len(results) == 1:
+            where = f" in test {one_line(result.name)}" + (f" ({one_line(scope)})" if scope else "")
+        else:
+            where = f" in {len(results)} tests: {one_line(some([one.name for one in results]))}"
+        self._write((title, _STYLES[result.status]), (where, None))
         if result.message:
-            self._write((f"  {one_line(result.message)}", None))
+            self._write((f"  {once(one_line(result.message))}", None))
         findings = [f for f in result.findings if f.level is not Level.INFO]
         for finding in findings[:MAX_FINDINGS]:
             where = located(finding)
             self._write(
                 (f"  {finding.code}", "bold"),
                 (f"  {where}" if where else "", None),
-                ("" if finding.message == result.message else f"  {one_line(finding.message)}", None),
+                ("" if finding.message == result.message else f"  {once(one_line(finding.message))}", None),
             )
         if len(findings) > MAX_FINDINGS:
             self._write((f"  … and {len(findings) - MAX_FINDINGS} more in the report", "dim"))
         for sample in result.samples[:MAX_FINDINGS]:
             self._write(("  " + one_line(", ".join(f"{k}={v}" for k, v in sample.items())), "dim"))
 
-    def _answer(self, pipeline: PipelineFacts) -> None:
+    def _answer(self, pipeline: PipelineFacts, once: _Once) -> None:
         self._write(
             (f"Pipeline {one_line(pipeline.name)}: ", None),
             (pipeline.says, f"bold {_ANSWER_STYLES[pipeline.answer]}"),
-            (f". {one_line(pipeline.because)}" if pipeline.because else "", None),
+            (f". {once(one_line(pipeline.because))}" if pipeline.because else "", None),
         )
         for accepted in pipeline.accepted:
             self._write(("  Accepted: ", "bold"), (one_line(accepted), None))
@@ -164,6 +170,38 @@ class Console:
             text.append(part, style=style)
         # One line per check, for grep and for logs; a terminal wraps long lines itself.
         self._out.print(text, soft_wrap=True)
+
+
+class _Once:
+    """Says a sentence once that several checks, answers and notes have: a broker that does not answer, for example."""
+
+    _SHORTEST = 20  # what is shorter is no sentence of its own
+
+    def __init__(self, run: RunResult) -> None:
+        messages = {one_line(result.message) for result in run.results if result.status == "error"}
+        messages |= {one_line(note).partition(_UNREAD)[2] for note in run.notes}
+        self._sentences = sorted((m for m in messages if len(m) >= self._SHORTEST), key=len, reverse=True)
+        self._said: set[str] = set()
+
+    def __call__(self, text: str) -> str:
+        """The text; a sentence that was said before is left out of it."""
+        for sentence in self._sentences:
+            if sentence in text:
+                if sentence in self._said:
+                    return text.replace(sentence, "see above")
+                self._said |= {one for one in self._sentences if one in sentence}
+                break
+        return text
+
+
+def _together(results: Sequence[CheckResult]) -> list[list[CheckResult]]:
+    """What failed, errored or warned; checks that could not be evaluated for one reason are together."""
+    groups: dict[object, list[CheckResult]] = {}
+    for result in results:
+        if result.status in ("fail", "error", "warn"):
+            same = result.status == "error" and result.message
+            groups.setdefault((result.message,) if same else result.unique_id, []).append(result)
+    return list(groups.values())
 
 
 def _left_out(sink: SinkFacts) -> str:

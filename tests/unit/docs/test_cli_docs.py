@@ -12,7 +12,7 @@ import typer
 from recon.cli.app import app
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
-SHARED = {"--project-dir", "--vars", "--debug", "--no-color", "--help", "--version"}
+SHARED = {"--project-dir", "--vars", "--debug", "--wide", "--no-color", "--help", "--version"}
 
 
 def _commands(group: Any, path: str = "recon") -> Iterator[tuple[str, Any]]:

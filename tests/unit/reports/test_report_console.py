@@ -176,3 +176,83 @@ def test_rows_that_were_not_meant_for_a_sink_are_counted_below_the_answer():
     Console(out).summary(dataclasses.replace(run, pipelines=(first, second)))
     said = [line for line in out.getvalue().splitlines() if line.startswith("  ") and "filtered" in line]
     assert said == [f"  {sink.name}: 1,204 rows filtered by the transform and 1 row put into quarantine"]
+
+
+DEAD = "Kafka at broker:9092 cannot be reached: Local: Timed out; start the broker, or check bootstrap.servers"
+
+
+def run_without_a_broker():
+    """Three pipelines, one broker that does not answer: two checks each say so, their answers and a note as well."""
+    run = sample_run.healthy_run()
+    names = ("orders", "payments", "clicks")
+    results = tuple(
+        result("error", None, f"{check}_{name}", message=DEAD, pipeline=name)
+        for name in names
+        for check in ("kafka_end_offsets", "checkpoint_commits")
+    )
+    answers = tuple(
+        dataclasses.replace(
+            run.pipelines[0],
+            name=name,
+            answer="could not be proved",
+            because=f"kafka_end_offsets_{name}: {DEAD}",
+            sinks=(),
+        )
+        for name in names
+    )
+    note = f"3 pipelines (orders, payments, clicks): kafka could not be read: {DEAD}"
+    return dataclasses.replace(run, results=results, pipelines=answers, notes=(note,))
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_a_broker_that_does_not_answer_is_said_once(width):
+    out = io.StringIO()
+    Console(out, width=width).summary(run_without_a_broker())
+    tests = (
+        "kafka_end_offsets_orders, checkpoint_commits_orders, kafka_end_offsets_payments, checkpoint_commits_payments, "
+        "kafka_end_offsets_clicks and 1 more"
+    )
+    assert out.getvalue().splitlines()[5:] == [
+        f"Error in 6 tests: {tests}",
+        f"  {DEAD}",
+        "",
+        "Pipeline orders: could not be proved. kafka_end_offsets_orders: see above",
+        "Pipeline payments: could not be proved. kafka_end_offsets_payments: see above",
+        "Pipeline clicks: could not be proved. kafka_end_offsets_clicks: see above",
+        "Note: 3 pipelines (orders, payments, clicks): kafka could not be read: see above",
+        "",
+        "Done. PASS=0 WARN=0 ERROR=6 SKIP=0 TOTAL=6",
+    ]
+
+
+def test_failures_with_one_sentence_are_told_one_by_one():
+    same = [result("fail", 1, f"not_null_{n}", message="1 row has no value in this column") for n in range(2)]
+    text = summary_of(dataclasses.replace(sample_run.healthy_run(), results=tuple(same)))
+    assert text.count("1 row has no value in this column") == 2
+
+
+def test_why_checks_are_skipped_is_said_where_it_changes():
+    reasons = ("--no-spark was given", "--no-spark was given", "the table has no rows", "--no-spark was given")
+    lines = lines_of(*(result("skipped", None, message=reason) for reason in reasons))
+    assert [line.strip() for line in lines if line.startswith("  ")] == [reasons[0], reasons[2], reasons[3]]
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_lines_of_checks_at_the_width_of_a_terminal(width):
+    long = "unique_combination_of_columns_orders_order_id_line"
+    lines = lines_of(result("pass", 0), result("fail", 12, long), width=width)
+    golden = {
+        60: [
+            "1 of 9 PASS offset_continuity_orders ....... [PASS in 0.01s]",
+            f"2 of 9 FAIL 12 {long}  [FAIL 12 in 0.01s]",
+        ],
+        80: [
+            "1 of 9 PASS offset_continuity_orders ........................... [PASS in 0.01s]",
+            f"2 of 9 FAIL 12 {long}  [FAIL 12 in 0.01s]",
+        ],
+        160: [
+            "1 of 9 PASS offset_continuity_orders ........................................... [PASS in 0.01s]",
+            f"2 of 9 FAIL 12 {long} .............. [FAIL 12 in 0.01s]",
+        ],
+    }
+    assert lines == golden[width]
