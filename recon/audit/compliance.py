@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon._version import __version__
 from recon.audit import summary
 from recon.audit.anchor import contradictions, signed
+from recon.audit.audited import StoredAudit, audited
+from recon.audit.controls.catalog import catalog
+from recon.audit.controls.days import days_of, without_audit
+from recon.audit.exceptions import Sightings, exceptions
 from recon.audit.extent import Extent
+from recon.audit.followed import actions, changes, config_versions, incidents
+from recon.audit.shown import ControlDaysOf, unproved
+from recon.checks.binding import bind
 from recon.errors import ConfigError, LedgerError
 from recon.instants import instant
 from recon.lazy import np
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.ledger import utc_now
-from recon.ledger.results import RUN, findings_of, hash_of, is_sealed, typed_row
-from recon.ledger.store import Filter
-from recon.model import NOT_ANCHORED, RUNNING, Answer, Code, Finding, LedgerSlice, Level
+from recon.ledger.results import Parameters
+from recon.model import NOT_ANCHORED, Answer, Finding, LedgerSlice, Level
 from recon.model.compliance import (
     AuditRecord,
     ChainHeads,
@@ -29,6 +35,7 @@ from recon.model.compliance import (
     ExceptionRecord,
     SinkCompliance,
 )
+from recon.model.controls import FrameworkRecord
 from recon.model.integrity import verify
 from recon.model.offsets import Spans
 from recon.model.proof import OpenFinding
@@ -36,63 +43,6 @@ from recon.project import Pipeline, Project, Sink, as_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_JUDGED = ("pass", "warn", "fail")
-
-
-@dataclass(frozen=True)
-class _Audit:
-    """One audit's results for one pipeline, as rows of the results table, with the period that it covered there."""
-
-    invocation_id: str
-    generated_at: datetime
-    period_from: datetime | None
-    period_to: datetime
-    rows: tuple[Mapping[str, Any], ...]
-
-    def judged(self, sink: str) -> Iterable[tuple[int, int]]:
-        """The sequences of the sink's entries that it judged: a clock that jumped says nothing."""
-        for row in self.rows:
-            if row["sink"] == sink and row["check"] == "ledger_integrity" and row["evidence"].get("judged"):
-                first, last = row["evidence"]["judged"]
-                yield first, last + 1
-
-    def of_period(self, to: datetime, extents: Mapping[str, Extent]) -> _Audit | None:
-        """The audit with what it found about a period that ends at `to`; None of one that says nothing about it.
-
-        What it found during the period belongs there, whatever it is about.
-        """
-        if self.generated_at < to:
-            return self
-        if all(extent.is_empty for extent in extents.values()):
-            return None
-        rows = tuple({**row, "findings": [f for f in row["findings"] if _is_of(f, extents)]} for row in self.rows)
-        return replace(self, rows=rows)
-
-    def proves(self, sink: str) -> bool:
-        """Whether every check that a proof rests on could be evaluated for this sink."""
-        rows = [row for row in self.rows if row["sink"] == sink]
-        return summary.proved_by({row["check"]: summary.evaluated(row["status"], row["evidence"]) for row in rows})
-
-    def findings(self) -> Iterable[Finding]:
-        for row in self.rows:
-            yield from (f for f in row["findings"] if f.level is not Level.INFO)
-            if row["kind"] == "data" and row["status"] in ("fail", "warn", "error"):
-                yield Finding(
-                    code=Code.INCONCLUSIVE if row["status"] == "error" else Code.VIOLATION,
-                    message=f"{row['name']}: {row['message']}",
-                    pipeline=row["pipeline"],
-                    sink=row["sink"],
-                )
-
-
-def _is_of(finding: Finding, extents: Mapping[str, Extent]) -> bool:
-    """Whether a finding may be about a period: in one of the sinks it is about, no other one has its place."""
-    return any(
-        extent.where(finding) not in ("before", "after")
-        for sink, extent in extents.items()
-        if finding.sink in (None, sink)
-    )
 
 
 def compliance(
@@ -127,6 +77,7 @@ def compliance(
 
 
 def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSession | None) -> ComplianceReport:
+    wording = catalog(project)
     ledger = open_ledger(project, spark)
     if not ledger.exists():
         raise LedgerError(
@@ -145,41 +96,78 @@ def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSes
         for sink in pipe.sinks
     }
     extents = {names: Extent.of(of_sink) for names, of_sink in slices.items()}
-    read = {pipe.name: _audits(ledger, pipe.name, from_, to) for pipe in project.pipelines}
+    stored = audited(ledger, [pipe.name for pipe in project.pipelines], from_, to)
     audits = {
-        name: [one for audit in found if (one := audit.of_period(to, _of_pipeline(extents, name))) is not None]
-        for name, (found, _) in read.items()
+        name: [one for audit in found.audits if (one := audit.of_period(to, _of_pipeline(extents, name))) is not None]
+        for name, found in stored.items()
     }
-    unaudited = {name: _unaudited_days(from_, min(to, now), found) for name, found in audits.items()}
-    opened = [one for pipe in project.pipelines for sink in pipe.sinks for one in _open(ledger, pipe, sink)]
+    days = days_of(from_, min(to, now))
+    unaudited = {name: tuple(without_audit(days, _periods(found))) for name, found in audits.items()}
     heads, broken = signed(project), contradictions(project, ledger)
-    edited = [finding for _, findings in read.values() for finding in findings]
-    return ComplianceReport(
+    sinks = [
+        _anchored(
+            replace(
+                _sink(project, pipe, sink, slices[pipe.name, sink.name], audits[pipe.name]),
+                days_without_audit=unaudited[pipe.name],
+            ),
+            heads,
+            broken,
+        )
+        for pipe in project.pipelines
+        for sink in pipe.sinks
+    ]
+    found = [one for pipe in project.pipelines for one in _found(project, ledger, pipe, audits[pipe.name], from_)]
+    edited = [_edited(finding, now) for of_pipeline in stored.values() for finding in of_pipeline.edited]
+    records = _records(audits)
+    control_days = ControlDaysOf(days, sinks, slices, audits, [*found, *edited])
+    report = ComplianceReport(
         project=project.name,
         recon_version=__version__,
         generated_at=now,
         period_from=from_,
         period_to=to,
-        sinks=tuple(
-            _anchored(
-                replace(
-                    _sink(project, pipe, sink, slices[pipe.name, sink.name], audits[pipe.name]),
-                    days_without_audit=unaudited[pipe.name],
-                ),
-                heads,
-                broken,
-            )
-            for pipe in project.pipelines
-            for sink in pipe.sinks
-        ),
-        exceptions=(
-            *(e for of_pipeline in audits.values() for e in _exceptions(of_pipeline, from_, opened)),
-            *(ExceptionRecord(finding=f, first_seen=now, last_seen=now, audits=0, open=True) for f in edited),
-        ),
-        audits=_records(audits),
+        sinks=tuple(sinks),
+        exceptions=tuple(one.record for one in (*found, *edited)),
+        audits=records,
         days_without_audit=tuple(sorted({day for days in unaudited.values() for day in days})),
         days_to_come=max(0, (to - timedelta(microseconds=1)).date().toordinal() - now.date().toordinal()),
+        controls=tuple(control_days.record(one) for one in wording.controls),
+        frameworks=tuple(
+            FrameworkRecord(
+                name=one.name,
+                title=one.title,
+                source=one.source,
+                statements=tuple(control_days.record(statement) for statement in one.statements),
+            )
+            for one in wording.frameworks
+        ),
+        incidents=incidents([*found, *edited]),
+        actions=actions(slices, [state for of in stored.values() for state in of.states], from_, to),
+        config_versions=config_versions(records),
+        changes=changes(found),
     )
+    return replace(report, unproved=tuple(unproved(report)))
+
+
+def _periods(audits: Sequence[StoredAudit]) -> list[tuple[datetime | None, datetime]]:
+    return [(audit.period_from, audit.period_to) for audit in audits]
+
+
+def _found(
+    project: Project, ledger: Ledger, pipeline: Pipeline, audits: Sequence[StoredAudit], from_: datetime
+) -> list[Sightings]:
+    """The exceptions of a pipeline."""
+    opened = [one for sink in pipeline.sinks for one in _open(ledger, pipeline, sink)]
+    owners = {"": pipeline.owned_by}
+    if any(row["kind"] == "data" and row["status"] != "pass" for audit in audits for row in audit.rows):
+        owners |= {bound.unique_id: str(bound.config.meta.get("owner") or "") for bound in bind(project)}
+    return list(exceptions(audits, from_, opened, owners))
+
+
+def _edited(finding: Finding, now: datetime) -> Sightings:
+    """What this report found itself: stored results that were edited."""
+    record = ExceptionRecord(finding=finding, first_seen=now, last_seen=now, audits=0, open=True)
+    return Sightings(record, ())
 
 
 def _anchored(
@@ -206,118 +194,8 @@ def _open(ledger: Ledger, pipeline: Pipeline, sink: Sink) -> Sequence[OpenFindin
     return state.open if state is not None else ()
 
 
-def _edited(
-    ledger: Ledger, pipeline: str, from_: datetime, rows: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[str, str]]:
-    """What was changed in the stored results since audits wrote them: (invocation_id, a sentence)."""
-    by_audit: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_audit[row["invocation_id"]].append(row)
-        if not is_sealed(row):
-            yield row["invocation_id"], f"the stored result {row['name']} of audit {row['invocation_id']} was edited"
-    try:
-        proving = ledger.proofs.audits(pipeline, from_)
-    except LedgerError as error:
-        yield "", str(error)
-        return
-    for invocation_id, expected in proving.items():
-        if expected and hash_of(by_audit.get(invocation_id, ())) != expected:
-            yield (
-                invocation_id,
-                f"the stored results of audit {invocation_id} are not those that it proved with: some were removed, "
-                "added or edited",
-            )
-
-
-def _audits(ledger: Ledger, pipeline: str, from_: datetime, to: datetime) -> tuple[list[_Audit], list[Finding]]:
-    """The audits whose period overlaps this one, oldest first, and what was edited in their results.
-
-    Some run after it, as its last day is audited then. Audits whose results were edited prove nothing.
-    """
-    results = ledger.results.read(Filter.of(pipeline, from_=from_)).to_pylist()
-    edited = list(_edited(ledger, pipeline, from_, results))
-    untrusted = {invocation_id for invocation_id, _ in edited}
-    runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in map(typed_row, (row for row in results if row["invocation_id"] not in untrusted)):
-        if row["check"] in RUNNING or row["kind"] == RUN:
-            continue  # how fast a stream ran proves nothing about its data
-        if row["period_to"] > from_ and (row["period_from"] is None or row["period_from"] < to):
-            runs[row["invocation_id"]].append({**row, "findings": findings_of(row)})
-    audits = [
-        _Audit(name, rows[0]["generated_at"], rows[0]["period_from"], rows[0]["period_to"], tuple(rows))
-        for name, rows in runs.items()
-    ]
-    findings = [Finding(code=Code.TAMPERED, pipeline=pipeline, message=sentence) for _, sentence in edited]
-    return sorted(audits, key=lambda audit: audit.generated_at), findings
-
-
-def _key(finding: Finding) -> tuple[Any, ...]:
-    where = (finding.code, finding.pipeline, finding.sink, finding.topic, finding.topic_id, finding.partition)
-    place = (finding.start_offset, finding.end_offset, finding.batch_id, finding.epoch)
-    # Findings without a place differ by their messages.
-    return where + place + ((finding.message,) if place == (None,) * 4 else ())
-
-
-def _exceptions(audits: Sequence[_Audit], since: datetime, opened: Sequence[OpenFinding]) -> Iterator[ExceptionRecord]:
-    seen: dict[tuple[Any, ...], list[tuple[_Audit, Finding]]] = defaultdict(list)
-    for audit in audits:
-        for finding in {_key(f): f for f in audit.findings()}.values():
-            seen[_key(finding)].append((audit, finding))
-    for sightings in seen.values():
-        finding = sightings[-1][1]
-        known_as = [one for one in opened if one.includes(finding)]
-        by = next((one.accepted for one in known_as if one.accepted is not None), None)
-        accepted = by is not None and all(one.accepted is not None for one in known_as)
-        repeated = any(_repeats(later, *sightings[-1], since) for later in audits)
-        yield ExceptionRecord(
-            finding=finding,
-            first_seen=sightings[0][0].generated_at,
-            last_seen=sightings[-1][0].generated_at,
-            audits=len(sightings),
-            open=not accepted and (bool(known_as) or not (repeated or _is_repaired(finding, audits))),
-            accepted=f"accepted by {by.by} on {by.at:%Y-%m-%d}: {by.reason}" if by is not None and accepted else "",
-        )
-
-
-def _is_repaired(finding: Finding, audits: Sequence[_Audit]) -> bool:
-    """Whether an audit found all offsets of a finding repaired."""
-    if finding.span is None:
-        return False
-    repairs = [f for audit in audits for row in audit.rows for f in row["findings"] if f.code is Code.REPAIRED]
-    place = (finding.sink, finding.topic, finding.topic_id, finding.partition)
-    mine = [f.span for f in repairs if (f.sink, f.topic, f.topic_id, f.partition) == place]
-    return not Spans.of([finding.span]).minus(Spans.of(span for span in mine if span is not None))
-
-
-# These are about the present, not about a range of the past: that the same check ran again is enough.
-_PRESENT = {
-    Code.LAG,
-    Code.STALLED,
-    Code.TOPIC_ID_UNKNOWN,
-    Code.INCONCLUSIVE,
-    Code.RETENTION_NEAR,
-    Code.STALE_CHECKPOINT,
-    Code.LEDGER_MISSING,
-    Code.VIOLATION,
-}
-
-
-def _repeats(later: _Audit, earlier: _Audit, finding: Finding, since: datetime) -> bool:
-    """Whether a later audit evaluated the same checks of the same range, so that a finding it lacks is gone."""
-    if later.generated_at <= earlier.generated_at:
-        return False
-    judged = {row["unique_id"] for row in later.rows if row["status"] in _JUDGED}
-    before = {
-        row["unique_id"]
-        for row in earlier.rows
-        if row["status"] in _JUDGED or any(f.code == finding.code for f in row["findings"])
-    }
-    reaches = max(later.period_from or since, since) <= max(earlier.period_from or since, since)
-    return judged >= before and (reaches or finding.code in _PRESENT)
-
-
 def _sink(
-    project: Project, pipeline: Pipeline, sink: Sink, ledger: LedgerSlice, audits: Sequence[_Audit]
+    project: Project, pipeline: Pipeline, sink: Sink, ledger: LedgerSlice, audits: Sequence[StoredAudit]
 ) -> SinkCompliance:
     findings = [
         finding
@@ -399,25 +277,25 @@ def _chain(ledger: LedgerSlice) -> ChainHeads:
     )
 
 
-def _records(audits: Mapping[str, Sequence[_Audit]]) -> tuple[AuditRecord, ...]:
+def _records(audits: Mapping[str, Sequence[StoredAudit]]) -> tuple[AuditRecord, ...]:
     """One record per audit; an audit of several pipelines is one."""
-    merged: dict[str, list[_Audit]] = defaultdict(list)
+    merged: dict[str, list[StoredAudit]] = defaultdict(list)
     for of_pipeline in audits.values():
         for audit in of_pipeline:
             merged[audit.invocation_id].append(audit)
     return tuple(sorted((_record(parts) for parts in merged.values()), key=lambda r: r.generated_at))
 
 
-def _record(parts: Sequence[_Audit]) -> AuditRecord:
+def _record(parts: Sequence[StoredAudit]) -> AuditRecord:
     rows = [row for part in parts for row in part.rows]
-    counts = {status: sum(row["status"] == status for row in rows) for status in (*_JUDGED, "error", "skipped")}
-    failing = any(f.level is Level.FAIL for part in parts for f in part.findings())
-    sinks = {row["sink"] for row in rows if row["sink"]}
+    counts = Counter(row["status"] for row in rows)
+    failing = any(f.level is Level.FAIL for part in parts for f, _ in part.findings())
     outcome: Answer = "complete"
     if counts["fail"] or failing:
         outcome = "not complete"
-    elif counts["error"] or counts["skipped"] or not all(any(p.proves(s) for p in parts) for s in sinks):
+    elif counts["error"] or counts["skipped"] or not all(p.proves(s) for p in parts for s in p.sinks):
         outcome = "could not be proved"
+    parameters = parts[0].parameters
     return AuditRecord(
         invocation_id=parts[0].invocation_id,
         generated_at=parts[0].generated_at,
@@ -429,28 +307,38 @@ def _record(parts: Sequence[_Audit]) -> AuditRecord:
         failed=counts["fail"],
         errored=counts["error"],
         skipped=counts["skipped"],
+        partial=_partial(parts),
+        by=parameters.record.by if parameters.record is not None else None,
+        config_hash=parameters.record.config_hash if parameters.record is not None else None,
+        options=_options(parameters) if parameters.record is not None else None,
+        checks=tuple(sorted(Counter(row["check"] for row in rows).items())),
+        pipelines=tuple(row["pipeline"] for row in (part.rows[0] for part in parts)),
+        recon_version=str(rows[0]["recon_version"] or ""),
     )
 
 
-def _unaudited_days(from_: datetime, to: datetime, audits: Sequence[_Audit]) -> tuple[date, ...]:
-    """The days with a part that no audit of a pipeline covers; today counts up to its last audit."""
-    missing: list[date] = []
-    day = from_.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    while day < to:
-        begin, end = max(day, from_), min(day + timedelta(days=1), to)
-        if end == to and end < day + timedelta(days=1):
-            # What is committed after today's last audit is audited tomorrow; that is no hole in today.
-            end = max((audit.period_to for audit in audits if begin < audit.period_to <= end), default=end)
-        if not _covered(begin, end, audits):
-            missing.append(day.date())
-        day += timedelta(days=1)
-    return tuple(missing)
+def _partial(parts: Sequence[StoredAudit]) -> str:
+    """Why an audit is a partial one; also where it ran all checks of some pipelines, and none of others."""
+    told = [f"{part.rows[0]['pipeline']}: {part.partial}" for part in parts if part.partial]
+    given = [
+        f"--{name} {' '.join(map(str, parts[0].parameters.args[name]))}"
+        for name in ("select", "exclude")
+        if parts[0].parameters.args.get(name)
+    ]
+    return "; ".join(told) or (f"only what was selected: {' '.join(given)}" if given else "")
 
 
-def _covered(begin: datetime, end: datetime, audits: Sequence[_Audit]) -> bool:
-    """Whether the audits' periods together cover [begin, end)."""
-    at = begin
-    for audit in sorted(audits, key=lambda a: a.period_to):
-        if (audit.period_from is None or audit.period_from <= at) and audit.period_to > at:
-            at = audit.period_to
-    return at >= end
+def _options(parameters: Parameters) -> str:
+    """The options that an audit was given, as the command line writes them."""
+    given = []
+    for name, value in parameters.args.items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            given.append(option)
+        elif isinstance(value, (list, tuple)) and value:
+            given.append(f"{option} {' '.join(map(str, value))}")
+        elif isinstance(value, Mapping) and value:
+            given.append(f"{option} {', '.join(f'{key}={of}' for key, of in value.items())}")
+        elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+            given.append(f"{option} {value}")
+    return " ".join(given)

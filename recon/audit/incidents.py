@@ -57,7 +57,7 @@ _CAUSES = {
 
 
 @dataclass(frozen=True)
-class _Item:
+class Item:
     """A finding, the check that reported it, and what is known of it from earlier audits."""
 
     finding: Finding
@@ -101,13 +101,13 @@ def incidents_of(
     only = sinks[0] if len(sinks) == 1 else None
     items = _items(witnesses, evidence, only)
     kept = {name: keeps and advances(name, witnesses, results) for name in sinks}
-    by_sink: dict[str | None, list[_Item]] = defaultdict(list)
+    by_sink: dict[str | None, list[Item]] = defaultdict(list)
     for item in items:
         by_sink[item.sink].append(item)
     found = [
         _incident(group, witnesses, sink, kept=kept.get(sink or "", keeps))
         for sink, of_sink in by_sink.items()
-        for group in _grouped(of_sink)
+        for group in grouped(of_sink)
     ]
     return tuple(sorted(found, key=_severity))
 
@@ -121,12 +121,12 @@ def _severity(incident: Incident) -> tuple[object, ...]:
 # -- what is known of each finding ------------------------------------------------------------------------------------
 
 
-def _items(witnesses: Witnesses, results: Sequence[CheckResult], only: str | None) -> list[_Item]:
+def _items(witnesses: Witnesses, results: Sequence[CheckResult], only: str | None) -> list[Item]:
     """Findings of this audit and of earlier ones, each once."""
     earlier = {sink: proof.open for sink, proof in witnesses.proofs.of_sink.items()}
-    items: dict[tuple[Hashable, ...], _Item] = {}
+    items: dict[tuple[Hashable, ...], Item] = {}
 
-    def add(item: _Item) -> None:
+    def add(item: Item) -> None:
         items.setdefault((item.finding, item.check, item.state), item)
 
     judged = {(result.sink, result.check) for result in results}
@@ -138,7 +138,7 @@ def _items(witnesses: Witnesses, results: Sequence[CheckResult], only: str | Non
             if finding.code is Code.REPAIRED:
                 for one in (one for one in of_check if _holds(one, finding)):
                     original = replace(finding, code=one.finding.code, message=one.finding.message)
-                    add(_Item(original, result.check, sink, one.first_seen, "repaired", one.id))
+                    add(Item(original, result.check, sink, one.first_seen, "repaired", one.id))
             elif finding.level in (Level.FAIL, Level.UNPROVED):
                 add(_open_item(finding, result.check, sink, of_check, witnesses.now))
     for name, of_sink in earlier.items():
@@ -146,13 +146,13 @@ def _items(witnesses: Witnesses, results: Sequence[CheckResult], only: str | Non
             by = one.accepted
             if by is not None:
                 says = f"accepted by {by.by} on {by.at:%Y-%m-%d}: {by.reason}"
-                add(_Item(one.finding, one.check, name, one.first_seen, "accepted", one.id, says))
+                add(Item(one.finding, one.check, name, one.first_seen, "accepted", one.id, says))
             elif not judged & {(name, one.check), (None, one.check)}:
-                add(_Item(one.finding, one.check, name, one.first_seen, "open", one.id))
+                add(Item(one.finding, one.check, name, one.first_seen, "open", one.id))
     return list(items.values())
 
 
-def _open_item(finding: Finding, check: str, sink: str | None, earlier: Sequence[OpenFinding], now: datetime) -> _Item:
+def _open_item(finding: Finding, check: str, sink: str | None, earlier: Sequence[OpenFinding], now: datetime) -> Item:
     """A finding of this audit, with its age and id where an earlier audit knew it, or a later one will."""
     suffix = next((one.since for one in earlier if finding.message.endswith(one.since)), "")
     finding = replace(finding, message=finding.message.removesuffix(suffix))
@@ -161,7 +161,7 @@ def _open_item(finding: Finding, check: str, sink: str | None, earlier: Sequence
     id_ = ""
     if stays_open(check, finding):
         id_ = OpenFinding(finding=finding, check=check, first_seen=first_seen, last_seen=now).id
-    return _Item(finding, check, sink, first_seen, "open", id_)
+    return Item(finding, check, sink, first_seen, "open", id_)
 
 
 def _holds(one: OpenFinding, repaired: Finding) -> bool:
@@ -174,7 +174,7 @@ def _holds(one: OpenFinding, repaired: Finding) -> bool:
 # -- which findings have one cause ------------------------------------------------------------------------------------
 
 
-def _grouped(items: Sequence[_Item]) -> Iterator[list[_Item]]:
+def grouped(items: Sequence[Item]) -> Iterator[list[Item]]:
     """The findings of each cause."""
     first: dict[Hashable, int] = {}
     root = list(range(len(items)))
@@ -189,14 +189,14 @@ def _grouped(items: Sequence[_Item]) -> Iterator[list[_Item]]:
             root[find(at)] = find(first.setdefault(key, at))
     for one, other in _meeting(items):
         root[find(one)] = find(other)
-    groups: dict[int, list[_Item]] = defaultdict(list)
+    groups: dict[int, list[Item]] = defaultdict(list)
     for at, item in enumerate(items):
         groups[find(at)].append(item)
     for group in groups.values():
         yield sorted(group, key=lambda item: (item.finding.level.rank, HARMS.index(item.harm)))
 
 
-def _keys(item: _Item) -> Iterator[Hashable]:
+def _keys(item: Item) -> Iterator[Hashable]:
     """What findings of one cause share."""
     found = item.finding
     if found.changed_by is not None:
@@ -219,7 +219,7 @@ def _is_general(finding: Finding) -> bool:
     return finding.code in (Code.TAMPERED, Code.PHANTOM_ROWS, Code.RECREATED, Code.STALLED, Code.LOSS_AHEAD)
 
 
-def _meeting(items: Sequence[_Item]) -> Iterator[tuple[int, int]]:
+def _meeting(items: Sequence[Item]) -> Iterator[tuple[int, int]]:
     """Findings of one kind whose offsets meet; what was never written also where it only touches."""
     places: dict[Hashable, list[tuple[Span, int]]] = defaultdict(list)
     for at, item in enumerate(items):
@@ -241,11 +241,11 @@ def _meeting(items: Sequence[_Item]) -> Iterator[tuple[int, int]]:
 # -- an incident ------------------------------------------------------------------------------------------------------
 
 
-def _incident(group: Sequence[_Item], witnesses: Witnesses, sink: str | None, *, kept: bool) -> Incident:
+def _incident(group: Sequence[Item], witnesses: Witnesses, sink: str | None, *, kept: bool) -> Incident:
     states = {item.state for item in group}
     state: IncidentState = "open" if "open" in states else "accepted" if "accepted" in states else "repaired"
     left = [item for item in group if item.state == state]
-    ranges = _ranges(left)
+    ranges = ranges_of(left)
     log = (known(witnesses.delta) or {}).get(sink or "")
     changes = _changes(left, log)
     ids = tuple(dict.fromkeys(item.id for item in left if item.id))
@@ -253,14 +253,14 @@ def _incident(group: Sequence[_Item], witnesses: Witnesses, sink: str | None, *,
     return Incident(
         id=next(iter(ids), ""),
         sink=sink,
-        cause=_cause(left, changes, log),
+        cause=cause_of(left, changes, log),
         codes=tuple(dict.fromkeys(str(item.finding.code) for item in left)),
         checks=tuple(sorted({item.check for item in left})),
         state=state,
         first_seen=min(item.first_seen for item in left),
         findings=ids,
         ranges=ranges,
-        counts=tuple(_counts(left, ranges, changes)),
+        counts=tuple(counts_of(left, ranges, changes)),
         changes=changes,
         accepted="; ".join(dict.fromkeys(item.accepted for item in left if item.accepted)),
         steps=tuple(_steps(left, witnesses.pipeline, sink, ids, kept=kept or known_ids.issuperset(ids)))
@@ -270,7 +270,7 @@ def _incident(group: Sequence[_Item], witnesses: Witnesses, sink: str | None, *,
     )
 
 
-def _ranges(items: Sequence[_Item]) -> tuple[HarmedRange, ...]:
+def ranges_of(items: Sequence[Item]) -> tuple[HarmedRange, ...]:
     """The offsets of an incident, each once, as what it certainly is: removed, else gone from Kafka, else missing."""
     order: Sequence[Harm] = ("removed", "lost", "missing", "twice", "other", "undecided")
     places: dict[tuple[str, str | None, int], dict[Harm, list[Span]]] = defaultdict(lambda: defaultdict(list))
@@ -293,8 +293,8 @@ def _ranges(items: Sequence[_Item]) -> tuple[HarmedRange, ...]:
     return tuple(sorted(ranges, key=lambda r: (r.topic, r.topic_id or "", r.partition, r.start_offset)))
 
 
-def _counts(
-    items: Sequence[_Item], ranges: Sequence[HarmedRange], changes: Sequence[SinkChange]
+def counts_of(
+    items: Sequence[Item], ranges: Sequence[HarmedRange], changes: Sequence[SinkChange]
 ) -> Iterator[HarmCount]:
     """How many offsets are of each harm, and how many rows these certainly are."""
     for harm in HARMS:
@@ -306,7 +306,7 @@ def _counts(
             yield HarmCount(harm=harm, offsets=offsets, rows=rows, certain=certain)
 
 
-def _certain(items: Sequence[_Item], ranges: Sequence[HarmedRange]) -> int:
+def _certain(items: Sequence[Item], ranges: Sequence[HarmedRange]) -> int:
     """How many offsets of ranges are known to be those of records."""
     exact: dict[tuple[str | None, str | None, int | None], list[Span]] = defaultdict(list)
     for found in (item.finding for item in items):
@@ -320,7 +320,7 @@ def _certain(items: Sequence[_Item], ranges: Sequence[HarmedRange]) -> int:
     )
 
 
-def _rows(items: Sequence[_Item], harm: Harm, offsets: int, certain: int, changes: Sequence[SinkChange]) -> int | None:
+def _rows(items: Sequence[Item], harm: Harm, offsets: int, certain: int, changes: Sequence[SinkChange]) -> int | None:
     """The rows of one harm: as commits say, else as findings count them; None where neither is certain."""
     versions = {version for item in items for version in item.finding.changed_by or ()}
     taken = [change.rows for change in changes]
@@ -336,7 +336,7 @@ def _rows(items: Sequence[_Item], harm: Harm, offsets: int, certain: int, change
     return counted[0] if len(counted) == 1 and not certain and len(ranges) <= 1 else None
 
 
-def _changes(items: Sequence[_Item], log: DeltaWitness | None) -> tuple[SinkChange, ...]:
+def _changes(items: Sequence[Item], log: DeltaWitness | None) -> tuple[SinkChange, ...]:
     """The commits that the findings name, as far as the log that was read has them."""
     versions = sorted({version for item in items for version in item.finding.changed_by or ()})
     commits = log.commits if log is not None else {}
@@ -358,7 +358,7 @@ def _change(commit: DeltaCommit) -> SinkChange:
     )
 
 
-def _cause(items: Sequence[_Item], changes: Sequence[SinkChange], log: DeltaWitness | None) -> str:
+def cause_of(items: Sequence[Item], changes: Sequence[SinkChange], log: DeltaWitness | None) -> str:
     """What happened, in a sentence that says no more than the findings."""
     worst = items[0].finding
     versions = sorted({version for item in items for version in item.finding.changed_by or ()})
@@ -385,7 +385,7 @@ def _done_by(version: int, change: SinkChange | None) -> str:
     return f"{change.operation or 'a commit'}{where} {did}: version {version}"
 
 
-def _sentence(finding: Finding, items: Sequence[_Item]) -> str:
+def _sentence(finding: Finding, items: Sequence[Item]) -> str:
     """The cause of several findings of one harm; of which micro-batch, where all that say so name one."""
     mine = [item for item in items if kind_of(item.finding) == kind_of(finding)]
     text = _CAUSES.get(finding.code, finding.message)
@@ -414,7 +414,7 @@ class _Number(NamedTuple):
 
 
 def _steps(
-    items: Sequence[_Item], pipeline: str, sink: str | None, ids: Sequence[str], *, kept: bool
+    items: Sequence[Item], pipeline: str, sink: str | None, ids: Sequence[str], *, kept: bool
 ) -> Iterator[NextStep]:
     """The commands that answer an open incident; none of them changes a sink."""
     where = f"--pipeline {shlex.quote(pipeline)}"
@@ -447,4 +447,4 @@ def _steps(
         yield NextStep(purpose=f"the ids of the other {len(ids) - _IDS}", command=f"recon findings {of_sink}")
 
 
-__all__ = ["incidents_of"]
+__all__ = ["Item", "cause_of", "counts_of", "grouped", "incidents_of", "ranges_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -85,16 +85,28 @@ class ProofTable:
             raise ProofEdited(f"{place} is of pipeline {proof.pipeline}, sink {proof.sink}: it was edited")
         return replace(proof, sequence=row["sequence"], entry_hash=row["entry_hash"])
 
-    def audits(self, pipeline: str, since: datetime) -> dict[str, str]:
-        """The audits that advanced a proof of the pipeline since an instant: the hash of the results of each, by id.
+    def since(
+        self, pipelines: Collection[str], since: datetime
+    ) -> tuple[dict[str, list[tuple[str, SinkProof]]], dict[str, str]]:
+        """The states of pipelines since an instant with the cause of each, oldest first; and what is wrong with others.
 
-        Raises:
-            ProofEdited: a state is not what recon stored.
-            LedgerError: the table cannot be read.
+        Both are by pipeline: none of the states of a pipeline is used of which one is not what recon stored.
         """
-        rows = arrow.rows(self.store.read(Filter.of(pipeline, from_=since)))
-        states = [self._opened(row) for row in rows if row["cause"] == "audit"]
-        return {state.invocation_id: state.results_hash for state in states}
+        try:
+            rows = arrow.rows(self.store.read(Filter.of(from_=since)))
+        except LedgerError as error:
+            return {}, dict.fromkeys(pipelines, str(error))
+        states: dict[str, list[tuple[str, SinkProof]]] = {name: [] for name in pipelines}
+        damaged: dict[str, str] = {}
+        for row in sorted(rows, key=lambda row: (row["sink"], row["sequence"])):
+            name = row["pipeline"]
+            if name not in states or name in damaged:
+                continue
+            try:
+                states[name].append((row["cause"], self._opened(row)))
+            except ProofEdited as error:
+                damaged[name] = str(error)
+        return {name: [] if name in damaged else of_pipeline for name, of_pipeline in states.items()}, damaged
 
     def verify(self, pipeline: str | None = None, sink: str | None = None) -> list[Finding]:
         """What is wrong with the states of whole proofs: edited, missing, or not linked to the one before.

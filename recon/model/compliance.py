@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from typing import Literal
 
-from recon.model.result import NOT_ANCHORED, Answer, Finding, Level
+from recon.model.controls import ControlRecord, FrameworkRecord
+from recon.model.incident import HarmCount
+from recon.model.result import NOT_ANCHORED, Answer, Code, Finding, Level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,9 @@ class ExceptionRecord:
     """A finding of the period, listed once for all audits that reported it.
 
     `audits` counts the audits that reported it; `open` is True when the last audit of its pipeline still did.
-    `accepted` says who accepted it, when and why; "" where nobody did.
+    `accepted` says who accepted it, when and why; "" where nobody did. `id` is that of `recon findings`, "" for what
+    is not carried from audit to audit. `checks` reported it; `owner` answers for it, "" where recon.yml names none.
+    `closed_at` is None while it is open, `closed` says how it ended.
     """
 
     finding: Finding
@@ -55,6 +60,93 @@ class ExceptionRecord:
     audits: int
     open: bool
     accepted: str = ""
+    id: str = ""
+    checks: tuple[str, ...] = ()
+    owner: str = ""
+    closed_at: datetime | None = None
+    closed: str = ""
+
+
+IncidentState = Literal["open", "accepted", "closed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncidentRecord:
+    """The exceptions of one cause together.
+
+    Attributes:
+        id: of the first of its findings that `recon findings` lists; "" where it lists none.
+        pipeline: None where it is about the whole project.
+        sink: None where it is about the whole pipeline.
+        cause: a sentence.
+        codes: the worst first.
+        state: "open" while one of its exceptions is.
+        owner: "" where recon.yml names none.
+        detected_at: when an audit first reported it.
+        last_seen: when an audit reported it last.
+        closed_at: None while it is open.
+        ended: who accepted it and why, or how it was closed.
+        exceptions: how many findings it is.
+        counts: how many offsets or rows are lost, missing, removed or doubled; empty where findings count none.
+    """
+
+    id: str
+    pipeline: str | None
+    sink: str | None
+    cause: str
+    codes: tuple[Code, ...]
+    state: IncidentState
+    owner: str
+    detected_at: datetime
+    last_seen: datetime
+    closed_at: datetime | None
+    ended: str
+    exceptions: int
+    counts: tuple[HarmCount, ...] = ()
+
+    @property
+    def level(self) -> Level:
+        """The worst of its findings' levels."""
+        return min((code.level for code in self.codes), key=lambda level: level.rank)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionRecord:
+    """What somebody did about rows or findings: who is "" where nothing records it, and so is `reason`.
+
+    `kind` is "accepted" (a finding), "released" (rows from quarantine), "repaired" (missing offsets were read again),
+    "removed" (doubled rows) or "restored" (a ledger entry, from the sink's own record).
+    """
+
+    kind: Literal["accepted", "released", "repaired", "removed", "restored"]
+    at: datetime
+    pipeline: str
+    sink: str
+    what: str
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigVersion:
+    """A version of recon.yml that audits of the period ran with; `config_hash` is None where they did not store it."""
+
+    config_hash: str | None
+    first_used: datetime
+    last_used: datetime
+    audits: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeRecord:
+    """A change to a sink's rows, or to its table, that the stream did not make, as audits reported it."""
+
+    pipeline: str
+    sink: str | None
+    code: Code
+    what: str
+    reported_at: datetime
+    versions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +185,12 @@ class SinkCompliance:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRecord:
-    """One audit of the period: when it ran, which period it covered, its outcome. The counts are of checks."""
+    """One audit of the period: when it ran, which period it covered, its outcome. The counts are of checks.
+
+    `by`, `config_hash` and `options` are None where the version that ran it did not store them. `options` are those
+    that were given, in words. `checks` ran, as names with how often; `partial` says why it is a partial audit, "" for a
+    whole one. `recon_version` is that of the audit.
+    """
 
     invocation_id: str
     generated_at: datetime
@@ -105,6 +202,13 @@ class AuditRecord:
     failed: int
     errored: int
     skipped: int
+    partial: str = ""
+    by: str | None = None
+    config_hash: str | None = None
+    options: str | None = None
+    checks: tuple[tuple[str, int], ...] = ()
+    pipelines: tuple[str, ...] = ()
+    recon_version: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +249,9 @@ class ComplianceReport:
     """The report on one project; the period is half-open, [period_from, period_to), in UTC.
 
     `days_without_audit` are days that are over, or today; `days_to_come` counts those after today, of which nothing is
-    said.
+    said. `controls` are what audits showed day by day, `frameworks` the same by statements of standards. `incidents`
+    are the exceptions by cause, open ones first. `unproved` are sentences: what could not be proved, and what no audit,
+    or no witness, ever saw.
     """
 
     project: str
@@ -158,6 +264,13 @@ class ComplianceReport:
     audits: tuple[AuditRecord, ...]
     days_without_audit: tuple[date, ...]
     days_to_come: int = 0
+    controls: tuple[ControlRecord, ...] = ()
+    frameworks: tuple[FrameworkRecord, ...] = ()
+    incidents: tuple[IncidentRecord, ...] = ()
+    actions: tuple[ActionRecord, ...] = ()
+    config_versions: tuple[ConfigVersion, ...] = ()
+    changes: tuple[ChangeRecord, ...] = ()
+    unproved: tuple[str, ...] = ()
     method: tuple[str, ...] = METHOD
     limits: tuple[str, ...] = LIMITS
     signatures: tuple[Signature, ...] = (Signature(role="Prepared by"), Signature(role="Reviewed by"))

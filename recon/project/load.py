@@ -68,6 +68,7 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
     if "project_dir" in data:
         raise ConfigError(unknown_key_message(Project, document, ("project_dir",)))
     _number_tests(document.root)
+    _number_frameworks(document)
     try:
         project = Project.model_validate({**data, "project_dir": file.parent.absolute()})
     except ValidationError as error:
@@ -114,6 +115,17 @@ def _number_tests(root: LocatedValue) -> None:
                         tests.value[int(n)] = {**check_item(item.value), "line": item.line}
                     except BadValue:
                         continue  # the validation below reports it
+
+
+def _number_frameworks(document: Document) -> None:
+    """Adds to `compliance` the line of its frameworks, which are known only when the report is made."""
+    given = document.root.items.get("compliance")
+    if given is None or not isinstance(given.value, dict):
+        return
+    if "line" in given.value:
+        raise ConfigError(unknown_key_message(Project, document, ("compliance", "line")))
+    if "frameworks" in given.items:
+        given.value["line"] = given.items["frameworks"].line
 
 
 def _test_holders(root: LocatedValue) -> Iterator[LocatedValue]:

@@ -49,7 +49,11 @@ _EXPECTED = {
     "bool_parsing": "true or false",
 }
 
-_FILLED_IN = {"Project": ("project_dir",), "CheckSpec": ("test", "column", "line")}  # fields that no file has
+_FILLED_IN = {
+    "Project": ("project_dir",),
+    "CheckSpec": ("test", "column", "line"),
+    "Compliance": ("line",),
+}  # fields that no file has
 
 _Loc = tuple[str | int, ...]
 

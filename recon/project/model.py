@@ -13,6 +13,7 @@ from recon.errors import ConfigError
 from recon.model.result import RUNBOOK_URL
 from recon.project.alerts import Alerts, PipelineAlerts
 from recon.project.checks import CheckConfig, WithTests
+from recon.project.compliance import Compliance
 from recon.project.fields import Name, Share, Strict, Texts, require_unique
 from recon.project.heads import Heads
 from recon.project.messages import BadValue
@@ -117,11 +118,14 @@ class Pipeline(WithTests):
     """One streaming query: its checkpoint, its source, its sinks, its tests; `routes` split it between the sinks.
 
     `rows` declares what its transform does with rows, `max_filtered` the share of a micro-batch that it may drop.
+    `owner`, or dbt's `meta: {owner: …}`, is who answers for it.
     """
 
     name: Name
     checkpoint: str
     description: str | None = None
+    owner: str | None = None
+    meta: dict[str, Any] = Field(default_factory=dict)
     source: Source = Source()
     defaults: CheckConfig = CheckConfig()
     sinks: tuple[Sink, ...] = Field(min_length=1)
@@ -129,6 +133,11 @@ class Pipeline(WithTests):
     alerts: PipelineAlerts | None = None
     rows: Rows = Rows()
     max_filtered: Share | None = None
+
+    @property
+    def owned_by(self) -> str:
+        """Who answers for it; "" where recon.yml does not say."""
+        return self.owner or str(self.meta.get("owner") or "")
 
     @model_validator(mode="after")
     def _filters_where_some_may_be_filtered(self) -> Pipeline:
@@ -229,6 +238,7 @@ class Project(Strict):
     prometheus: PrometheusKey = None
     otel: OpenTelemetryKey = None
     alerts: Alerts = Alerts()
+    compliance: Compliance = Compliance()
     kafka: Texts = Field(default_factory=dict, repr=False)
     spark: SparkConfig = SparkConfig()
     storage_options: Texts = Field(default_factory=dict, repr=False)

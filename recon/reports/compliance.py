@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from recon.model import Answer, Level
 from recon.model.compliance import ComplianceReport, SinkCompliance
-from recon.reports import document, pages, pdf
+from recon.reports import control_days, document, pages, pdf
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import write_text
 from recon.reports.words import sink_name
@@ -18,6 +18,15 @@ from recon.storage import write_file
 from recon.text import plural
 
 Format = Literal["html", "md", "pdf", "json"]
+
+# A statement's colour and shape, by the worst state of its days.
+_TONES = {
+    "shown": "complete",
+    "answered": "complete",
+    "not shown": "could-not-be-proved",
+    "no audit": "could-not-be-proved",
+    "refuted": "not-complete",
+}
 
 
 def render_html(report: ComplianceReport, templates: Path | None = None) -> str:
@@ -115,6 +124,14 @@ def values(report: ComplianceReport) -> dict[str, Any]:
         "meanings": [(str(code), MEANINGS[code]) for code in codes],
         "audited": _audited(report),
         "outcomes": _outcomes(report),
+        "incidents": report.incidents,
+        "controls": [(one, control_days.rows(one), control_days.summary(one)) for one in report.controls],
+        "frameworks": [
+            (one, [(s, control_days.summary(s), control_days.reasons(s)) for s in one.statements])
+            for one in report.frameworks
+        ],
+        "words": control_days.WORDS,
+        "tones": _TONES,
     }
 
 

@@ -47,7 +47,8 @@ class KafkaEndOffsets(EvidenceCheck):
         INCONCLUSIVE: how far a deleted topic went is unknown; the log of the same topic ends below what was read
             (unclean leader election); or the age of unread records is not known though a limit is set.
 
-    Evidence: `partitions` with log_start, log_end, committed and lag of each, and `log_ends` for the next audit.
+    Evidence: `partitions` with log_start, log_end, committed and lag of each, `log_ends` for the next audit, and the
+    `limits` that unread records were held against.
     """
 
     test: ClassVar[str] = "kafka_end_offsets"
@@ -84,7 +85,9 @@ class KafkaEndOffsets(EvidenceCheck):
             f"{plural(lag, 'offset')} before the end of the log" if lag else "the end of the log"
         )
         ends = [[row["topic"], row["partition"], row["log_end"]] for row in rows]
-        return findings.verdict(message, partitions=rows, log_ends=ends, lag=lag)
+        limits = {"warn_after": self.warn_after, "error_after": self.error_after}
+        told = {name: str(limit) if limit else None for name, limit in limits.items()}
+        return findings.verdict(message, partitions=rows, log_ends=ends, lag=lag, limits=told)
 
     def _judge_topic(
         self,

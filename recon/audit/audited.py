@@ -1,0 +1,220 @@
+"""The audits of a period as the results table has them: what was edited is named, and proves nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from recon.audit import summary
+from recon.audit.controls.days import Ran
+from recon.audit.extent import Extent
+from recon.ledger import Ledger, arrow
+from recon.ledger.results import RUN, Parameters, findings_of, hash_of, is_sealed, record_of, typed_row
+from recon.ledger.store import Filter
+from recon.model import RUNNING, Code, Finding, Level
+from recon.model.proof import SinkProof
+
+JUDGED = ("pass", "warn", "fail")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StoredAudit:
+    """One audit's results for one pipeline, as rows of the results table, with the period that it covered there."""
+
+    invocation_id: str
+    generated_at: datetime
+    period_from: datetime | None
+    period_to: datetime
+    rows: tuple[Row, ...]
+    parameters: Parameters
+
+    @cached_property
+    def judged_checks(self) -> frozenset[str]:
+        """The unique_ids of the checks that gave a verdict."""
+        return frozenset(row["unique_id"] for row in self.rows if row["status"] in JUDGED)
+
+    @cached_property
+    def partial(self) -> str:
+        """Why it is a partial audit, in words; "" where it is none, or where that is not stored."""
+        record, args = self.parameters.record, self.parameters.args
+        if record is None:
+            return ""
+        of, ran = sum(record.checks.values()), sum(self.parameters.selected.values())
+        options = [f"--{name} {' '.join(map(str, args[name]))}" for name in ("select", "exclude") if args.get(name)]
+        options += [f"--{name} {args[name]}" for name in ("from", "to") if args.get(name)]
+        if record.stopped:
+            return "--fail-fast stopped it"
+        if ran < of:
+            return f"{ran} of {of} checks" + (f": {', '.join(options)}" if options else "")
+        return f"of a period that was asked for: {', '.join(options)}" if options else ""
+
+    def judged(self, sink: str) -> Iterable[tuple[int, int]]:
+        """The sequences of the sink's entries that it judged: a clock that jumped says nothing."""
+        for row in self.rows:
+            if row["sink"] == sink and row["check"] == "ledger_integrity" and row["evidence"].get("judged"):
+                first, last = row["evidence"]["judged"]
+                yield first, last + 1
+
+    def of_period(self, to: datetime, extents: Mapping[str, Extent]) -> StoredAudit | None:
+        """The audit with what it found about a period that ends at `to`; None of one that says nothing about it.
+
+        What it found during the period belongs there, whatever it is about.
+        """
+        if self.generated_at < to:
+            return self
+        if all(extent.is_empty for extent in extents.values()):
+            return None
+        rows = tuple({**row, "findings": [f for f in row["findings"] if _is_of(f, extents)]} for row in self.rows)
+        return replace(self, rows=rows)
+
+    @cached_property
+    def sinks(self) -> frozenset[str]:
+        """The sinks that it has results of."""
+        return frozenset(row["sink"] for row in self.rows if row["sink"])
+
+    def proves(self, sink: str) -> bool:
+        """Whether every check that a proof rests on could be evaluated for this sink."""
+        rows = [row for row in self.rows if row["sink"] == sink]
+        return summary.proved_by({row["check"]: summary.evaluated(row["status"], row["evidence"]) for row in rows})
+
+    def ran(self, sink: str) -> Ran:
+        """What it ran of one sink; of tests of rows that have one name, a partial audit may have left some out."""
+        checks: dict[str, tuple[bool, str]] = {}
+        limited = False
+        partial = bool(self.partial) or self.parameters.record is None
+        for row in self.rows:
+            if row["sink"] not in (None, sink):
+                continue
+            whole = summary.evaluated(row["status"], row["evidence"])
+            why = "" if whole else (row["message"] or "") if row["status"] in ("error", "skipped") else "in part only"
+            if row["kind"] == "data" and partial:
+                whole, why = False, "which of these tests recon.yml had is not known, as not all checks were selected"
+            before = checks.get(row["check"], (True, ""))
+            checks[row["check"]] = (before[0] and whole, before[1] or why)
+            limited |= row["check"] == "kafka_end_offsets" and any((row["evidence"].get("limits") or {}).values())
+        return Ran(
+            begin=self.period_from,
+            end=self.period_to,
+            checks=checks,
+            judged=tuple(self.judged(sink)),
+            partial=bool(self.partial),
+            limited=limited,
+        )
+
+    def findings(self) -> Iterator[tuple[Finding, Row]]:
+        """What it found, and by which check; a test of rows that failed is a finding, too."""
+        for row in self.rows:
+            yield from ((f, row) for f in row["findings"] if f.level is not Level.INFO)
+            if row["kind"] == "data" and row["status"] in ("fail", "warn", "error"):
+                finding = Finding(
+                    code=Code.INCONCLUSIVE if row["status"] == "error" else Code.VIOLATION,
+                    message=f"{row['name']}: {row['message']}",
+                    pipeline=row["pipeline"],
+                    sink=row["sink"],
+                )
+                yield finding, row
+
+
+def _is_of(finding: Finding, extents: Mapping[str, Extent]) -> bool:
+    """Whether a finding may be about a period: in one of the sinks it is about, no other one has its place."""
+    return any(
+        extent.where(finding) not in ("before", "after")
+        for sink, extent in extents.items()
+        if finding.sink in (None, sink)
+    )
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A pipeline's audits whose period overlaps the report's, oldest first, and what was edited in stored results.
+
+    `states` are the states of proofs that these audits, and who accepted findings, left, oldest first.
+    """
+
+    audits: Sequence[StoredAudit]
+    edited: Sequence[Finding]
+    states: Sequence[tuple[str, SinkProof]]
+
+
+def audited(ledger: Ledger, pipelines: Sequence[str], from_: datetime, to: datetime) -> dict[str, Audited]:
+    """What is stored of audits since the begin of a period, by pipeline.
+
+    Some ran after the period, as its last day is audited then. Audits whose results were edited prove nothing.
+
+    Raises:
+        LedgerError: the results cannot be read.
+    """
+    by_pipeline: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in arrow.rows(ledger.results.read(Filter.of(from_=from_))):
+        by_pipeline[row["pipeline"]].append(row)
+    states, damaged = ledger.proofs.since(pipelines, from_)
+    return {
+        name: _of_pipeline(name, by_pipeline[name], states.get(name, ()), damaged.get(name), from_, to)
+        for name in pipelines
+    }
+
+
+def _of_pipeline(
+    pipeline: str,
+    rows: Sequence[dict[str, Any]],
+    states: Sequence[tuple[str, SinkProof]],
+    damaged: str | None,
+    from_: datetime,
+    to: datetime,
+) -> Audited:
+    by_audit: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_audit[row["invocation_id"]].append(row)
+    edited = [(name, sentence) for name, of in by_audit.items() for sentence in _unsealed(name, of)]
+    proving = {state.invocation_id: state.results_hash for cause, state in states if cause == "audit"}
+    if damaged is not None:
+        edited.append(("", damaged))
+    edited += _removed(proving, by_audit)
+    untrusted = {invocation_id for invocation_id, _ in edited}
+    audits = [
+        audit
+        for name, of_audit in by_audit.items()
+        if name not in untrusted and (audit := _audit(name, of_audit, from_, to)) is not None
+    ]
+    return Audited(
+        audits=sorted(audits, key=lambda audit: audit.generated_at),
+        edited=[Finding(code=Code.TAMPERED, pipeline=pipeline, message=sentence) for _, sentence in edited],
+        states=states,
+    )
+
+
+def _unsealed(invocation_id: str, rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        if not is_sealed(row):
+            yield f"the stored result {row['name']} of audit {invocation_id} was edited"
+
+
+def _removed(proving: Mapping[str, str], by_audit: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, str]]:
+    """What was changed in the stored results since audits proved with them: (invocation_id, a sentence)."""
+    for invocation_id, expected in proving.items():
+        if expected and hash_of(by_audit.get(invocation_id, ())) != expected:
+            yield (
+                invocation_id,
+                f"the stored results of audit {invocation_id} are not those that it proved with: some were removed, "
+                "added or edited",
+            )
+
+
+def _audit(name: str, rows: Sequence[dict[str, Any]], from_: datetime, to: datetime) -> StoredAudit | None:
+    """An audit whose period overlaps this one; how fast a stream ran proves nothing about its data."""
+    parameters = record_of(rows)
+    typed = [typed_row(row, sealed=True) for row in rows if row["check"] not in RUNNING and row["kind"] != RUN]
+    kept = [
+        {**row, "findings": findings_of(row)}
+        for row in typed
+        if row["period_to"] > from_ and (row["period_from"] is None or row["period_from"] < to)
+    ]
+    if not kept:
+        return None
+    first = kept[0]
+    return StoredAudit(name, first["generated_at"], first["period_from"], first["period_to"], tuple(kept), parameters)

@@ -1,0 +1,1 @@
+"""Controls and frameworks of the compliance report: their wording (`catalog`) and their days (`days`)."""

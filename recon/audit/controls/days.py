@@ -1,0 +1,224 @@
+"""What audits showed of a control on each day of a period. No I/O; the cost grows with days, audits and exceptions."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from recon.lazy import np
+from recon.model.controls import Control, DayState, Stretch
+from recon.text import plural
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+T = TypeVar("T", int, datetime)
+
+_EVER = datetime.min.replace(tzinfo=UTC)
+Groups = Sequence[Sequence[str]]
+
+
+class Day(NamedTuple):
+    """A day of the period as far as that reaches, in UTC."""
+
+    begin: datetime
+    end: datetime
+
+
+def days_of(from_: datetime, to: datetime) -> list[Day]:
+    """The days of [from_, to)."""
+    days, begin = [], from_.astimezone(UTC)
+    while begin < to:
+        end = min(begin.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1), to)
+        days.append(Day(begin, end))
+        begin = end
+    return days
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """One audit of one sink: its period, and the checks that it ran.
+
+    `checks` says of each whether it was evaluated whole, and why not. `judged` are the sequences [first, end) of the
+    ledger entries that it judged. `partial` is whether not all checks of recon.yml were selected. `limited` is whether
+    unread records were held against a limit.
+    """
+
+    begin: datetime | None
+    end: datetime
+    checks: Mapping[str, tuple[bool, str]]
+    judged: Sequence[tuple[int, int]] = ()
+    partial: bool = False
+    limited: bool = False
+
+    def lacks(self, groups: Groups, control: Control) -> str:
+        """Why the audit shows nothing of a control that rests on these checks; "" where it does."""
+        for names in groups:
+            ran = [self.checks[name] for name in names if name in self.checks]
+            if not any(evaluated for evaluated, _ in ran):
+                why = next((why for _, why in ran if why), "")
+                what = " or ".join(names)
+                if not ran:
+                    return f"{what} did not run" + (", as the audit was a partial one" if self.partial else "")
+                return f"{what} could not be evaluated" + (f": {why}" if why else "")
+            if control == "timeliness" and "kafka_end_offsets" in names and not self.limited:
+                return "kafka_end_offsets has no limit (warn_after or error_after) to hold unread records against"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Against:
+    """An exception as far as it matters for a control: the days that it is about, and what it makes of them.
+
+    `days` are pairs of places in the list of days, the end excluded.
+    """
+
+    code: str
+    state: DayState
+    how: str
+    days: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class SinkDays:
+    """What is known of one sink: its audits by their ends, and its ledger entries of the period.
+
+    `entries` are (day, sequence) of each, the day as a place in `days`.
+    """
+
+    days: Sequence[Day]
+    runs: Sequence[Ran]
+    entries: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+    def stretches(
+        self, groups: Groups, control: Control, against: Sequence[Against], whole: str = ""
+    ) -> tuple[Stretch, ...]:
+        """What is to be said of each day.
+
+        Args:
+            groups: the checks that the control rests on, of each group one.
+            control: which one.
+            against: the exceptions that concern it.
+            whole: why nothing is shown of any day; "" for no reason.
+        """
+        lacking = [run.lacks(groups, control) for run in self.runs]
+        showing = [run for run, why in zip(self.runs, lacking, strict=True) if not why]
+        audited = covered(self.days, [(run.begin, run.end) for run in self.runs])
+        shown = covered(self.days, [(run.begin, run.end) for run in showing])
+        unjudged = self._unjudged(showing)
+        found = _by_day(len(self.days), against)
+        ends = [run.end for run in self.runs]
+
+        def of_day(place: int) -> tuple[DayState, str]:
+            codes = found[place]
+            if refuting := codes.get("refuted"):
+                return "refuted", ", ".join(sorted(refuting))
+            if not audited[place]:
+                return "no audit", ""
+            if not shown[place]:
+                return "not shown", self._why(place, lacking, ends)
+            if unjudged[place]:
+                return "not shown", f"{plural(unjudged[place], 'ledger entry')} judged by no such audit"
+            if whole:
+                return "not shown", whole
+            for state in ("not shown", "answered"):
+                if codes.get(state):
+                    return state, ", ".join(sorted(codes[state]))
+            return "shown", ""
+
+        said = [(day.begin.date(), *of_day(place)) for place, day in enumerate(self.days)]
+        return tuple(
+            Stretch(first=(of_run := list(run))[0][0], last=of_run[-1][0], state=state, because=because)
+            for (state, because), run in groupby(said, key=lambda one: (one[1], one[2]))
+        )
+
+    def _unjudged(self, showing: Sequence[Ran]) -> list[int]:
+        """How many entries of each day none of these audits judged."""
+        at, sequences = self.entries
+        spans = merged(span for run in showing for span in run.judged)
+        starts, ends = (np.array([span[side] for span in spans], np.int64) for side in (0, 1))
+        place = np.searchsorted(starts, sequences, side="right") - 1
+        inside = place >= 0
+        inside[inside] = sequences[inside] < ends[place[inside]]
+        return [int(count) for count in np.bincount(at[~inside], minlength=len(self.days))]
+
+    def _why(self, place: int, lacking: Sequence[str], ends: Sequence[datetime]) -> str:
+        """Why audits of a day show nothing of it: by the first one behind it that lacks something."""
+        day = self.days[place]
+        for at in range(bisect_right(ends, day.begin), len(ends)):
+            if lacking[at] and (self.runs[at].begin or _EVER) < day.end:
+                return lacking[at]
+        return "the checks were evaluated for a part of the day only"
+
+
+def _by_day(count: int, against: Sequence[Against]) -> list[dict[str, set[str]]]:
+    """What exceptions make of each day: state → codes."""
+    found: list[dict[str, set[str]]] = [{} for _ in range(count)]
+    for one in against:
+        for first, end in one.days:
+            for place in range(first, end):
+                found[place].setdefault(one.state, set()).add(f"{one.code} {one.how}".strip())
+    return found
+
+
+def merged(spans: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
+    """Half-open spans joined where they meet or overlap, ascending."""
+    joined: list[tuple[T, T]] = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def covered(days: Sequence[Day], periods: Sequence[tuple[datetime | None, datetime]]) -> list[bool]:
+    """Of each day whether the periods together cover it; the last one, if it is not over, up to its last audit.
+
+    What is committed after today's last audit is audited tomorrow; that is no hole in today.
+    """
+    spans = merged((begin or _EVER, end) for begin, end in periods)
+    begins = [begin for begin, _ in spans]
+    ends = sorted(end for _, end in periods)
+
+    def is_covered(day: Day) -> bool:
+        end = day.end
+        if day is days[-1] and end < day.begin.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1):
+            last = bisect_right(ends, end) - 1
+            end = ends[last] if last >= 0 and ends[last] > day.begin else end
+        at = bisect_right(begins, day.begin) - 1
+        return at >= 0 and spans[at][1] >= end
+
+    return [is_covered(day) for day in days]
+
+
+def places(days: Sequence[Day], spans: Iterable[tuple[datetime | None, datetime]]) -> list[tuple[int, int]]:
+    """The days that half-open times reach into, as places in the list."""
+    begins = [day.begin for day in days]
+
+    def of(begin: datetime | None, end: datetime) -> tuple[int, int]:
+        first = max(0, bisect_right(begins, begin) - 1) if begin is not None else 0
+        if begin is not None and days and begin >= days[-1].end:
+            first = len(days)
+        return first, bisect_left(begins, end)
+
+    return merged(pair for begin, end in spans if (pair := of(begin, end))[0] < pair[1])
+
+
+def place_of(days: Sequence[Day], at: date) -> int | None:
+    """The place of a day; None where it is not of the period."""
+    if not days:
+        return None
+    place = (at - days[0].begin.date()).days
+    return place if 0 <= place < len(days) else None
+
+
+def without_audit(days: Sequence[Day], periods: Sequence[tuple[datetime | None, datetime]]) -> Iterator[date]:
+    """The days with a part that no audit looked at."""
+    for day, is_covered in zip(days, covered(days, periods), strict=True):
+        if not is_covered:
+            yield day.begin.date()

@@ -1,0 +1,158 @@
+"""The exceptions of a period: what audits found, each once, whether it is open, and how it ended."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from recon.audit.audited import StoredAudit
+from recon.model import Code, Finding
+from recon.model.compliance import ExceptionRecord
+from recon.model.offsets import Span, Spans
+from recon.model.proof import Acceptance, OpenFinding, kind_of
+
+# These are about the present, not about a range of the past: that the same check ran again is enough.
+_PRESENT = {
+    Code.LAG,
+    Code.STALLED,
+    Code.TOPIC_ID_UNKNOWN,
+    Code.INCONCLUSIVE,
+    Code.RETENTION_NEAR,
+    Code.STALE_CHECKPOINT,
+    Code.LEDGER_MISSING,
+    Code.VIOLATION,
+}
+
+_Place = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Sightings:
+    """An exception with the audits that reported it, oldest first."""
+
+    record: ExceptionRecord
+    audits: Sequence[StoredAudit]
+
+
+def key_of(finding: Finding) -> _Place:
+    """What tells two findings apart."""
+    where = (finding.code, finding.pipeline, finding.sink, finding.topic, finding.topic_id, finding.partition)
+    place = (finding.start_offset, finding.end_offset, finding.batch_id, finding.epoch)
+    # Findings without a place differ by their messages.
+    return where + place + ((finding.message,) if place == (None,) * 4 else ())
+
+
+def exceptions(
+    audits: Sequence[StoredAudit], since: datetime, opened: Sequence[OpenFinding], owners: Mapping[str, str]
+) -> Iterator[Sightings]:
+    """The exceptions of a pipeline.
+
+    Args:
+        audits: of the pipeline, oldest first.
+        since: begin of the period.
+        opened: what is open, or accepted, of the pipeline's sinks now.
+        owners: of tests by unique_id, and of the pipeline by "".
+    """
+    history = _History(audits, since)
+    seen: dict[_Place, list[tuple[StoredAudit, Finding]]] = defaultdict(list)
+    reported_by: dict[_Place, dict[str, str]] = defaultdict(dict)
+    for audit in audits:
+        of_audit = {}
+        for finding, row in audit.findings():
+            of_audit[key_of(finding)] = finding
+            reported_by[key_of(finding)][row["check"]] = row["unique_id"]
+        for key, finding in of_audit.items():
+            seen[key].append((audit, finding))
+    by_kind: dict[_Place, list[OpenFinding]] = defaultdict(list)
+    for one in opened:
+        by_kind[kind_of(one.finding), one.finding.sink].append(one)
+    for key, sightings in seen.items():
+        finding, last = sightings[-1][1], sightings[-1][0]
+        known_as = [one for one in by_kind[kind_of(finding), finding.sink] if one.includes(finding)]
+        by = next((one.accepted for one in known_as if one.accepted is not None), None)
+        accepted = by is not None and all(one.accepted is not None for one in known_as)
+        closed, how = _end(history, finding, last, by if accepted else None, still_known=bool(known_as))
+        names = reported_by[key]
+        yield Sightings(
+            ExceptionRecord(
+                finding=finding,
+                first_seen=sightings[0][0].generated_at,
+                last_seen=last.generated_at,
+                audits=len(sightings),
+                open=closed is None,
+                accepted=how if accepted else "",
+                id=next((one.id for one in known_as), ""),
+                checks=tuple(sorted(names)),
+                owner=next((owners[name] for name in names.values() if owners.get(name)), owners.get("", "")),
+                closed_at=closed,
+                closed=how,
+            ),
+            [audit for audit, _ in sightings],
+        )
+
+
+def _end(
+    history: _History, finding: Finding, last: StoredAudit, by: Acceptance | None, *, still_known: bool
+) -> tuple[datetime | None, str]:
+    """When and how an exception ended; None while it is open."""
+    if by is not None:
+        return by.at, f"accepted by {by.by} on {by.at:%Y-%m-%d}: {by.reason}"
+    if still_known:
+        return None, ""
+    repaired = history.repaired(finding)
+    if repaired is not None:
+        return repaired, f"repaired, as the audit of {repaired:%Y-%m-%d %H:%M} found"
+    gone = history.gone(finding, last)
+    if gone is not None:
+        return gone, f"the audit of {gone:%Y-%m-%d %H:%M} evaluated the same checks and found nothing of it"
+    return None, ""
+
+
+class _History:
+    """What later audits say of what earlier ones found."""
+
+    def __init__(self, audits: Sequence[StoredAudit], since: datetime) -> None:
+        self._audits, self._since = audits, since
+        self._times = [audit.generated_at for audit in audits]
+
+    @cached_property
+    def _repairs(self) -> Mapping[_Place, Sequence[tuple[datetime, Span]]]:
+        found: dict[_Place, list[tuple[datetime, Span]]] = defaultdict(list)
+        for audit in self._audits:
+            for row in audit.rows:
+                for one in row["findings"]:
+                    if one.code is Code.REPAIRED and one.span is not None:
+                        found[_where(one)].append((audit.generated_at, one.span))
+        return found
+
+    def repaired(self, finding: Finding) -> datetime | None:
+        """When all offsets of a finding were found repaired; None where they were not."""
+        if finding.span is None:
+            return None
+        left = Spans.of([finding.span])
+        for at, span in self._repairs.get(_where(finding), ()):
+            left = left.minus(Spans.of([span]))
+            if not left:
+                return at
+        return None
+
+    def gone(self, finding: Finding, last: StoredAudit) -> datetime | None:
+        """When a later audit first evaluated the same checks of the same range, and had nothing of it."""
+        before = last.judged_checks | {
+            row["unique_id"] for row in last.rows if any(f.code == finding.code for f in row["findings"])
+        }
+        since = max(last.period_from or self._since, self._since)
+        for later in self._audits[bisect_right(self._times, last.generated_at) :]:
+            reaches = max(later.period_from or self._since, self._since) <= since
+            if (reaches or finding.code in _PRESENT) and later.judged_checks >= before:
+                return later.generated_at
+        return None
+
+
+def _where(finding: Finding) -> _Place:
+    return finding.sink, finding.topic, finding.topic_id, finding.partition

@@ -1,0 +1,282 @@
+"""The six controls of the compliance report, day by day: unknown is never shown, and no false alarm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from recon.audit.accept import accept
+from recon.model import Code, Finding, Level, RunRecord
+from recon.model.controls import AGAINST, CONTROLS
+from recon.model.proof import OpenFinding
+from recon.reports.compliance import render_html, render_markdown
+from tests.support.audited_lake import BEGIN, DAY, HOUR, PROVING, AuditedLake, at_batch, days_of
+
+GAP = Finding(code=Code.GAP, message="a row is missing", pipeline="orders", sink="orders")
+BAD = "<script>alert('x')</script>|a`b\n# c"
+
+
+def open_finding(finding: Finding, day: int) -> OpenFinding:
+    at = BEGIN + (day + 1) * DAY + HOUR
+    return OpenFinding(finding=finding, check="source_rows", first_seen=at, last_seen=at)
+
+
+def test_days_that_audits_covered_with_every_check_are_shown(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(3)
+    for day in range(3):
+        lake.audit(day)
+    report = lake.report(3)
+    assert all(days_of(report, name) == {"shown": [0, 1, 2]} for name in CONTROLS)
+    assert {s.state for f in report.frameworks for s in f.statements} == {"shown"}
+    assert report.answer == "complete" and "shown on 3 of 3 days" in render_markdown(report)
+
+
+def test_a_day_without_an_audit_is_named_and_never_shown(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(4)
+    for day in (0, 1, 3):
+        lake.audit(day)
+    report = lake.report(4)
+    for name in CONTROLS:
+        # The audit of day 3 begins with that day; of the last hour of day 1's audit nothing covers the rest of day 2.
+        assert days_of(report, name) == {"shown": [0, 1, 3], "no audit": [2]}
+    assert all(s.state == "no audit" for f in report.frameworks for s in f.statements)
+    assert "no audit 2026-10-03" in render_markdown(report)
+    assert "No audit looked at 1 day" in " ".join(report.unproved)
+
+
+def test_a_later_audit_of_the_whole_ledger_shows_the_day_after_all(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(3)
+    lake.audit(0)
+    assert days_of(lake.report(3), "completeness") == {"shown": [0], "no audit": [1, 2]}
+    lake.audit(2, judged=(1, 3), begin=BEGIN)
+    assert days_of(lake.report(3), "completeness") == {"shown": [0, 1, 2]}
+
+
+def test_an_entry_that_no_audit_judged_is_not_shown_though_an_audits_period_covers_it(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(2)
+    lake.audit(0)
+    lake.audit(1, judged=(1, 1))
+    report = lake.report(2)
+    assert days_of(report, "completeness") == {"shown": [0], "not shown": [1]}
+    assert "1 ledger entry judged by no such audit" in render_markdown(report)
+
+
+def test_a_partial_audit_is_named_and_shows_only_what_it_ran(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(2)
+    lake.audit(0)
+    record = RunRecord(by="ada on lake-1", checks={"orders": 6})
+    lake.audit(1, checks=("ledger_integrity", "delta_history"), record=record, args={"select": ["delta_history"]})
+    report = lake.report(2)
+    assert days_of(report, "completeness") == {"shown": [0], "not shown": [1]}
+    assert days_of(report, "change control") == {"shown": [0, 1]}
+    assert [a.partial for a in report.audits] == ["", "orders: 2 of 6 checks: --select delta_history"]
+    text = render_markdown(report)
+    assert "**partial audit**" in text
+    assert "offset\\_continuity did not run, as the audit was a partial one" in text
+    assert "<b>Partial audit:</b>" in render_html(report)
+
+
+@pytest.mark.parametrize("status", ["error", "skipped"])
+def test_what_could_not_be_evaluated_is_not_shown(tmp_path: Path, status: str) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(1)
+    lake.audit(0, status={"source_rows": status})
+    report = lake.report(1)
+    assert days_of(report, "completeness") == {"not shown": [0]} and days_of(report, "audit trail") == {"shown": [0]}
+    assert f"source_rows could not be evaluated: {status} of source_rows" in " ".join(report.unproved)
+
+
+def test_a_finding_refutes_the_day_of_its_micro_batch_alone(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(3)
+    gap = at_batch(GAP, 1)
+    for day in range(3):
+        lake.audit(day, *([gap] if day else []), open_=[open_finding(gap, 1)] if day else [])
+    report = lake.report(3)
+    assert days_of(report, "completeness") == {"shown": [0, 2], "refuted": [1]}
+    assert days_of(report, "uniqueness") == {"shown": [0, 1, 2]}
+    (incident,) = report.incidents
+    assert (incident.state, incident.codes, incident.detected_at) == ("open", (Code.GAP,), BEGIN + 2 * DAY + HOUR)
+    states = {s.id: s.state for f in report.frameworks for s in f.statements if f.name == "bcbs_239"}
+    assert states == {"Principle 3": "shown", "Principle 4": "refuted", "Principle 5": "shown"}
+
+
+@pytest.mark.parametrize(("start", "day"), [(10, 1), (12, 1), (25, 2)])
+def test_a_finding_about_offsets_is_of_the_day_that_read_them(tmp_path: Path, start: int, day: int) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(3)
+    gap = replace(GAP, topic="orders", topic_id="id-1", partition=0, start_offset=start, end_offset=start + 2)
+    for n in range(3):
+        lake.audit(n, *([gap] if n == 2 else []))
+    assert days_of(lake.report(3), "completeness")["refuted"] == [day]
+
+
+def test_a_finding_without_a_place_is_of_every_day_that_its_audit_looked_at(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(3)
+    lake.audit(0)
+    lake.audit(2, replace(GAP, code=Code.MUTATED), judged=(2, 3), begin=BEGIN + DAY)
+    report = lake.report(3)
+    assert days_of(report, "change control") == {"shown": [0], "refuted": [1, 2]}
+    assert [change.code for change in report.changes] == [Code.MUTATED]
+
+
+def test_an_accepted_finding_is_answered_with_who_and_why(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path, pipeline={"meta": {"owner": "team-orders"}})
+    lake.write(2)
+    gap = at_batch(GAP, 0)
+    known = open_finding(gap, 0)
+    lake.audit(0, gap, open_=[known])
+    accept(lake.project, known.id, reason="test data", by="Ada Lovelace")
+    (accepted,) = lake.ledger.proofs.newest("orders", "orders").open
+    lake.audit(1, open_=[accepted])
+    report = lake.report(400)
+    assert days_of(report, "completeness")["answered"] == [0]
+    (incident,) = report.incidents
+    assert (incident.state, incident.owner, incident.id) == ("accepted", "team-orders", known.id)
+    assert "accepted by Ada Lovelace" in incident.ended and incident.closed_at is not None
+    (action,) = report.actions
+    assert (action.kind, action.by, action.reason) == ("accepted", "Ada Lovelace", "test data")
+    assert "Ada Lovelace" in render_html(report) and "team-orders" in render_html(report)
+
+
+def test_a_repaired_finding_is_closed_by_the_audit_that_saw_it(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(2)
+    gap = replace(GAP, topic="orders", topic_id="id-1", partition=0, start_offset=2, end_offset=4)
+    lake.audit(0, gap, open_=[open_finding(gap, 0)])
+    lake.audit(1, replace(gap, code=Code.REPAIRED))
+    report = lake.report(2)
+    assert days_of(report, "completeness") == {"answered": [0], "shown": [1]}
+    (incident,) = report.incidents
+    assert (incident.state, incident.closed_at) == ("closed", BEGIN + 2 * DAY + HOUR)
+    assert incident.ended == "repaired, as the audit of 2026-10-03 01:00 found"
+
+
+def test_one_pipelines_fault_and_acceptance_are_not_the_others(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path, names=("orders", "payments"))
+    lake.write(1)
+    gap = at_batch(GAP, 0)
+    known = open_finding(gap, 0)
+    lake.audit(0, gap, open_=[known])
+    lake.audit(0, replace(gap, pipeline="payments"), pipeline="payments",
+               open_=[open_finding(replace(gap, pipeline="payments"), 0)])  # fmt: skip
+    accept(lake.project, known.id, reason="test data", by="Ada")
+    report = lake.report(1)
+    assert days_of(report, "completeness", "orders") == {"answered": [0]}
+    assert days_of(report, "completeness", "payments") == {"refuted": [0]}
+    assert {(i.pipeline, i.state) for i in report.incidents} == {("orders", "accepted"), ("payments", "open")}
+
+
+def test_a_ledger_that_was_edited_shows_nothing(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(2)
+    lake.audit(0)
+    lake.audit(1)
+    DeltaTable(lake.ledger.location).update(updates={"rows_written": "21"}, predicate="batch_id = 1")
+    report = lake.report(2)
+    assert days_of(report, "audit trail") == {"refuted": [0, 1]}
+    assert days_of(report, "completeness") == {"not shown": [0, 1]}
+    assert report.answer == "not complete"
+
+
+def test_results_that_were_edited_are_no_audit_and_refute_the_trail(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(2)
+    lake.audit(0)
+    lake.audit(1)
+    DeltaTable(lake.ledger.results.location).update(
+        updates={"status": "'pass'"}, predicate="invocation_id = 'orders-1' and kind = 'run'"
+    )
+    assert days_of(lake.report(2), "audit trail") == {"shown": [0, 1]}, "the status was pass before"
+    DeltaTable(lake.ledger.results.location).update(
+        updates={"evidence": "'{}'"}, predicate="invocation_id = 'orders-1' and kind = 'run'"
+    )
+    report = lake.report(2)
+    assert days_of(report, "audit trail") == {"refuted": [0, 1]}
+    assert days_of(report, "completeness") == {"shown": [0], "no audit": [1]}
+
+
+def test_timeliness_is_shown_only_against_a_limit(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(3)
+    lake.audit(0, evidence={})
+    lag = replace(GAP, code=Code.LAG, message="unread records are 7 minutes old")
+    lake.audit(1, lag)
+    lake.audit(2)
+    report = lake.report(3)
+    assert days_of(report, "timeliness")["not shown"] == [0]
+    assert "kafka_end_offsets has no limit (warn_after or error_after)" in " ".join(report.unproved)
+    assert days_of(report, "completeness") == {"shown": [0, 1, 2]}
+
+
+def test_a_test_of_rows_refutes_the_control_that_it_is_about(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(1)
+    lake.audit(0, data=[("unique", "fail"), ("not_null", "pass")])
+    report = lake.report(1)
+    assert days_of(report, "uniqueness") == {"refuted": [0]} and days_of(report, "accuracy") == {"shown": [0]}
+    (incident,) = report.incidents
+    assert incident.codes == (Code.VIOLATION,)
+
+
+def test_who_ran_each_audit_with_which_version_of_the_file(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(3)
+    for day, digest in enumerate(("aa", "bb", "bb")):
+        lake.audit(day, record=RunRecord(by="cron on lake-1", config_hash=digest * 32, checks={"orders": 6}))
+    report = lake.report(3)
+    assert [(v.config_hash, v.audits) for v in report.config_versions] == [("aa" * 32, 1), ("bb" * 32, 2)]
+    assert {a.by for a in report.audits} == {"cron on lake-1"}
+    assert dict(report.audits[0].checks) == dict.fromkeys((*PROVING, "kafka_end_offsets"), 1)
+    assert "aa" * 32 in render_html(report) and "cron on lake-1" in render_html(report)
+
+
+def test_a_period_that_ends_today_has_no_day_to_come(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(1)
+    lake.audit(0)
+    report = lake.report(1000)
+    control = report.controls[0].sinks[0]
+    assert control.stretches[0].first == BEGIN.date() and control.stretches[-1].last < date(2029, 1, 1)
+    assert control.total == (report.generated_at.date() - BEGIN.date()).days + 1
+    assert report.days_to_come == 1000 - control.total
+
+
+def test_hostile_names_are_inert(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path, pipeline={"owner": BAD})
+    lake.write(2)
+    gap = at_batch(replace(GAP, message=BAD), 0)
+    known = open_finding(gap, 0)
+    lake.audit(0, gap, open_=[known], record=RunRecord(by=BAD, config_hash=BAD, checks={"orders": 9}),
+               args={"select": [BAD]})  # fmt: skip
+    lake.audit(1, status={"source_rows": "error"}, checks=(*PROVING, BAD), open_=[known])
+    accept(lake.project, known.id, reason=BAD, by=BAD)
+    report = lake.report(400)
+    page, text = render_html(report), render_markdown(report)
+    assert page.count("<script>") == 1 and "<script>alert" not in page and "&lt;script&gt;alert" in page
+    assert "<script>" not in text and "\n# c" not in text
+
+
+def test_every_code_that_refutes_contradicts_a_control() -> None:
+    of_controls = frozenset().union(*AGAINST.values())
+    assert {code for code in Code if code.level is Level.FAIL} - of_controls == {Code.VIOLATION}
+
+
+def test_audits_behind_the_period_show_its_last_day(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(2)
+    lake.audit(1, judged=(1, 2), begin=BEGIN)
+    report = lake.report(1)
+    assert report.audits[0].generated_at > report.period_to
+    assert days_of(report, "completeness") == {"shown": [0]}
+    assert timedelta(0) < report.audits[0].generated_at - report.period_to
