@@ -16,6 +16,7 @@ from typing import Any
 from recon._version import __version__
 from recon.errors import ConfigError, ReconError
 from recon.events.exporters.datasets import Dataset, of_sink, of_topic
+from recon.events.exporters.reasons import reason
 from recon.events.model import (
     AuditFailed,
     AuditFinished,
@@ -28,7 +29,6 @@ from recon.model import CheckResult, PipelineFacts, SinkFacts
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project
 from recon.project.telemetry import OpenLineage
-from recon.text import first_line
 
 try:
     import attr
@@ -135,7 +135,7 @@ class OpenLineageExporter:
                 except Exception as error:  # those of requests, urllib3 and the file's
                     where = self._config.url or self._config.file
                     raise ReconError(
-                        self._mask(f"{where} did not take an OpenLineage event: {first_line(error)}")
+                        self._mask(f"{where} did not take an OpenLineage event: {reason(error)}")
                     ) from error
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from recon._version import __version__
 from recon.errors import ConfigError, ReconError
 from recon.events.exporters.metrics import METRICS, Metric, updates
+from recon.events.exporters.reasons import quiet
 from recon.events.exporters.spans import Span, span_of
 from recon.events.model import Event
 from recon.project import Project
@@ -55,6 +56,8 @@ class OpenTelemetryExporter:
         Raises:
             ReconError: the endpoint did not take them.
         """
+        if not events:
+            return
         if self._sends is None:
             self._sends = (*self._open_traces(), *self._open_metrics())
         for event in events:
@@ -64,7 +67,8 @@ class OpenTelemetryExporter:
             for update in updates(event):
                 for metric, labels, value in update.samples:
                     self._record[metric](value, labels)
-        errors = [error for send in self._sends if (error := _error_of(send)) is not None]
+        with quiet(OTLPSpanExporter.__module__, OTLPMetricExporter.__module__):
+            errors = [error for send in self._sends if (error := _error_of(send)) is not None]
         if errors:
             raise errors[0]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from recon.errors import ConfigError, ReconError
 from recon.events.exporters.metrics import Group, Metric, Sample, updates
+from recon.events.exporters.reasons import reason
 from recon.events.model import Event
 from recon.project import Project
 from recon.project.telemetry import Pushgateway
 from recon.storage import write_file
-from recon.text import first_line
 
 try:
     from prometheus_client import CollectorRegistry, exposition, metrics_core
@@ -68,7 +68,7 @@ class PrometheusExporter:
         if self._folder is not None:
             for group in changed:
                 self._write(self._folder / file_name(group), exposition.generate_latest(self._registry(group)))
-        if self._pushgateway is not None:
+        if self._pushgateway is not None and changed:
             self._unsent |= changed
             for group in list(self._unsent):
                 self._push(self._pushgateway, group)
@@ -99,7 +99,7 @@ class PrometheusExporter:
                 handler=_handler(gateway),
             )
         except Exception as error:  # urllib's own, and those of sockets
-            said = self._mask(first_line(error))
+            said = self._mask(reason(error))
             raise ReconError(
                 f"the Pushgateway {self._mask(gateway.url)} did not take the metrics: {said}; see whether it runs there"
             ) from error

@@ -168,7 +168,7 @@ def test_a_pushgateway_that_refuses_is_said_files_are_written_and_it_gets_the_me
     assert len(list((tmp_path / "metrics").iterdir())) == 2
     gateway.requests.clear()
     gateway.status = 200
-    exporting.take([])
+    exporting.take([events.audit_failed()])
     assert len(gateway.requests) == 2
 
 

@@ -165,6 +165,13 @@ def test_a_collector_that_takes_no_spans_gets_metrics(tmp_path, collector):
     assert {request.path for request in collector.requests} == {"/v1/traces", "/v1/metrics"}
 
 
+def test_a_collector_that_is_not_there_is_said_once_and_by_recon_alone(tmp_path, collector, caplog):
+    collector.close()
+    with pytest.raises(ReconError, match="did not take spans"):
+        exporter(tmp_path, f"{{endpoint: '{collector.url}', timeout: 0.2}}").take([events.batch_written()])
+    assert not caplog.records
+
+
 def test_a_collector_that_hangs_is_given_up(tmp_path, collector):
     collector.hangs = True
     with pytest.raises(ReconError, match=r"did not take spans within 0\.2 s"):
