@@ -205,11 +205,13 @@ class MicroBatchWritten(Event):
 
     It is `micro_batch.replayed` where an earlier attempt had written it already. `entry` is that of the ledger.
     `seconds` is how long the hook took, `write_seconds` how much of it Spark took to compute the rows and write them
-    into the sink; None where that was not measured.
+    into the sink; None where that was not measured. `bytes_written` is what the write added to the sink, where it
+    says so.
     """
 
     seconds: float | None = None
     write_seconds: float | None = None
+    bytes_written: int | None = None
     entry: LedgerEntry = field(repr=False)
 
     _in_process: ClassVar[frozenset[str]] = frozenset({"entry"})

@@ -252,7 +252,7 @@ class ForeachBatch:
             kafka_state=self._broker.state(),
         )
         self._failpoint(failpoints.BEFORE_LEDGER, stamp)
-        self._enter(opened, entry, stamp)
+        self._enter(opened, entry, stamp, landed.size)
         self._broker.ask_state(partitions, after=opened.ledger.end(self.pipeline.name, self.sink.name))
         self._failpoint(failpoints.AFTER_LEDGER, stamp)
         if self._checks.others:
@@ -351,8 +351,11 @@ class ForeachBatch:
             self._opened = Opened(ledger=ledger, epochs=epochs, number=number)
         return self._opened
 
-    def _enter(self, opened: Opened, entry: LedgerEntry, stamp: ReconStamp) -> None:
-        """Appends the entry; where another one came before it, the next micro-batch reads the ledger anew."""
+    def _enter(self, opened: Opened, entry: LedgerEntry, stamp: ReconStamp, size: int | None) -> None:
+        """Appends the entry; where another one came before it, the next micro-batch reads the ledger anew.
+
+        `size` is what the write added to the sink, in bytes, where that is known.
+        """
         appended = opened.ledger.append(entry)
         seconds = time.monotonic() - self._began
         self.emitter.emit(
@@ -361,6 +364,7 @@ class ForeachBatch:
                 at=appended.committed_at,
                 seconds=seconds,
                 write_seconds=self._write_seconds,
+                bytes_written=size if entry.status == "committed" else None,
                 entry=appended,
             )
         )

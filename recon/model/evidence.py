@@ -231,6 +231,11 @@ class DeltaCommit:
             return sum(known) if len(known) == len(changed) else None
         return self.metric("numOutputRows") if self.rows_added is None else self.rows_added
 
+    @property
+    def bytes_added(self) -> int | None:
+        """The bytes of its new files, as the commit's metrics say."""
+        return self.metric("numTargetBytesAdded" if self.is_merge else "numOutputBytes")
+
     def metric(self, name: str) -> int | None:
         """An operation metric as a number; Spark writes them as text."""
         text = str(self.operation_metrics.get(name))

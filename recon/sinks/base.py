@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -36,12 +36,14 @@ class Landed:
             it; the ledger counts the rest as filtered.
         computed_again: whether the write computed the rows in more than one Spark job. An Observation of them keeps
             the count of the first job that ended, failed or not.
+        size: bytes that the write added to the sink, as the sink says; None where it does not.
     """
 
     version: int | None = None
     rows: int | None = None
     given: int | None = None
     computed_again: bool = False
+    size: int | None = field(default=None, compare=False)
 
 
 class BatchSink(ABC):

@@ -49,6 +49,7 @@ def test_a_stream_and_its_audits_are_reported(make_lake: MakeLake) -> None:
         hook = foreach_batch(project, pipeline="p", sink="s")
         lake.run(hook, per_trigger=15)
         assert hook.emitter.close(60) == ()
+        size = sum(file.stat().st_size for file in lake.table.glob("*.parquet"))
         complete = run_audit(project, spark=lake.spark)
         reported = samples(lake.path / "metrics")
         lake.sql("DELETE FROM {table} WHERE _source_offset = 7")
@@ -59,6 +60,7 @@ def test_a_stream_and_its_audits_are_reported(make_lake: MakeLake) -> None:
 
     assert reported["recon_hook_micro_batches_total", None] == 2
     assert reported["recon_hook_rows_written_total", None] == 30
+    assert reported["recon_hook_bytes_written_total", None] == size
     overhead, whole = (reported[f"recon_hook_{name}_seconds_total", None] for name in ("overhead", "duration"))
     assert 0 < overhead < whole
     assert reported["recon_pipeline_answer", "complete"] == 1

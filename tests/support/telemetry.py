@@ -68,10 +68,16 @@ def audit_failed() -> AuditFailed:
     )
 
 
-def batch_written(batch_id: int = 0, *, seconds: float = 2.0, write_seconds: float = 1.5, **changes: Any) -> Any:
+def batch_written(
+    batch_id: int = 0, *, seconds: float = 2.0, write_seconds: float = 1.5, size: int | None = 512, **changes: Any
+) -> Any:
     values = {"committed_at": AT + timedelta(seconds=2), **changes}
     return MicroBatchWritten(
-        project="lake", entry=entry(batch_id, **values), seconds=seconds, write_seconds=write_seconds
+        project="lake",
+        entry=entry(batch_id, **values),
+        seconds=seconds,
+        write_seconds=write_seconds,
+        bytes_written=size,
     )
 
 

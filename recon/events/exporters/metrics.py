@@ -109,6 +109,9 @@ HOOK_REPLAYS = _counter("recon_hook_replays_total", "Micro-batches that an earli
 HOOK_FAILURES = _counter("recon_hook_failures_total", "Micro-batches that ended by an error.")
 HOOK_READ = _counter("recon_hook_rows_read_total", "Rows read from Kafka, where they were counted.")
 HOOK_WRITTEN = _counter("recon_hook_rows_written_total", "Rows that the sink took in, where it says so.")
+HOOK_BYTES = _counter(
+    "recon_hook_bytes_written_total", "Bytes that writes added to the sink, where it says so (Delta)."
+)
 HOOK_QUARANTINED = _counter("recon_hook_rows_quarantined_total", "Rows put into quarantine instead of the sink.")
 HOOK_SECONDS = _counter("recon_hook_duration_seconds_total", "Time that micro-batches took in the hook.")
 HOOK_OVERHEAD = _counter(
@@ -261,6 +264,7 @@ def _of_batch(event: MicroBatchWritten) -> Update:
         else {
             HOOK_READ: entry.rows_read,
             HOOK_WRITTEN: entry.rows_written,
+            HOOK_BYTES: event.bytes_written,
             HOOK_QUARANTINED: entry.rows_quarantined,
         }
     )

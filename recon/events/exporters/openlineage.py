@@ -120,7 +120,15 @@ class OpenLineageExporter:
         batches = ("micro_batch.*",) if self._config.micro_batches else ()
         self.kinds = frozenset({"audit.*", *batches})
         self._lineage = Lineage(project)
-        self._client = OpenLineageClient(transport=_transport(project, self._config))
+        try:
+            self._client = OpenLineageClient(transport=_transport(project, self._config))
+        except ConfigError:
+            raise
+        except Exception as error:  # its own settings: openlineage.yml and OPENLINEAGE_*
+            raise ConfigError(
+                f"openlineage: openlineage-python cannot be set up: {self._mask(reason(error))}; see openlineage.yml "
+                "and the variables OPENLINEAGE_*"
+            ) from error
 
     def take(self, events: Sequence[Event]) -> None:
         """Sends the run events of these events.
@@ -279,7 +287,7 @@ class Lineage:
         if entry.rows_written is not None and entry.status != "already_committed":
             written.outputFacets = {
                 "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-                    rowCount=entry.rows_written, producer=PRODUCER
+                    rowCount=entry.rows_written, size=event.bytes_written, producer=PRODUCER
                 )
             }
         if entry.sink_version is not None:

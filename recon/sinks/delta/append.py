@@ -264,4 +264,4 @@ def _difference(theirs: ReconStamp | None, ours: ReconStamp) -> str:
 
 def _landed(commit: DeltaCommit) -> Landed:
     given = None if commit.stamp is None else commit.stamp.given
-    return Landed(version=commit.version, rows=commit.rows_taken, given=given)
+    return Landed(version=commit.version, rows=commit.rows_taken, given=given, size=commit.bytes_added)

@@ -121,6 +121,7 @@ def test_micro_batches_are_counted(tmp_path):
         metrics.HOOK_FAILURES: 1,
         metrics.HOOK_READ: 40,
         metrics.HOOK_WRITTEN: 40,
+        metrics.HOOK_BYTES: 1024,
         metrics.HOOK_SECONDS: 6.0,
         metrics.HOOK_OVERHEAD: 1.5,
         metrics.HOOK_COMMIT: AT.timestamp() + 2,

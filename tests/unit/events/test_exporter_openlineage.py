@@ -234,6 +234,7 @@ def test_a_micro_batch_is_a_run_from_its_topics_into_the_sink(lineage):
         {"partition": p, "startOffset": 0, "endOffset": 10, "topicId": "id-1"} for p in range(2)
     ]
     assert table["outputFacets"]["outputStatistics"]["rowCount"] == 20
+    assert table["outputFacets"]["outputStatistics"]["size"] == 512
     assert table["facets"]["version"]["datasetVersion"] == "0"
 
 

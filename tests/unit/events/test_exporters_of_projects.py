@@ -43,6 +43,13 @@ def test_a_key_of_recon_yml_makes_one_consumer(tmp_path, extra):
     assert consumer.name == extra
 
 
+def test_settings_of_openlineage_python_that_cannot_be_used_are_known_before_the_audit(tmp_path, monkeypatch):
+    (tmp_path / "openlineage.yml").write_text("facets: {nosuch: 1}")
+    monkeypatch.setenv("OPENLINEAGE_CONFIG", str(tmp_path / "openlineage.yml"))
+    with pytest.raises(ConfigError, match=r"openlineage-python cannot be set up: .*see openlineage\.yml"):
+        consumers_of(events.project_with(tmp_path, "openlineage: {file: a}\n"))
+
+
 @pytest.mark.parametrize(
     ("yml", "message"),
     [
