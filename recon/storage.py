@@ -8,6 +8,7 @@ other scheme goes through `pyarrow.fs`, whose drivers (S3, ADLS Gen2, GCS, HDFS)
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 T = TypeVar("T")
+
+FILE_MODE = "RECON_FILE_MODE"
 
 # Spark's s3a is s3 for pyarrow.
 _ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
@@ -276,6 +279,40 @@ def write_file(path: Path, content: bytes, mode: int | None = None) -> Path:
     with _beside(path, content, mode) as beside:
         beside.replace(path)
     return path
+
+
+def write_private(path: Path, content: bytes) -> Path:
+    """Writes a report or results in one step, for their owner alone, or with the permissions of RECON_FILE_MODE.
+
+    Raises:
+        ConfigError: RECON_FILE_MODE is no mode.
+        OSError: it cannot be written.
+    """
+    mode = private_mode()
+    make_private_folder(path.parent)
+    return write_file(path, content, mode)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Makes a folder that is missing, for its owner alone, or for those whom RECON_FILE_MODE lets read files in it."""
+    if not folder.is_dir():
+        mode = private_mode()
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(mode | (mode & 0o444) >> 2)
+
+
+def private_mode() -> int:
+    """The permissions of reports, results and stored failures: 0600, or what RECON_FILE_MODE says.
+
+    Raises:
+        ConfigError: RECON_FILE_MODE is no mode.
+    """
+    text = os.environ.get(FILE_MODE, "600")
+    if not re.fullmatch(r"0?o?[67][0-7][0-7]", text):
+        raise ConfigError(
+            f"{FILE_MODE} is {text!r}; set it to three octal digits that let the owner read and write, such as 640"
+        )
+    return int(text[-3:], 8) & 0o666
 
 
 def create_file(path: Path, content: bytes, mode: int | None = None) -> bool:

@@ -25,6 +25,7 @@ from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.lazy import np
 from recon.ledger import Ledger
+from recon.ledger.erasures import ErasuresEdited
 from recon.ledger.proofs import ProofEdited
 from recon.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.ledger.results import previous_audit
@@ -341,13 +342,28 @@ class _Reader:
                 damaged[sink.name] = str(error)
             except Exception as error:  # whatever a store raises: what is open is not known, which is never "nothing"
                 unreadable[sink.name] = first_line(error)
+        erased: dict[str, list[str]] = {}
+        edited: dict[str, str] = {}
+        for sink in self._sinks:
+            try:
+                erased[sink.name] = [erasure.sentence for erasure in self.sources.erasures(sink.name)]
+            except ErasuresEdited as error:
+                edited[sink.name] = str(error)
+            except Exception as error:  # whatever a store raises: nothing else rests on what was erased
+                erased[sink.name] = [f"what was erased is not known: {first_line(error)}"]
         contradicted = {
             sink: sentence
             for (pipeline, sink), sentence in self.sources.session.contradictions().items()
             if pipeline == name
         }
         return Proofs(
-            of_sink=of_sink, damaged=damaged, unreadable=unreadable, lengths=lengths, contradicted=contradicted
+            of_sink=of_sink,
+            damaged=damaged,
+            unreadable=unreadable,
+            lengths=lengths,
+            contradicted=contradicted,
+            erased=erased,
+            erasures_edited=edited,
         )
 
     def _positions(self, ledger: Ledger, proofs: Proofs, begin: datetime | None) -> Mapping[str, int]:

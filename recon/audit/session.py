@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from recon.audit.anchor import contradictions
 from recon.errors import LedgerError
 from recon.ledger import Ledger, open_ledger
+from recon.ledger.erasures import ERASURES
 from recon.ledger.progress import PROGRESS
 from recon.ledger.store import Store, open_store
 from recon.model import Unavailable
@@ -51,6 +52,7 @@ class AuditSession:
         self.running: SparkSession | None = spark
         self._ledger: Ledger | None = None
         self._progress: Store | None = None
+        self._erasures: Store | None = None
         self._contradictions: Mapping[tuple[str, str], str] | None = None
 
     def ledger(self) -> Ledger:
@@ -82,6 +84,12 @@ class AuditSession:
         if self._progress is None:
             self._progress = open_store(self._project, PROGRESS, self._for_ledger())
         return self._progress
+
+    def erasures(self) -> Store:
+        """The table of erasures; raises what `ledger` raises."""
+        if self._erasures is None:
+            self._erasures = open_store(self._project, ERASURES, self._for_ledger())
+        return self._erasures
 
     def for_rows(self) -> SparkSession | Unavailable:
         """The session to read rows with; none with --no-spark."""

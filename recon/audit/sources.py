@@ -15,6 +15,7 @@ from recon.errors import EvidenceError
 from recon.evidence import checkpoint, commit_rows, delta_log
 from recon.evidence.kafka_admin import UnreachableError
 from recon.ledger import Ledger, quarantined
+from recon.ledger.erasures import ErasureTable
 from recon.ledger.progress import read_progress
 from recon.limits import STATEMENT_S, within
 from recon.model import (
@@ -27,6 +28,7 @@ from recon.model import (
     SinkLog,
     Unavailable,
 )
+from recon.model.erasure import Erasure
 from recon.project import JdbcAppendSink, JdbcUpsertSink, KafkaSink, Pipeline, Project, Sink
 from recon.sinks import BatchSink, open_sink
 from recon.storage import Storage
@@ -146,6 +148,14 @@ class Sources:
     def progress(self, since: datetime, until: datetime | None, samples: int) -> ProgressWitness:
         """What a listener recorded of each micro-batch; of `samples` micro-batches with their offsets."""
         return read_progress(self.session.progress(), self.pipeline.name, since, until, samples=samples)
+
+    def erasures(self, sink: str) -> Sequence[Erasure]:
+        """What was erased of a sink on somebody's request.
+
+        Raises:
+            ErasuresEdited: the entries are not what recon entered.
+        """
+        return ErasureTable(self.session.erasures()).of(self.pipeline.name, sink)
 
     def rows(
         self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool

@@ -17,6 +17,7 @@ from recon.cli import (
     explain,
     failures,
     findings,
+    forget,
     ledger,
     quarantine,
     repair,
@@ -75,6 +76,7 @@ app = new_app(
                     "compact": ledger.compact,
                 },
             ),
+            "forget": forget.forget,
             "failures": Group("Show failing rows of checks with store_failures.", {"show": failures.show}),
             "quarantine": Group(
                 "Show the rows in quarantine, or release them into their sink.",

@@ -29,6 +29,7 @@ from recon.cli.shared import (
     writing,
 )
 from recon.errors import ConfigError
+from recon.storage import make_private_folder, private_mode
 from recon.text import short_path
 
 if TYPE_CHECKING:
@@ -211,7 +212,8 @@ def _run(session: Session, target: Path, options: Options, wanted: _Forms) -> No
             # The last run's files would pass for this one's, should it be killed or break. Before them, a file is
             # made: an audit whose results cannot be written is not worth its time.
             with writing(target):
-                target.mkdir(parents=True, exist_ok=True)
+                private_mode()
+                make_private_folder(target)
                 with TemporaryFile(dir=target):
                     pass
                 for file in (RESULTS, page.name, *forms.FORMS.values()):

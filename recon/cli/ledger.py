@@ -20,7 +20,7 @@ from recon.cli.shared import (
     writing,
 )
 from recon.errors import ConfigError, LedgerError
-from recon.storage import write_file
+from recon.storage import write_private
 from recon.text import short_path
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def prove(
     name = f"proof-{'-'.join(chain)}-{proof['sequence'] if entry is not None else 'heads'}.json"
     file = (output or session.target(None) / name).absolute()
     with writing(file.parent):
-        write_file(file, proving.dump(proof))
+        write_private(file, proving.dump(proof))
     typer.echo(f"Proof: {short_path(file)}")
 
 

@@ -91,7 +91,7 @@ def apply(
         typer.echo("Nothing of it can be repaired.", err=True)
         raise typer.Exit(1)
     if not yes:
-        _ask(f"{project.location(out)} will be changed")
+        ask(f"{project.location(out)} will be changed")
     done = repair(
         project,
         pipeline,
@@ -133,7 +133,12 @@ def _imported(name: str, folder: Path) -> Callable[..., Any]:
     return function
 
 
-def _ask(what: str) -> None:
+def ask(what: str) -> None:
+    """Asks whether to go on; ends the command where the answer is no.
+
+    Raises:
+        ConfigError: there is nobody to ask.
+    """
     if not sys.stdin.isatty():
         raise ConfigError(f"{what}, and there is nobody to ask: add --yes")
     if not typer.confirm(f"{what}. Go on?"):

@@ -10,6 +10,7 @@ from typing import Any
 from recon.ledger import arrow
 from recon.ledger.store import Filter, LedgerTable, Store
 from recon.model import RunResult, plain
+from recon.storage import Storage, make_private_folder
 
 # One row per failing row of a check; `failing_row` is JSON.
 FAILURES = LedgerTable(
@@ -53,6 +54,9 @@ def append_failures(store: Store, run: RunResult, failing_rows: Mapping[str, Seq
         for number, row in enumerate(failing_rows.get(result.unique_id, ()), 1)
     ]
     if rows:
+        folder = Storage(store.location).local
+        if folder is not None and folder.is_absolute():  # a catalog's name is no path
+            make_private_folder(folder)
         store.append_rows(rows)
         store.tidy()
 

@@ -249,6 +249,7 @@ class Proofs:
 
     `damaged` says of a sink what is wrong with its state, `unreadable` why it could not be read; `lengths` is how many
     states each sink has. `contradicted` says of a sink that its ledger does not lead to a head that was signed.
+    `erased` says what was erased of a sink on somebody's request, `erasures_edited` that these entries were edited.
     """
 
     of_sink: Mapping[str, SinkProof] = field(default_factory=dict)
@@ -256,3 +257,5 @@ class Proofs:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
     contradicted: Mapping[str, str] = field(default_factory=dict)
+    erased: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    erasures_edited: Mapping[str, str] = field(default_factory=dict)

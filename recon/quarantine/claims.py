@@ -17,7 +17,7 @@ from recon.ledger import Ledger
 from recon.ledger.rebuild import recorded
 from recon.model import RELEASES
 from recon.model.wire.app_ids import claim_app_id, numbers_taken
-from recon.model.wire.columns import RELEASE, ROW_ID
+from recon.model.wire.columns import ERASED, REASONS, RELEASE, ROW_ID
 from recon.model.wire.quarantine import ClaimNote, dump_claim, dump_returned, parse_claim
 from recon.quarantine.repair import Repair
 from recon.quarantine.table import QuarantineTable
@@ -50,8 +50,9 @@ class Claims:
         self._app_id = claim_app_id(pipeline, sink)
 
     def waiting(self) -> DataFrame:
-        """Quarantined rows that no release has claimed."""
-        return self._table.rows(self._spark).filter(F.col(RELEASE).isNull())
+        """Quarantined rows that no release has claimed; those whose values were erased can never be released."""
+        waiting = self._table.rows(self._spark).filter(F.col(RELEASE).isNull())
+        return waiting.filter(~F.coalesce(F.array_contains(REASONS, ERASED), F.lit(False)))
 
     def rows(self, number: int) -> DataFrame:
         """The rows that a release has claimed."""

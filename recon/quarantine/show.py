@@ -11,7 +11,7 @@ from recon.errors import EvidenceError
 from recon.evidence import delta_log
 from recon.lazy import pa
 from recon.ledger import quarantined
-from recon.model.wire.columns import BATCH_ID, EPOCH, QUARANTINED_AT, REASONS, RELEASE, SOURCE_COLUMNS
+from recon.model.wire.columns import BATCH_ID, EPOCH, ERASED, QUARANTINED_AT, REASONS, RELEASE, SOURCE_COLUMNS
 from recon.project import Project
 from recon.storage import Storage
 from recon.text import first_line
@@ -108,7 +108,10 @@ def _summary(pipeline: str, sink: str, storage: Storage, reason: str | None, lim
 
 
 def _has(reason: str | None) -> str:
-    return "true" if reason is None else "array_has({}, '{}')".format(REASONS, reason.replace("'", "''"))
+    kept = f"NOT coalesce(array_has({REASONS}, '{ERASED}'), false)"
+    if reason is None:
+        return kept
+    return "{} AND array_has({}, '{}')".format(kept, REASONS, reason.replace("'", "''"))
 
 
 def _readable(value: Any) -> Any:

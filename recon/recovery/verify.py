@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from recon.errors import EvidenceError
 from recon.ledger import Ledger
+from recon.ledger.erasures import ERASURES, ErasuresEdited, ErasureTable
+from recon.ledger.store import open_store
 from recon.model import Code, Finding
 from recon.model.integrity import verify_stamps
 from recon.project import Project
@@ -21,7 +23,27 @@ def verify(project: Project, ledger: Ledger, pipeline: str | None = None, sink: 
         pipeline: only this pipeline's chains.
         sink: only chains of sinks of this name.
     """
-    return [*ledger.verify(pipeline, sink), *_stamps(project, ledger, pipeline, sink)]
+    return [
+        *ledger.verify(pipeline, sink),
+        *_stamps(project, ledger, pipeline, sink),
+        *_erasures(project, pipeline, sink),
+    ]
+
+
+def _erasures(project: Project, pipeline: str | None, sink: str | None) -> Iterator[Finding]:
+    """What was erased on somebody's request, and entries of erasures that were edited."""
+    table = ErasureTable(open_store(project, ERASURES))
+    for of_pipeline in project.pipelines:
+        for of_sink in of_pipeline.sinks:
+            names = (of_pipeline.name, of_sink.name)
+            if pipeline not in (None, names[0]) or sink not in (None, names[1]):
+                continue
+            try:
+                found = [(Code.ERASED, erasure.sentence) for erasure in table.of(*names)]
+            except ErasuresEdited as error:
+                found = [(Code.TAMPERED, str(error))]
+            for code, message in found:
+                yield Finding(code=code, message=message, pipeline=names[0], sink=names[1])
 
 
 def _stamps(project: Project, ledger: Ledger, pipeline: str | None, sink: str | None) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from recon.reports import control_days, document, pages, pdf
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import write_text
 from recon.reports.words import sink_name
-from recon.storage import write_file
+from recon.storage import write_private
 from recon.text import plural
 
 Format = Literal["html", "md", "pdf", "json"]
@@ -92,7 +92,7 @@ def write(
             fonts are missing.
     """
     if format == "pdf":
-        return write_file(Path(path), render_pdf(report, path, templates))
+        return write_private(Path(path), render_pdf(report, path, templates))
     if format == "json":
         return write_text(render_json(report), path)
     render = render_html if format == "html" else render_markdown

@@ -17,7 +17,7 @@ from typing import Any
 
 from recon.errors import EvidenceError
 from recon.model import CheckResult, RunResult
-from recon.storage import write_file
+from recon.storage import write_private
 from recon.text import complaint
 
 SCHEMA_URL = "https://spark-recon.github.io/schemas/run-results/v1.json"
@@ -144,7 +144,7 @@ def json_value(value: Any) -> Any:
 
 def write_text(text: str, path: str | os.PathLike[str]) -> Path:
     """Writes `text` to `path` in one step: a reader sees the old file or the new one, never half of it."""
-    return write_file(Path(path), text.encode("utf-8", errors="backslashreplace"))
+    return write_private(Path(path), text.encode("utf-8", errors="backslashreplace"))
 
 
 def _result(result: CheckResult) -> dict[str, Any]:

@@ -149,3 +149,22 @@ def test_no_output_shows_more_than_the_policy(
         stored = folder / "_recon" / "failures"
         rows = [r for file in stored.rglob("*.parquet") for r in pq.ParquetFile(file).read().to_pylist()]
         assert {row["check"] for row in rows} <= {"schema_contract"}
+
+
+def test_erased_rows_are_never_released(spark: Any, folder: Path) -> None:
+    from recon.ledger import open_ledger
+    from recon.project import load
+    from recon.quarantine.claims import Claims
+    from recon.quarantine.table import open_quarantine
+    from recon.recovery.forget import Forgetting
+    from recon.storage import Storage
+
+    (folder / "recon.yml").write_text(json.dumps(config("keys")))
+    project = load(folder)
+    pipeline, sink = project.find_sink("people")
+    table = open_quarantine(project, pipeline, sink)
+    claims = Claims(spark, table, open_ledger(project), "people", "lake", Storage(str(folder / "lake")))
+    assert claims.waiting().count() == 1
+    forgetting = Forgetting(project, f"customer = '{CUSTOMERS[0]}'")
+    forgetting.erase(forgetting.found(), by="Carol", reason="ticket 12")
+    assert claims.waiting().count() == 0 and table.rows(spark).count() == 1

@@ -47,6 +47,7 @@ from recon.model import (
     RunResult,
     Unavailable,
 )
+from recon.model.erasure import Erasure
 from recon.model.offsets import OffsetSpan, Spans
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
 from tests.truth.world import PIPELINE, SINK, TOPIC, World, fingerprint
@@ -187,6 +188,10 @@ class WorldSources(Sources):
     @override
     def progress(self, since: datetime, until: datetime | None, samples: int) -> ProgressWitness:
         return ProgressWitness(location="_recon/progress", batches=[], offsets={})  # no listener
+
+    @override
+    def erasures(self, sink: str) -> Sequence[Erasure]:
+        return ()
 
     @override
     def probe(self, questions: Questions) -> Answers:

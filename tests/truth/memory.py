@@ -104,6 +104,10 @@ class MemoryStore(Store):
         return {}
 
     @override
+    def remove(self, predicate: str) -> None:
+        raise NotImplementedError
+
+    @override
     def forget(self, upto: date) -> None:
         raise NotImplementedError
 

@@ -26,10 +26,12 @@ class LedgerIntegrity(EvidenceCheck):
         TAMPERED: an entry does not match its own hash, or follows an entry that is not there; the first entries of
             the chain are missing; the entry that the previous audit saw last is gone; the ledger's table was
             changed by something else than an append; the state that earlier audits left (the table `proof`) was
-            edited, or is gone; the entries do not lead to a head that an earlier audit signed.
+            edited, or is gone; the entries do not lead to a head that an earlier audit signed; the entries of
+            erasures (the table `erasures`) were edited.
         ATTESTED_ONLY: the ledger table's own log was cleaned up since the previous audit (warns).
         UNUSUAL: two entries follow the same entry: two queries wrote this sink at the same time.
         INCONCLUSIVE: the results of earlier audits cannot be read.
+        ERASED: rows of a person that somebody removed with `recon forget`, with who, when and why.
         REBUILT: entries that were restored from the Delta log after a crash.
     """
 
@@ -91,6 +93,10 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
             f"{witnesses.proofs.damaged[sink]}; this audit judged the whole ledger, and what earlier audits refuted "
             "may be forgotten",
         )
+    if sink in witnesses.proofs.erasures_edited:
+        findings.add(Code.TAMPERED, witnesses.proofs.erasures_edited[sink])
+    for sentence in witnesses.proofs.erased.get(sink, ()):
+        findings.add(Code.ERASED, sentence)
     if sink in witnesses.proofs.contradicted:
         findings.add(Code.TAMPERED, witnesses.proofs.contradicted[sink])
     if sink in witnesses.proofs.unreadable:

@@ -271,6 +271,14 @@ class Store(ABC):
             LedgerError: the table cannot be written.
         """
 
+    @abstractmethod
+    def remove(self, predicate: str) -> None:
+        """Remove the rows that meet an SQL predicate.
+
+        Raises:
+            LedgerError: the table cannot be written.
+        """
+
     def _description(self) -> str:
         return f"recon {self.kind}, schema version {SCHEMA_VERSION}"
 

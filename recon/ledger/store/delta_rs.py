@@ -266,3 +266,16 @@ class DeltalakeStore(Store):
             table.vacuum(dry_run=False)
         except Exception as error:
             raise self._unwritable(error) from error
+
+    @override
+    def remove(self, predicate: str) -> None:
+        table = self._table()
+        if table is None:
+            return
+        try:
+            with turn(self._local):
+                table.update_incremental()
+                table.delete(predicate)
+        except Exception as error:
+            self._handle = None
+            raise self._unwritable(error) from error

@@ -168,3 +168,8 @@ class SparkStore(Store):
         """Removes whole days; their files are left to the catalog's own VACUUM."""
         if self._ready():
             self._spark().sql(f"DELETE FROM {self._relation} WHERE date <= DATE '{upto}'")
+
+    @override
+    def remove(self, predicate: str) -> None:
+        if self._ready():
+            self._spark().sql(f"DELETE FROM {self._relation} WHERE {predicate}")

@@ -21,6 +21,7 @@ ROW_ID = "_recon_id"
 REASONS = "_recon_reasons"
 RELEASE = "_recon_release"
 QUARANTINED_AT = "_recon_quarantined_at"
+ERASED = "_erased"  # among the reasons of a row whose values `recon forget` removed
 QUARANTINE_COLUMNS = (ROW_ID, REASONS, EPOCH, RELEASE, QUARANTINED_AT)
 
 # Headers of Kafka records: these, BATCH_ID and SOURCE_COLUMNS.

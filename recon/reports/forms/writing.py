@@ -14,7 +14,7 @@ from recon.reports.forms.findings import as_arrow, as_csv
 from recon.reports.forms.junit import as_junit
 from recon.reports.forms.markdown import as_markdown
 from recon.reports.run_results import write_text
-from recon.storage import write_file
+from recon.storage import write_private
 from recon.text import did_you_mean
 
 # Name → (the file's name, its text). Parquet alone is no text.
@@ -56,7 +56,7 @@ def write(run: RunResult, form: str, path: str | os.PathLike[str], templates: Pa
 
     content = io.BytesIO()
     pq.write_table(as_arrow(run), content)
-    return write_file(Path(path), content.getvalue())
+    return write_private(Path(path), content.getvalue())
 
 
 def _require(form: str) -> None:

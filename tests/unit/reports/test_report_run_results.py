@@ -177,13 +177,6 @@ def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_file_is_readable_like_any_new_file(tmp_path):
-    other = tmp_path / "other"
-    other.touch()
-    path = run_results.write(sample_run.healthy_run(), tmp_path / "r.json")
-    assert path.stat().st_mode == other.stat().st_mode
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
