@@ -126,7 +126,7 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     """
     started, project = utc_now(), as_project(project)
     public_keys(project)  # a key that is none is better known before the audit than after it
-    emitter = Emitter(project)  # and so is an extra that is missing
+    emitter = Emitter(project, logs=False)  # and so is an extra that is missing
     configured = bind(project)
     candidates = [b for b in configured if options.only is None or b.unique_id in options.only]
     bounds = select(candidates, options.select, options.exclude, options.last)

@@ -19,9 +19,9 @@ from recon.events import (
     FindingChanged,
     IncidentChanged,
 )
+from recon.events.errors import sentence
 from recon.model import Finding, PipelineFacts, RunResult, Witnesses
 from recon.model.proof import OpenFinding, kind_of
-from recon.text import first_line
 
 FINISH_S = 30.0  # an audit waits so long for what takes its events
 
@@ -67,13 +67,13 @@ class AuditEvents:
                 pipelines=self.pipelines,
                 started_at=self.started_at,
                 error=type(error).__name__,
-                message=first_line(error),
+                message=sentence(error),
             )
         )
         self.emitter.close(FINISH_S)
 
     def finished(self, run: RunResult, witnesses: Mapping[str, Witnesses], options: Options) -> RunResult:
-        """The audit has a result; the run with a note on each consumer that did not take all events."""
+        """The audit has a result, masked; the run with a note on each consumer that did not take all events."""
         if not self.emitter.active:
             return run
         for facts in run.pipelines:
@@ -88,7 +88,8 @@ class AuditEvents:
                 partial=self.partial,
                 run=run,
                 evaluated=frozenset(result.unique_id for result in run.results if looked(result)),
-            )
+            ),
+            masked=True,  # as the run is; a large one takes seconds
         )
         notes = self.emitter.close(FINISH_S)
         return replace(run, notes=(*run.notes, *notes)) if notes else run

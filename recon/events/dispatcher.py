@@ -62,27 +62,30 @@ class Outcome:
 class Dispatcher:
     """The queues and threads of a project's consumers; threads start with the first event."""
 
-    def __init__(self, consumers: Sequence[Consumer], mask: Mask, most_waiting: int = MOST_WAITING) -> None:
+    def __init__(
+        self, consumers: Sequence[Consumer], mask: Mask, most_waiting: int = MOST_WAITING, *, logs: bool = True
+    ) -> None:
         """Starts nothing.
 
         Args:
             consumers: what takes the events.
             mask: hides the project's secrets in an event, or in a text.
             most_waiting: events that wait for one consumer.
+            logs: log each error once; an outcome has it in any case.
         """
-        self._lanes = [_Lane(consumer, mask, most_waiting) for consumer in consumers]
+        self._lanes = [_Lane(consumer, mask, most_waiting, logs) for consumer in consumers]
         self._mask = mask
         # The threads know the queues alone, so that a dispatcher that nobody has any more ends them.
         weakref.finalize(self, _end, self._lanes).atexit = False
 
-    def put(self, event: Event) -> None:
-        """Queues an event. Never waits for a consumer."""
+    def put(self, event: Event, *, masked: bool = False) -> None:
+        """Queues an event, which may be masked already. Never waits for a consumer."""
         lanes = [lane for lane in self._lanes if takes(lane.consumer, event.kind)]
         if not lanes:
             return
-        masked = self._mask(event)
+        event = event if masked else self._mask(event)
         for lane in lanes:
-            lane.put(masked)
+            lane.put(event)
 
     def takes(self, kind: str) -> bool:
         """Whether any consumer takes events of a kind."""
@@ -102,9 +105,9 @@ class Dispatcher:
 class _Lane:
     """One consumer, its queue and its thread."""
 
-    def __init__(self, consumer: Consumer, mask: Mask, most_waiting: int) -> None:
+    def __init__(self, consumer: Consumer, mask: Mask, most_waiting: int, logs: bool) -> None:
         self.consumer = consumer
-        self._mask = mask
+        self._mask, self._logs = mask, logs
         self._queue: deque[Event] = deque()
         self._most = most_waiting
         self._changed = Condition()
@@ -180,9 +183,9 @@ class _Lane:
         text = str(error) if isinstance(error, ReconError) else f"{type(error).__name__}: {first_line(error)}"
         text = self._mask(text)
         self._error = self._error or text
-        if text not in self._logged:
+        if self._logs and text not in self._logged:
             self._logged.add(text)
-            log.warning("%s: %s; the same error is not logged again", self.consumer.name, text)
+            log.warning("%s: %s; the same error is not logged again", self.consumer.name, text.rstrip("."))
 
 
 def _end(lanes: Sequence[_Lane]) -> None:

@@ -23,22 +23,26 @@ class Emitter:
     """Tells a project's events to its consumers; does nothing where recon.yml names none.
 
     Threads start with the first event, in the process where it happens. Spark Connect sends the hook to another
-    process: what is pickled is the project alone.
+    process: no thread is pickled.
     """
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, *, logs: bool = True) -> None:
         """Starts nothing.
+
+        Args:
+            project: its consumers are told.
+            logs: log why a consumer failed; without it, only `close` says so.
 
         Raises:
             ConfigError: a consumer needs an extra that is not installed, or a setting of it cannot be used.
         """
-        self._project = project
+        self._project, self._logs = project, logs
         self._open()
 
     def _open(self) -> None:
         project = self._project
         consumers = consumers_of(project)
-        self._dispatcher = Dispatcher(consumers, project.masked) if consumers else None
+        self._dispatcher = Dispatcher(consumers, project.masked, logs=self._logs) if consumers else None
         if self._dispatcher is not None:
             atexit.register(_close, weakref.ref(self._dispatcher))
 
@@ -55,17 +59,20 @@ class Emitter:
         """Queues an event."""
         self.emit(lambda: event)
 
-    def emit(self, make: Callable[[], Event]) -> None:
-        """Queues the event that `make` returns; where there is no consumer, it is not called. Raises nothing."""
-        self.emit_each(lambda: (make(),))
+    def emit(self, make: Callable[[], Event], *, masked: bool = False) -> None:
+        """Like `emit_each`, for one event."""
+        self.emit_each(lambda: (make(),), masked=masked)
 
-    def emit_each(self, make: Callable[[], Iterable[Event]]) -> None:
-        """Queues the events that `make` returns; where there is no consumer, it is not called. Raises nothing."""
+    def emit_each(self, make: Callable[[], Iterable[Event]], *, masked: bool = False) -> None:
+        """Queues the events that `make` returns; where there is no consumer, it is not called. Raises nothing.
+
+        `masked` is whether no text of them holds a secret of the project; otherwise all are masked here.
+        """
         if self._dispatcher is None:
             return
         try:
             for event in make():
-                self._dispatcher.put(event)
+                self._dispatcher.put(event, masked=masked)
         except Exception as error:  # what is told about the work must not stop the work
             log.warning("an event could not be told: %s: %s", type(error).__name__, first_line(error))
 
@@ -77,10 +84,10 @@ class Emitter:
         return tuple(self._project.mask(outcome.note) for outcome in outcomes if outcome.note)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_project": self._project}
+        return {"_project": self._project, "_logs": self._logs}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._project = state["_project"]
+        self._project, self._logs = state["_project"], state["_logs"]
         self._open()
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from recon.errors import RefusedError, SinkError
 from recon.events import Emitter, MicroBatchFailed, MicroBatchWritten
+from recon.events.errors import sentence
 from recon.hook.broker import Broker
 from recon.hook.epochs import Batch, BatchToWrite, Epochs
 from recon.hook.gate import Gate
@@ -36,7 +37,6 @@ from recon.sinks import BatchSink, Failpoint, Landed, failpoints, open_sink
 from recon.spark.observation import ROWS, Counter, observed
 from recon.spark.running_query import isolation_level
 from recon.storage import Storage
-from recon.text import first_line
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -191,7 +191,7 @@ class ForeachBatch:
                 batch_id=batch_id,
                 started_at=started_at,
                 error=type(error).__name__,
-                message=first_line(error),
+                message=sentence(error),
             )
         )
 

@@ -17,8 +17,7 @@ from recon.events import (
     StreamStarted,
     StreamTerminated,
 )
-
-_LONGEST = 400  # characters of an error
+from recon.events.errors import sentence
 
 
 @dataclass
@@ -103,8 +102,7 @@ class StreamWatch:
             if pipeline is None:
                 return
             self._tell_start(run, pipeline)
-        lines = [line.strip() for line in (error or "").splitlines() if line.strip()]
-        text = lines[0][:_LONGEST] if lines else ""
+        text = sentence(error) if error else ""
         self._emitter.emit(lambda: StreamTerminated(**self._names(pipeline, query_id, run_id), error=text))
 
     def look(self) -> None:

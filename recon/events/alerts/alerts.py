@@ -71,6 +71,7 @@ class ChannelAlerts:
         self._read_at = float("-inf")
         self._unremembered = ""  # why the memory cannot be used
         self._left = False
+        self._claimed_at = now()
         self._tried_at, self._retry_at, self._pause = float("-inf"), float("-inf"), _RETRY_S
 
     def take(self, events: Sequence[Event]) -> None:
@@ -111,9 +112,10 @@ class ChannelAlerts:
         def change(state: State) -> State:
             nonlocal plan
             at, known = self._now(), state.problems
+            self._claimed_at = at
             for event in events:
                 known = after(event, known)
-            known = {key: one for key, one in known.items() if self._is_kept(one)}
+            known = {key: one for key, one in known.items() if self._is_kept(one, at)}
             news = [one for one in known.values() if self._is_told(one) and not _is_claimed(one, at)]
             alerts = self._project.alerts
             sent = tuple(then for then in state.sent if then > at - alerts.rate_limit.within)
@@ -134,9 +136,9 @@ class ChannelAlerts:
         wanted = "recovery" if one.news == "over" else one.problem.severity
         return bool(one.news) and wanted in self._wants_of(one)
 
-    def _is_kept(self, one: Remembered) -> bool:
-        """Whether it lasts, or its end is still to be told."""
-        return not one.ended or self._is_told(one)
+    def _is_kept(self, one: Remembered, at: datetime) -> bool:
+        """Whether it lasts, or its end is still to be told, or another process tells of it now."""
+        return not one.ended or self._is_told(one) or _is_claimed(one, at)
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
@@ -173,7 +175,12 @@ class ChannelAlerts:
                         claimed=None,
                     )
             self._left = self._left or any(self._is_told(one) for one in problems.values())
-            return replace(state, problems=problems)
+            # What no channel took counts for no limit.
+            sent = list(state.sent)
+            for message in plan:
+                if failed.keys() & message.tells.keys() and self._claimed_at in sent:
+                    sent.remove(self._claimed_at)
+            return replace(state, problems=problems, sent=tuple(sent))
 
         self._change(change)
 

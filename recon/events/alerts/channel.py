@@ -104,7 +104,7 @@ class Sender:
         )
 
     def _why(self, lines: list[str]) -> str:
-        return self._mask(" ".join(" ".join(lines).split())[:400]) or "apprise does not say why"
+        return self._mask(" ".join(" ".join(lines).split())[:400]).rstrip(".") or "apprise does not say why"
 
 
 def _listening(lines: list[str], call: Callable[[], Any]) -> Any:

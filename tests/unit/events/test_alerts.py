@@ -485,6 +485,17 @@ def test_what_a_channel_refused_is_told_when_it_takes_it(lake: Lake, http: Recei
     assert http.titles == ["lake, pipeline orders: 1 new"]
 
 
+def test_what_a_channel_did_not_take_counts_for_no_limit(lake: Lake, http: Received, clock: Clock) -> None:  # noqa: F811
+    alerts = channel(lake(http.url, alerts="  rate_limit: {count: 1, period: day}\n"), clock)
+    http.status = 503
+    for _ in range(3):
+        with pytest.raises(EvidenceError):
+            alerts.take([audit(clock, [result("a", "fail")])])
+    http.status = 200
+    alerts.take([audit(clock, [result("a", "fail")])])
+    assert http.titles == ["lake, pipeline orders: 1 new"]
+
+
 def test_a_channel_that_hangs_is_given_up_after_the_deadline(
     lake: Lake,
     http: Received,  # noqa: F811

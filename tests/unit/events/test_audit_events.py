@@ -88,7 +88,11 @@ def test_an_incident_is_opened_once_and_then_still_open(tmp_path: Path, consumer
     assert kept.seen == ["incident.accepted"]
 
 
-def test_a_consumer_that_fails_changes_no_result_and_is_noted(tmp_path: Path, consumers: Install) -> None:  # noqa: F811
+def test_a_consumer_that_fails_changes_no_result_and_is_noted(
+    tmp_path: Path,
+    consumers: Install,  # noqa: F811
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     project = _project(tmp_path)
     grow(project, 3)
     quiet = run_audit(project, select="test_name:ledger_integrity", no_spark=True)
@@ -98,6 +102,7 @@ def test_a_consumer_that_fails_changes_no_result_and_is_noted(tmp_path: Path, co
     run = run_audit(project, select="test_name:ledger_integrity", no_spark=True)
     assert (run.exit_code, run.counts()) == (quiet.exit_code, quiet.counts())
     assert [note for note in run.notes if note not in quiet.notes] == ["alerts to oncall: OSError: connection refused"]
+    assert "connection refused" not in caplog.text  # the note says it
 
 
 def test_a_consumer_that_hangs_is_waited_for_a_limited_time(

@@ -8,6 +8,7 @@ import pytest
 
 from recon.errors import SinkError
 from recon.hook import ForeachBatch
+from recon.sinks import open_sink
 from tests.support.events import Install, Kept, consumers  # noqa: F401
 from tests.unit.hook.test_writer import Rows, Sink, make_hook, sink  # noqa: F401
 
@@ -59,6 +60,21 @@ def test_a_micro_batch_that_fails_is_told_with_its_error(kept: Kept, make_hook: 
     (failed,) = kept.dicts
     assert (failed["kind"], failed["error"], failed["batch_id"]) == ("micro_batch.failed", "SinkError", 0)
     assert failed["message"]
+
+
+def test_no_value_of_a_row_is_in_an_event(kept: Kept, make_hook: Make, sink: Sink) -> None:  # noqa: F811
+    hook = make_hook()
+
+    def breaks(*_: object) -> None:
+        raise ValueError("[CAST_INVALID_INPUT] The value 'ada@example.org' of the type \"STRING\" cannot be cast")
+
+    broken = hook.sink.model_copy(update={"write": breaks})
+    hook.writer = open_sink(hook.project, "p", broken)
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
+        hook.write(Rows(10), 0)
+    _close(hook)
+    (failed,) = kept.dicts
+    assert "CAST_INVALID_INPUT" in failed["message"] and "ada@example.org" not in failed["message"]
 
 
 @pytest.mark.parametrize("hold", [True, False])
