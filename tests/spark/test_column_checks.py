@@ -164,6 +164,9 @@ def test_no_rows(table):
             assert result.status == ("fail" if "min_value" in arguments else "pass")
         elif test == "at_least_one":
             assert (result.status, result.message) == ("fail", f"{arguments['column_name']} has no value in 0 rows")
+        elif test == "recency":  # as in dbt_utils since 1.4.0: no row is not a recent row
+            message = f"there are 0 rows, and so no time in {arguments['field']}"
+            assert (result.status, result.failures, result.message) == ("fail", 1, message)
         else:
             assert (result.status, result.message) == ("skipped", "0 rows where n = 99")
 
@@ -177,19 +180,21 @@ def test_groups(spark, table):
         bound("recency", datepart="hour", field="loaded_a", interval=5, **by),
         bound("at_least_one", column_name="n", **by),
         bound("at_least_one", {"where": "n > 99"}, column_name="s", **by),
+        bound("recency", {"where": "n > 99"}, datepart="hour", field="loaded_a", interval=5, **by),
         bound("at_least_one", column_name="s", group_by_columns=["zzz"]),
         bound("not_null_proportion", column_name="d", at_least=0, at_most=0.5, **by),
     ]
     with counted_jobs(spark) as jobs:
         results = run(table, *asked)
     found = [(r.status, r.failures) for r in results]
-    # dbt_utils sees neither group without a value, nor that the newest of a group without a time is not known.
+    # As in dbt_utils since 1.3.0 (at_least_one) and 1.4.0 (recency).
     assert found == [
         ("fail", 2),
         ("fail", 1),
         ("fail", 2),
         ("fail", 2),
         ("pass", 0),
+        ("skipped", None),
         ("skipped", None),
         ("error", None),
         ("fail", 2),
@@ -200,6 +205,7 @@ def test_groups(spark, table):
         "n does not vary in 2 groups",
         "the newest loaded_a is older than 5 hours in 2 groups",
         "",
+        "0 rows where n > 99",
         "0 rows where n > 99",
         f"the_table has no column 'zzz'; there is {', '.join(table.columns)}",
         "the share of rows whose d is not NULL is not between 0 and 0.5 in 2 groups",
@@ -212,7 +218,7 @@ def test_groups(spark, table):
     assert results[1].samples == ({"g": "b", "n_records": 1, "not_null_proportion": 0.0},)
     assert by_key(results[2]) == [{"g": None, "n_records": 1, "n": 4}, {"g": "b", "n_records": 1, "n": 3}]
     assert [s["most_recent"] for s in results[3].samples] == [None, None]
-    assert len(jobs) == 8  # seven groupings, and the samples of all that fail
+    assert len(jobs) == 9  # eight groupings, and the samples of all that fail
 
 
 REFUSED = [

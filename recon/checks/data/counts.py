@@ -163,7 +163,7 @@ class AtLeastOne(OfColumn, GroupableCheck):
     """Whether a column holds at least one value (dbt_utils' test of this name).
 
     Fails by 1 when the column is NULL in every row. With `group_by_columns` it fails by the number of groups in
-    which the column is always NULL, which dbt_utils overlooks as soon as another group has a value.
+    which the column is always NULL, as in dbt_utils since 1.3.0.
 
     Zero rows:
         fail by 1, as in dbt_utils, whatever `if_empty` says. With `group_by_columns`, a table (or `where`) with no rows

@@ -168,15 +168,19 @@ class Recency(GroupableCheck, OfTime):
     """Whether the newest row is at most so many days, hours or the like old (dbt_utils' test of this name).
 
     Fails by 1, or by the number of groups that fail. Rows whose field is NULL are left out; a table or group whose
-    field is NULL throughout fails, which dbt_utils passes. Times more than a minute ahead of Spark's clock are left
-    out, too: dbt_utils takes them for recent. A group key that is NULL is a group of its own. Times without a zone are
-    UTC, and a date is its midnight.
+    field is NULL throughout fails, as in dbt_utils since 1.4.0. Times more than a minute ahead of Spark's clock are
+    left out, too: dbt_utils takes them for recent. A group key that is NULL is a group of its own. Times without a zone
+    are UTC, and a date is its midnight.
 
     Args:
         datepart: the unit of `interval`.
         field: the column, or an SQL expression that gives a timestamp.
         interval: how many units old the newest row may be.
         ignore_time_component: compare days, not times of day.
+
+    Zero rows:
+        fail by 1, as in dbt_utils since 1.4.0, whatever `if_empty` says. With `group_by_columns`, a table (or `where`)
+        with no rows is skipped.
 
     Example:
         data_tests:
@@ -187,6 +191,7 @@ class Recency(GroupableCheck, OfTime):
     test: ClassVar[str] = "recency"
     named_after: ClassVar[Sequence[str]] = ("field", "interval", "datepart")
     reads: ClassVar[Sequence[str]] = ("field",)
+    judges_empty: ClassVar[bool] = True
     datepart: Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
     field: str
     interval: int
@@ -237,6 +242,8 @@ class Recency(GroupableCheck, OfTime):
 
 
 def _nothing(name: str, rows: int, future: int) -> str:
+    if not rows:
+        return f"there are 0 rows, and so no time in {name}"
     if future:
         return f"{name} holds no time up to now in {rows} rows, and {future} in the future"
     return f"{name} is NULL in all {rows} rows"
