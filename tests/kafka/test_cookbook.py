@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from tests.support.kafka import LocalKafka
 
 COOKBOOK = pages.ROOT / "docs" / "cookbook"
+_ID = re.compile(r"^([0-9a-f]{8})\b", re.MULTILINE)
 # What differs from run to run stands on the pages as it was in one of them.
 _DIFFERS = (
     (re.compile(r"\.* ?\[(\w+(?: \d+)?) in [\d.]+s\]"), r" [\1]"),
@@ -52,19 +52,15 @@ class Kitchen:
     folder: Path
     topic: str
     capsys: pytest.CaptureFixture[str]
-    finding: str = ""
+    findings: dict[str, str] = field(default_factory=dict)  # the ids of a page, and those of this run
     differ: list[str] = field(default_factory=list)
 
     def command(self, line: str) -> str:
         """What a command prints."""
         self.capsys.readouterr()
-        words = shlex.split(line.replace("3f9c02aa", self.finding or "3f9c02aa"))
         with pytest.raises(SystemExit):
-            main(words[1:])
-        out = self.capsys.readouterr().out.replace(str(self.folder) + "/", "").replace(self.topic, "orders")
-        found = re.search(r"^([0-9a-f]{8})\b", out, re.MULTILINE) if words[1] == "findings" else None
-        self.finding = found[1] if found else self.finding
-        return out
+            main([self.findings.get(word, word) for word in shlex.split(line)[1:]])
+        return self.capsys.readouterr().out.replace(str(self.folder) + "/", "").replace(self.topic, "orders")
 
     def stream(self, **options: str) -> None:
         """The query of the pages."""
@@ -106,11 +102,17 @@ class Kitchen:
         for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
             line, *shown = part.splitlines()
             out = self.command(line)
-            if os.environ.get("RECON_COOKBOOK"):
-                with Path(os.environ["RECON_COOKBOOK"]).open("a") as log:
-                    log.write(f"$ {line}\n{out}\n")
-            printed = {same(one) for one in out.splitlines()}
-            self.differ += [f"{line}: {one}" for one in shown if one not in ("…", "") and same(one) not in printed]
+            if line == "recon findings":
+                self.findings |= zip(*(_ID.findall(one) for one in (part, out)), strict=False)
+            printed = [same(one) for one in out.splitlines()]
+            self.differ += [f"{line}: {one}" for one in shown if not _printed(one, printed)]
+
+
+def _printed(line: str, printed: list[str]) -> bool:
+    """Whether a line of a page was printed; `…` stands for lines that the page leaves out, or for the rest of one."""
+    if line.endswith("…"):
+        return any(one.startswith(same(line.removesuffix("…"))) for one in printed)
+    return not line or same(line) in printed
 
 
 @pytest.fixture

@@ -49,8 +49,8 @@ def test_two_tables_are_compared(
     stamps = "_source_topic string, _source_partition int, _source_offset bigint"
     local_frame(spark, rows, f"{schema}, {stamps}").write.format("delta").save(table)
 
-    url = f"{postgres.url}?user={postgres.user}&password={postgres.password}"
-    namespace["url"] = url
+    properties = {"user": postgres.user, "password": postgres.password, "driver": "org.postgresql.Driver"}
+    namespace |= {"url": postgres.url, "connection": properties}
     pages.run(DOCS / "compare.md", namespace, replaced={"lake/orders": table})
     comparison = namespace["comparison"]
     assert (comparison.equal, comparison.missing, comparison.extra, comparison.changed) == (False, 1, 1, 1)
