@@ -13,8 +13,10 @@ from sybil import Example
 import recon
 from recon.errors import ConfigError
 from recon.project.guarantees import guarantees
+from recon.reports import compliance
 from recon.testing import only_built_in
 from tests.support import own_sinks, pages
+from tests.support.sample_run import sample_compliance
 
 # What a page takes for given, beside `recon.yml`, which is the page's own first block of YAML.
 CRM = "def put(frame, batch): ...\ndef confirm(batch): ...\ndef rows(spark): ...\n"
@@ -33,11 +35,12 @@ def blocks(*languages: str) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A folder with the module that docs/custom_sink.md has, the suites of docs/coming_from.md, and nothing else."""
+    """A folder with the module of docs/custom_sink.md and the document of docs/compliance.md."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "crm.py").write_text(CRM)
+    compliance.write(sample_compliance(), tmp_path / "target" / "compliance.json", "json")
     with only_built_in():
         yield tmp_path
     for name in ("shop", "shop.crm", "lake_sinks", "lake_checks"):
@@ -54,7 +57,7 @@ def test_recon_loads_yaml_and_binds_its_checks(example: Example, folder: Path, m
     ready(example, folder, monkeypatch).evaluate()
 
 
-@pytest.mark.parametrize("example", blocks("console"))
+@pytest.mark.parametrize("example", blocks("console", ""))
 def test_commands_exist_and_take_their_options(example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ready(example, folder, monkeypatch).evaluate()
 
@@ -74,16 +77,6 @@ def test_python_runs(example: Example, folder: Path, monkeypatch: pytest.MonkeyP
 
 
 # No block is overlooked
-
-
-def test_every_block_has_a_language_or_is_a_synopsis() -> None:
-    untagged = {
-        (path.name, example.line)
-        for path in pages.PAGES
-        for example in pages.examples(path, "")
-        if path.name != "cli.md" or not example.parsed.startswith("recon ")
-    }
-    assert untagged == set()
 
 
 def test_a_page_that_runs_elsewhere_runs_there() -> None:
