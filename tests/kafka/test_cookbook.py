@@ -29,8 +29,8 @@ _DIFFERS = (
     (re.compile(r"in 0 hours.*"), "in some time"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|\+00:00| UTC)?"), "TIME"),
     (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
-    (re.compile(r"\b[0-9a-f]{8,64}…?"), "HEX"),
-    (re.compile(r"\b[A-Za-z0-9_-]{22}\b"), "TOPIC_ID"),
+    (re.compile(r"(?<![\w-])[A-Za-z0-9_-]{22}(?![\w-])"), "TOPIC_ID"),
+    (re.compile(r"\b[0-9a-f]{8,64}\b"), "HEX"),
     (re.compile(r"\b\d+(?:\.\d+)? ?(?:s|ms|min|minutes?|seconds?|days?|hours?)\b"), "SPAN"),
     (re.compile(r"\s+"), " "),
 )
