@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -117,6 +118,7 @@ def run(
 
 # recon.yml
 
+_TOP = {"version": 2, "name": "lake", "ledger": "_recon"}
 _PIPELINE = {"name": "orders", "checkpoint": "checkpoints/orders"}
 _SINK = {"name": "orders", "target": "lake/orders"}
 _CUSTOMERS = {"name": "customers", "target": "lake/customers"}  # which examples refer to
@@ -130,25 +132,27 @@ def _of_sink(**keys: Any) -> dict[str, Any]:
     return _of_pipeline(sinks=[{**_SINK, **keys}, _CUSTOMERS])
 
 
-def projects(text: str) -> Iterator[dict[str, Any]]:
+def projects(text: str) -> Iterator[str]:
     """The recon.yml files that a fragment can be a part of, the likeliest first."""
     part = yaml.safe_load(text)
     if set(part) == {"groups"}:  # rules of Prometheus
         return
-    whole = {"version": 2, "name": "lake", "ledger": "_recon"}
-    if "pipelines" in part:
-        yield {**whole, **part}
-    elif "sinks" in part:
-        yield {**whole, **_of_pipeline(**part)}
+    if "sinks" in part:
+        yield _whole(_of_pipeline(**part))
     elif set(part) & {"data_tests", "columns"}:
-        yield {**whole, **_of_sink(**part)}
+        yield _whole(_of_sink(**part))
         if "data_tests" in part:
-            yield {**whole, **_of_sink(columns=[{"name": "status", **part}])}
-            yield {**whole, **_of_pipeline(**part)}
+            yield _whole(_of_sink(columns=[{"name": "status", **part}]))
+            yield _whole(_of_pipeline(**part))
     elif "scd2" in part:
-        yield {**whole, **_of_sink(kind="delta_merge", keys=["id"], **part)}
-    else:
-        yield {**whole, **_of_pipeline(), **part}
+        yield _whole(_of_sink(kind="delta_merge", keys=["id"], **part))
+    else:  # a part of the top: as it stands, since YAML reads `on` as a key otherwise than it is written
+        rest = {key: value for key, value in (_TOP | _of_pipeline()).items() if key not in part}
+        yield "\n".join(f"{key}: {json.dumps(value)}" for key, value in rest.items()) + f"\n{textwrap.dedent(text)}"
+
+
+def _whole(parts: dict[str, Any]) -> str:
+    return json.dumps(_TOP | parts, indent=1)  # JSON keeps the quotes of Jinja
 
 
 def check_project(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +165,7 @@ def check_project(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv(name, "jdbc:postgresql://localhost/shop" if name.endswith("_URL") else "secret")
     refused: list[ConfigError] = []
     for project in projects(text):
-        (folder / "recon.yml").write_text(json.dumps(project, indent=1))  # JSON keeps the quotes of Jinja
+        (folder / "recon.yml").write_text(project)
         try:
             bind(load(folder))
         except ConfigError as error:
