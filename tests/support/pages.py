@@ -25,6 +25,7 @@ from sybil import Document, Example, Region
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
+from recon.audit.controls.catalog import catalog
 from recon.checks.binding import bind
 from recon.cli.app import app
 from recon.errors import ConfigError
@@ -231,7 +232,13 @@ def _check_recon(words: list[str]) -> None:
 def _yaml(example: Example) -> None:
     for test in examples(Path(example.path), "sql"):
         _write_sql_test(test.parsed, example.namespace["folder"])
-    check_project(example.parsed, example.namespace["folder"], example.namespace["monkeypatch"])
+    folder, monkeypatch = example.namespace["folder"], example.namespace["monkeypatch"]
+    if example.parsed.startswith("# controls.yml\n"):
+        (folder / "controls.yml").write_text(example.parsed)
+        check_project("compliance: {controls: controls.yml}", folder, monkeypatch)
+        assert catalog(load(folder))
+    else:
+        check_project(example.parsed, folder, monkeypatch)
 
 
 def _console(example: Example) -> None:
