@@ -23,20 +23,24 @@ ATTACHMENT = "compliance.json"
 _HEADING = re.compile(r"<(h[23])([^>]*)>(.*?)</\1>", re.DOTALL)
 _ID = re.compile(r'\bid="([^"]+)"')
 _TAG = re.compile(r"<[^>]*>")
-_MOST = 60  # lines of the contents, with those of the second level
+_MOST = 40  # lines of the contents, with those of the second level
 
 STYLE = """
 .toc { margin-top: 30px; break-after: page; }
 .sheet .toc h2 { border: 0; margin: 0 0 8px; padding: 0; counter-increment: none; }
 .sheet .toc h2::before { content: none; }
-.toc ul { list-style: none; margin: 0; padding: 0; }
+.toc ul { list-style: none; margin: 0; padding: 0; font-size: 9pt; line-height: 1.35; }
 .toc ul ul { padding-left: 16px; }
-.sheet .toc li { max-width: none; margin: 0 0 3px; }
+.sheet .toc li { max-width: none; margin: 0 0 1px; }
 .toc a { color: var(--text); text-decoration: none; }
 .toc a::after { content: leader('.') target-counter(attr(href), page); }
 .sheet tr, .sheet dl, .sheet dd, .sheet li { break-inside: avoid; }
 .sheet .figures { break-inside: avoid; }
+.sheet h3 + p { break-after: avoid; }
 .sheet .scroll:has(.figures) { break-after: avoid; }
+.sheet .statements td, .sheet .statements td * { white-space: normal; overflow-wrap: anywhere; }
+.sheet .statements th:nth-child(1) { width: 23%; }
+.sheet .statements th:nth-child(2) { width: 50%; }
 .sheet thead { break-after: avoid; }
 .sheet dt { break-after: avoid; }
 .sheet p { orphans: 3; widows: 3; }
@@ -65,8 +69,6 @@ def make(page: str, *, path: object, header: str, footer: str, data: str, at: da
         # The page refers to nothing outside itself; text from data must not make WeasyPrint fetch anything.
         raise ValueError(f"{url} is not fetched")
 
-    created = f'<meta name="dcterms.created" content="{at:%Y-%m-%dT%H:%M:%SZ}">'
-    head = f"{created}<style>{STYLE}{_margins(header, footer)}</style></head>"
     # WeasyPrint would warn about every style that is meant for screens.
     log = logging.getLogger("weasyprint")
     level = log.level
@@ -80,13 +82,20 @@ def make(page: str, *, path: object, header: str, footer: str, data: str, at: da
             modified=at,
             relationship="Data",
         )
-        document = weasyprint.HTML(string=with_contents(page).replace("</head>", head, 1), url_fetcher=refuse)
+        document = weasyprint.HTML(string=for_paper(page, header, footer, at), url_fetcher=refuse)
         content: bytes = document.write_pdf(
             pdf_variant=VARIANT, attachments=[attachment], finisher=_icons_are_decoration
         )
     finally:
         log.setLevel(level)
     return content
+
+
+def for_paper(page: str, header: str, footer: str, at: datetime) -> str:
+    """The page with contents, and with what its style has to say of paper."""
+    created = f'<meta name="dcterms.created" content="{at:%Y-%m-%dT%H:%M:%SZ}">'
+    head = f"{created}<style>{STYLE}{_margins(header, footer)}</style></head>"
+    return with_contents(page).replace("</head>", head, 1)
 
 
 def _weasyprint(path: object) -> Any:

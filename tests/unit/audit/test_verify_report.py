@@ -214,6 +214,19 @@ def test_where_pages_and_lines_break_does_not_matter(
     assert pages[0] < pages[1] and pdf.words_of(first, "a", apart) == pdf.words_of(second, "b", apart)
 
 
+def test_no_text_of_controls_and_statements_reaches_over_the_margin(report: ComplianceReport, pypdf: Any) -> None:
+    weasyprint = pytest.importorskip("weasyprint")
+    page = pdf.for_paper(reports.render_html(report), "header", "footer", report.generated_at)
+    assert "<h2" in page and "Statements of frameworks" in page
+    for laid_out in weasyprint.HTML(string=page).render().pages:
+        box = laid_out._page_box  # noqa: SLF001 - where WeasyPrint laid out what
+        of_margins = {b for margin in box.children[1:] for b in margin.descendants()}
+        texts = [b for b in box.descendants() if type(b).__name__ == "TextBox" and b not in of_margins]
+        texts = [b for b in texts if b.element_tag != "@page"]
+        right = box.content_box_x() + box.width
+        assert [b.text for b in texts if b.position_x + b.width > right + 0.5] == []
+
+
 def test_an_annotation_over_a_page(lake: Project, written: Callable[..., Path], pypdf: Any) -> None:
     from pypdf.annotations import FreeText
 
