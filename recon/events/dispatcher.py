@@ -6,13 +6,14 @@ then the oldest events are dropped and counted.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from threading import Condition, Thread
 from typing import Protocol, TypeVar
 
@@ -24,6 +25,10 @@ from recon.text import first_line, plural
 log = logging.getLogger("recon")
 
 MOST_WAITING = 1_000  # events of one consumer
+EXIT_S = 10.0  # a process that ends waits so long for consumers
+
+# Those with a thread, or with a dispatcher that may start one; a thread may outlive its dispatcher for a moment.
+_lanes: weakref.WeakSet[_Lane] = weakref.WeakSet()
 
 
 T = TypeVar("T")
@@ -75,6 +80,8 @@ class Dispatcher:
         """
         self._lanes = [_Lane(consumer, mask, most_waiting, logs) for consumer in consumers]
         self._mask = mask
+        _lanes.update(self._lanes)
+        _wait_at_exit()
         # The threads know the queues alone, so that a dispatcher that nobody has any more ends them.
         weakref.finalize(self, _end, self._lanes).atexit = False
 
@@ -191,6 +198,19 @@ class _Lane:
 def _end(lanes: Sequence[_Lane]) -> None:
     for lane in lanes:
         lane.end()
+
+
+@cache
+def _wait_at_exit() -> None:
+    """A query that ends by an error often ends its process: what is told of it must still go out."""
+    atexit.register(lambda: _close_all(EXIT_S))
+
+
+def _close_all(seconds: float) -> None:
+    lanes, until = list(_lanes), time.monotonic() + seconds
+    _end(lanes)
+    for lane in lanes:
+        lane.outcome(until)
 
 
 def _error_of(call: Callable[[], None]) -> Exception | None:

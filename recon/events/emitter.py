@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,8 +13,6 @@ from recon.project import Project
 from recon.text import first_line
 
 log = logging.getLogger("recon")
-
-EXIT_S = 10.0  # a process that ends waits so long for consumers
 
 
 class Emitter:
@@ -43,8 +39,6 @@ class Emitter:
         project = self._project
         consumers = consumers_of(project)
         self._dispatcher = Dispatcher(consumers, project.masked, logs=self._logs) if consumers else None
-        if self._dispatcher is not None:
-            atexit.register(_close, weakref.ref(self._dispatcher))
 
     @property
     def active(self) -> bool:
@@ -89,9 +83,3 @@ class Emitter:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._project, self._logs = state["_project"], state["_logs"]
         self._open()
-
-
-def _close(dispatcher: weakref.ref[Dispatcher]) -> None:
-    running = dispatcher()
-    if running is not None:
-        running.close(EXIT_S)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +127,34 @@ def test_an_event_costs_the_hook_a_place_in_a_queue(tmp_path: Path, http: Receiv
         hook.write(Rows(10), n)
     assert taken == ["put"] * 3 and not http.asked.is_set()  # nothing is wrong, so nothing is sent
     http.go.set()
+
+
+SCRIPT = """\
+import sys
+from recon.events import Emitter, MicroBatchFailed
+from recon.ledger.ledger import utc_now
+from recon.project import load
+
+def work():
+    emitter = Emitter(load(sys.argv[1]))
+    failed = MicroBatchFailed(project="lake", pipeline="orders", sink="orders", batch_id=1, started_at=utc_now(),
+                              error="SinkError", message="no space left")
+    emitter.put(failed)
+    raise SystemExit(3)
+
+work()
+"""
+
+
+def test_a_process_that_ends_at_once_still_tells_why(lake: Path, http: Received) -> None:  # noqa: F811
+    ended = subprocess.run([sys.executable, "-c", SCRIPT, str(lake)], cwd=Path(__file__).parents[3], timeout=120)
+    assert ended.returncode == 3
+    assert http.titles == ["lake, pipeline orders: 1 new"]
+
+
+def test_the_hook_is_pickled_for_spark_connect(tmp_path: Path, sink: Sink) -> None:  # noqa: F811
+    hook = _hook(tmp_path, sink, alerts("json://127.0.0.1:9/alerts"))
+    assert pickle.loads(pickle.dumps(hook.emitter)).active
 
 
 # -- recon alerts test ------------------------------------------------------------------------------------------------
