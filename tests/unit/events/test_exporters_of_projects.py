@@ -79,13 +79,13 @@ def test_settings_that_cannot_be_used_name_the_line_and_show_no_secret(tmp_path,
 def test_credentials_are_masked(tmp_path, monkeypatch):
     secrets = {"LINEAGE": "s3cret-lineage", "PUSH": "s3cret-push", "OTEL": "s3cret-otel"}
     for name, value in secrets.items():
-        monkeypatch.setenv(f"{name}_SECRET", value)
+        monkeypatch.setenv(f"{name}_VALUE", value)
     project = events.project_with(
         tmp_path,
         """
-openlineage: {url: "http://user:s3cret-url@m", api_key: "{{ env_var('LINEAGE_SECRET') }}"}
-prometheus: {pushgateway: {url: "http://p", user: u, password: "{{ env_var('PUSH_SECRET') }}"}}
-otel: {headers: {x-scope: "{{ env_var('OTEL_SECRET') }}"}}
+openlineage: {url: "http://user:s3cret-url@m", api_key: "{{ env_var('LINEAGE_VALUE') }}"}
+prometheus: {pushgateway: {url: "http://p", user: u, password: "{{ env_var('PUSH_VALUE') }}"}}
+otel: {headers: {x-scope: "{{ env_var('OTEL_VALUE') }}"}}
 """,
     )
     for secret in (*secrets.values(), "s3cret-url"):
