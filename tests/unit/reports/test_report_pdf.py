@@ -94,7 +94,7 @@ def test_each_page_has_its_number_and_the_documents_hash(reader: Any, report: Co
         assert f"Document SHA-256 {document.document_hash(report)}" in text
 
 
-@pytest.mark.parametrize("audits", (3, 11, 19, 27))
+@pytest.mark.parametrize("audits", (3, 19))
 def test_signatures_never_stand_alone(report: ComplianceReport, audits: int) -> None:
     one = dataclasses.replace(report, audits=report.audits[:audits])
     pages = pypdf.PdfReader(io.BytesIO(compliance.render_pdf(one))).pages
