@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +102,37 @@ def test_an_example_is_of_a_test_that_exists_and_links_lead_somewhere(code: Code
     assert re.search(rf"```\n{code}\b", example)
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page(code)):
         assert (FOLDER / target).exists(), target
+
+
+def _example(code: Code) -> tuple[str, str]:
+    """The test that a page's example is of, and its message."""
+    block, _, rest = page(code).partition("## Example\n\n```\n")[2].partition("```")
+    _, _, message = block.partition("\n")  # behind the code and its place
+    return re.findall(r"^From the test `(.*)`\.$", rest, re.MULTILINE)[0], in_one_line(message)
+
+
+def test_examples_are_what_their_tests_make(tmp_path: Path) -> None:
+    # The demo takes minutes; its own test compares what it finds.
+    examples = {code: _example(code) for code in Code if not _example(code)[0].startswith("tests/demo/")}
+    assert len(examples) == len(Code) - 1
+    seen = tmp_path / "seen.json"
+    tests = sorted({test for test, _ in examples.values()})
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.support.findings_seen",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
+    env = {**os.environ, "RECON_FINDINGS_SEEN": str(seen)}
+    ended = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+    made = {(test, code, in_one_line(message)) for test, code, message in json.loads(seen.read_text())}
+    assert [str(code) for code, (test, message) in examples.items() if (test, str(code), message) not in made] == []
 
 
 def test_the_index_names_each_code_with_its_meaning() -> None:
