@@ -31,7 +31,8 @@ class Options:
         on_check: called with the name of the check that runs now.
         sources: where the witnesses of a pipeline are, in place of `Sources`; `recon try` has some of a recording.
         spark_log: a file for what Spark's JVM prints; the console when None.
-        now: the time as of which ages are judged and where the period ends, UTC; that of a recording, else None.
+        now: the time as of which everything is judged, UTC; that of a recording, else None. The run's own time is in
+            its notes.
     """
 
     select: Sequence[str] = ()

@@ -173,7 +173,7 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
             invocation_id=invocation_id,
             project=project.name,
             recon_version=__version__,
-            generated_at=finished,
+            generated_at=options.now or finished,
             period_from=summary.earliest(of.witnesses.period_from for of in evidence.values()),
             period_to=options.until(run.now) or run.now,
             elapsed_time=(finished - run.began).total_seconds(),
@@ -191,7 +191,7 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
             ),
             args={"vars": dict(project.variables), **options.as_args()},
             versions=_versions(),
-            notes=(*unknown, *_not_incremental(project, bounds), *_unavailable(evidence)),
+            notes=(*unknown, *_as_of(run), *_not_incremental(project, bounds), *_unavailable(evidence)),
             record=record_of(project, configured, results),
             runbook_url=project.reports.runbook_url,
         )
@@ -339,6 +339,15 @@ class _Run:
 def _table_of(bound: Bound) -> tuple[str, str]:
     """The table that a check of rows reads; evidence checks come before all tables."""
     return ("", "") if bound.kind == "evidence" else (bound.pipeline, bound.sink or "")
+
+
+def _as_of(run: _Run) -> Iterator[str]:
+    """A note on an audit that judges as of another time than its own."""
+    if run.options.now is not None:
+        yield (
+            f"everything is judged as of {run.now:%Y-%m-%d %H:%M} UTC, when it was recorded; the audit ran on "
+            f"{run.began:%Y-%m-%d %H:%M} UTC"
+        )
 
 
 def _not_incremental(project: Project, bounds: Sequence[Bound]) -> Iterator[str]:

@@ -204,3 +204,13 @@ def test_compliance_can_be_read_and_printed(open_page, pages):
 
     pdf = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
     assert pdf.startswith(b"%PDF-")
+
+
+def test_a_code_leads_to_its_runbook(open_page, pages):
+    browser = open_page(pages["report"])
+    link = browser.find_element(By.CSS_SELECTOR, ".incident a[href='#runbook-GAP']")
+    page = browser.find_element(By.ID, "runbook-GAP")
+    assert not page.is_displayed()
+    browser.execute_script("arguments[0].click()", link)
+    WebDriverWait(browser, 10).until(lambda _: page.is_displayed())
+    assert "What can still be saved" in page.text

@@ -125,8 +125,10 @@ def test_ages_are_those_of_the_recording(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(f"{module}.utc_now", lambda: later)
     run = trial.audited(tmp_path, recorded_at)
     assert found(run) == FOUND and {p.name: p.answer for p in run.pipelines} == ANSWERS
-    assert run.period_to == recorded_at and run.generated_at == later
-    assert run.elapsed_time == 0
+    assert run.period_to == run.generated_at == recorded_at and run.elapsed_time == 0
+    assert any(f"as of {recorded_at:%Y-%m-%d %H:%M}" in note and f"{later:%Y-%m-%d}" in note for note in run.notes)
+    assert {i.first_seen for p in run.pipelines for i in p.incidents} == {recorded_at}
+    assert run.past is not None and (run.past.audits, run.past.last_day) == (1, recorded_at.date())
 
 
 def test_a_second_run_replaces_the_first(tmp_path: Path) -> None:
