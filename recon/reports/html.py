@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # On the page; run_results.json holds all of them. What is left out is said there, and the worst comes first.
 MAX_INCIDENTS = 200
-MAX_FINDINGS = 400
+MAX_FINDINGS = 350
 MAX_CARDS = 20  # pipelines with an answer of their own; complete ones are rows of a table where there are more than FEW
 FEW = 6
 MAX_PICTURES = 3  # sinks that have charts, where there are more pipelines than FEW

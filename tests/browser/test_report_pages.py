@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from recon.reports import compliance, html
@@ -180,8 +181,13 @@ def test_axe_finds_no_serious_fault(open_page, pages):
 
     packed = Path(axe_core_python.__file__).with_name("axe.min.js")
     source = Path(os.environ.get("RECON_AXE", packed))
-    for page, theme in (("report", "light"), ("report", "dark"), ("large", "light")):
-        browser = open_page(pages[page], theme=theme)
+    for page, theme, width in (
+        ("report", "light", 1280),
+        ("report", "dark", 1280),
+        ("report", "light", 390),
+        ("large", "light", 1280),
+    ):
+        browser = open_page(pages[page], theme=theme, width=width)
         browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
         browser.get(pages[page].as_uri())
         browser.execute_script(source.read_text(encoding="utf-8"))
@@ -192,6 +198,111 @@ def test_axe_finds_no_serious_fault(open_page, pages):
         told = [(v["id"], v["help"], v["nodes"][0]["html"][:200], v["nodes"][0]["failureSummary"]) for v in serious]
         assert told == [], (page, theme)
         browser.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
+
+
+def focused(browser):
+    return browser.switch_to.active_element
+
+
+def press(browser, *keys):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ActionChains(browser).send_keys(*keys).perform()
+
+
+def test_the_first_key_leads_past_the_contents(open_page, pages):
+    browser = open_page(pages["report"])
+    press(browser, Keys.TAB)
+    skip = focused(browser)
+    assert (skip.text, skip.is_displayed()) == ("Skip to the answer", True)
+    assert skip.rect["y"] >= 0, "it is seen while it has the focus"
+    press(browser, Keys.ENTER)
+    assert focused(browser).get_attribute("id") == "main"
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_focus_goes_through_the_page_is_seen_and_is_never_held(open_page, pages, width):
+    browser = open_page(pages["report"], width=width)
+    seen = []
+    style = "const s = getComputedStyle(arguments[0]), n = arguments[0].nextElementSibling; return [s.outlineStyle,"
+    style += " n && getComputedStyle(n).outlineStyle, arguments[0].tagName, arguments[0].type || '']"
+    for _ in range(400):
+        press(browser, Keys.TAB)
+        at = focused(browser)
+        if at.tag_name == "body" or at.id in {one.id for one in seen[:1]}:
+            break
+        seen.append(at)
+        own, following, tag, kind = browser.execute_script(style, at)
+        assert own != "none" or (kind == "checkbox" and following != "none"), (tag, at.text)
+    wanted = "main a[href], main button, main input, main select, main summary, main [tabindex='0']"
+    reachable = [e for e in visible(browser, wanted) if e.is_enabled()]
+    missed = {e.id: e for e in reachable}.keys() - {e.id for e in seen}
+    assert missed == set(), [e.get_attribute("outerHTML")[:80] for e in reachable if e.id in missed]
+
+
+def test_what_a_pointer_does_the_keyboard_does(open_page, pages):
+    browser = open_page(pages["report"])
+    chart = browser.find_element(By.CSS_SELECTOR, "#trends [role=img]")
+    browser.execute_script("arguments[0].focus()", chart)
+    press(browser, Keys.END)
+    (told,) = [p.text for p in visible(browser, "#trends .picked")]
+    assert told.startswith("All pipelines: 2026-03-14 to 2026-03-18: not complete, 5 audits (")
+    press(browser, Keys.ARROW_LEFT)
+    assert visible(browser, "#trends .picked")[0].text.startswith("All pipelines: 2026-03-12 to 2026-03-13: complete")
+    sort = browser.find_elements(By.CSS_SELECTOR, "#findings-table th button")[5]
+    browser.execute_script("arguments[0].focus()", sort)
+    press(browser, Keys.SPACE)
+    assert browser.find_element(By.CSS_SELECTOR, "#findings-table th[aria-sort]").text == "Batch"
+    level = browser.find_element(By.CSS_SELECTOR, "input[name=f-level][value=fail]")
+    browser.execute_script("arguments[0].focus()", level)
+    press(browser, Keys.SPACE)
+    assert len(findings(browser)) == 8
+    summary = browser.find_element(By.CSS_SELECTOR, "#trends summary")
+    browser.execute_script("arguments[0].focus()", summary)
+    press(browser, Keys.ENTER)
+    assert "2026-03-14 to 2026-03-18" in browser.find_element(By.CSS_SELECTOR, "#trends details[open] table").text
+    copy = browser.find_element(By.CSS_SELECTOR, ".copy")
+    browser.execute_script("arguments[0].focus()", copy)
+    press(browser, Keys.ENTER)
+    WebDriverWait(browser, 10, poll_frequency=0.05).until(lambda _: copy.text in ("Copied", "Selected"))
+
+
+def test_checks_are_found_by_their_names_and_have_links_of_their_own(open_page, pages):
+    browser = open_page(pages["report"])
+    browser.find_element(By.ID, "c-text").send_keys("unique payments")
+    names = [e.text for e in visible(browser, ".check .name")]
+    assert names == ["unique_payments_payment_id"]
+    assert browser.find_element(By.ID, "c-shown").text == "1 of 19 match"
+    anchor = "check-test.lake.offset_continuity_orders"
+    browser.execute_script(f"location.hash = '#{anchor}'")
+    WebDriverWait(browser, 10, poll_frequency=0.05).until(
+        lambda _: browser.find_element(By.ID, anchor).get_attribute("open") and visible(browser, f"[id='{anchor}']")
+    )
+
+
+def test_on_paper_the_record_is_whole_and_nothing_is_a_button(open_page, pages):
+    browser = open_page(pages["large"], width=720)
+    browser.find_element(By.ID, "p-text").send_keys("0077")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert len(visible(browser, "#pipelines-table tbody tr")) == 120
+        assert visible(browser, "button.plain-button, .tools, .contents, .skip") == []
+        cut = "return [...document.querySelectorAll('table')].filter(t => t.scrollWidth > innerWidth)"
+        assert [table.get_attribute("outerHTML")[:300] for table in browser.execute_script(cut)] == []
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_the_trends_can_be_read_without_javascript(open_page, pages, chromium):
+    chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser = open_page(pages["report"])
+        assert len(visible(browser, "#trends .strip")) == 6
+        assert "not complete on 5 days" in browser.find_element(By.ID, "trends").text
+        browser.find_element(By.CSS_SELECTOR, "#trends summary").click()
+        assert "2026-03-14 to 2026-03-18" in browser.find_element(By.CSS_SELECTOR, "#trends details[open] table").text
+    finally:
+        chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def test_compliance_can_be_read_and_printed(open_page, pages):

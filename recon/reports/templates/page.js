@@ -85,17 +85,38 @@
   }
 
   // Checks: by status.
-  var statuses = all("input[name=c-status]");
+  var statuses = all("input[name=c-status]"), named = document.getElementById("c-text"), checks = all(".check");
   var pick = function () {
-    var on = {};
+    var on = {}, words = named ? named.value.toLowerCase().split(/\s+/).filter(Boolean) : [], count = 0;
     statuses.forEach(function (box) { on[box.value] = box.checked; });
-    all(".check").forEach(function (check) { check.classList.toggle("hidden", !on[check.dataset.status]); });
+    checks.forEach(function (check) {
+      var content = words.length ? check.textContent.toLowerCase() : "";
+      var keep = on[check.dataset.status] && words.every(function (word) { return content.indexOf(word) >= 0; });
+      count += keep ? 1 : 0;
+      check.classList.toggle("hidden", !keep);
+    });
+    if (named) { document.getElementById("c-shown").textContent = count === checks.length ? "" : count + " of " + checks.length + " match"; }
     all(".check-group").forEach(function (group) {
       group.classList.toggle("hidden", all(".check:not(.hidden)", group).length === 0);
     });
   };
   statuses.forEach(function (box) { box.addEventListener("input", pick); });
+  if (named) { named.addEventListener("input", pick); }
   if (statuses.length) { pick(); }
+
+  // A link to something that is folded away or filtered out shows it.
+  var reveal = function () {
+    var name = location.hash.slice(1), target;
+    try { target = document.getElementById(name) || document.getElementById(decodeURIComponent(name)); } catch (error) { return; }
+    if (!target) { return; }
+    for (var at = target; at; at = at.parentElement) {
+      if (at.tagName === "DETAILS") { at.open = true; }
+      if (/\b(check|check-group)\b/.test(at.className)) { at.classList.remove("hidden"); }
+    }
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  if (location.hash) { reveal(); }
 
   // Commands: copy one.
   all(".command").forEach(function (box) {
@@ -116,15 +137,40 @@
       while (at && at !== area && !(at.querySelector && at.querySelector(":scope > title"))) { at = at.parentNode; }
       if (at && at !== area) { area.querySelector(".picked").textContent = at.querySelector(":scope > title").textContent; }
     });
+    // By keyboard: the arrow keys go from one thing in the chart to the next.
+    all("[role=img]", area).forEach(function (chart) {
+      var titles = all("title", chart), now = -1, ring = null;
+      if (!titles.length) { return; }
+      chart.setAttribute("tabindex", "0");
+      chart.addEventListener("keydown", function (event) {
+        var step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+        if (event.key === "Home") { now = 0; } else if (event.key === "End") { now = titles.length - 1; }
+        else if (step) { now = Math.min(Math.max(now + step, 0), titles.length - 1); } else { return; }
+        event.preventDefault();
+        if (ring) { ring.classList.remove("at"); }
+        ring = titles[now].parentNode;
+        ring.classList.add("at");
+        area.querySelector(".picked").textContent = titles[now].textContent + " (" + (now + 1) + " of " + titles.length + ")";
+      });
+      chart.addEventListener("blur", function () { if (ring) { ring.classList.remove("at"); } });
+    });
   });
+
+  // What scrolls sideways can be scrolled by keyboard.
+  var scrollers = function () {
+    all(".scroll").forEach(function (box) {
+      if (box.scrollWidth > box.clientWidth) { box.setAttribute("tabindex", "0"); } else { box.removeAttribute("tabindex"); }
+    });
+  };
+  addEventListener("resize", scrollers);
+  addEventListener("toggle", scrollers, true);
+  scrollers();
 
   // On paper nothing is folded away.
   var opened = [];
   addEventListener("beforeprint", function () {
     opened = all("details:not([open])");
     opened.forEach(function (d) { d.open = true; });
-    if (more) { more.click(); }
-    if (all_of) { all_of.click(); }
   });
   addEventListener("afterprint", function () { opened.forEach(function (d) { d.open = false; }); });
 })();
