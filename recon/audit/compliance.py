@@ -90,11 +90,8 @@ def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSes
             "there is nothing to report; give an earlier --from"
         )
     until = to if to < now else None  # to the present: what a clock that runs ahead committed belongs to it as well
-    slices = {
-        (pipe.name, sink.name): ledger.slice(pipe.name, sink.name, from_, until)
-        for pipe in project.pipelines
-        for sink in pipe.sinks
-    }
+    chains = [(pipe.name, sink.name) for pipe in project.pipelines for sink in pipe.sinks]
+    slices = ledger.slices(chains, from_, until)
     extents = {names: Extent.of(of_sink) for names, of_sink in slices.items()}
     stored = audited(ledger, [pipe.name for pipe in project.pipelines], from_, to)
     audits = {

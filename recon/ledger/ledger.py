@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import LedgerError
-from recon.lazy import pa
+from recon.lazy import pa, pc
 from recon.ledger import arrow, columns, coverage
 from recon.ledger.chain import GENESIS, link
 from recon.ledger.proofs import PROOF, ProofTable
-from recon.ledger.reader import ChainReader, by_time
+from recon.ledger.reader import ChainReader, Period, by_time
 from recon.ledger.results import RESULTS
 from recon.ledger.store import MANY_FILES, SEQUENCE, ChainMoved, Contended, Filter, Store, open_store
 from recon.model import Finding, LedgerEntry, LedgerSlice
@@ -202,6 +202,25 @@ class Ledger:
             raise ValueError("give from_ or after, not both: each says where the run begins")
         chain = self._chain(pipeline, sink)
         period = chain.period(from_, to) if after is None else chain.behind(after, to)
+        return self._slice(chain, period, operations)
+
+    def slices(
+        self, chains: Iterable[tuple[str, str]], from_: datetime | None, to: datetime | None
+    ) -> dict[tuple[str, str], LedgerSlice]:
+        """The runs by time of many (pipeline, sink), as `slice` gives them: each file of the table is read once."""
+        # In one piece: a year of days is as many pieces, and each chain is cut out of all of them.
+        timed = self.store.read(Filter.of(from_=from_, to=to)).unify_dictionaries().combine_chunks()
+        operations = self.store.operations()
+        found = {}
+        for pipeline, sink in chains:
+            chain = self._chain(pipeline, sink)
+            mine = pc.and_(
+                pc.equal(timed["pipeline"], arrow.scalar(pipeline)), pc.equal(timed["sink"], arrow.scalar(sink))
+            )
+            found[pipeline, sink] = self._slice(chain, chain.period(from_, to, timed.filter(mine)), operations)
+        return found
+
+    def _slice(self, chain: ChainReader, period: Period, operations: Sequence[tuple[int, str]] | None) -> LedgerSlice:
         anchors = chain.anchors(period.above, period.day)
         numbers = ("query_id", "batch_id")
         counts = ("status", "rows_read", "rows_returned")
@@ -209,8 +228,8 @@ class Ledger:
         entries = period.entries
         return columns.to_slice(
             pa.concat_tables([part for part in (anchors, entries) if part.num_rows] or [entries]),
-            pipeline=pipeline,
-            sink=sink,
+            pipeline=chain.pipeline,
+            sink=chain.sink,
             anchors=anchors.num_rows,
             complete=period.above == 0 or anchors.num_rows == 0,
             operations=self.store.operations() if operations is None else operations,

@@ -160,25 +160,29 @@ class ProofTable:
         Raises:
             LedgerError: the table cannot be written.
         """
-        number = after + 1
-        row = {
-            "pipeline": proof.pipeline,
-            "sink": proof.sink,
-            "sequence": number,
-            "cause": cause,
-            "at": at,
-            "state": dump_proof(proof),
-            "recon_version": __version__,
-            "prev_hash": prev_hash,
-            "date": at.date(),
-        }
-        row["entry_hash"] = _seal(row)
+        row = sealed_state(proof, number=after + 1, prev_hash=prev_hash, cause=cause, at=at)
         chain = chain_id(proof.pipeline, proof.sink)
         try:
             self.store.append(arrow.table([row], self.store.schema), chain=chain, after=after)
         except ChainMoved:
             return False
         return True
+
+
+def sealed_state(proof: SinkProof, *, number: int, prev_hash: str, cause: str, at: datetime) -> dict[str, Any]:
+    """A state as the row that is stored of it, with its hash; the arguments are as for `ProofTable.append`."""
+    row = {
+        "pipeline": proof.pipeline,
+        "sink": proof.sink,
+        "sequence": number,
+        "cause": cause,
+        "at": at,
+        "state": dump_proof(proof),
+        "recon_version": __version__,
+        "prev_hash": prev_hash,
+        "date": at.date(),
+    }
+    return {**row, "entry_hash": _seal(row)}
 
 
 def _seal(row: Mapping[str, Any]) -> str:

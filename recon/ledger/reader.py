@@ -90,7 +90,7 @@ class ChainReader:
         if not enough(parts):
             days = self.store.dates()[::-1]
             later = [day for day in days if around is not None and day > around]
-            for day in [*days[len(later) :], *later]:
+            for day in (day for day in (*days[len(later) :], *later) if where.covers(day)):
                 part = self.store.read(replace(where, dates=(day,)), names)
                 parts += [part] if part.num_rows else []
                 if enough(parts):
@@ -98,10 +98,13 @@ class ChainReader:
         empty = arrow.empty(self.store.schema)
         return in_order(pa.concat_tables(parts) if parts else empty.select(names or empty.column_names))
 
-    def period(self, from_: datetime | None, to: datetime | None) -> Period:
-        """The run of a chain that belongs to [from_, to); None where it is open. See `Ledger.slice`."""
+    def period(self, from_: datetime | None, to: datetime | None, read: pa.Table | None = None) -> Period:
+        """The run of a chain that belongs to [from_, to); None where it is open. See `Ledger.slice`.
+
+        `read` are the chain's entries whose clock said so, where they were read already.
+        """
         length = 0 if to is not None else self._length()
-        timed = in_order(self.store.read(Filter.of(self.pipeline, self.sink, from_, to)))
+        timed = in_order(self.store.read(Filter.of(self.pipeline, self.sink, from_, to)) if read is None else read)
         if from_ is None and to is None:
             return Period(timed, 0, None, None)
         found = arrow.numbers(timed[SEQUENCE])

@@ -251,8 +251,10 @@ def findings_of(row: Mapping[str, Any]) -> list[Finding]:
     Raises:
         LedgerError: the row does not hold what an audit writes there.
     """
+    if row["findings"] in (None, "[]"):  # most are
+        return []
     try:
-        items = loads(row["findings"] or "[]")
+        items = loads(row["findings"])
         return [_finding(item) for item in items]
     except (ValueError, TypeError, KeyError) as error:
         raise _malformed(row, error) from error

@@ -46,11 +46,11 @@ def rows(control: ControlRecord) -> list[Row]:
 
 
 def summary(record: ControlRecord) -> str:
-    """How many days of all sinks are in which state: "29 of 31 days shown; 2 days no audit"."""
+    """How many days of all sinks are in which state: "shown on 60 of 62 days of 2 sinks; no audit on 2"."""
     if not record.total:
         return "no day of the period is over, or there is no sink"
     of_sinks = f" of {plural(len(record.sinks), 'sink')}" if len(record.sinks) > 1 else ""
-    return _counted({state: record.count(state) for state in WORDS}, record.total) + of_sinks
+    return _counted({state: record.count(state) for state in WORDS}, record.total, of_sinks)
 
 
 def reasons(record: ControlRecord) -> list[tuple[str, str, str]]:
@@ -72,9 +72,9 @@ def _said(days: ControlDays) -> str:
     return _counted({state: days.count(state) for state in WORDS}, days.total)
 
 
-def _counted(counts: dict[DayState, int], total: int) -> str:
+def _counted(counts: dict[DayState, int], total: int, of_sinks: str = "") -> str:
     shown = counts["shown"] + counts["answered"]
-    parts = [f"shown on {shown:,} of {plural(total, 'day')}"]
+    parts = [f"shown on {shown:,} of {plural(total, 'day')}{of_sinks}"]
     if counts["answered"]:
         parts.append(f"{counts['answered']:,} of them but for answered exceptions")
     parts += [

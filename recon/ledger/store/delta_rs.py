@@ -49,6 +49,7 @@ class DeltalakeStore(Store):
         self._local = Storage(uri).local
         self._handle: DeltaTable | None = None
         self._refreshed_at = 0.0
+        self._listed: tuple[DeltaTable, int, pa.Table] | None = None
 
     @property
     @override
@@ -182,9 +183,16 @@ class DeltalakeStore(Store):
     def _paths(self, table: DeltaTable, which: Filter) -> list[str]:
         """The data files that may have matching rows."""
         assert self._local is not None
-        adds = which.files(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
-        paths = [str(self._local / unquote(path)) for path in arrow.values(adds["path"])]
-        return [path for path in paths if which.covers(files.day_of(path))]
+        paths = arrow.values(which.files(self._add_actions(table))["path"])
+        return [str(self._local / unquote(path)) for path in paths if which.covers(files.day_of(f"/{path}"))]
+
+    def _add_actions(self, table: DeltaTable) -> pa.Table:
+        """The table's data files; delta-rs takes milliseconds for a year of them, and a report reads often."""
+        listed = self._listed
+        if listed is None or listed[0] is not table or listed[1] != table.version():
+            adds = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+            listed = self._listed = (table, table.version(), adds)
+        return listed[2]
 
     @override
     def length(self, chain: str) -> int:
