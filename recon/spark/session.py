@@ -101,6 +101,8 @@ def _start_jvm(settings: Mapping[str, str], log: Path) -> None:
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, value)
-    with log.open("wb") as output:  # the process keeps its own handle
+    log.unlink(missing_ok=True)
+    # Nobody else's to read, as all of recon's files are; the process keeps its own handle.
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as output:
         gateway = launch_gateway(conf, {"stdout": output, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)

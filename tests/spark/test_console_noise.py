@@ -35,4 +35,5 @@ def test_an_audit_that_starts_a_jvm_prints_its_own_lines_only(tmp_path: Path) ->
     assert ended.stderr == ""
     lines = ended.stdout.splitlines()
     assert not [line for line in lines if "WARN " in line or line.startswith("::") or "Ivy" in line]
+    assert (tmp_path / "target" / "spark.log").stat().st_mode & 0o777 == 0o600
     assert "log4j" in (tmp_path / "target" / "spark.log").read_text(encoding="utf-8")
