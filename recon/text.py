@@ -3,8 +3,57 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
+
+# Lines that recon itself prints for CI servers (recon.reports.forms.annotations).
+_ANNOTATION = re.compile(
+    r"^(?:##vso\[task\.logissue type=(?:error|warning)\]|::(?:error|warning) title=)", re.MULTILINE
+)
+# What Azure Pipelines (anywhere in a line) and GitHub (at its beginning) take for a command of theirs.
+_AZURE_COMMAND = re.compile(r"##(?=vso\[|\[)")
+_GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
+# Control characters, those of another direction of text, and line separators.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_STYLE = re.compile("\x1b\\[(?:[0-9;]*m|2K|1?A|\\?25[lh])")  # what rich writes to a terminal
+_ACTIVE = re.compile(f"{_AZURE_COMMAND.pattern}|{_GITHUB_COMMAND.pattern}|{_CONTROL.pattern}", re.MULTILINE)
+
+
+def inert(text: str, styled: bool = False) -> str:
+    r"""Text for a terminal or a CI server's log, in which nothing from data acts: no command, escape or reordering.
+
+    `styled` keeps colours and the like, which a terminal gets.
+
+    >>> inert("##vso[task.complete]done"), inert("::error::x"), inert("a\x1b]8;;http://evil\x07b")
+    ('## vso[task.complete]done', ': :error::x', 'a\\x1b]8;;http://evil\\x07b')
+    """
+    if not _ACTIVE.search(text):
+        return text
+    kept = [found.span() for found in _ANNOTATION.finditer(text)]
+    kept += [found.span() for found in _STYLE.finditer(text)] if styled else []
+    parts, end = [], 0
+    for start, stop in sorted(kept):
+        parts += [_without_commands(text[end:start], text[:end]), text[start:stop]]
+        end = stop
+    return "".join([*parts, _without_commands(text[end:], text[:end])])
+
+
+def inert_json(text: str) -> str:
+    r"""JSON with the same values, in which nothing acts.
+
+    >>> inert_json('["##[error]", "\u202e"]')
+    '["\\u0023#[error]", "\\u202e"]'
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", _AZURE_COMMAND.sub(r"\\u0023#", text))
+
+
+def _without_commands(text: str, before: str = "") -> str:
+    """The text without active sequences; `before` is what stands before it."""
+    text = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    text = _AZURE_COMMAND.sub("## ", text)
+    first = not before or before.endswith("\n")
+    return _GITHUB_COMMAND.sub(lambda found: f"{found[1]}: " if found.start() or first else found[0], text)
 
 
 def did_you_mean(name: str, names: Iterable[str], listing: str = "there is") -> str:

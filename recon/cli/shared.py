@@ -20,7 +20,7 @@ import typer
 
 from recon.errors import ConfigError, ReconError
 from recon.instants import instant
-from recon.text import did_you_mean, first_line
+from recon.text import did_you_mean, first_line, inert, inert_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -186,14 +186,14 @@ class Session:
 
 
 class _Masked:
-    """A text stream that masks what is written to it."""
+    """A text stream that masks what is written to it, and in which nothing from data acts."""
 
     def __init__(self, stream: TextIO, session: Session) -> None:
         self._stream, self._session = stream, session
 
     def write(self, text: str) -> int:
-        """Writes the text, masked."""
-        return self._stream.write(self._session.mask(text))
+        """Writes the text, masked and inert."""
+        return self._stream.write(inert(self._session.mask(text), styled=self._stream.isatty()))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -299,7 +299,7 @@ def print_json(value: Any) -> None:
     """Prints a value as JSON, and nothing else, on stdout."""
     from recon.model import plain
 
-    typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    typer.echo(inert_json(json.dumps(plain(value), indent=2, ensure_ascii=False)))
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator
@@ -29,6 +30,7 @@ from recon.model.wire.manifests import (
 from recon.storage import Storage
 
 _THREADS = 16
+_MOST_BYTES = 512 * 1024 * 1024  # of a thousand manifests; those of 1,000 files each take 80 MB
 
 
 def find(target: Storage, epoch: int, batch_id: int) -> Manifest | None:
@@ -137,7 +139,10 @@ def _merged(target: Storage, epoch: int, group: int) -> Iterator[Manifest]:
     if raw is None:
         return
     try:
-        content = gzip.decompress(raw)
+        with gzip.open(io.BytesIO(raw)) as packed:
+            content = packed.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise OSError(f"it unpacks to more than {_MOST_BYTES:,} bytes")
     except (OSError, EOFError, zlib.error) as error:
         raise EvidenceError(
             f"{target.uri}/{name}, which holds the manifests of a thousand micro-batches, cannot be read ({error}): "

@@ -6,17 +6,19 @@ from datetime import UTC, date, datetime
 
 from recon.model import Finding, HarmCount
 from recon.model.incident import Harm
-from recon.text import plural
+from recon.text import inert, plural
 
 
 def one_line(text: str) -> str:
     r"""Text from data as one printable line: control characters, terminal escapes among them, become `\x1b` and such.
 
+    What a CI server would take for a command of its own is none any more.
+
     >>> one_line("a\nb\x1b[31m")
     'a b\\x1b[31m'
     """
     joined = " ".join(text.split("\n"))
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+    return inert("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined))
 
 
 def number(value: int | float | None) -> str:

@@ -163,10 +163,10 @@ def parse_manifest(text: str | bytes, place: str) -> Manifest:
         files = tuple(_file(*file) for file in document["files"])
         return Manifest(
             stamp=stamp,
-            attempt=values.text(document["attempt"]),
+            attempt=_name(document["attempt"]),
             at=values.instant(document["at"]),
             rows=values.optional(_count, document["rows"]),
-            layout=values.text(document["layout"]),
+            layout=_name(document["layout"]),
             files=files,
             owner=values.optional(values.whole, document.get("owner")),
         )
@@ -178,7 +178,22 @@ def parse_manifest(text: str | bytes, place: str) -> Manifest:
 
 
 def _file(path: object, size: object, rows: object = None) -> DataFile:
-    return DataFile(values.text(path), _count(size), values.optional(_count, rows))
+    return DataFile(_inside(values.text(path)), _count(size), values.optional(_count, rows))
+
+
+def _inside(path: str) -> str:
+    """A path of a file in the folder of its attempt; raises ValueError for one that leads out of it."""
+    if path.startswith("/") or "\\" in path or "://" in path or ".." in path.split("/") or "\x00" in path:
+        raise ValueError(f"it names {path[:200]!r}, which is not in its folder")
+    return path
+
+
+def _name(value: object) -> str:
+    """A name of a file or a folder; raises ValueError for a path."""
+    name = values.text(value)
+    if "/" in name or name in ("", ".", ".."):
+        raise ValueError(f"it names {name[:200]!r}, which is a path")
+    return _inside(name)
 
 
 def _count(value: object) -> int:

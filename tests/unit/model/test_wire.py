@@ -199,15 +199,22 @@ def test_markers_as_topics_have_them() -> None:
     assert markers.BatchMarker.parse(batch, at).dump() == batch
 
 
+# Names of files and folders; a manifest with a path that leaves its folder is refused (test_manifest_bounds.py).
+file_names = texts.map(lambda text: text.translate(dict.fromkeys(map(ord, "/\\\x00"), "_"))).filter(
+    lambda text: text not in ("", ".", "..")
+)
+paths = st.lists(file_names, min_size=1, max_size=3).map("/".join)
+
+
 @given(
     st.builds(
         manifests.Manifest,
         stamp=stamps,
-        attempt=texts,
+        attempt=file_names,
         at=times,
         rows=st.none() | counts,
-        layout=texts,
-        files=st.lists(st.builds(manifests.DataFile, path=texts, size=counts, rows=st.none() | counts), max_size=3).map(
+        layout=file_names,
+        files=st.lists(st.builds(manifests.DataFile, path=paths, size=counts, rows=st.none() | counts), max_size=3).map(
             tuple
         ),
     ),
