@@ -10,15 +10,20 @@ unset PYTHONDONTWRITEBYTECODE
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# apt where it exists and we may use it: as root, or by a sudo that does not ask.
+# apt where it exists and we may use it: as root, or with RECON_SUDO=1 by a sudo that does not ask.
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 can_apt() {
   command -v apt-get >/dev/null || return 1
-  [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
+  [ "$(id -u)" = 0 ] && return 0
+  if [ "${RECON_SUDO:-}" != 1 ]; then
+    say "$* is missing; run 'sudo apt-get install $*', or let this script do it with RECON_SUDO=1"
+    return 1
+  fi
+  command -v sudo >/dev/null && sudo -n true 2>/dev/null
 }
 updated=
 apt_install() {
-  can_apt || return 1
+  can_apt "$@" || return 1
   say "installing $* with apt"
   export DEBIAN_FRONTEND=noninteractive
   if [ -z "$updated" ]; then
