@@ -39,6 +39,7 @@ def test_read_to_the_end() -> None:
         "partitions": [{"topic": "orders", "partition": 0, "log_start": 0, "log_end": 100, "committed": 100, "lag": 0}],
         "log_ends": [["orders", 0, 100]],
         "lag": 0,
+        "limits": {"warn_after": None, "error_after": None},
     }
 
 
