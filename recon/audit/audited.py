@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -11,7 +11,7 @@ from typing import Any
 
 from recon.audit import summary
 from recon.audit.controls.days import Ran
-from recon.audit.extent import Extent
+from recon.audit.extent import Extent, Where
 from recon.ledger import Ledger, arrow
 from recon.ledger.results import RUN, Parameters, findings_of, hash_of, is_sealed, record_of, typed_row
 from recon.ledger.store import Filter
@@ -19,6 +19,7 @@ from recon.model import RUNNING, Code, Finding, Level
 from recon.model.proof import SinkProof
 
 JUDGED = ("pass", "warn", "fail")
+_WITHIN: tuple[Where | None, ...] = ("within",)
 Row = Mapping[str, Any]
 
 
@@ -60,6 +61,10 @@ class StoredAudit:
                 first, last = row["evidence"]["judged"]
                 yield first, last + 1
 
+    def is_behind(self, to: datetime) -> bool:
+        """Whether its period begins behind one that ends at `to`."""
+        return self.period_from is not None and self.period_from >= to
+
     def of_period(self, to: datetime, extents: Mapping[str, Extent]) -> StoredAudit | None:
         """The audit with what it found about a period that ends at `to`; None of one that says nothing about it.
 
@@ -72,6 +77,16 @@ class StoredAudit:
         rows = tuple({**row, "findings": [f for f in row["findings"] if _is_of(f, extents)]} for row in self.rows)
         return replace(self, rows=rows)
 
+    def within(self, extents: Mapping[str, Extent]) -> StoredAudit | None:
+        """An audit of a later period, with the findings alone that name micro-batches or offsets of this one."""
+        rows = [
+            {**row, "findings": [f for f in row["findings"] if _is_of(f, extents, _WITHIN)]}
+            for row in self.rows
+            if row["kind"] == "evidence"
+        ]
+        found = tuple(row for row in rows if row["findings"])
+        return replace(self, rows=found) if found else None
+
     @cached_property
     def sinks(self) -> frozenset[str]:
         """The sinks that it has results of."""
@@ -81,6 +96,10 @@ class StoredAudit:
         """Whether every check that a proof rests on could be evaluated for this sink."""
         rows = [row for row in self.rows if row["sink"] == sink]
         return summary.proved_by({row["check"]: summary.evaluated(row["status"], row["evidence"]) for row in rows})
+
+    def proves_each(self) -> bool:
+        """Whether it proves each sink that it has results of, and has some."""
+        return bool(self.sinks) and all(self.proves(sink) for sink in self.sinks)
 
     def ran(self, sink: str) -> Ran:
         """What it ran of one sink; of tests of rows that have one name, a partial audit may have left some out."""
@@ -120,23 +139,21 @@ class StoredAudit:
                 yield finding, row
 
 
-def _is_of(finding: Finding, extents: Mapping[str, Extent]) -> bool:
+def _is_of(finding: Finding, extents: Mapping[str, Extent], where: Collection[Where | None] = ("within", None)) -> bool:
     """Whether a finding may be about a period: in one of the sinks it is about, no other one has its place."""
-    return any(
-        extent.where(finding) not in ("before", "after")
-        for sink, extent in extents.items()
-        if finding.sink in (None, sink)
-    )
+    return any(extent.where(finding) in where for sink, extent in extents.items() if finding.sink in (None, sink))
 
 
 @dataclass(frozen=True)
 class Audited:
     """A pipeline's audits whose period overlaps the report's, oldest first, and what was edited in stored results.
 
-    `states` are the states of proofs that these audits, and who accepted findings, left, oldest first.
+    `later` are those of later periods, which may have found what became of this one's rows since. `states` are the
+    states of proofs that audits, and who accepted findings, left, oldest first.
     """
 
     audits: Sequence[StoredAudit]
+    later: Sequence[StoredAudit]
     edited: Sequence[Finding]
     states: Sequence[tuple[str, SinkProof]]
 
@@ -179,10 +196,12 @@ def _of_pipeline(
     audits = [
         audit
         for name, of_audit in by_audit.items()
-        if name not in untrusted and (audit := _audit(name, of_audit, from_, to)) is not None
+        if name not in untrusted and (audit := _audit(name, of_audit, from_)) is not None
     ]
+    audits.sort(key=lambda audit: audit.generated_at)
     return Audited(
-        audits=sorted(audits, key=lambda audit: audit.generated_at),
+        audits=[audit for audit in audits if not audit.is_behind(to)],
+        later=[audit for audit in audits if audit.is_behind(to)],
         edited=[Finding(code=Code.TAMPERED, pipeline=pipeline, message=sentence) for _, sentence in edited],
         states=states,
     )
@@ -205,15 +224,11 @@ def _removed(proving: Mapping[str, str], by_audit: Mapping[str, Sequence[Row]]) 
             )
 
 
-def _audit(name: str, rows: Sequence[dict[str, Any]], from_: datetime, to: datetime) -> StoredAudit | None:
-    """An audit whose period overlaps this one; how fast a stream ran proves nothing about its data."""
+def _audit(name: str, rows: Sequence[dict[str, Any]], from_: datetime) -> StoredAudit | None:
+    """An audit whose period ends behind this begin; how fast a stream ran proves nothing about its data."""
     parameters = record_of(rows)
     typed = [typed_row(row, sealed=True) for row in rows if row["check"] not in RUNNING and row["kind"] != RUN]
-    kept = [
-        {**row, "findings": findings_of(row)}
-        for row in typed
-        if row["period_to"] > from_ and (row["period_from"] is None or row["period_from"] < to)
-    ]
+    kept = [{**row, "findings": findings_of(row)} for row in typed if row["period_to"] > from_]
     if not kept:
         return None
     first = kept[0]

@@ -91,20 +91,28 @@ def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSes
         )
     until = to if to < now else None  # to the present: what a clock that runs ahead committed belongs to it as well
     chains = [(pipe.name, sink.name) for pipe in project.pipelines for sink in pipe.sinks]
-    slices = ledger.slices(chains, from_, until)
+    slices, left_out = ledger.slices(chains, from_, until)
     extents = {names: Extent.of(of_sink) for names, of_sink in slices.items()}
     stored = audited(ledger, [pipe.name for pipe in project.pipelines], from_, to)
     audits = {
         name: [one for audit in found.audits if (one := audit.of_period(to, _of_pipeline(extents, name))) is not None]
         for name, found in stored.items()
     }
-    days = days_of(from_, min(to, now))
+    days = days_of(from_, to, now)
     unaudited = {name: tuple(without_audit(days, _periods(found))) for name, found in audits.items()}
     heads, broken = signed(project), contradictions(project, ledger)
+    later = {
+        name: [one for audit in of.later if (one := audit.within(_of_pipeline(extents, name))) is not None]
+        for name, of in stored.items()
+    }
+    exceptions_of = {
+        pipe.name: _found(project, ledger, pipe, audits[pipe.name], later[pipe.name], from_)
+        for pipe in project.pipelines
+    }
     sinks = [
         _anchored(
             replace(
-                _sink(project, pipe, sink, slices[pipe.name, sink.name], audits[pipe.name]),
+                _sink(project, pipe, sink, slices[pipe.name, sink.name], audits[pipe.name], exceptions_of[pipe.name]),
                 days_without_audit=unaudited[pipe.name],
             ),
             heads,
@@ -113,7 +121,7 @@ def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSes
         for pipe in project.pipelines
         for sink in pipe.sinks
     ]
-    found = [one for pipe in project.pipelines for one in _found(project, ledger, pipe, audits[pipe.name], from_)]
+    found = [one for of_pipeline in exceptions_of.values() for one in of_pipeline]
     edited = [_edited(finding, now) for of_pipeline in stored.values() for finding in of_pipeline.edited]
     records = _records(audits)
     control_days = ControlDaysOf(days, sinks, slices, audits, [*found, *edited])
@@ -143,7 +151,7 @@ def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSes
         config_versions=config_versions(records),
         changes=changes(found),
     )
-    return replace(report, unproved=tuple(unproved(report)))
+    return replace(report, unproved=tuple(unproved(report, left_out)))
 
 
 def _periods(audits: Sequence[StoredAudit]) -> list[tuple[datetime | None, datetime]]:
@@ -151,14 +159,19 @@ def _periods(audits: Sequence[StoredAudit]) -> list[tuple[datetime | None, datet
 
 
 def _found(
-    project: Project, ledger: Ledger, pipeline: Pipeline, audits: Sequence[StoredAudit], from_: datetime
+    project: Project,
+    ledger: Ledger,
+    pipeline: Pipeline,
+    audits: Sequence[StoredAudit],
+    later: Sequence[StoredAudit],
+    from_: datetime,
 ) -> list[Sightings]:
     """The exceptions of a pipeline."""
     opened = [one for sink in pipeline.sinks for one in _open(ledger, pipeline, sink)]
     owners = {"": pipeline.owned_by}
     if any(row["kind"] == "data" and row["status"] != "pass" for audit in audits for row in audit.rows):
         owners |= {bound.unique_id: str(bound.config.meta.get("owner") or "") for bound in bind(project)}
-    return list(exceptions(audits, from_, opened, owners))
+    return list(exceptions(audits, from_, opened, owners, later=later))
 
 
 def _edited(finding: Finding, now: datetime) -> Sightings:
@@ -192,9 +205,18 @@ def _open(ledger: Ledger, pipeline: Pipeline, sink: Sink) -> Sequence[OpenFindin
 
 
 def _sink(
-    project: Project, pipeline: Pipeline, sink: Sink, ledger: LedgerSlice, audits: Sequence[StoredAudit]
+    project: Project,
+    pipeline: Pipeline,
+    sink: Sink,
+    ledger: LedgerSlice,
+    audits: Sequence[StoredAudit],
+    exceptions_: Sequence[Sightings],
 ) -> SinkCompliance:
-    findings = [
+    """A sink's figures. What is open counts, whichever audit found it."""
+    open_ = (one.record.finding for one in exceptions_ if one.record.open)
+    placed = (one for one in open_ if one.span is not None or one.batch_id is not None)
+    findings = [finding for finding in placed if finding.sink in (None, sink.name)]
+    findings += [
         finding
         for audit in audits
         for row in audit.rows
@@ -290,7 +312,7 @@ def _record(parts: Sequence[StoredAudit]) -> AuditRecord:
     outcome: Answer = "complete"
     if counts["fail"] or failing:
         outcome = "not complete"
-    elif counts["error"] or counts["skipped"] or not all(p.proves(s) for p in parts for s in p.sinks):
+    elif counts["error"] or counts["skipped"] or not all(p.proves_each() for p in parts):
         outcome = "could not be proved"
     parameters = parts[0].parameters
     return AuditRecord(

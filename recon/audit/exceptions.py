@@ -48,7 +48,12 @@ def key_of(finding: Finding) -> _Place:
 
 
 def exceptions(
-    audits: Sequence[StoredAudit], since: datetime, opened: Sequence[OpenFinding], owners: Mapping[str, str]
+    audits: Sequence[StoredAudit],
+    since: datetime,
+    opened: Sequence[OpenFinding],
+    owners: Mapping[str, str],
+    *,
+    later: Sequence[StoredAudit] = (),
 ) -> Iterator[Sightings]:
     """The exceptions of a pipeline.
 
@@ -57,11 +62,12 @@ def exceptions(
         since: begin of the period.
         opened: what is open, or accepted, of the pipeline's sinks now.
         owners: of tests by unique_id, and of the pipeline by "".
+        later: audits of later periods, with what they found about this one; they end only what they saw repaired.
     """
-    history = _History(audits, since)
+    history = _History(audits, since, later)
     seen: dict[_Place, list[tuple[StoredAudit, Finding]]] = defaultdict(list)
     reported_by: dict[_Place, dict[str, str]] = defaultdict(dict)
-    for audit in audits:
+    for audit in (*audits, *later):
         of_audit = {}
         for finding, row in audit.findings():
             of_audit[key_of(finding)] = finding
@@ -116,14 +122,14 @@ def _end(
 class _History:
     """What later audits say of what earlier ones found."""
 
-    def __init__(self, audits: Sequence[StoredAudit], since: datetime) -> None:
-        self._audits, self._since = audits, since
+    def __init__(self, audits: Sequence[StoredAudit], since: datetime, behind: Sequence[StoredAudit]) -> None:
+        self._audits, self._since, self._behind = audits, since, behind
         self._times = [audit.generated_at for audit in audits]
 
     @cached_property
     def _repairs(self) -> Mapping[_Place, Sequence[tuple[datetime, Span]]]:
         found: dict[_Place, list[tuple[datetime, Span]]] = defaultdict(list)
-        for audit in self._audits:
+        for audit in (*self._audits, *self._behind):
             for row in audit.rows:
                 for one in row["findings"]:
                     if one.code is Code.REPAIRED and one.span is not None:

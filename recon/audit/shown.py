@@ -12,13 +12,15 @@ from recon.audit.controls.catalog import Statement
 from recon.audit.controls.days import Against, Day, SinkDays, place_of, places
 from recon.audit.exceptions import Sightings
 from recon.lazy import np
-from recon.model import NOT_ANCHORED, Code, Finding, LedgerSlice
-from recon.model.compliance import ComplianceReport, ExceptionRecord, SinkCompliance
+from recon.model import NOT_ANCHORED, RUNNING, Code, Finding, LedgerSlice
+from recon.model.compliance import ComplianceReport, SinkCompliance
 from recon.model.controls import Control, ControlDays, ControlRecord, DayState, contradicts, control_of_test
 from recon.text import plural
 
 # About the instant of the audit, whatever offsets they name.
 _OF_THE_INSTANT = (Code.LAG, Code.STALLED, Code.LOSS_AHEAD)
+# What no proof speaks of where micro-batches before the ledger's first entry are not known.
+_OF_WITNESSES: tuple[Control, ...] = ("completeness", "uniqueness", "accuracy")
 _Groups = tuple[tuple[str, ...], ...]
 
 
@@ -95,8 +97,11 @@ class _OfSink:
         names = {name for group in groups for name in group}
         against = []
         for one, about in zip(self._exceptions, self._about, strict=True):
-            told = _told(one.record, control, names)
-            if told is not None:
+            told = _told(one, control, names)
+            if one.record.finding.code is Code.UNWITNESSED and control in _OF_WITNESSES:
+                days = self._unwitnessed
+                against.append(Against(code=Code.UNWITNESSED, state="not shown", how="", days=days))
+            elif told is not None:
                 against.append(Against(code=str(one.record.finding.code), state=told[0], how=told[1], days=about))
         whole, chain = "", self._sink.chain
         if chain.verified is False:
@@ -130,6 +135,14 @@ class _OfSink:
         if named:
             return [(place, place + 1) for place in named]
         return places(self._days, [(audit.period_from, audit.period_to) for audit in one.audits])
+
+    @property
+    def _unwitnessed(self) -> Sequence[tuple[int, int]]:
+        """The days up to that of the ledger's first entry, where it begins in the period."""
+        if self._ledger.anchors:
+            return []
+        first = place_of(self._days, self._ledger.heads[0].date) if self._ledger.heads else None
+        return [(0, len(self._days) if first is None else first + 1)]
 
     @cached_property
     def _index(self) -> _Index:
@@ -180,11 +193,11 @@ class _Index:
         yield from behind[:1]
 
 
-def _told(record: ExceptionRecord, control: Control, names: set[str]) -> tuple[DayState, str] | None:
+def _told(one: Sightings, control: Control, names: set[str]) -> tuple[DayState, str] | None:
     """What an exception makes of the days it is about, and how it ended; None where it does not concern the control."""
-    code = record.finding.code
+    record, code = one.record, one.record.finding.code
     if code is Code.INCONCLUSIVE:
-        if not names.intersection(record.checks):
+        if not names.intersection(record.checks) and not _leaves_open(one, control):
             return None
         if record.open:
             return "not shown", "open"
@@ -200,8 +213,26 @@ def _told(record: ExceptionRecord, control: Control, names: set[str]) -> tuple[D
     return "answered", "accepted" if record.accepted else "closed"
 
 
-def unproved(report: ComplianceReport) -> Iterator[str]:
-    """What could not be proved, and what nobody ever witnessed, as sentences."""
+def _leaves_open(one: Sightings, control: Control) -> bool:
+    """Whether a question that no check of a control's own asks leaves it open all the same.
+
+    Completeness is in question with whatever is read; how old unread records are is not about what was read.
+    """
+    checks = set(one.record.checks)
+    tests = {row["check"] for audit in one.audits for row in audit.rows if row["kind"] == "data"} & checks
+    if any(control_of_test(name) == control for name in tests):
+        return True
+    of_unread = checks <= {"kafka_end_offsets"} and (
+        one.record.finding.partition is None or one.record.finding.span is not None
+    )
+    return control == "completeness" and not of_unread and bool(checks - tests - set(RUNNING))
+
+
+def unproved(report: ComplianceReport, left_out: Sequence[tuple[str, str]] = ()) -> Iterator[str]:
+    """What could not be proved, and what nobody ever witnessed, as sentences.
+
+    `left_out` are (pipeline, sink) that have ledger entries of the period and are not in recon.yml.
+    """
     several = len(report.sinks) > 1
 
     def of(pipeline: str, sink: str) -> str:
@@ -230,6 +261,9 @@ def unproved(report: ComplianceReport) -> Iterator[str]:
             missed = plural(len(one.days_without_audit), "day")
             what = f"No audit looked at {missed}{of(one.pipeline, one.sink)} so"
             yield f"{what} nothing is known of what Kafka held then."
+    for pipeline, sink in left_out:
+        what = f"The ledger has entries of pipeline {pipeline}, sink {sink},"
+        yield f"{what} which is not in recon.yml: nothing is said of it here."
     seen = [e.finding.message for e in report.exceptions if e.finding.code is Code.UNWITNESSED]
     yield from (f"Never witnessed: {message}." for message in dict.fromkeys(seen))
     if any(not audit.by for audit in report.audits):

@@ -206,8 +206,11 @@ class Ledger:
 
     def slices(
         self, chains: Iterable[tuple[str, str]], from_: datetime | None, to: datetime | None
-    ) -> dict[tuple[str, str], LedgerSlice]:
-        """The runs by time of many (pipeline, sink), as `slice` gives them: each file of the table is read once."""
+    ) -> tuple[dict[tuple[str, str], LedgerSlice], list[tuple[str, str]]]:
+        """The runs by time of many (pipeline, sink), as `slice` gives them, and which others have entries of that time.
+
+        Each file of the table is read once.
+        """
         # In one piece: a year of days is as many pieces, and each chain is cut out of all of them.
         timed = self.store.read(Filter.of(from_=from_, to=to)).unify_dictionaries().combine_chunks()
         operations = self.store.operations()
@@ -218,7 +221,8 @@ class Ledger:
                 pc.equal(timed["pipeline"], arrow.scalar(pipeline)), pc.equal(timed["sink"], arrow.scalar(sink))
             )
             found[pipeline, sink] = self._slice(chain, chain.period(from_, to, timed.filter(mine)), operations)
-        return found
+        there = timed.select(["pipeline", "sink"]).group_by(["pipeline", "sink"]).aggregate([])
+        return found, sorted(set(arrow.tuples(there, "pipeline", "sink")) - found.keys())
 
     def _slice(self, chain: ChainReader, period: Period, operations: Sequence[tuple[int, str]] | None) -> LedgerSlice:
         anchors = chain.anchors(period.above, period.day)

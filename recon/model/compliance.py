@@ -292,15 +292,24 @@ class ComplianceReport:
         """The sink's answer for the period. Refuted outranks unproved; unproved outranks proved.
 
         A failing exception that is no longer open does not count by itself: if rows are still missing, the batch is
-        refuted in the figures.
+        refuted in the figures. A day on which audits did not show completeness is one that nothing is known of, also
+        where no micro-batch was written on it.
         """
         levels = {e.finding.level for e in self.exceptions_of(sink) if e.open}
+        completeness = [
+            days
+            for control in self.controls
+            if control.id == "completeness"
+            for days in control.sinks
+            if (days.pipeline, days.sink) == (sink.pipeline, sink.sink)
+        ]
         if sink.batches_refuted or sink.ranges_refuted or sink.chain.verified is False or Level.FAIL in levels:
             return "not complete"
         if (
             sink.batches_unproved
             or sink.ranges_unproved
             or sink.days_without_audit
+            or any(days.count("not shown") or days.count("no audit") for days in completeness)
             or sink.chain.verified is None
             or Level.UNPROVED in levels
             or not self.audits

@@ -73,8 +73,10 @@ class AuditedLake:
         evidence: Mapping[str, Any] = LIMITS,
         open_: Sequence[OpenFinding] = (),
         args: Mapping[str, Any] | None = None,
+        of: str = "source_rows",
+        sink: str | None = "orders",
     ) -> RunResult:
-        """Stores the audit of a day, which runs an hour after it; its findings are those of source_rows."""
+        """Stores the audit of a day, which runs an hour after it; its findings are those of the check `of`."""
         at = BEGIN + (day + 1) * DAY + HOUR
         begin = BEGIN + day * DAY if begin is None else begin
         of_check = {"ledger_integrity": {"judged": list(judged or (day + 1, day + 1))}, "kafka_end_offsets": evidence}
@@ -82,7 +84,7 @@ class AuditedLake:
         def result(check: str, kind: str, given: str, found: Sequence[Finding] = ()) -> CheckResult:
             return CheckResult(
                 unique_id=f"test.lake.{check}_{pipeline}", name=f"{check}_{pipeline}", check=check, kind=kind,
-                status=given, failures=len(found), message=f"{given} of {check}", pipeline=pipeline, sink="orders",
+                status=given, failures=len(found), message=f"{given} of {check}", pipeline=pipeline, sink=sink,
                 findings=tuple(found), evidence=of_check.get(check, {}),
             )  # fmt: skip
 
@@ -90,8 +92,8 @@ class AuditedLake:
             result(
                 check,
                 "evidence",
-                (status or {}).get(check) or ("fail" if check == "source_rows" and findings else "pass"),
-                findings if check == "source_rows" else (),
+                (status or {}).get(check) or ("fail" if check == of and findings else "pass"),
+                findings if check == of else (),
             )
             for check in checks
         ]

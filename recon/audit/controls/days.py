@@ -23,18 +23,19 @@ Groups = Sequence[Sequence[str]]
 
 
 class Day(NamedTuple):
-    """A day of the period as far as that reaches, in UTC."""
+    """A day of the period as far as that reaches, in UTC; `goes_on` where that is now."""
 
     begin: datetime
     end: datetime
+    goes_on: bool = False
 
 
-def days_of(from_: datetime, to: datetime) -> list[Day]:
-    """The days of [from_, to)."""
-    days, begin = [], from_.astimezone(UTC)
-    while begin < to:
-        end = min(begin.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1), to)
-        days.append(Day(begin, end))
+def days_of(from_: datetime, to: datetime, now: datetime) -> list[Day]:
+    """The days of [from_, to), up to now."""
+    days, begin, until = [], from_.astimezone(UTC), min(to, now)
+    while begin < until:
+        end = min(begin.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1), until)
+        days.append(Day(begin, end, goes_on=end == now))
         begin = end
     return days
 
@@ -177,7 +178,7 @@ def merged(spans: Iterable[tuple[T, T]]) -> list[tuple[T, T]]:
 
 
 def covered(days: Sequence[Day], periods: Sequence[tuple[datetime | None, datetime]]) -> list[bool]:
-    """Of each day whether the periods together cover it; the last one, if it is not over, up to its last audit.
+    """Of each day whether the periods together cover it; today up to its last audit.
 
     What is committed after today's last audit is audited tomorrow; that is no hole in today.
     """
@@ -187,7 +188,7 @@ def covered(days: Sequence[Day], periods: Sequence[tuple[datetime | None, dateti
 
     def is_covered(day: Day) -> bool:
         end = day.end
-        if day is days[-1] and end < day.begin.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1):
+        if day.goes_on:
             last = bisect_right(ends, end) - 1
             end = ends[last] if last >= 0 and ends[last] > day.begin else end
         at = bisect_right(begins, day.begin) - 1

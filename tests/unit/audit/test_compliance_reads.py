@@ -41,7 +41,8 @@ def test_many_slices_are_what_each_is(lake: Path) -> None:
     begin = compliance_year.BEGIN + 2 * compliance_year.DAY
     names = [(name, name) for name in compliance_year.names(5)]
     for end in (begin + 3 * compliance_year.DAY, None):
-        together = ledger.slices(names, begin, end)
+        together, others = ledger.slices(names, begin, end)
+        assert others == [] and ledger.slices(names[1:], begin, end)[1] == names[:1]
         for chain in names:
             alone = ledger.slice(*chain, begin, end)
             assert (together[chain].heads, together[chain].anchors) == (alone.heads, alone.anchors)
