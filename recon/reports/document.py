@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "recon-compliance", 1
 _EMBEDDED = re.compile(r'<script type="application/json" id="document">([A-Za-z0-9+/=\s]*)</script>')
+_KEYS = {"format", "version", "sha256", "report"}
+_ASK = "ask for the original"
 _MOST_BYTES = 512 * 1024 * 1024  # of an embedded document, unpacked
 
 
@@ -90,7 +92,11 @@ def parse(text: str, name: str) -> ComplianceReport:
     from pydantic import ValidationError
 
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=_each_key_once)
+    except _KeyTwice as error:
+        raise ConfigError(
+            f"{name} was edited: it has the key {error} twice, of which readers see one or the other; {_ASK}"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name} is truncated or no compliance report: it is no JSON ({error})") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -100,11 +106,14 @@ def parse(text: str, name: str) -> ComplianceReport:
             f"{name} has version {document.get('version')!r} of the format, and this recon reads version {VERSION}; "
             "verify it with the recon that wrote it"
         )
-    content = document.get("report")
+    if document.keys() != _KEYS:
+        more = ", ".join(sorted(repr(key) for key in document.keys() ^ _KEYS))
+        raise ConfigError(f"{name} was edited: keys of it are missing, or are none that recon writes: {more}; {_ASK}")
+    content = document["report"]
     if hash_of(content) != document.get("sha256"):
         raise ConfigError(
             f"{name} was edited: its content has the SHA-256 {hash_of(content)}, and the document says "
-            f"{document.get('sha256')}; ask for the original"
+            f"{document['sha256']}; {_ASK}"
         )
     try:
         report = _adapter().validate_python(content, strict=False)
@@ -114,12 +123,24 @@ def parse(text: str, name: str) -> ComplianceReport:
             f"{name} cannot be read by this version of recon: {'.'.join(map(str, first['loc']))}: {first['msg']}; "
             "verify it with the recon that wrote it"
         ) from error
-    if content_of(report) != content:
+    if hash_of(content_of(report)) != document["sha256"]:  # true is 1, and 1.0 is, to Python, and not to a reader
         raise ConfigError(
             f"{name} holds what this version of recon would not write: it was edited, or another version wrote it; "
             "verify it with the recon that wrote it"
         )
     return report
+
+
+class _KeyTwice(Exception):
+    """A key that an object of JSON has twice."""
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _KeyTwice(next(repr(name) for name in names if names.count(name) > 1))
+    return found
 
 
 @cache

@@ -102,6 +102,29 @@ def test_an_edited_number_with_a_new_hash_in_json(lake: Project, written: Callab
     assert (one.path, one.document, one.now) == ("sinks[orders.orders].rows_written", 18, 17)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"rows_written": 17', '"rows_written": 18, "rows_written": 17'),
+        ('"report": {', '"report": {"rows_written": 18}, "report": {'),
+        ('"format":', '"answer": "complete", "format":'),
+    ],
+)
+def test_json_that_shows_a_reader_what_verify_does_not_read(
+    lake: Project, written: Callable[..., Path], old: str, new: str
+) -> None:
+    with pytest.raises(ConfigError, match="was edited"):
+        verify(lake, edited(written("json"), old, new))
+
+
+@pytest.mark.parametrize("one", ["true", "1.0"])
+def test_another_spelling_of_a_number_with_a_new_hash(lake: Project, written: Callable[..., Path], one: str) -> None:
+    file = written("json")
+    file.write_text(forged(file.read_text(), '"batches": 1,', f'"batches": {one},'))
+    with pytest.raises(ConfigError, match="would not write"):
+        verify(lake, file)
+
+
 def test_an_edited_number_in_html(lake: Project, written: Callable[..., Path]) -> None:
     file = edited(written("html"), 'Rows written</dt><dd class="num">17<', 'Rows written</dt><dd class="num">18<')
     with pytest.raises(ConfigError, match="it shows '18' where its data give '17'"):
