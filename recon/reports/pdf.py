@@ -199,8 +199,11 @@ def _notes(reader: Any) -> list[str]:
     return [str(one) for one in notes if one != "/Link"]
 
 
+_NUMBERS = re.compile(r"(?<!\S)([\d,]+)\s+(?=[\d,]+(?!\S))")
+
+
 def words_of(content: bytes, name: str, apart: Iterable[str]) -> str:
-    """All characters of a PDF's pages in their order, without white space.
+    """All characters of a PDF's pages in their order, without white space but between two numbers.
 
     Where lines and pages break does not matter: `apart` are texts that may be repeated on each page (headings of
     tables, the lines of the margins), and are left out, as are the numbers of pages below each page.
@@ -218,7 +221,8 @@ def words_of(content: bytes, name: str, apart: Iterable[str]) -> str:
 
 
 def _dense(text: str) -> str:
-    return "".join(text.split())
+    """A text without white space; where one number ends and the next begins is kept, as columns of figures have it."""
+    return "".join(_NUMBERS.sub(r"\1|", text).split())
 
 
 def _read(content: bytes, name: str, read: Callable[[Any], Any]) -> Any:

@@ -205,6 +205,27 @@ def test_an_edited_page_of_a_pdf(lake: Project, report: ComplianceReport, tmp_pa
         verify(lake, tmp_path / "c.pdf")
 
 
+def test_digits_of_a_pdf_that_moved_to_the_next_column(
+    lake: Project, report: ComplianceReport, tmp_path: Path, pypdf: Any
+) -> None:
+    """4 passed and 1 failed becomes 41 passed: the same characters in the same order."""
+    (audit,) = report.audits
+    counts = re.compile(rf'(<td class="num right">{audit.passed})</td>(<td class="num right">)({audit.warned})</td>')
+    page, count = counts.subn(r"\g<1>\3</td>\2</td>", reports.render_html(report))
+    assert count == 1
+    content = pdf.make(
+        page,
+        path="x",
+        header=reports.running_header(report),
+        footer=reports.running_footer(report),
+        data=reports.render_json(report),
+        at=report.generated_at,
+    )
+    (tmp_path / "c.pdf").write_bytes(content)
+    with pytest.raises(ConfigError, match="was edited"):
+        verify(lake, tmp_path / "c.pdf")
+
+
 def test_an_edited_attachment_of_a_pdf(lake: Project, report: ComplianceReport, tmp_path: Path, pypdf: Any) -> None:
     for data, message in (
         (reports.render_json(report).replace('"rows_written": 17', '"rows_written": 18'), "was edited"),
