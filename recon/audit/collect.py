@@ -25,7 +25,7 @@ from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
 from recon.lazy import np
 from recon.ledger import Ledger
-from recon.ledger.erasures import ErasuresEdited
+from recon.ledger.erasures import ErasuresEdited, what_is_gone
 from recon.ledger.proofs import ProofEdited
 from recon.ledger.rebuild import CLOCKS_APART, unrecorded
 from recon.ledger.results import previous_audit
@@ -342,29 +342,38 @@ class _Reader:
                 damaged[sink.name] = str(error)
             except Exception as error:  # whatever a store raises: what is open is not known, which is never "nothing"
                 unreadable[sink.name] = first_line(error)
-        erased: dict[str, list[str]] = {}
-        edited: dict[str, str] = {}
-        for sink in self._sinks:
-            try:
-                erased[sink.name] = [erasure.sentence for erasure in self.sources.erasures(sink.name)]
-            except ErasuresEdited as error:
-                edited[sink.name] = str(error)
-            except Exception as error:  # whatever a store raises: nothing else rests on what was erased
-                erased[sink.name] = [f"what was erased is not known: {first_line(error)}"]
         contradicted = {
             sink: sentence
             for (pipeline, sink), sentence in self.sources.session.contradictions().items()
             if pipeline == name
         }
-        return Proofs(
-            of_sink=of_sink,
-            damaged=damaged,
-            unreadable=unreadable,
-            lengths=lengths,
-            contradicted=contradicted,
-            erased=erased,
-            erasures_edited=edited,
+        proofs = Proofs(
+            of_sink=of_sink, damaged=damaged, unreadable=unreadable, lengths=lengths, contradicted=contradicted
         )
+        return self._with_erasures(proofs, previous)
+
+    def _with_erasures(self, proofs: Proofs, previous: PreviousAudit | None) -> Proofs:
+        """What was erased of the sinks, held against what earlier audits saw of it."""
+        erased: dict[str, list[str]] = {}
+        edited: dict[str, str] = {}
+        ends: dict[str, tuple[int, str]] = {}
+        unknown: dict[str, str] = {}
+        for sink in self._sinks:
+            seen = previous.erasures.get(sink.name) if previous is not None else None
+            try:
+                chain = self.sources.erasures(sink.name)
+            except ErasuresEdited as error:
+                edited[sink.name] = str(error)
+                continue
+            except Exception as error:  # whatever a store raises
+                unknown[sink.name] = first_line(error)
+                continue
+            erased[sink.name] = [erasure.sentence for erasure, _ in chain]
+            if (lacks := what_is_gone(self.sources.pipeline.name, sink.name, chain, seen)) is not None:
+                edited[sink.name] = lacks
+            elif chain:  # a chain that took another one's place is no end for the next audit to go on from
+                ends[sink.name] = (len(chain), chain[-1][1])
+        return replace(proofs, erased=erased, erasures_edited=edited, erasures=ends, erasures_unknown=unknown)
 
     def _positions(self, ledger: Ledger, proofs: Proofs, begin: datetime | None) -> Mapping[str, int]:
         """The entry behind which each sink's slice begins: the proof's, or the last before the period."""

@@ -149,13 +149,13 @@ class Sources:
         """What a listener recorded of each micro-batch; of `samples` micro-batches with their offsets."""
         return read_progress(self.session.progress(), self.pipeline.name, since, until, samples=samples)
 
-    def erasures(self, sink: str) -> Sequence[Erasure]:
-        """What was erased of a sink on somebody's request.
+    def erasures(self, sink: str) -> Sequence[tuple[Erasure, str]]:
+        """What was erased of a sink on somebody's request, with the hash of each entry.
 
         Raises:
             ErasuresEdited: the entries are not what recon entered.
         """
-        return ErasureTable(self.session.erasures()).of(self.pipeline.name, sink)
+        return ErasureTable(self.session.erasures()).chain(self.pipeline.name, sink)
 
     def rows(
         self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool

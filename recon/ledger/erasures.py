@@ -14,6 +14,7 @@ from recon.ledger import arrow
 from recon.ledger.store import ChainMoved, Filter, LedgerTable, Store
 from recon.model.erasure import Erasure
 from recon.model.wire.app_ids import chain_id
+from recon.text import plural
 
 ERASURES = LedgerTable(
     kind="erasures",
@@ -44,7 +45,11 @@ class ErasureTable:
         self.store = store
 
     def of(self, pipeline: str, sink: str) -> list[Erasure]:
-        """The erasures of a sink, in the order of their chain.
+        """The erasures of a sink, in the order of their chain; raises what `chain` raises."""
+        return [erasure for erasure, _ in self.chain(pipeline, sink)]
+
+    def chain(self, pipeline: str, sink: str) -> list[tuple[Erasure, str]]:
+        """The erasures of a sink with the hash of each entry, in the order of their chain.
 
         Raises:
             ErasuresEdited: an entry was edited, added or removed.
@@ -54,7 +59,7 @@ class ErasureTable:
         if fault := self._fault(pipeline, sink, rows):
             raise ErasuresEdited(fault)
         names = [name for name in ERASURES.columns if name in Erasure.__dataclass_fields__]
-        return [Erasure(**{name: row[name] for name in names}) for row in rows]
+        return [(Erasure(**{name: row[name] for name in names}), str(row["entry_hash"])) for row in rows]
 
     def append(self, erasure: Erasure) -> None:
         """Enters an erasure behind the newest.
@@ -97,6 +102,21 @@ class ErasureTable:
                 return f"number {row['sequence']} of {of_sink} does not match its hashes: it was edited"
             before = row["entry_hash"]
         return None
+
+
+def what_is_gone(
+    pipeline: str, sink: str, chain: Sequence[tuple[Erasure, str]], seen: tuple[int, str] | None
+) -> str | None:
+    """Says that a chain is not the one that an earlier audit saw, or its continuation; None where it is.
+
+    `seen` is how many entries that audit saw, and the hash of the newest of them.
+    """
+    if seen is None or (len(chain) >= seen[0] and chain[seen[0] - 1][1] == seen[1]):
+        return None
+    return (
+        f"an earlier audit read {plural(seen[0], 'erasure')} of pipeline {pipeline}, sink {sink}, and the table "
+        f"{ERASURES.kind} has {len(chain)}, or others: it was removed or edited, or is an older copy"
+    )
 
 
 class ErasuresEdited(LedgerError):

@@ -304,6 +304,7 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
     starts: dict[tuple[str, int], tuple[datetime, int]] = {}
     version: int | None = None
     states: dict[str, int] = {}
+    erasures: dict[str, tuple[int, str]] = {}
     for row in rows:
         position, head = row["evidence"].get("chain_position"), row["evidence"].get("chain_head")
         if head and position is not None:
@@ -319,6 +320,9 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
                     starts[(topic, partition)] = (row["generated_at"], start)
         if row["evidence"].get("proof_states"):
             states[row["sink"]] = max(states.get(row["sink"], 0), row["evidence"]["proof_states"])
+        if row["evidence"].get("erasures"):
+            seen = row["evidence"]["erasures"]
+            erasures[row["sink"]] = max(seen, erasures.get(row["sink"], seen), key=lambda one: one[0])
         version = max(version or 0, row["evidence"].get("ledger_version") or 0) or None
     return PreviousAudit(
         generated_at=min(periods.values(), default=rows[-1]["period_to"]),
@@ -327,6 +331,7 @@ def previous_audit(store: Store, pipeline: str, not_before: datetime) -> Previou
         log_starts=starts,
         ledger_version=version,
         proof_states=states,
+        erasures=erasures,
         tables=_tables(rows),
     )
 
@@ -353,6 +358,7 @@ def typed_row(row: Mapping[str, Any], *, sealed: bool = False) -> dict[str, Any]
             "chain_position": optional(whole, evidence.get("chain_position")),
             "ledger_version": optional(whole, evidence.get("ledger_version")),
             "proof_states": optional(whole, evidence.get("proof_states")),
+            "erasures": _erasures(evidence.get("erasures")),
             "judged": [whole(sequence) for sequence in evidence.get("judged") or ()],
             "table_id": optional(text, evidence.get("table_id")),
             "table_version": optional(whole, evidence.get("table_version")),
@@ -366,6 +372,14 @@ def typed_row(row: Mapping[str, Any], *, sealed: bool = False) -> dict[str, Any]
     except (ValueError, TypeError) as error:
         raise _malformed(row, error) from error
     return {**row, "evidence": {**evidence, **typed}}
+
+
+def _erasures(stored: Any) -> tuple[int, str] | None:
+    """How many erasures an audit read, and the hash of the newest; None for none."""
+    if not stored:
+        return None
+    count, newest = stored
+    return whole(count, 1), text(newest)
 
 
 def _tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, KnownTable]:

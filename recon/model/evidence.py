@@ -451,7 +451,8 @@ class PreviousAudit:
     `chain_ends` maps sink → the newest entry of its chain that any audit read; `log_ends` maps (topic, partition) → log
     end offset; `log_starts` maps it to an earlier log start offset and the time when an audit of the last days read it;
     `ledger_version` is the version up to which the ledger table's own history was checked; `proof_states` maps sink →
-    the number of states of its proof that an audit found; `tables` maps sink → the sink's Delta table as it was read
+    the number of states of its proof that an audit found, `erasures` the number of its erasures that one found and the
+    hash of the newest of these; `tables` maps sink → the sink's Delta table as it was read
     last.
     """
 
@@ -461,6 +462,7 @@ class PreviousAudit:
     log_starts: Mapping[tuple[str, int], tuple[datetime, int]] = field(default_factory=dict)
     ledger_version: int | None = None
     proof_states: Mapping[str, int] = field(default_factory=dict)
+    erasures: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     tables: Mapping[str, KnownTable] = field(default_factory=dict)
 
 

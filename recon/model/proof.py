@@ -249,7 +249,8 @@ class Proofs:
 
     `damaged` says of a sink what is wrong with its state, `unreadable` why it could not be read; `lengths` is how many
     states each sink has. `contradicted` says of a sink that its ledger does not lead to a head that was signed.
-    `erased` says what was erased of a sink on somebody's request, `erasures_edited` that these entries were edited.
+    `erased` says what was erased of a sink on somebody's request, `erasures_edited` that these entries were edited,
+    `erasures` how many they are, with the hash of the newest, and `erasures_unknown` why they cannot be read.
     """
 
     of_sink: Mapping[str, SinkProof] = field(default_factory=dict)
@@ -259,3 +260,5 @@ class Proofs:
     contradicted: Mapping[str, str] = field(default_factory=dict)
     erased: Mapping[str, Sequence[str]] = field(default_factory=dict)
     erasures_edited: Mapping[str, str] = field(default_factory=dict)
+    erasures: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    erasures_unknown: Mapping[str, str] = field(default_factory=dict)

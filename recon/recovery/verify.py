@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
-from recon.errors import EvidenceError
+from recon.errors import EvidenceError, LedgerError
 from recon.ledger import Ledger
-from recon.ledger.erasures import ERASURES, ErasuresEdited, ErasureTable
+from recon.ledger.erasures import ERASURES, ErasuresEdited, ErasureTable, what_is_gone
+from recon.ledger.results import previous_audit
 from recon.ledger.store import open_store
 from recon.model import Code, Finding
 from recon.model.integrity import verify_stamps
 from recon.project import Project
 from recon.sinks import open_sink
+
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def verify(project: Project, ledger: Ledger, pipeline: str | None = None, sink: str | None = None) -> list[Finding]:
@@ -26,20 +30,28 @@ def verify(project: Project, ledger: Ledger, pipeline: str | None = None, sink: 
     return [
         *ledger.verify(pipeline, sink),
         *_stamps(project, ledger, pipeline, sink),
-        *_erasures(project, pipeline, sink),
+        *_erasures(project, ledger, pipeline, sink),
     ]
 
 
-def _erasures(project: Project, pipeline: str | None, sink: str | None) -> Iterator[Finding]:
-    """What was erased on somebody's request, and entries of erasures that were edited."""
+def _erasures(project: Project, ledger: Ledger, pipeline: str | None, sink: str | None) -> Iterator[Finding]:
+    """What was erased on somebody's request, and entries of erasures that were edited or removed."""
     table = ErasureTable(open_store(project, ERASURES))
     for of_pipeline in project.pipelines:
+        try:
+            previous = previous_audit(ledger.results, of_pipeline.name, _EVER)
+        except LedgerError:  # audits say so
+            previous = None
         for of_sink in of_pipeline.sinks:
             names = (of_pipeline.name, of_sink.name)
             if pipeline not in (None, names[0]) or sink not in (None, names[1]):
                 continue
             try:
-                found = [(Code.ERASED, erasure.sentence) for erasure in table.of(*names)]
+                chain = table.chain(*names)
+                found = [(Code.ERASED, erasure.sentence) for erasure, _ in chain]
+                seen = previous.erasures.get(names[1]) if previous is not None else None
+                if (lacks := what_is_gone(*names, chain, seen)) is not None:
+                    found.append((Code.TAMPERED, lacks))
             except ErasuresEdited as error:
                 found = [(Code.TAMPERED, str(error))]
             for code, message in found:

@@ -190,7 +190,7 @@ class WorldSources(Sources):
         return ProgressWitness(location="_recon/progress", batches=[], offsets={})  # no listener
 
     @override
-    def erasures(self, sink: str) -> Sequence[Erasure]:
+    def erasures(self, sink: str) -> Sequence[tuple[Erasure, str]]:
         return ()
 
     @override

@@ -27,10 +27,10 @@ class LedgerIntegrity(EvidenceCheck):
             the chain are missing; the entry that the previous audit saw last is gone; the ledger's table was
             changed by something else than an append; the state that earlier audits left (the table `proof`) was
             edited, or is gone; the entries do not lead to a head that an earlier audit signed; the entries of
-            erasures (the table `erasures`) were edited.
+            erasures (the table `erasures`) were edited, or are fewer than an earlier audit saw.
         ATTESTED_ONLY: the ledger table's own log was cleaned up since the previous audit (warns).
         UNUSUAL: two entries follow the same entry: two queries wrote this sink at the same time.
-        INCONCLUSIVE: the results of earlier audits cannot be read.
+        INCONCLUSIVE: the results of earlier audits, or the entries of erasures, cannot be read.
         ERASED: rows of a person that somebody removed with `recon forget`, with who, when and why.
         REBUILT: entries that were restored from the Delta log after a crash.
     """
@@ -62,6 +62,7 @@ class LedgerIntegrity(EvidenceCheck):
             ledger_version=_looked_up_to(witnesses, ledger),
             judged=_judged(ledger),
             proof_states=witnesses.proofs.lengths.get(witnesses.sink or "", 0),
+            erasures=list(witnesses.proofs.erasures.get(witnesses.sink or "", ())),
         )
 
 
@@ -95,6 +96,9 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
         )
     if sink in witnesses.proofs.erasures_edited:
         findings.add(Code.TAMPERED, witnesses.proofs.erasures_edited[sink])
+    if sink in witnesses.proofs.erasures_unknown:
+        reason = witnesses.proofs.erasures_unknown[sink]
+        findings.add(Code.INCONCLUSIVE, f"what was erased on somebody's request cannot be read: {reason}")
     for sentence in witnesses.proofs.erased.get(sink, ()):
         findings.add(Code.ERASED, sentence)
     if sink in witnesses.proofs.contradicted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -136,6 +137,40 @@ def test_an_edited_erasure_is_tampering(
     recon("audit", "--no-spark", "--select", "test_name:ledger_integrity")
     (result,) = run_results.read(project / "target" / "run_results.json").results
     assert (result.status, [str(f.code) for f in result.findings]) == ("fail", ["TAMPERED"])
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_table_of_erasures_that_is_gone_is_tampering(
+    recon: Callable[..., Ended],  # noqa: F811
+    kept: Project,
+    project: Path,  # noqa: F811
+    made_anew: bool,
+) -> None:
+    """An audit keeps how many erasures it saw, and the hash of the newest, in its sealed results."""
+    recon("forget", "--where", "customer_id = 7", *WHO, "--yes")
+    audit = ("audit", "--no-spark", "--select", "test_name:ledger_integrity")
+    recon(*audit)
+    shutil.rmtree(project / "_recon" / "erasures")
+    if made_anew:
+        recon("forget", "--where", "customer_id = 8", "--by", "Mallory", "--reason", "another", "--yes")
+    recon(*audit)
+    (result,) = run_results.read(project / "target" / "run_results.json").results
+    assert (result.status, "TAMPERED" in [str(f.code) for f in result.findings]) == ("fail", True)
+    verified = recon("ledger", "verify")
+    assert verified.code == 1 and "TAMPERED" in verified.out and "an earlier audit read 1 erasure" in verified.out
+
+
+def test_erasures_that_cannot_be_read_are_not_known(
+    recon: Callable[..., Ended],  # noqa: F811
+    kept: Project,
+    project: Path,  # noqa: F811
+) -> None:
+    recon("forget", "--where", "customer_id = 7", *WHO, "--yes")
+    for file in (project / "_recon" / "erasures").rglob("*.parquet"):
+        file.unlink()
+    recon("audit", "--no-spark", "--select", "test_name:ledger_integrity")
+    (result,) = run_results.read(project / "target" / "run_results.json").results
+    assert (result.status, [str(f.code) for f in result.findings]) == ("error", ["INCONCLUSIVE"])
 
 
 def test_a_row_that_was_removed_without_an_erasure_is_no_erasure(kept: Project, project: Path) -> None:  # noqa: F811
