@@ -128,6 +128,7 @@ def _remembered(one: Mapping[str, Any]) -> Remembered:
             count=problem["count"],
             ids=tuple(problem["ids"]),
             checks=tuple(problem["checks"]),
+            sink=problem.get("sink", ""),
         ),
         heard=datetime.fromisoformat(one["heard"]),
         told=_time(one["told"]),

@@ -5,8 +5,10 @@ Only what was looked at ends a problem: a check that was skipped, or could not s
 
 from __future__ import annotations
 
+import itertools
+import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -22,7 +24,7 @@ from recon.events.model import (
     StreamStalled,
     StreamTerminated,
 )
-from recon.model import CheckResult, Incident, PipelineFacts
+from recon.model import CheckResult, Incident, Level, PipelineFacts
 from recon.project.alerts import Severity
 from recon.text import plural
 
@@ -30,6 +32,7 @@ _SEVERITIES: Mapping[str, Severity] = {"fail": "failure", "error": "unproved", "
 _WORST = ("failure", "stream", "unproved", "warning")
 _FORGOTTEN_AFTER = timedelta(days=90)  # what nothing was heard of: a check that is not in recon.yml any more
 _AUDIT = "audit"
+_NUMBER = re.compile(r"(?<![\w.-])\d[\d,.:TZ-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,7 @@ class Problem:
         step: the next command.
         ids: of findings, as `recon findings` lists them.
         checks: that report it.
+        sink: of which they are; "" where it is about the whole pipeline.
     """
 
     key: str
@@ -57,6 +61,7 @@ class Problem:
     count: str = ""
     ids: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
+    sink: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,12 +200,13 @@ def _accepted(event: FindingChanged, problems: dict[str, Remembered]) -> None:
 def _audited(event: AuditFinished, problems: dict[str, Remembered]) -> None:
     if not event.kept:
         return
-    _end(problems, _AUDIT, "an audit has a result", event.at)
+    if event.goes_on and not event.partial:
+        _end(problems, _AUDIT, "an audit has a result", event.at)
     for facts in event.run.pipelines:
         results = [result for result in event.run.results if result.pipeline == facts.name]
         still = _incidents(facts, results, event, problems)
         still |= _checks(facts, results, event, problems)
-        still |= _answer(facts, results, event, problems)
+        still |= _answer(facts, results, event, problems, still)
         for key in still:
             problems[key] = replace(problems[key], heard=event.at)
     for key, one in list(problems.items()):
@@ -215,6 +221,7 @@ def _incidents(
     mine = {key: one for key, one in problems.items() if _is_incident_of(facts.name, key)}
     told = {id_ for one in mine.values() if one.told is not None for id_ in one.told_ids}
     still: set[str] = set()
+    nameless = _nameless(facts, mine)
     for incident in facts.incidents:
         if incident.state != "open":
             continue
@@ -223,7 +230,7 @@ def _incidents(
             key for key, one in mine.items() if key not in still and set(one.problem.ids) & set(incident.findings)
         )
         problem = _of_incident(facts.name, incident)
-        key = next(known_as, problem.key)
+        key = nameless.get(id(incident)) or next(known_as, problem.key)
         _begin(problems, replace(problem, key=key), event.at)
         still.add(key)
         one = problems[key]
@@ -240,6 +247,34 @@ def _incidents(
                 if how:
                     _end(problems, key, how, event.at)
     return still
+
+
+def _nameless(facts: PipelineFacts, mine: Known) -> Mapping[int, str]:
+    """The keys of open incidents that have no id, by their identity: two of one code, such as of two topics, are two.
+
+    One that says the same, but for numbers, as a known one is that one; else one of the same checks and codes is.
+    """
+    found = [one for one in facts.incidents if one.state == "open" and not one.id and not one.findings]
+    keys: dict[int, str] = {}
+    for exactly in (True, False):
+        for one in found:
+            problem = _of_incident(facts.name, one)
+            alike = (
+                key
+                for key, known in mine.items()
+                if (key == problem.key or key.startswith(f"{problem.key}#"))
+                and key not in keys.values()
+                and (not exactly or _NUMBER.sub("", known.problem.says) == _NUMBER.sub("", problem.says))
+            )
+            if id(one) not in keys and (key := next(alike, "")):
+                keys[id(one)] = key
+    for one in found:
+        name = _of_incident(facts.name, one).key
+        if id(one) not in keys:
+            names = (name if n == 1 else f"{name}#{n}" for n in itertools.count(1))
+            free = (key for key in names if key not in keys.values() and key not in mine)
+            keys[id(one)] = next(free)
+    return keys
 
 
 def _is_incident_of(pipeline: str, key: str) -> bool:
@@ -261,6 +296,7 @@ def _of_incident(pipeline: str, incident: Incident) -> Problem:
         step=incident.steps[0].command if incident.steps else f"recon findings --pipeline {shlex.quote(pipeline)}",
         ids=incident.findings,
         checks=incident.checks,
+        sink=incident.sink or "",
     )
 
 
@@ -277,22 +313,25 @@ def _how_ended(problem: Problem, facts: PipelineFacts, results: Sequence[CheckRe
     for incident in facts.incidents:
         if set(incident.findings) & set(problem.ids):
             return incident.accepted or ("repaired" if incident.state == "repaired" else "")
-    looked = {result.check for result in results if result.unique_id in event.evaluated}
-    return "its checks find it no more" if event.goes_on and looked.issuperset(problem.checks) else ""
+    if not event.goes_on or (not problem.sink and facts.name in event.partial):
+        return ""
+    mine = [result for result in results if not problem.sink or result.sink in (None, problem.sink)]
+    looked = {result.check for result in mine if result.unique_id in event.evaluated}
+    looked -= {result.check for result in mine if result.unique_id not in event.evaluated}
+    return "its checks find it no more" if looked.issuperset(problem.checks) else ""
 
 
 def _checks(
     facts: PipelineFacts, results: Sequence[CheckResult], event: AuditFinished, problems: dict[str, Remembered]
 ) -> set[str]:
     """Begins a problem of each check that failed, errored or warned, ends those of checks that passed."""
-    of_incidents = {check for one in facts.incidents if one.state == "open" for check in one.checks}
     still: set[str] = set()
     for result in results:
         key = f"check:{result.unique_id}"
         severity = _SEVERITIES.get(result.status)
         if result.status == "pass" and result.unique_id in event.evaluated:
             _end(problems, key, "passed", event.at)
-        elif severity is not None and not (severity != "warning" and result.check in of_incidents):
+        elif severity is not None and not (severity != "warning" and _is_explained(result, facts)):
             problem = Problem(
                 key=key,
                 pipeline=facts.name,
@@ -309,16 +348,33 @@ def _checks(
     return still
 
 
+def _is_explained(result: CheckResult, facts: PipelineFacts) -> bool:
+    """Whether open incidents say what a check failed on; one that could not be evaluated left a question, or none."""
+    mine = [
+        one
+        for one in facts.incidents
+        if one.state == "open" and result.check in one.checks and one.sink in (None, result.sink)
+    ]
+    if result.status == "error" and not any(finding.level is Level.UNPROVED for finding in result.findings):
+        return False
+    return bool(mine)
+
+
 def _answer(
-    facts: PipelineFacts, results: Sequence[CheckResult], event: AuditFinished, problems: dict[str, Remembered]
+    facts: PipelineFacts,
+    results: Sequence[CheckResult],
+    event: AuditFinished,
+    problems: dict[str, Remembered],
+    still: Collection[str],
 ) -> set[str]:
     """The answer is a problem of its own where nothing else says why; checks that were left out are no problem."""
     key = f"answer:{facts.name}"
     if facts.answer == "complete":
         _end(problems, key, "complete", event.at)
         return set()
-    others = (one for name, one in problems.items() if one.problem.pipeline == facts.name and name != key)
-    if any(not one.ended and one.problem.severity in ("failure", "unproved") for one in others):
+    # What this audit found, and no less: a test that is not in recon.yml any more, or a question, explains no loss.
+    explaining = ("failure",) if facts.answer == "not complete" else ("failure", "unproved")
+    if any(problems[name].problem.severity in explaining for name in still):
         return set()
     if facts.answer == "could not be proved" and any(result.status == "skipped" for result in results):
         return set()

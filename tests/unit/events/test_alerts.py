@@ -121,11 +121,12 @@ def audit(
     **changed: Any,
 ) -> AuditFinished:
     pipelines = list(dict.fromkeys(["orders", *(r.pipeline or "" for r in results)]))
-    bad = bool(incidents) or any(r.status in ("fail", "error") for r in results)
+    bad = bool(incidents) or any(r.status == "fail" for r in results)
+    unknown = any(r.status == "error" for r in results)
     facts = tuple(
         PipelineFacts(
             name=name,
-            answer=answer or ("not complete" if bad else "complete"),  # type: ignore[arg-type]
+            answer=answer or ("not complete" if bad else "could not be proved" if unknown else "complete"),  # type: ignore[arg-type]
             because="of what was found",
             query_id=None,
             checkpoint="cp",
@@ -244,6 +245,94 @@ def test_an_incident_ends_by_repair_by_acceptance_or_because_its_checks_find_not
     assert http.titles == ["lake, pipeline orders: 1 new", "lake, pipeline orders: 1 over"] * 4
     endings = [post["message"].rpartition(": ")[2] for post in http.posts[1::2]]
     assert endings == ["repaired", "accepted by Ada", "known", "its checks find it no more"]
+
+
+def test_two_incidents_that_have_no_id_are_two(lake: Lake, http: Received, clock: Clock) -> None:  # noqa: F811
+    """Two topics that the query dropped: neither finding is carried, so neither has an id."""
+
+    def stalled(topic: str, waiting: int) -> Incident:
+        cause = f"{topic}-0 was read last by micro-batch 3, and micro-batch 4 does not read it: {waiting} offsets wait"
+        return incident(codes=("STALLED",), checks=("kafka_end_offsets",), cause=cause, counts=())
+
+    alerts = channel(lake(http.url), clock)
+    found = [result("kafka_end_offsets", "fail", kind="evidence")]
+    alerts.take([audit(clock, found, [stalled("a1", 10)])])
+    alerts.take([audit(clock, found, [stalled("b1", 5), stalled("a1", 20)])])
+    alerts.take([audit(clock, found, [stalled("b1", 7), stalled("a1", 30)])])
+    alerts.take([audit(clock, found, [stalled("b1", 9)])])
+    assert http.titles == [
+        "lake, pipeline orders: 1 new",
+        "lake, pipeline orders: 1 new",
+        "lake, pipeline orders: 1 over",
+    ]
+    assert ["a1-0" in post["message"] for post in http.posts] == [True, False, True]
+
+
+def test_only_the_sink_that_was_looked_at_recovers(lake: Lake, http: Received, clock: Clock) -> None:  # noqa: F811
+    alerts = channel(lake(http.url), clock)
+    of_b = incident(sink="b", codes=("NONDETERMINISTIC",), checks=("source_rows",))
+    rows = {"kind": "evidence", "check": "source_rows"}
+    alerts.take([audit(clock, [result("rows_b", "fail", **rows, sink="b")], [of_b])])
+    alerts.take([audit(clock, [result("rows_a", "pass", **rows, sink="a")], partial=("orders",))])
+    assert http.titles == ["lake, pipeline orders: 1 new"]
+    alerts.take([audit(clock, [result("rows_b", "pass", **rows, sink="b")])])
+    assert http.titles[1:] == ["lake, pipeline orders: 1 over"]
+
+
+@pytest.mark.parametrize("sink", ["orders", "b"])
+def test_a_check_that_could_not_be_evaluated_is_told_beside_an_old_incident_of_it(
+    lake: Lake,
+    http: Received,  # noqa: F811
+    clock: Clock,
+    sink: str,
+) -> None:
+    alerts = channel(lake(http.url), clock)
+    rows: dict[str, Any] = {"kind": "evidence", "check": "source_rows"}
+    known = incident("aaaa", checks=("source_rows",))
+    alerts.take([audit(clock, [result("rows_orders", "fail", **rows)], [known])])
+    errs = result(f"rows_{sink}", "error", **{**rows, "sink": sink})
+    alerts.take([audit(clock, [errs], [known])])
+    assert http.titles == ["lake, pipeline orders: 1 new"] * 2
+    assert http.posts[1]["message"].startswith(f"NOT PROVED rows_{sink}: ")
+
+
+@pytest.mark.parametrize("before", ["a test that is gone", "a question"])
+def test_an_answer_is_told_though_something_else_is_still_known(
+    lake: Lake,
+    http: Received,  # noqa: F811
+    clock: Clock,
+    before: str,
+) -> None:
+    alerts = channel(lake(http.url, alerts="  on: [failure]\n"), clock)
+    if before == "a question":
+        asks = [result("source_rows", "error", kind="evidence")]
+        alerts.take([audit(clock, asks, answer="could not be proved")])
+        alerts.take([audit(clock, asks, answer="not complete")])
+    else:
+        alerts.take([audit(clock, [result("gone", "fail")], answer="complete")])
+        alerts.take([audit(clock, [result("a", "pass")], answer="not complete")])
+    assert http.posts[-1]["message"].startswith("FAIL not complete: of what was found")
+
+
+def test_an_audit_that_broke_is_not_over_because_a_part_of_one_ran(lake: Lake, http: Received, clock: Clock) -> None:  # noqa: F811
+    alerts = channel(lake(http.url), clock)
+    alerts.take(
+        [
+            AuditFailed(
+                project="lake",
+                invocation_id="i",
+                pipelines=("orders",),
+                started_at=AT,
+                error="LedgerError",
+                message="m",
+            )
+        ]
+    )
+    alerts.take([audit(clock, [result("a", "pass")], partial=("orders",))])
+    alerts.take([audit(clock, [result("a", "pass")], goes_on=False)])
+    assert http.titles == ["lake: 1 new"]
+    alerts.take([audit(clock, [result("a", "pass")])])
+    assert http.titles == ["lake: 1 new", "lake: 1 over"]
 
 
 def test_an_audit_that_keeps_nothing_tells_nothing_and_one_that_breaks_does(
