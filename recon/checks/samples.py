@@ -31,12 +31,34 @@ _POSITION = frozenset((*STAMPED_COLUMNS, *QUARANTINE_COLUMNS))
 # What recon's own checks add to a failing row; a column of the table that has such a name is none of these.
 _COUNTS = frozenset(("n_records", "rows_here", "rows_there"))
 _HASH_DIGITS = 16
-# Spark's errors quote the value that it could not read: The value 'ada@example.org' of the type "STRING" cannot be …
+# Errors of Spark, of Delta and of databases quote values of rows: The value 'ada@example.org' of the type "STRING" …,
+# Duplicate entry 'ada@example.org' for key …, Key (email)=(ada@example.org) already exists.
 _QUOTED_VALUE = re.compile(
     r"(?<=The value )(.+?)(?= of the type | cannot be | \(|$)"
     r"|(?<=Text )'.*'(?= could not be parsed)"
     r"|(?<=are detected in record parsing: ).+"
-    r"|\S+(?= cannot be represented as Decimal)",
+    r"|(?<=The )\S+ rounded half up from \S+(?= cannot be represented as Decimal)"
+    r"|\S+(?= cannot be represented as Decimal)"
+    r"|(?<=Duplicate map key ).+?(?= was found)"
+    r"|(?<=Error parsing )'.*'(?= to interval)"
+    r"|(?<=URL cannot be decoded: ).+?(?=\. Please|$)"
+    r"|(?<=The url is invalid: ).+?(?=\. |$)"
+    r"|(?<=Illegal input for day of week: ).+?(?=\.(?: |$)|$)"
+    r"|(?<=the row value ).+?(?= of the class )"
+    r"|(?<=violated by row with values:).+"
+    # PostgreSQL and its driver; MySQL and MariaDB; SQL Server
+    r"|(?<=Batch entry )\d+ .*(?= was aborted)"
+    r"|(?<=\)=)\(.*?\)(?= already exists| is not present| is still referenced| conflicts)"
+    r"|(?<=Failing row contains )\(.*"
+    r"|(?<=invalid input syntax for type )[^\"]+\".*\""
+    r"|(?<=invalid input value for enum )[^\"]+\".*\""
+    r"|(?<=value )\".*\"(?= is out of range)"
+    r"|(?<=field value out of range: )\".*\""
+    r"|(?<=Duplicate entry )'.*'(?= for key)"
+    r"|(?<= value: )'.*'(?= for column)"
+    r"|(?<=The duplicate key value is )\(.*\)"
+    r"|(?<=Truncated value: )'.*'"
+    r"|(?<=converting the )\w+ value '.*'(?= to data type)",
     re.DOTALL,
 )
 NOT_SHOWN = "not shown (samples: {policy}); docs/privacy.md says how to show more"
@@ -108,7 +130,7 @@ def strictest(configs: Iterable[CheckConfig], never_show: Iterable[str]) -> Chec
 
 
 def without_values(text: str, config: CheckConfig) -> str:
-    r"""A message of Spark without the values of rows that it quotes, unless `samples: full` lets it quote them.
+    r"""An error's message without the values of rows that it quotes, unless `samples: full` lets it quote them.
 
     >>> from recon.project import CheckConfig
     >>> without_values("[CAST_INVALID_INPUT] The value 'ada' of the type \"STRING\"", CheckConfig())
