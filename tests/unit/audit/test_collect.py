@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -113,6 +114,26 @@ def test_the_ledger_is_read_again_where_a_commit_has_no_entry_in_it(readers: Rea
     evidence = readers.collect("delta_history", "kafka_end_offsets")
     assert readers.order == ["checkpoint", "ledger", "delta", "ledger", "kafka"], "Kafka's end offsets come after it"
     assert batches(evidence) == [0, 1]
+
+
+@pytest.mark.xfail(strict=True, reason="the log of a quarantine table is read for periods that quarantined rows alone")
+def test_the_log_of_a_quarantine_table_is_read_whatever_the_period_quarantined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that wait in quarantine since last week are deleted: they are in no table, and a daily audit looks at none.
+
+    A log alone does not say whether released rows were deleted, which is allowed, or pending ones: a mend has to
+    compare the rows that still wait with those that entries quarantined and releases took.
+    """
+    (tmp_path / "recon.yml").write_text(RECON_YML.replace("delta_history,", "delta_history, source_rows,"))
+    project = load(tmp_path)
+    ledger, day = open_ledger(project), timedelta(days=1)
+    ledger.append(entry(0, at=NOW - 3 * day, rows_quarantined=3))
+    ledger.append(entry(1, at=NOW - 2 * day))
+    ledger.append(entry(2, at=NOW))
+    evidence = Readers(project, monkeypatch).collect("source_rows", from_=NOW - day)
+    assert batches(evidence) == [1, 2], "micro-batch 0 was judged by an earlier audit"
+    assert not isinstance(evidence.witnesses.quarantine, Unavailable) and "orders" in evidence.witnesses.quarantine
 
 
 def test_once_more_is_enough(readers: Readers) -> None:
