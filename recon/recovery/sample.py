@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 
 from recon._version import __version__
@@ -356,13 +357,31 @@ class _Trace:
         known_as = {self.entries.heads[at].batch_id for at in found}
         others = {row.batch_id for row in rows} - known_as
         if others:
-            whole = self.ledger.slice(self.pipeline.name, self.sink.name, after=0, operations=())
-            others -= {whole.heads[at].batch_id for at in _covering(whole, record, 0)}
+            others -= {self._whole.heads[at].batch_id for at in _covering(self._whole, record, 0)}
         numbers = ", ".join(str(one) for one in sorted({row.batch_id for row in rows}, key=str))
         if others:
             return "not decided", f"a row has the offset and _batch_id {numbers}, which no entry of it has", where
         count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+        if len(rows) < 1 + len(self._namesakes(record, {row.batch_id for row in rows})):
+            why = f"the topic was created again, and micro-batches of both have _batch_id {numbers}"
+            return "not decided", f"the sink has {count} with the offset, and it may be of another record: {why}", where
         return "found", f"the sink has {count} of it (_batch_id {numbers})", where
+
+    @cached_property
+    def _whole(self) -> LedgerSlice:
+        """All entries of the sink."""
+        return self.ledger.slice(self.pipeline.name, self.sink.name, after=0, operations=())
+
+    def _namesakes(self, record: SourceRecord, batches: Collection[int | None]) -> set[str]:
+        """The other topics of the record's name, by their ids, of which such a micro-batch read the same offset."""
+        ids = {topic_id for _, name, topic_id in self._whole.ranges.topics if name == record.topic}
+        others = (record._replace(topic_id=one) for one in ids if None not in (one, record.topic_id))
+        return {
+            str(one.topic_id)
+            for one in others
+            if one != record
+            and any(self._whole.heads[at].batch_id in batches for at in _covering(self._whole, one, 0, by_name=False))
+        }
 
     def _without_row(self, record: SourceRecord, found: Sequence[int]) -> tuple[Outcome, str, tuple[str, ...]]:
         if not found:
@@ -422,11 +441,16 @@ class _Trace:
         return f"the transform dropped {filtered:,} rows, and the commit has exactly the rows that it returned"
 
 
-def _covering(entries: LedgerSlice, record: SourceRecord, anchors: int) -> list[int]:
-    """The entries, by index, whose ranges of the record's topic hold its offset and that read them from Kafka."""
+def _covering(entries: LedgerSlice, record: SourceRecord, anchors: int, *, by_name: bool = True) -> list[int]:
+    """The entries, by index, whose ranges of the record's topic hold its offset and that read them from Kafka.
+
+    `by_name` is whether an entry that does not know the topic's id may be of it.
+    """
     ranges = entries.ranges
     topics = [
-        source == record.source and name == record.topic and topic_id in (record.topic_id, None)
+        source == record.source
+        and name == record.topic
+        and topic_id in ((record.topic_id, None) if by_name else (record.topic_id,))
         for source, name, topic_id in ranges.topics
     ]
     if not any(topics):

@@ -76,11 +76,13 @@ class Lake:
         self.table = str(folder / "orders")
         self.ledger = open_ledger(self.project)
 
-    def write(self, batch_id: int, rows: Sequence[int] | None = None, **head: Any) -> None:
+    def write(
+        self, batch_id: int, rows: Sequence[int] | None = None, *, epoch: int = 0, topic_id: str = "id-1", **head: Any
+    ) -> None:
         offsets = range(10 * batch_id, 10 * batch_id + 10) if rows is None else rows
-        ranges = (OffsetSpan("orders", "id-1", 0, 10 * batch_id, 10 * batch_id + 10),)
+        ranges = (OffsetSpan("orders", topic_id, 0, 10 * batch_id, 10 * batch_id + 10),)
         stamp = ReconStamp(
-            pipeline="orders", sink="orders", epoch=0, batch_id=batch_id, query_id="q-1", run_id=None,
+            pipeline="orders", sink="orders", epoch=epoch, batch_id=batch_id, query_id="q-1", run_id=None,
             prev_hash="", offsets_text=offsets_text(ranges),
         )  # fmt: skip
         columns = {
@@ -91,7 +93,12 @@ class Lake:
         }
         metadata = CommitProperties(custom_metadata={"userMetadata": dump_stamp(stamp)})
         write_deltalake(self.table, pa.table(columns), mode="append", commit_properties=metadata)
-        counts = {"rows_read": 10, "rows_written": len(offsets), "sink_version": DeltaTable(self.table).version()}
+        counts = {
+            "epoch": epoch,
+            "rows_read": 10,
+            "rows_written": len(offsets),
+            "sink_version": DeltaTable(self.table).version(),
+        }
         self.ledger.append(ledger_entries.entry(batch_id, offsets=ranges, **{**counts, **head}))
 
     def draw(self, n: int = 999, seed: str = "s", **more: Any) -> Sample:
@@ -291,6 +298,19 @@ def test_a_row_with_a_batch_id_that_no_entry_has_is_not_taken_for_it(lake: Lake)
     lake.write(0, [0, 1], rows_filtered=8)
     stray(lake, 5, batch_id=77)
     assert lake.paths()[5].outcome == "not decided" and "which no entry of it has" in lake.paths()[5].said
+
+
+def test_a_row_of_the_topic_that_was_created_again_is_not_taken_for_one_of_the_old(lake: Lake) -> None:
+    """Batch ids began anew with the topic: rows of the old one are gone, and those of the new one look like them."""
+    lake.write(0)
+    lake.write(0, epoch=1, topic_id="id-2")
+    assert lake.outcomes() == {}, "each has its row"
+    rows = DeltaTable(lake.table).to_pyarrow_table().slice(0, 10)
+    write_deltalake(lake.table, rows, mode="overwrite")
+    drawn = lake.draw().records
+    assert len(drawn) == 20 and {one.paths[0].outcome for one in drawn} == {"not decided"}
+    lake.write(1)
+    assert {one.paths[0].outcome for one in lake.draw().records if one.record.offset >= 10} == {"found"}
 
 
 def test_a_sink_that_keeps_one_row_per_key_never_misses_a_row(tmp_path: Path, broker: Callable[..., None]) -> None:
