@@ -106,7 +106,9 @@ def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSes
         for name, of in stored.items()
     }
     exceptions_of = {
-        pipe.name: _found(project, ledger, pipe, audits[pipe.name], later[pipe.name], from_)
+        pipe.name: _found(
+            project, ledger, pipe, audits[pipe.name], later[pipe.name], from_, _of_pipeline(extents, pipe.name)
+        )
         for pipe in project.pipelines
     }
     sinks = [
@@ -165,13 +167,43 @@ def _found(
     audits: Sequence[StoredAudit],
     later: Sequence[StoredAudit],
     from_: datetime,
+    extents: Mapping[str, Extent],
 ) -> list[Sightings]:
     """The exceptions of a pipeline."""
     opened = [one for sink in pipeline.sinks for one in _open(ledger, pipeline, sink)]
     owners = {"": pipeline.owned_by}
     if any(row["kind"] == "data" and row["status"] != "pass" for audit in audits for row in audit.rows):
         owners |= {bound.unique_id: str(bound.config.meta.get("owner") or "") for bound in bind(project)}
-    return list(exceptions(audits, from_, opened, owners, later=later))
+    found = list(exceptions(audits, from_, opened, owners, later=later))
+    return [*found, *_untold(pipeline, opened, found, extents)]
+
+
+def _untold(
+    pipeline: Pipeline, opened: Iterable[OpenFinding], found: Sequence[Sightings], extents: Mapping[str, Extent]
+) -> Iterable[Sightings]:
+    """What the proof has of the period and no stored result: those of the audit that found it are gone, or edited."""
+    for one in opened:
+        sinks = [extent for sink, extent in extents.items() if one.finding.sink in (None, sink)]
+        if not any(extent.where(one.finding) == "within" for extent in sinks):
+            continue
+        if any(one.includes(told.record.finding) or told.record.id == one.id for told in found):
+            continue
+        by = one.accepted
+        how = f"accepted by {by.by} on {by.at:%Y-%m-%d}: {by.reason}" if by is not None else ""
+        record = ExceptionRecord(
+            finding=one.finding,
+            first_seen=one.first_seen,
+            last_seen=one.last_seen,
+            audits=0,
+            open=by is None,
+            accepted=how,
+            id=one.id,
+            checks=(one.check,),
+            owner=pipeline.owned_by,
+            closed_at=by.at if by is not None else None,
+            closed=how,
+        )
+        yield Sightings(record, ())
 
 
 def _edited(finding: Finding, now: datetime) -> Sightings:

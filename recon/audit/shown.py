@@ -125,8 +125,6 @@ class _OfSink:
     def _days_of(self, one: Sightings) -> Sequence[tuple[int, int]]:
         """The days on which what it names was written; where it names nothing, all that its audits looked at."""
         finding = one.record.finding
-        if not one.audits:
-            return [(0, len(self._days))]
         if finding.code in _OF_THE_INSTANT:
             at = (place_of(self._days, audit.generated_at.date()) for audit in one.audits)
         else:
@@ -134,6 +132,8 @@ class _OfSink:
         named = sorted({place for place in at if place is not None})
         if named:
             return [(place, place + 1) for place in named]
+        if not one.audits:
+            return [(0, len(self._days))]
         return places(self._days, [(audit.period_from, audit.period_to) for audit in one.audits])
 
     @property

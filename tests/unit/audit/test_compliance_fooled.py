@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from recon.audit.compliance import compliance
 from recon.model import Code, Finding, RunRecord
@@ -130,3 +131,17 @@ def test_an_audit_of_the_pipelines_checks_alone_did_not_say_complete(tmp_path: P
     lake.write(1)
     lake.audit(0, checks=("kafka_end_offsets",), sink=None)
     assert [audit.outcome for audit in lake.report(1).audits] == ["could not be proved"]
+
+
+def test_what_the_proof_has_counts_though_the_results_of_its_audit_are_gone(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(3)
+    lake.audit(0)
+    gap = at_batch(GAP, 0)
+    lake.audit(1, gap, begin=BEGIN, judged=(1, 2), open_=[open_finding(gap, 1)])
+    assert days_of(lake.report(1), "completeness") == {"refuted": [0]}
+    DeltaTable(lake.ledger.results.location).delete("invocation_id = 'orders-1'")
+    report = lake.report(1)
+    assert days_of(report, "completeness") == {"refuted": [0]} and days_of(report, "audit trail") == {"refuted": [0]}
+    (known,) = [one for one in report.exceptions if one.finding.code is Code.GAP]
+    assert (known.open, known.audits) == (True, 0) and known.id and known.checks == ("source_rows",)
