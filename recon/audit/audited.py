@@ -13,10 +13,11 @@ from recon.audit import summary
 from recon.audit.controls.days import Ran
 from recon.audit.extent import Extent, Where
 from recon.ledger import Ledger, arrow
-from recon.ledger.results import RUN, Parameters, findings_of, hash_of, is_sealed, record_of, typed_row
+from recon.ledger.results import RUN, Parameters, evidence_of, findings_of, hash_of, is_sealed, record_of, typed_row
 from recon.ledger.store import Filter
 from recon.model import RUNNING, Code, Finding, Level
 from recon.model.proof import SinkProof
+from recon.text import plural
 
 JUDGED = ("pass", "warn", "fail")
 _WITHIN: tuple[Where | None, ...] = ("within",)
@@ -170,10 +171,29 @@ def audited(ledger: Ledger, pipelines: Sequence[str], from_: datetime, to: datet
     for row in arrow.rows(ledger.results.read(Filter.of(from_=from_))):
         by_pipeline[row["pipeline"]].append(row)
     states, damaged = ledger.proofs.since(pipelines, from_)
+    for name in pipelines:
+        if name not in damaged and (gone := _states_gone(ledger, name, by_pipeline[name])):
+            damaged[name] = gone
     return {
         name: _of_pipeline(name, by_pipeline[name], states.get(name, ()), damaged.get(name), from_, to)
         for name in pipelines
     }
+
+
+def _states_gone(ledger: Ledger, pipeline: str, rows: Iterable[Row]) -> str:
+    """Says that the proof has fewer states than an audit read; "" where it has them."""
+    seen: dict[str, int] = {}
+    for row in rows:
+        if row["check"] == "ledger_integrity" and row["sink"] and is_sealed(row):
+            count = evidence_of(row).get("proof_states")
+            seen[row["sink"]] = max(seen.get(row["sink"], 0), count if isinstance(count, int) else 0)
+    for sink, count in seen.items():
+        if count and (length := ledger.proofs.length(pipeline, sink)) < count:
+            return (
+                f"the proof has {plural(length, 'state')} of pipeline {pipeline}, sink {sink}, and an audit read "
+                f"{count}: the table was removed, or is an older copy"
+            )
+    return ""
 
 
 def _of_pipeline(

@@ -171,7 +171,10 @@ class Forgetting:
         kept = f"NOT coalesce(array_has({REASONS}, '{ERASED}'), false)"
         try:
             query = QueryBuilder().register("q", table)
-            rows = pa.table(query.execute(f"SELECT {ROW_ID} FROM q WHERE {kept} AND ({self._where})")).to_pylist()
+            # As a column it is one expression, whatever brackets and comments it has.
+            met = f"SELECT {ROW_ID}, {REASONS}, ({self._where}\n) AS _recon_met FROM q"
+            found = query.execute(f"SELECT {ROW_ID} FROM ({met}) WHERE _recon_met AND {kept}")
+            rows = pa.table(found).to_pylist()
         except Exception as error:  # DataFusion raises many kinds; a column that is not there among them
             unknown.append(f"the quarantined rows of {place} cannot be searched: {first_line(error)}")
             return

@@ -79,7 +79,9 @@ class AuditedLake:
         """Stores the audit of a day, which runs an hour after it; its findings are those of the check `of`."""
         at = BEGIN + (day + 1) * DAY + HOUR
         begin = BEGIN + day * DAY if begin is None else begin
-        of_check = {"ledger_integrity": {"judged": list(judged or (day + 1, day + 1))}, "kafka_end_offsets": evidence}
+        states = self.ledger.proofs.length(pipeline, "orders")
+        integrity = {"judged": list(judged or (day + 1, day + 1)), "proof_states": states}
+        of_check = {"ledger_integrity": integrity, "kafka_end_offsets": evidence}
 
         def result(check: str, kind: str, given: str, found: Sequence[Finding] = ()) -> CheckResult:
             return CheckResult(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,3 +146,16 @@ def test_what_the_proof_has_counts_though_the_results_of_its_audit_are_gone(tmp_
     assert days_of(report, "completeness") == {"refuted": [0]} and days_of(report, "audit trail") == {"refuted": [0]}
     (known,) = [one for one in report.exceptions if one.finding.code is Code.GAP]
     assert (known.open, known.audits) == (True, 0) and known.id and known.checks == ("source_rows",)
+
+
+def test_a_proof_that_is_gone_refutes_the_trail(tmp_path: Path) -> None:
+    """With it, what was open and what was accepted is gone."""
+    lake = AuditedLake(tmp_path)
+    lake.write(3)
+    for day in range(3):
+        lake.audit(day)
+    assert days_of(lake.report(3), "audit trail") == {"shown": [0, 1, 2]}
+    shutil.rmtree(lake.ledger.proofs.store.location)
+    report = lake.report(3)
+    assert days_of(report, "audit trail") == {"refuted": [0, 1, 2]} and report.answer == "not complete"
+    assert "an audit read 2" in render_html(report)

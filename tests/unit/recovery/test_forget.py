@@ -242,6 +242,18 @@ def test_what_is_no_condition(kept: Project, where: str) -> None:
         Forgetting(kept, where).found()
 
 
+def test_brackets_and_comments_of_a_condition_reach_no_further_than_it(kept: Project) -> None:
+    """What was erased already is not erased, and counted, again."""
+
+    def found(where: str) -> list[str]:
+        return [row for one in Forgetting(kept, where).found() for row in one.quarantined]
+
+    first = Forgetting(kept, "customer_id = 8")
+    first.erase(first.found(), by="Carol", reason="ticket 12")
+    assert found("customer_id = 7 -- of ticket 12") == ["id'7"]
+    assert found("customer_id = 7) OR (1 = 1") == ["id'7"]
+
+
 def test_conditions() -> None:
     rows = [{"id": 7, "Name": "it's"}, {"id": "7", "Name": None}, {"id": None, "Name": {"a": 1}}, {"x": 1}]
     assert matches(rows, "id = 7") == [True, False, False, None]
