@@ -42,6 +42,7 @@ def test_a_whole_chain_passes() -> None:
         "chain_position": 4,
         "ledger_version": None,
         "proof_states": 0,
+        "erasures": [],
         "judged": [1, 4],
     }
 
