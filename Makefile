@@ -18,7 +18,7 @@ RANDOM_KILLS ?= 40
 SEED ?= $(shell date +%s)
 SINKS ?=
 
-.PHONY: help setup demo test messages soak lint docs bench figures wheel clean
+.PHONY: help setup demo test messages soak lint docs bench figures wheel hashes digests sbom clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -59,13 +59,25 @@ bench: ## Measure into bench/.results.json; BENCH=name for one figure
 	@$(SETUP) python java jars
 	$(BIN)/python -m bench $(BENCH)
 
-figures: ## Carry what `make bench` measured here into docs/figures.md; read the diff
+figures: ## Carry what `make bench` measured here into docs/figures.md and README.md; read the diff
 	@$(SETUP) python
 	$(BIN)/python -m scripts.figures
 
 wheel: ## Build the wheel, install it into an empty environment and try it there
 	@$(SETUP) python
 	scripts/try_wheel.sh
+
+hashes: ## The pins of constraints.txt with the hashes of their files, in requirements-hashes.txt; read the diff
+	@$(SETUP) python tools
+	$(BIN)/python -m scripts.hashes
+
+digests: ## The digests of the jars that recon fetches, in recon/spark/jars.txt, after new versions; read the diff
+	@$(SETUP) python java
+	$(BIN)/python -m scripts.jar_digests
+
+sbom: ## A CycloneDX bill of materials of the Python packages and the jars, in build/sbom.json
+	@$(SETUP) python tools
+	.venv/tools/bin/python scripts/sbom.py
 
 clean: ## Remove what was built, cached or left by the demo; .venv and fetched jars too
 	rm -rf .venv build dist *.egg-info demo-lake target spark-warehouse metastore_db derby.log

@@ -36,6 +36,8 @@ BENCHES: Mapping[str, str] = {
     "sustained_rate": "bench.sustained_rate:run",
     "judge_scaling": "bench.judge_scaling:run",
     "heads_proof": "bench.heads_proof:run",
+    "compliance_year": "bench.compliance_year:as_html",
+    "compliance_year_pdf": "bench.compliance_year:as_pdf",
 }
 
 
@@ -61,11 +63,18 @@ def table(results: Mapping[str, Result]) -> str:
     lines = ["| figure | recon | floor | ratio | command |", "| --- | --- | --- | --- | --- |"]
     for name in BENCHES:
         if r := results.get(name):
-            lines.append(
-                f"| `{name}` | {r['ours']:.3g} {r['unit']} | {r['floor']:.3g} {r['unit']} | {r['ratio']:.3f} | "
-                f"`make bench BENCH={name}` |"
-            )
+            lines.append(f"| `{name}` | {cells(r)} | `make bench BENCH={name}` |")
     return "\n".join(lines)
+
+
+def cells(result: Result) -> str:
+    """What was measured, the floor and their ratio, as cells of a table in Markdown."""
+    ours, floor = (f"{_amount(result[key])} {result['unit']}" for key in ("ours", "floor"))
+    return f"{ours} | {floor} | {result['ratio']:.3f}"
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def main(names: Sequence[str]) -> int:

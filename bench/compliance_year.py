@@ -4,8 +4,9 @@ The ledger has an entry an hour of each pipeline, of four partitions, sealed and
 small files leaves it; each day's audit ran ten checks of every pipeline and left the states of proofs. One pipeline in
 five has a gap every fortnight, which is accepted or stays open; five days have no audit.
 
-`python -m bench.compliance_year` times `recon compliance` from exec to exit, HTML written, and a Python process that
-reads the same rows by deltalake.
+`compliance_year`: `recon compliance` from exec to exit, HTML written; its floor is a Python process that reads the same
+rows by deltalake. `compliance_year_pdf`: the same report as PDF/A; its floor is the HTML. `python -m
+bench.compliance_year` measures both in one run and prints the sizes, too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,6 +42,7 @@ BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
 EVIDENCE = ("ledger_integrity", "offset_continuity", "checkpoint_commits", "delta_history", "source_rows")
 TESTS = ("not_null", "unique", "accepted_values", "row_count")
+TURNS = 3
 _READ = """
 import sys
 from deltalake import DeltaTable
@@ -49,24 +52,62 @@ for kind in ("ledger", "results", "proof"):
 
 
 def main() -> None:
-    """Prints the seconds of three reports, and of three readings."""
+    """Prints the medians of reports as HTML and as PDF, and of readings, taken in turn."""
+    with _year() as folder:
+        turns = [(_html(folder), _pdf(folder), _reading(folder)) for _ in range(TURNS)]
+        sizes = [(folder / f"target/compliance.{kind}").stat().st_size / 1e6 for kind in ("html", "pdf")]
+    html, pdf, reading = (statistics.median(times) for times in zip(*turns, strict=True))
+    print(
+        f"report {html:.1f} s, reading alone {reading:.1f} s, PDF {pdf:.1f} s; "
+        f"HTML {sizes[0]:.1f} MB, PDF {sizes[1]:.1f} MB"
+    )
+
+
+def as_html() -> dict[str, Any]:
+    """The report as HTML beside reading its rows."""
+    return _result("compliance_year", _html, _reading)
+
+
+def as_pdf() -> dict[str, Any]:
+    """The report as PDF/A beside the same as HTML."""
+    return _result("compliance_year_pdf", _pdf, _html)
+
+
+def _result(name: str, ours: Callable[[Path], float], floor: Callable[[Path], float]) -> dict[str, Any]:
+    with _year() as folder:
+        turns = [(ours(folder), floor(folder)) for _ in range(TURNS + 1)][1:]  # the first warms the page cache
+    mine, least = (statistics.median(times) for times in zip(*turns, strict=True))
+    return {"name": name, "ours": mine, "floor": least, "ratio": mine / least, "unit": "s", "peers": {}}
+
+
+@contextmanager
+def _year() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="recon-year-"))
     try:
         begun = time.perf_counter()
         build(folder)
         print(f"built in {time.perf_counter() - begun:.0f} s", file=sys.stderr)
-        ours = [_seconds(lambda: _report(folder)) for _ in range(3)]
-        floor = [_seconds(lambda: _python("-c", _READ, str(folder))) for _ in range(3)]
-        size = (folder / "target/compliance.html").stat().st_size / 1e6
+        yield folder
     finally:
         shutil.rmtree(folder)
-    print(f"report {statistics.median(ours):.1f} s, reading alone {statistics.median(floor):.1f} s, HTML {size:.1f} MB")
 
 
-def _report(folder: Path) -> None:
+def _html(folder: Path) -> float:
+    return _report(folder, "html")
+
+
+def _pdf(folder: Path) -> float:
+    return _report(folder, "pdf")
+
+
+def _reading(folder: Path) -> float:
+    return _seconds(lambda: _python("-c", _READ, str(folder)))
+
+
+def _report(folder: Path, kind: str) -> float:
     end = BEGIN + DAYS * DAY
-    period = ("--from", f"{BEGIN:%Y-%m-%d}", "--to", f"{end - DAY:%Y-%m-%d}")
-    _python("-m", "recon.cli", "compliance", *period, "--project-dir", str(folder))
+    period = ("--from", f"{BEGIN:%Y-%m-%d}", "--to", f"{end - DAY:%Y-%m-%d}", "--format", kind)
+    return _seconds(lambda: _python("-m", "recon.cli", "compliance", *period, "--project-dir", str(folder)))
 
 
 def _python(*arguments: str) -> None:

@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 FILE_MODE = "RECON_FILE_MODE"
 
+_PART = 65_536  # bytes of a local file read at once
 # Spark's s3a is s3 for pyarrow.
 _ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 # pyarrow's names for the options of an S3 store.
@@ -266,6 +267,22 @@ def _local_files(root: str) -> Iterator[tuple[str, int]]:
             with suppress(FileNotFoundError):
                 size = os.stat(f"{where}{os.sep}{name}").st_size  # noqa: PTH116 - there may be millions
                 yield f"{folder}/{name}" if folder else name, size
+
+
+def read_file(path: str) -> bytes:
+    """A local file; thousands of small ones in half the time that `open` takes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    file = os.open(path, os.O_RDONLY)
+    try:
+        content = os.read(file, _PART)
+        while part := os.read(file, _PART):
+            content += part
+    finally:
+        os.close(file)
+    return content
 
 
 def write_file(path: Path, content: bytes, mode: int | None = None) -> Path:

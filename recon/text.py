@@ -56,8 +56,11 @@ def _without_commands(text: str, before: str = "") -> str:
     return _GITHUB_COMMAND.sub(lambda found: f"{found[1]}: " if found.start() or first else found[0], text)
 
 
+_NAMES = 50  # of thousands of checks or columns, no more are listed
+
+
 def did_you_mean(name: str, names: Iterable[str], listing: str = "there is") -> str:
-    """The end of a sentence about an unknown name: the nearest known one, or all of them after `listing`.
+    """The end of a sentence about an unknown name: the nearest known one, or the first of them after `listing`.
 
     Args:
         name: the unknown name; upper and lower case are the same.
@@ -72,7 +75,7 @@ def did_you_mean(name: str, names: Iterable[str], listing: str = "there is") -> 
     known = list(names)
     for near in nearest(name, known):
         return f"; did you mean {near!r}?"
-    return f"; {listing} {', '.join(known)}" if listing and known else ""
+    return f"; {listing} {some(known, _NAMES)}" if listing and known else ""
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> list[str]:

@@ -26,10 +26,15 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from recon.audit.pack import pack
+from recon.demo import trial
+from recon.project import load
+from recon.recovery.sample import sample
 from recon.reports import compliance, forms, html
 from recon.reports import pack as pack_pages
+from recon.reports import sample as sample_pages
 from tests.support.heads import grow, publish_heads, signing_project
-from tests.support.sample_run import healthy_run, sample_compliance, sample_run
+from tests.support.sample_month import month
+from tests.support.sample_run import healthy_run, sample_run
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -95,11 +100,25 @@ def samples(folder: Path) -> None:
     run = sample_run()
     html.write(run, folder / "report.html")
     html.write(healthy_run(), folder / "complete.html")
-    compliance.write(sample_compliance(), folder / "compliance.html")
+    _compliance(folder / "compliance.html")
+    _sample(folder / "sample.html")
     forms.write(run, "junit", folder / "junit.xml")
     forms.write(run, "csv", folder / "findings.csv")
     _pack(folder / "pack.html")
     _write(folder / "markdown.md", f"{_NO_SEARCH}{forms.text(run, 'markdown')}")
+
+
+def _compliance(page: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        compliance.write(month(Path(folder)), page)
+
+
+def _sample(page: Path) -> None:
+    """Records of the recording of `recon try`, whose folder is named as it might be elsewhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        day = trial.unpack(Path(folder)).date()
+        drawn = sample(load(Path(folder)), day, day, n=12, seed="2026-11")
+        _write(page, sample_pages.text(drawn, "html").replace(folder, "/srv"))
 
 
 def _pack(page: Path) -> None:

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Sets up a fresh clone: a Python environment in .venv, Java, Chromium for the browser tests, the jars.
 # Each step looks first and does nothing when its part is there. `make` calls it; it can be run by hand:
-#   scripts/setup.sh python|java|browser|databases|jars ...
+#   scripts/setup.sh python|java|browser|databases|jars|tools ...
+# RECON_REQUIRE_HASHES=1 makes .venv anew, only from files whose hash is in requirements-hashes.txt. Not by default: a mirror
+# that builds wheels itself has other files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Bytecode is compiled once here, so that commands start fast.
@@ -48,8 +50,11 @@ usable_python() {
 
 setup_python() {
   local stamp=.venv/.installed want python
-  want=$(cat pyproject.toml constraints.txt | cksum)
+  local hashed=${RECON_REQUIRE_HASHES:-}
+  want=$({ cat pyproject.toml constraints.txt; if [ "$hashed" = 1 ]; then cat requirements-hashes.txt; fi; } | cksum)
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && .venv/bin/python -c '' 2>/dev/null; then return; fi
+  # pip compares what it installs, not what is there already.
+  if [ "$hashed" = 1 ]; then rm -rf .venv; fi
   if ! .venv/bin/python -c '' 2>/dev/null; then
     if ! python=$(usable_python); then
       apt_install python3 python3-venv || true
@@ -60,7 +65,13 @@ setup_python() {
     "$python" -m venv .venv
   fi
   say "installing Python packages (a few minutes the first time)"
-  .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[alerts,dev,docs,gx,heads,openlineage,otel,pdf,postgres,prometheus,mysql,sqlserver]'
+  if [ "$hashed" = 1 ]; then
+    .venv/bin/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r requirements-hashes.txt ||
+      fail "the packages were not installed with RECON_REQUIRE_HASHES=1; if a hash differs, the index gives another file than PyPI's: use PyPI, or ask who runs the index"
+    .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
+  else
+    .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[alerts,dev,docs,gx,heads,openlineage,otel,pdf,postgres,prometheus,mysql,sqlserver]'
+  fi
   printf '%s\n' "$want" >"$stamp"
 }
 
@@ -92,16 +103,28 @@ setup_databases() {
 
 setup_jars() {
   local stamp=.venv/.jars want
-  want=$(cat constraints.txt tests/support/drivers.py | cksum)
+  want=$(cat constraints.txt tests/support/drivers.py recon/spark/jars.txt | cksum)
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then return; fi
   say "fetching the jars of Kafka, Delta, Spark's Kafka connector and JDBC drivers"
   .venv/bin/python -m scripts.warm
   printf '%s\n' "$want" >"$stamp"
 }
 
+# What `make hashes` and `make sbom` run: in an environment of its own, apart from the one that it describes.
+setup_tools() {
+  local stamp=.venv/tools/.installed want tools
+  want=$(cat pyproject.toml constraints.txt | cksum)
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && .venv/tools/bin/python -c '' 2>/dev/null; then return; fi
+  say "installing the tools of make hashes and make sbom"
+  tools=$(.venv/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['tools'], sep='\n')")
+  .venv/bin/python -m venv .venv/tools
+  printf '%s\n' "$tools" | .venv/tools/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -r /dev/stdin
+  printf '%s\n' "$want" >"$stamp"
+}
+
 for part in "$@"; do
   case "$part" in
-    python | java | browser | databases | jars) "setup_$part" ;;
-    *) fail "unknown part $part; it is one of python, java, browser, databases, jars" ;;
+    python | java | browser | databases | jars | tools) "setup_$part" ;;
+    *) fail "unknown part $part; it is one of python, java, browser, databases, jars, tools" ;;
   esac
 done

@@ -1,18 +1,20 @@
-"""Fetch what the first run would fetch: the broker's jars, and Spark's packages by starting it once."""
+"""Fetch what the first run would fetch: the broker's jars and Spark's packages; all must be on the list of digests."""
 
 import sys
 
 from recon.errors import ReconError
 from recon.local.jars import kafka_jars
-from recon.local.spark import spark_session
+from recon.local.spark import fetch_packages
+from recon.spark.jars import BROKER, SPARK, TESTS, refuse_others
 from tests.support.drivers import JDBC_DRIVERS
 
 
 def main() -> None:
     """Fetch, or leave with one sentence."""
     try:
-        kafka_jars()
-        spark_session("recon-setup", master="local[1]", extra_packages=JDBC_DRIVERS).stop()
+        # The folder may be from before there was a list.
+        refuse_others(list(kafka_jars().iterdir()), [BROKER])
+        refuse_others(fetch_packages(JDBC_DRIVERS), [SPARK, TESTS])
     except ReconError as error:
         sys.exit(f"setup: {error}")
 

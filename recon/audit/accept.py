@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recon.audit.tell import FINISH_S, changed
+from recon.decision import stated
 from recon.errors import ConfigError, LedgerError
 from recon.events import Emitter
 from recon.ledger import open_ledger
@@ -54,9 +55,7 @@ def accept(
         ConfigError: there is no such finding, it is accepted already, or `reason` or `by` is empty.
         LedgerError: the proof cannot be read or written.
     """
-    for name, text in (("reason", reason), ("by", by)):
-        if not text.strip():
-            raise ConfigError(f"{name} is empty; an auditor will ask for it")
+    reason, by = stated("reason", reason), stated("by", by)
     project, now = as_project(project), utc_now()
     emitter = Emitter(project)
     known = open_findings(project, spark=spark)
@@ -65,7 +64,7 @@ def accept(
     done = next((one.accepted for one in chosen if one.accepted is not None), None)
     if done is not None and all(one.accepted is not None for one in chosen):
         raise ConfigError(f"finding {finding} was accepted by {done.by} on {done.at:%Y-%m-%d}: {done.reason}")
-    acceptance = Acceptance(by=by.strip(), reason=reason.strip(), at=now)
+    acceptance = Acceptance(by=by, reason=reason, at=now)
     table = open_ledger(project, spark).proofs
     pipeline, sink = chosen[0].finding.pipeline or "", chosen[0].finding.sink or ""
     state = table.newest(pipeline, sink)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Protocol
 
 from recon.errors import ReconError
@@ -78,10 +79,10 @@ def contradiction(head: Head, size: int) -> str:
     )
 
 
-def signed(project: Project) -> Mapping[signing.Chain, str]:
-    """What a report says of the newest signed head of each chain; nothing of those without one."""
+def signed(project: Project, until: datetime | None = None) -> Mapping[signing.Chain, str]:
+    """What a report says of the newest signed head of each chain, signed up to a time; nothing of those without one."""
     try:
-        newest, _ = signing.newest_heads(project, signing.public_keys(project))
+        newest, _ = signing.newest_heads(project, signing.public_keys(project), until)
     except ReconError:  # a key that is none; an audit says so
         return {}
     places = project.mask(some(place.name for place in project.heads.publish))

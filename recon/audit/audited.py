@@ -21,6 +21,8 @@ from recon.text import plural
 
 JUDGED = ("pass", "warn", "fail")
 _WITHIN: tuple[Where | None, ...] = ("within",)
+# A test of rows that only warns refutes nothing, as in an audit, which exits with 0.
+_OF_TESTS = {"fail": Code.VIOLATION, "warn": Code.VIOLATION_WARN, "error": Code.INCONCLUSIVE}
 Row = Mapping[str, Any]
 
 
@@ -47,13 +49,16 @@ class StoredAudit:
         if record is None:
             return ""
         of, ran = sum(record.checks.values()), sum(self.parameters.selected.values())
-        options = [f"--{name} {' '.join(map(str, args[name]))}" for name in ("select", "exclude") if args.get(name)]
-        options += [f"--{name} {args[name]}" for name in ("from", "to") if args.get(name)]
+        chosen = [f"--{name} {' '.join(map(str, args[name]))}" for name in ("select", "exclude") if args.get(name)]
+        period = [f"--{name} {args[name]}" for name in ("from", "to") if args.get(name)]
+        options = ", ".join((*chosen, *period))
         if record.stopped:
             return "--fail-fast stopped it"
         if ran < of:
-            return f"{ran} of {of} checks" + (f": {', '.join(options)}" if options else "")
-        return f"of a period that was asked for: {', '.join(options)}" if options else ""
+            return f"{ran} of {of} checks" + (f": {options}" if options else "")
+        if period:
+            return f"of a period that was asked for: {options}"
+        return f"of what was selected: {options}" if options else ""
 
     def judged(self, sink: str) -> Iterable[tuple[int, int]]:
         """The sequences of the sink's entries that it judged: a clock that jumped says nothing."""
@@ -93,24 +98,30 @@ class StoredAudit:
         """The sinks that it has results of."""
         return frozenset(row["sink"] for row in self.rows if row["sink"])
 
-    def proves(self, sink: str) -> bool:
-        """Whether every check that a proof rests on could be evaluated for this sink."""
+    def proves(self, sink: str, answered: Collection[object] = ()) -> bool:
+        """Whether every check that a proof rests on could be evaluated for this sink.
+
+        `answered` are the keys of findings that were accepted or repaired since.
+        """
         rows = [row for row in self.rows if row["sink"] == sink]
-        return summary.proved_by({row["check"]: summary.evaluated(row["status"], row["evidence"]) for row in rows})
+        return summary.proved_by({row["check"]: _evaluated(row, answered) for row in rows})
 
     def proves_each(self) -> bool:
         """Whether it proves each sink that it has results of, and has some."""
         return bool(self.sinks) and all(self.proves(sink) for sink in self.sinks)
 
-    def ran(self, sink: str) -> Ran:
-        """What it ran of one sink; of tests of rows that have one name, a partial audit may have left some out."""
+    def ran(self, sink: str, answered: Collection[object] = ()) -> Ran:
+        """What it ran of one sink; of tests of rows that have one name, a partial audit may have left some out.
+
+        `answered` is as for `proves`.
+        """
         checks: dict[str, tuple[bool, str]] = {}
         limited = False
         partial = bool(self.partial) or self.parameters.record is None
         for row in self.rows:
             if row["sink"] not in (None, sink):
                 continue
-            whole = summary.evaluated(row["status"], row["evidence"])
+            whole = _evaluated(row, answered)
             why = "" if whole else (row["message"] or "") if row["status"] in ("error", "skipped") else "in part only"
             if row["kind"] == "data" and partial:
                 whole, why = False, "which of these tests recon.yml had is not known, as not all checks were selected"
@@ -130,14 +141,34 @@ class StoredAudit:
         """What it found, and by which check; a test of rows that failed is a finding, too."""
         for row in self.rows:
             yield from ((f, row) for f in row["findings"] if f.level is not Level.INFO)
-            if row["kind"] == "data" and row["status"] in ("fail", "warn", "error"):
+            if row["kind"] == "data" and row["status"] in _OF_TESTS:
                 finding = Finding(
-                    code=Code.INCONCLUSIVE if row["status"] == "error" else Code.VIOLATION,
+                    code=_OF_TESTS[row["status"]],
                     message=f"{row['name']}: {row['message']}",
                     pipeline=row["pipeline"],
                     sink=row["sink"],
                 )
                 yield finding, row
+
+
+def key_of(finding: Finding) -> tuple[Any, ...]:
+    """What tells two findings apart."""
+    where = (finding.code, finding.pipeline, finding.sink, finding.topic, finding.topic_id, finding.partition)
+    place = (finding.start_offset, finding.end_offset, finding.batch_id, finding.epoch)
+    # Findings without a place differ by their messages.
+    return where + place + ((finding.message,) if place == (None,) * 4 else ())
+
+
+def _evaluated(row: Row, answered: Collection[object]) -> bool:
+    """Whether a check was evaluated whole; one that only left questions was, once they are answered.
+
+    `answered` are the keys of findings.
+    """
+    if summary.evaluated(row["status"], row["evidence"]):
+        return True
+    asked = [finding for finding in row["findings"] if finding.level is Level.UNPROVED]
+    looked = row["status"] == "error" and not row["evidence"].keys() & {"unread", "probe"}
+    return looked and bool(asked) and all(key_of(finding) in answered for finding in asked)
 
 
 def _is_of(finding: Finding, extents: Mapping[str, Extent], where: Collection[Where | None] = ("within", None)) -> bool:

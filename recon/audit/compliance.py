@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recon._version import __version__
 from recon.audit import summary
 from recon.audit.anchor import contradictions, signed
-from recon.audit.audited import StoredAudit, audited
+from recon.audit.audited import StoredAudit, audited, key_of
 from recon.audit.controls.catalog import catalog
 from recon.audit.controls.days import days_of, without_audit
 from recon.audit.exceptions import Sightings, exceptions
@@ -63,7 +63,8 @@ def compliance(
         spark: the session, for a ledger that Spark writes.
 
     Raises:
-        ConfigError: the period is empty, or has not begun, or `from_` or `to` is not a time.
+        ConfigError: the period is empty, has not begun, or ends before anything was recorded, or `from_` or `to` is not
+            a time.
         LedgerError: there is no ledger, or it cannot be read.
     """
     project, begin, end = as_project(project), instant("from_", from_), instant("to", to, ends=True)
@@ -73,17 +74,40 @@ def compliance(
         raise ConfigError(
             f"the period from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} is empty; give --from before --to"
         )
-    return _compliance(project, begin, end, spark)
-
-
-def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSession | None) -> ComplianceReport:
-    wording = catalog(project)
     ledger = open_ledger(project, spark)
+    report = derive(project, begin, end, ledger)
+    first = min(ledger.store.dates(), default=None)
+    if first is not None and report.last_day < first and not (report.audits or report.exceptions):
+        raise ConfigError(
+            f"the period from {begin:%Y-%m-%d} to {report.last_day} ends before the ledger's first entry, which is of "
+            f"{first}: nothing was recorded in it, so nothing can be reported; give a later period"
+        )
+    return report
+
+
+def derive(
+    project: Project,
+    from_: datetime,
+    to: datetime,
+    ledger: Ledger,
+    *,
+    whole: Ledger | None = None,
+    now: datetime | None = None,
+) -> ComplianceReport:
+    """The report of [from_, to), from a ledger and its results.
+
+    As of an earlier time, `ledger` is that of this time, `whole` all of it as it is, and `now` the time.
+
+    Raises:
+        ConfigError: the period has not begun.
+        LedgerError: there is no ledger, or it cannot be read.
+    """
+    wording = catalog(project)
     if not ledger.exists():
         raise LedgerError(
             f"there is no ledger at {ledger.location}; nothing was ever recorded, so nothing can be reported"
         )
-    now = utc_now()
+    signed_until, now = now, now or utc_now()
     if from_ >= now:
         raise ConfigError(
             f"the period from {from_:%Y-%m-%d %H:%M} on has not begun (it is {now:%Y-%m-%d %H:%M} UTC now), so "
@@ -100,14 +124,14 @@ def _compliance(project: Project, from_: datetime, to: datetime, spark: SparkSes
     }
     days = days_of(from_, to, now)
     unaudited = {name: tuple(without_audit(days, _periods(found))) for name, found in audits.items()}
-    heads, broken = signed(project), contradictions(project, ledger)
+    heads, broken = signed(project, signed_until), contradictions(project, whole or ledger)
     later = {
         name: [one for audit in of.later if (one := audit.within(_of_pipeline(extents, name))) is not None]
         for name, of in stored.items()
     }
     exceptions_of = {
         pipe.name: _found(
-            project, ledger, pipe, audits[pipe.name], later[pipe.name], from_, _of_pipeline(extents, pipe.name)
+            project, ledger, pipe, audits[pipe.name], later[pipe.name], (from_, to), _of_pipeline(extents, pipe.name)
         )
         for pipe in project.pipelines
     }
@@ -166,7 +190,7 @@ def _found(
     pipeline: Pipeline,
     audits: Sequence[StoredAudit],
     later: Sequence[StoredAudit],
-    from_: datetime,
+    period: tuple[datetime, datetime],
     extents: Mapping[str, Extent],
 ) -> list[Sightings]:
     """The exceptions of a pipeline."""
@@ -174,7 +198,7 @@ def _found(
     owners = {"": pipeline.owned_by}
     if any(row["kind"] == "data" and row["status"] != "pass" for audit in audits for row in audit.rows):
         owners |= {bound.unique_id: str(bound.config.meta.get("owner") or "") for bound in bind(project)}
-    found = list(exceptions(audits, from_, opened, owners, later=later))
+    found = list(exceptions(audits, period, opened, owners, later=later))
     return [*found, *_untold(pipeline, opened, found, extents)]
 
 
@@ -203,7 +227,7 @@ def _untold(
             closed_at=by.at if by is not None else None,
             closed=how,
         )
-        yield Sightings(record, ())
+        yield Sightings(record, (), answered=by is not None)
 
 
 def _edited(finding: Finding, now: datetime) -> Sightings:
@@ -244,7 +268,8 @@ def _sink(
     audits: Sequence[StoredAudit],
     exceptions_: Sequence[Sightings],
 ) -> SinkCompliance:
-    """A sink's figures. What is open counts, whichever audit found it."""
+    """A sink's figures. What is open counts, whichever audit found it; what was accepted or repaired since does not."""
+    answered = {key_of(one.record.finding) for one in exceptions_ if one.answered}
     open_ = (one.record.finding for one in exceptions_ if one.record.open)
     placed = (one for one in open_ if one.span is not None or one.batch_id is not None)
     findings = [finding for finding in placed if finding.sink in (None, sink.name)]
@@ -254,9 +279,9 @@ def _sink(
         for row in audit.rows
         if row["kind"] == "evidence"
         for finding in row["findings"]
-        if finding.sink in (None, sink.name)
+        if finding.sink in (None, sink.name) and key_of(finding) not in answered
     ]
-    proving = [audit for audit in audits if audit.proves(sink.name)]
+    proving = [audit for audit in audits if audit.proves(sink.name, answered)]
     # The replay of a micro-batch that was there read nothing further.
     reading = np.array([head.reads and head.status != "already_committed" for head in ledger.heads], np.bool_)
     places = [i for i in range(ledger.anchors, len(ledger.heads)) if reading[i]]

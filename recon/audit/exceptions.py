@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from recon.audit.audited import StoredAudit
+from recon.audit.audited import StoredAudit, key_of
 from recon.model import Code, Finding
 from recon.model.compliance import ExceptionRecord
 from recon.model.offsets import Span, Spans
@@ -26,6 +26,7 @@ _PRESENT = {
     Code.STALE_CHECKPOINT,
     Code.LEDGER_MISSING,
     Code.VIOLATION,
+    Code.VIOLATION_WARN,
 }
 
 _Place = tuple[Any, ...]
@@ -33,23 +34,21 @@ _Place = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Sightings:
-    """An exception with the audits that reported it, oldest first."""
+    """An exception with the audits that reported it, oldest first.
+
+    `answered` is whether somebody accepted it, or a later audit saw that all of it is in order: then it refutes no
+    micro-batch and leaves none in doubt, as in the answer of an audit. One that is only not reported any more by an
+    audit that looked elsewhere is closed, and not answered.
+    """
 
     record: ExceptionRecord
     audits: Sequence[StoredAudit]
-
-
-def key_of(finding: Finding) -> _Place:
-    """What tells two findings apart."""
-    where = (finding.code, finding.pipeline, finding.sink, finding.topic, finding.topic_id, finding.partition)
-    place = (finding.start_offset, finding.end_offset, finding.batch_id, finding.epoch)
-    # Findings without a place differ by their messages.
-    return where + place + ((finding.message,) if place == (None,) * 4 else ())
+    answered: bool = False
 
 
 def exceptions(
     audits: Sequence[StoredAudit],
-    since: datetime,
+    period: tuple[datetime, datetime],
     opened: Sequence[OpenFinding],
     owners: Mapping[str, str],
     *,
@@ -59,12 +58,12 @@ def exceptions(
 
     Args:
         audits: of the pipeline, oldest first.
-        since: begin of the period.
+        period: its begin and its end.
         opened: what is open, or accepted, of the pipeline's sinks now.
         owners: of tests by unique_id, and of the pipeline by "".
         later: audits of later periods, with what they found about this one; they end only what they saw repaired.
     """
-    history = _History(audits, since, later)
+    history = _History(audits, period, later)
     seen: dict[_Place, list[tuple[StoredAudit, Finding]]] = defaultdict(list)
     reported_by: dict[_Place, dict[str, str]] = defaultdict(dict)
     for audit in (*audits, *later):
@@ -82,7 +81,7 @@ def exceptions(
         known_as = [one for one in by_kind[kind_of(finding), finding.sink] if one.includes(finding)]
         by = next((one.accepted for one in known_as if one.accepted is not None), None)
         accepted = by is not None and all(one.accepted is not None for one in known_as)
-        closed, how = _end(history, finding, last, by if accepted else None, still_known=bool(known_as))
+        closed, how, answered = _end(history, finding, last, by if accepted else None, still_known=bool(known_as))
         names = reported_by[key]
         yield Sightings(
             ExceptionRecord(
@@ -99,31 +98,36 @@ def exceptions(
                 closed=how,
             ),
             [audit for audit, _ in sightings],
+            answered,
         )
 
 
 def _end(
     history: _History, finding: Finding, last: StoredAudit, by: Acceptance | None, *, still_known: bool
-) -> tuple[datetime | None, str]:
-    """When and how an exception ended; None while it is open."""
+) -> tuple[datetime | None, str, bool]:
+    """When and how an exception ended, None while it is open; and whether it is answered."""
     if by is not None:
-        return by.at, f"accepted by {by.by} on {by.at:%Y-%m-%d}: {by.reason}"
+        return by.at, f"accepted by {by.by} on {by.at:%Y-%m-%d}: {by.reason}", True
     if still_known:
-        return None, ""
-    repaired = history.repaired(finding)
+        return None, "", False
+    repaired = history.repaired(finding, last)
     if repaired is not None:
-        return repaired, f"repaired, as the audit of {repaired:%Y-%m-%d %H:%M} found"
+        return repaired, f"repaired, as the audit of {repaired:%Y-%m-%d %H:%M} found", True
     gone = history.gone(finding, last)
     if gone is not None:
-        return gone, f"the audit of {gone:%Y-%m-%d %H:%M} evaluated the same checks and found nothing of it"
-    return None, ""
+        how = f"the audit of {gone:%Y-%m-%d %H:%M} evaluated the same checks and found nothing of it"
+        return gone, how, history.gone(finding, last, whole=True) is not None
+    return None, "", False
 
 
 class _History:
     """What later audits say of what earlier ones found."""
 
-    def __init__(self, audits: Sequence[StoredAudit], since: datetime, behind: Sequence[StoredAudit]) -> None:
-        self._audits, self._since, self._behind = audits, since, behind
+    def __init__(
+        self, audits: Sequence[StoredAudit], period: tuple[datetime, datetime], behind: Sequence[StoredAudit]
+    ) -> None:
+        self._audits, self._behind = audits, behind
+        self._from, self._to = period
         self._times = [audit.generated_at for audit in audits]
 
     @cached_property
@@ -136,28 +140,40 @@ class _History:
                         found[_where(one)].append((audit.generated_at, one.span))
         return found
 
-    def repaired(self, finding: Finding) -> datetime | None:
-        """When all offsets of a finding were found repaired; None where they were not."""
+    def repaired(self, finding: Finding, last: StoredAudit) -> datetime | None:
+        """When all offsets of a finding were found repaired after it was reported last; None where they were not."""
         if finding.span is None:
             return None
         left = Spans.of([finding.span])
         for at, span in self._repairs.get(_where(finding), ()):
+            if at <= last.generated_at:  # of what happened to the same offsets before
+                continue
             left = left.minus(Spans.of([span]))
             if not left:
                 return at
         return None
 
-    def gone(self, finding: Finding, last: StoredAudit) -> datetime | None:
-        """When a later audit first evaluated the same checks of the same range, and had nothing of it."""
+    def gone(self, finding: Finding, last: StoredAudit, *, whole: bool = False) -> datetime | None:
+        """When a later audit first evaluated the same checks of the same range, and had nothing of it.
+
+        What is about the present may be of another range, unless the `whole` range is asked for.
+        """
         before = last.judged_checks | {
             row["unique_id"] for row in last.rows if any(f.code == finding.code for f in row["findings"])
         }
-        since = max(last.period_from or self._since, self._since)
+        begin, end = self._looked_at(last)
         for later in self._audits[bisect_right(self._times, last.generated_at) :]:
-            reaches = max(later.period_from or self._since, self._since) <= since
-            if (reaches or finding.code in _PRESENT) and later.judged_checks >= before:
+            since, until = self._looked_at(later)
+            reaches = since <= begin and until >= end
+            if (reaches or (finding.code in _PRESENT and not whole)) and later.judged_checks >= before:
                 return later.generated_at
         return None
+
+    def _looked_at(self, audit: StoredAudit) -> tuple[datetime, datetime]:
+        """The part of the period that an audit looked at; what one of a later period found may be of any part."""
+        if audit.is_behind(self._to):
+            return self._from, self._to
+        return max(audit.period_from or self._from, self._from), min(audit.period_to, self._to)
 
 
 def _where(finding: Finding) -> _Place:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from recon.lazy import np
 from recon.model import Finding, LedgerSlice, RangeTable
+from recon.model.ledger import sortable
 
 Where = Literal["before", "within", "after"]
 
@@ -61,13 +62,16 @@ class Extent:
 
 def _runs(ranges: RangeTable) -> dict[Any, tuple[int, int]]:
     """From the least offset to the greatest of each topic partition."""
-    width = int(ranges.partition.max(initial=0)) + 1
-    codes, of = np.unique(ranges.topic * width + ranges.partition, return_inverse=True)
-    starts, ends = np.full(len(codes), np.iinfo(np.int64).max), np.zeros(len(codes), np.int64)
-    np.minimum.at(starts, of, ranges.start)
-    np.maximum.at(ends, of, ranges.end)
     runs: dict[Any, tuple[int, int]] = {}
-    for code, start, end in zip(codes.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        _, name, topic_id = ranges.topics[code // width]
-        runs[name, topic_id, code % width] = (start, end)
+    if not len(ranges):
+        return runs
+    width = int(ranges.partition.max()) + 1
+    code = sortable(ranges.topic.astype(np.int64) * width + ranges.partition)
+    order = np.argsort(code, kind="stable")
+    code = code[order]
+    low = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
+    starts, ends = np.minimum.reduceat(ranges.start[order], low), np.maximum.reduceat(ranges.end[order], low)
+    for place, start, end in zip(code[low].tolist(), starts.tolist(), ends.tolist(), strict=True):
+        _, name, topic_id = ranges.topics[place // width]
+        runs[name, topic_id, place % width] = (start, end)
     return runs

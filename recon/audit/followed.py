@@ -16,6 +16,7 @@ from recon.model.proof import OpenFinding, SinkProof
 from recon.text import plural
 
 _STATES = ("open", "accepted", "closed")
+_OF_TESTS = (Code.VIOLATION, Code.VIOLATION_WARN)
 _BY_OTHERS = (Code.MUTATED, Code.UNSTAMPED, Code.RECREATED)
 
 
@@ -40,7 +41,7 @@ def incidents(exceptions: Iterable[Sightings]) -> tuple[IncidentRecord, ...]:
 def _item(one: Sightings) -> Item:
     record = one.record
     finding = record.finding
-    if finding.code is Code.VIOLATION:  # the rows that a test counts are others in each audit; the test is the same
+    if finding.code in _OF_TESTS:  # the rows that a test counts are others in each audit; the test is the same
         finding = replace(finding, message=finding.message.partition(": ")[0])
     state: Literal["open", "accepted", "repaired"] = (
         "open" if record.open else "accepted" if record.accepted else "repaired"
@@ -57,7 +58,7 @@ def _incident(items: Sequence[Item], sightings: Sequence[Sightings]) -> Incident
     )
     closed = [record.closed_at for record in records if record.closed_at is not None]
     cause = cause_of(items, (), None)
-    if worst.finding.code is Code.VIOLATION:
+    if worst.finding.code in _OF_TESTS:
         cause = worst.finding.message
     return IncidentRecord(
         id=next((record.id for record in records if record.id), ""),
@@ -111,7 +112,13 @@ def _of_ledger(ledger: LedgerSlice) -> Iterator[ActionRecord]:
         kind = _kind(head)
         if kind is not None:
             yield ActionRecord(
-                kind=kind, at=head.committed_at, pipeline=head.pipeline, sink=head.sink, what=_what(head, kind)
+                kind=kind,
+                at=head.committed_at,
+                pipeline=head.pipeline,
+                sink=head.sink,
+                what=_what(head, kind),
+                by=head.by or "",
+                reason=head.reason or "",
             )
 
 
@@ -119,15 +126,14 @@ _Done = Literal["released", "repaired", "removed", "restored"]
 
 
 def _kind(head: EntryHead) -> _Done | None:
-    if head.status == "rebuilt":
-        return "restored"
     if head.is_micro_batch:
-        return None
+        return "restored" if head.status == "rebuilt" else None
     return "released" if head.is_release else "repaired" if head.is_repair else "removed"
 
 
 def _what(head: EntryHead, kind: _Done) -> str:
-    number = f"number {head.batch_id}"
+    restored = ", its ledger entry restored from the sink's own record" if head.status == "rebuilt" else ""
+    number = f"number {head.batch_id}{restored}"
     if kind == "restored":
         return f"the ledger entry of micro-batch {head.batch_id}, epoch {head.epoch}, from the sink's own record"
     if kind == "released":

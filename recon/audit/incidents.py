@@ -41,10 +41,6 @@ from recon.text import plural, some
 _MESSAGES = 20  # kept of one incident; run_results.json has all findings
 _IDS = 5  # commands of one kind that are spelled out
 
-_GONE_FROM_KAFKA = frozenset({Code.LOSS, Code.LOSS_RETENTION})
-_NOT_WRITTEN = frozenset({Code.GAP, Code.SKIPPED, Code.PARTIAL, Code.LEDGER_ORPHAN})
-_TWICE = frozenset({Code.DUPLICATE, Code.OVERLAP})
-
 _CAUSES = {
     Code.LOSS_RETENTION: "Kafka deleted these offsets before a micro-batch read them",
     Code.LOSS: "the topic, or partitions of it, was deleted before these offsets were read",
@@ -71,14 +67,7 @@ class Item:
     @property
     def harm(self) -> Harm:
         """What became of its records."""
-        code = self.finding.code
-        if self.finding.level is Level.UNPROVED:
-            return "undecided"
-        if self.finding.changed_by is not None:
-            return "removed"
-        if code in _GONE_FROM_KAFKA:
-            return "lost"
-        return "missing" if code in _NOT_WRITTEN else "twice" if code in _TWICE else "other"
+        return self.finding.harm
 
     @property
     def kind(self) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
-import platform
 from collections import Counter
 from collections.abc import Sequence
 
 from recon.checks.bound import Bound
+from recon.decision import this_user
 from recon.model import CheckResult, RunRecord
 from recon.project import Project
 
@@ -18,16 +17,9 @@ def record_of(project: Project, configured: Sequence[Bound], results: Sequence[C
     """The record of a run that ends now; `configured` are all checks of recon.yml."""
     name, digest = project.file or ("", None)
     return RunRecord(
-        by=f"{_user()} on {platform.node() or 'a machine without a name'}",
+        by=this_user(),
         config=name,
         config_hash=digest,
         checks=dict(Counter(bound.pipeline for bound in configured)),
         stopped=any(result.message == STOPPED for result in results),
     )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container whose user id has no name
-        return "a user without a name"

@@ -95,7 +95,8 @@ def run_audit(
         on_result: called with (index from 1, total, result) as results come.
 
     Raises:
-        ConfigError: recon.yml asks for something that does not exist, or no check is selected.
+        ConfigError: recon.yml asks for something that does not exist, no check is selected, or a jar that Spark
+            fetched differs from the one that was published.
     """
     run = audit(
         project,
@@ -122,7 +123,8 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     """Runs the project's checks as the options say; see `run_audit`.
 
     Raises:
-        ConfigError: recon.yml asks for something that does not exist, or no check is selected.
+        ConfigError: recon.yml asks for something that does not exist, no check is selected, or a jar that Spark
+            fetched differs from the one that was published.
     """
     started, project = utc_now(), as_project(project)
     public_keys(project)  # a key that is none is better known before the audit than after it
@@ -166,6 +168,7 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
             options.on_result(len(results), len(bounds), result)
     # Whoever selects checks of rows alone still gets the picture of the pipeline: evidence is read for it now.
     evidence = {name: run.evidence_of(name) for name in run.reached}
+    run.session.raise_refusal()
     finished = utc_now()
     # A message may quote what a driver was configured with; what is stored and returned has no secret in it.
     return project.masked(
@@ -267,6 +270,7 @@ class _Run:
         # Evidence first, then rows, table by table: the cheap results do not wait for Spark.
         bounds = sorted(self.bounds, key=_table_of)
         for done, result in enumerate(self._evaluated(bounds), start=1):
+            self.session.raise_refusal()
             # A driver's or a store's message may quote what it was configured with.
             yield self.project.masked(result)
             if self.options.fail_fast and result.status in self.options.failing:

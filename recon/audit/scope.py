@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from recon.lazy import np
 from recon.model import CheckResult, Code, LedgerSlice, RangeTable
+from recon.model.ledger import sortable
 from recon.model.proof import SinkProof
 from recon.text import plural
 
@@ -68,7 +69,7 @@ def accepted(proofs: Mapping[str, SinkProof]) -> tuple[str, ...]:
 
 def _begins(ledger: LedgerSlice) -> Mapping[tuple[str, int], int]:
     starts: dict[tuple[str, int], int] = {}
-    of_period = ledger.ranges.take(ledger.ranges.entry >= ledger.anchors)
+    of_period = ledger.ranges.take(slice(int(np.searchsorted(ledger.ranges.entry, ledger.anchors)), None))
     for (_, topic, _, partition), (start, _) in stretches(of_period, len(ledger.heads)):
         starts.setdefault((topic, partition), start)
     return starts
@@ -80,7 +81,7 @@ def stretches(table: RangeTable, entries: int) -> Iterator[tuple[Place, tuple[in
     if not len(mine):
         return
     width = int(table.partition.max()) + 1
-    code = table.topic[mine].astype(np.int64) * width + table.partition[mine]
+    code = sortable(table.topic[mine].astype(np.int64) * width + table.partition[mine])
     mine = mine[np.argsort(code, kind="stable")]
     topic, partition, start, end = (c[mine] for c in (table.topic, table.partition, table.start, table.end))
     breaks = (topic[1:] != topic[:-1]) | (partition[1:] != partition[:-1]) | (start[1:] != end[:-1])

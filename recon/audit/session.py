@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recon.audit.anchor import contradictions
-from recon.errors import LedgerError
+from recon.errors import ConfigError, LedgerError
 from recon.ledger import Ledger, open_ledger
 from recon.ledger.erasures import ERASURES
 from recon.ledger.progress import PROGRESS
@@ -50,6 +50,7 @@ class AuditSession:
         """
         self._project, self._no_spark, self._tidies, self._spark_log = project, no_spark, tidies, spark_log
         self.running: SparkSession | None = spark
+        self._refused: ConfigError | None = None
         self._ledger: Ledger | None = None
         self._progress: Store | None = None
         self._erasures: Store | None = None
@@ -95,6 +96,17 @@ class AuditSession:
         """The session to read rows with; none with --no-spark."""
         return Unavailable("rows", _NO_SPARK, skipped=True) if self._no_spark else self._started()
 
+    def raise_refusal(self) -> None:
+        """Ends an audit for which Spark was refused: no check of rows could have another answer.
+
+        Where a witness is read, whatever is raised becomes the witness's state; so the audit asks here.
+
+        Raises:
+            ConfigError: a jar that Spark fetched differs from the one that was published.
+        """
+        if self._refused is not None:
+            raise self._refused
+
     def _for_ledger(self) -> SparkSession | None:
         """The session to read the ledger with; None where Spark is not needed for that and none is running.
 
@@ -112,9 +124,14 @@ class AuditSession:
         return spark
 
     def _started(self) -> SparkSession | Unavailable:
+        if self._refused is not None:
+            return Unavailable("rows", str(self._refused))
         if self.running is None:
             try:
                 self.running = session(self._project, log=self._spark_log)
+            except ConfigError as error:
+                self._refused = error
+                return Unavailable("rows", str(error))
             except Exception as error:  # the JVM fails in many ways; each is one reason
                 printed = "" if self._spark_log is None else f"; what it printed is in {self._spark_log}"
                 return Unavailable("rows", f"no Spark session could be started: {spark_error(error)}{printed}")

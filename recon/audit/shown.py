@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from recon.audit.audited import StoredAudit
+from recon.audit.audited import StoredAudit, key_of
 from recon.audit.controls.catalog import Statement
 from recon.audit.controls.days import Against, Day, SinkDays, place_of, places
 from recon.audit.exceptions import Sightings
@@ -83,7 +83,8 @@ class _OfSink:
         exceptions: Sequence[Sightings],
     ) -> None:
         self._days, self._sink, self._ledger, self._exceptions = days, sink, ledger, exceptions
-        runs = sorted((audit.ran(sink.sink) for audit in audits), key=lambda run: run.end)
+        answered = {key_of(one.record.finding) for one in exceptions if one.answered}
+        runs = sorted((audit.ran(sink.sink, answered) for audit in audits), key=lambda run: run.end)
         found = [
             (place, head.sequence)
             for head in ledger.heads[ledger.anchors :]
@@ -195,13 +196,18 @@ class _Index:
 
 def _told(one: Sightings, control: Control, names: set[str]) -> tuple[DayState, str] | None:
     """What an exception makes of the days it is about, and how it ended; None where it does not concern the control."""
-    record, code = one.record, one.record.finding.code
+    record = one.record
+    code, placed = record.finding.code, record.finding.span is not None or record.finding.batch_id is not None
     if code is Code.INCONCLUSIVE:
         if not names.intersection(record.checks) and not _leaves_open(one, control):
             return None
         if record.open:
             return "not shown", "open"
+        if placed and not one.answered:
+            return "not shown", "not looked at again"
         return ("answered", "accepted") if record.accepted else None
+    if code is Code.VIOLATION_WARN:  # refutes nothing, but what rests on this test is not shown by it
+        return ("not shown", "open") if record.open and names.intersection(record.checks) else None
     if code is Code.VIOLATION:
         concerns = any(name in names or control_of_test(name) == control for name in record.checks)
     else:
@@ -269,8 +275,13 @@ def unproved(report: ComplianceReport, left_out: Sequence[tuple[str, str]] = ())
     if any(not audit.by for audit in report.audits):
         count = sum(not audit.by for audit in report.audits)
         yield f"Who ran {plural(count, 'audit')}, with which recon.yml and options, was not stored."
-    if any(not action.by for action in report.actions):
-        yield "Who released rows from quarantine or repaired a sink, and why, is not recorded; only that it was done."
+    unnamed = sum(not action.by and action.kind != "restored" for action in report.actions)
+    if unnamed:
+        yield (
+            f"Who made {plural(unnamed, 'release, repair or removal', 'releases, repairs or removals')}, and why, is "
+            "not recorded: an older version of recon made them, or their ledger entries were restored from a record "
+            "that does not say."
+        )
     alone = [one for one in report.sinks if one.chain.signed == NOT_ANCHORED]
     if alone:
         yield (

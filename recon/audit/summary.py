@@ -29,6 +29,8 @@ from recon.model import (
     Witnesses,
     known,
 )
+from recon.model.incident import HARMS
+from recon.model.ledger import sortable
 from recon.model.proof import Proofs
 from recon.project import Pipeline, Project, Sink
 
@@ -66,8 +68,9 @@ def answer(
     """A pipeline's answer and the sentence behind it, from its evidence checks alone, without those of `RUNNING`.
 
     A refutation makes it "not complete", whatever severity the check was given, and so does one of an earlier audit
-    that is still open. "complete" needs every check of `PROOF` to have passed for every sink; anything less could not
-    be proved. `speaks_of` names the micro-batches that "complete" speaks of.
+    that is still open; the sentence is of the worst, that is first of records which nobody can read any more.
+    "complete" needs every check of `PROOF` to have passed for every sink; anything less could not be proved.
+    `speaks_of` names the micro-batches that "complete" speaks of.
     """
     evidence = [r for r in results if r.kind == "evidence" and r.check not in RUNNING]
     judged = {(r.sink, r.check) for r in evidence}
@@ -81,7 +84,7 @@ def answer(
     refuted = [f for r in evidence for f in r.findings if f.level is Level.FAIL]
     refuted += [finding for finding in waiting if finding.level is Level.FAIL]
     if refuted:
-        first, *others = refuted
+        first, *others = sorted(refuted, key=lambda finding: HARMS.index(finding.harm))
         counts = Counter(str(finding.code) for finding in others)
         also = "; also " + ", ".join(f"{count} {code}" for code, count in counts.most_common()) if others else ""
         return "not complete", f"{first.code}: {first.message}{also}"
@@ -278,7 +281,7 @@ def _rows_by_partition(
     of_topic = np.array([number.get(name, -1) for _, name, _ in ranges.topics] or [-1], np.int64)[ranges.topic]
     width = max(int(ranges.partition.max(initial=0)), *(partition for _, partition in wanted), 0) + 1
     rows = np.flatnonzero(of_topic >= 0)
-    code = of_topic[rows] * width + ranges.partition[rows]
+    code = sortable(of_topic[rows] * width + ranges.partition[rows])
     order = np.argsort(code, kind="stable")
     rows, code = rows[order], code[order]
     return {
@@ -345,9 +348,7 @@ def _partitions(
     names = sorted({name for _, name, _ in ranges.topics})
     name_code = np.array([names.index(name) for _, name, _ in ranges.topics] or [0], dtype=np.int64)
     width = int(ranges.partition.max(initial=0)) + 1
-    code = name_code[ranges.topic[first:]] * width + ranges.partition[first:]
-    # Sixteen bits are sorted by radix, in linear time.
-    code = code.astype(np.uint16) if width * len(names) <= 2**16 else code
+    code = sortable(name_code[ranges.topic[first:]] * width + ranges.partition[first:])
     order = np.argsort(code, kind="stable")
     code = code[order]
     starts = np.flatnonzero(np.append(True, code[1:] != code[:-1]))[: len(code)]

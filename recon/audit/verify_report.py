@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recon._version import __version__
+from recon.audit.as_of import as_of, since
 from recon.audit.compliance import compliance
 from recon.errors import ConfigError
+from recon.ledger import open_ledger
 from recon.model.compliance import ComplianceReport
 from recon.project import Project, as_project
 from recon.reports import compliance as reports
@@ -45,6 +47,7 @@ class Difference:
 class Verification:
     """A report that is as recon wrote it, held against ledger and proof.
 
+    `differences` are those from what ledger and proof say as of the report's own time; `since` says what came later.
     `unread` is why what the page shows was not compared with its data; "" where it was.
     """
 
@@ -54,6 +57,7 @@ class Verification:
     sha256: str
     values: int
     differences: tuple[Difference, ...]
+    since: tuple[str, ...] = ()
     unread: str = ""
 
     @property
@@ -63,7 +67,7 @@ class Verification:
 
 
 def verify(project: str | Path | Project, file: str | Path, *, templates: Path | None = None) -> Verification:
-    """Derives every number of a compliance report again from ledger and proof, for the period of the report.
+    """Derives every number of a compliance report again from ledger and proof, for its period and as of its time.
 
     Args:
         project: where recon.yml is, or a `Project`.
@@ -76,8 +80,8 @@ def verify(project: str | Path | Project, file: str | Path, *, templates: Path |
     """
     project, name = as_project(project), str(file)
     kind, report, unread = _written(Path(file), name, templates)
-    now = compliance(project, report.period_from, report.period_to)
-    before, after = (document.content_of(one) for one in (report, now))
+    derived = as_of(project, open_ledger(project), report)
+    before, after = (document.content_of(one) for one in (report, derived))
     for key in _OF_ITS_OWN:
         before.pop(key), after.pop(key)
     return Verification(
@@ -87,6 +91,7 @@ def verify(project: str | Path | Project, file: str | Path, *, templates: Path |
         sha256=document.document_hash(report),
         values=sum(1 for _ in _leaves(before)),
         differences=tuple(_differences(before, after, "")),
+        since=tuple(since(derived, compliance(project, report.period_from, report.period_to))),
         unread=unread,
     )
 

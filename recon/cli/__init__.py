@@ -19,11 +19,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: 0, 1 or 2 as in dbt; 130 after Ctrl-C.
     """
+    import atexit
     import gc
+
+    # A command runs briefly and keeps its few large objects to the end: with the default thresholds the garbage
+    # collector would take a tenth of an audit and free nothing. Nor is all looked through when the process ends.
+    gc.set_threshold(1_000_000, 50, 50)
+    atexit.register(gc.freeze)
 
     from recon.cli.app import app
 
-    # A command runs briefly and keeps its few large objects to the end: with the default thresholds the garbage
-    # collector would take a tenth of an audit and free nothing.
-    gc.set_threshold(100_000, 50, 50)
     app(args=None if arguments is None else list(arguments), prog_name="recon")

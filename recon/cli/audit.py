@@ -393,7 +393,7 @@ def report(
         if not source.is_file():
             raise ConfigError(f"no {source}; run 'recon audit' first, or point to its folder with --target-path")
         run = run_results.read(source)
-    folder = templates.absolute() if templates is not None else _knowntemplates_folder(session)
+    folder = templates.absolute() if templates is not None else _templates_of_project(session)
     if output == Path("-"):
         text = html.render(run, templates=folder) if format == "html" else forms.text(run, format, folder)
         typer.echo(text, nl=False)
@@ -410,7 +410,7 @@ def report(
 OutputFileOption = Annotated[Path | None, typer.Option("--output", help="The file to write.")]
 
 
-def _knowntemplates_folder(session: Session) -> Path | None:
+def _templates_of_project(session: Session) -> Path | None:
     """Those of recon.yml, where there is one: a report of run_results.json needs none."""
     try:
         session.folder()
@@ -429,7 +429,7 @@ def compliance(
     to: PeriodToOption = None,
     format: Annotated[Literal["html", "md", "pdf", "json"], typer.Option("--format", help="What to write.")] = "html",
     templates: TemplatesOption = None,
-    output: OutputFileOption = None,
+    output: Annotated[Path | None, typer.Option("--output", help="The file to write; - prints it.")] = None,
 ) -> None:
     """Write the compliance report of a period."""
     start, end = required_period(from_, to)
@@ -437,11 +437,17 @@ def compliance(
     page = (output or session.target(None) / f"compliance.{format}").absolute()
 
     from recon.audit.compliance import compliance as gather
-    from recon.reports.compliance import write
+    from recon.reports.compliance import text, write
 
+    folder = templates_folder(session, templates)
+    if output == Path("-"):
+        if format == "pdf":
+            raise ConfigError("a PDF is not printed; give the file to write: --output compliance.pdf")
+        typer.echo(text(gather(project, start, end), format, templates=folder), nl=False)
+        return
     document = gather(project, start, end)
     with writing(page.parent):
-        write(document, page, format, templates=templates_folder(session, templates))
+        write(document, page, format, templates=folder)
     typer.echo(f"Compliance report: {short_path(page)}")
 
 

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from recon.cli.shared import (
+    ByOption,
     OutputOption,
     PipelineOption,
+    ReasonOption,
     Session,
     SinkOption,
     assignments,
@@ -64,6 +66,8 @@ def release(
         list[str] | None, typer.Option("--set", help='A repair: "column = SQL expression"; repeatable.')
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also release rows that still fail.")] = False,
+    by: ByOption = None,
+    reason: ReasonOption = None,
     output: OutputOption = "text",
 ) -> None:
     """Write pending rows into their sink.
@@ -76,7 +80,9 @@ def release(
 
     from recon.quarantine.release import release as release_rows
 
-    result = release_rows(session.project(), pipeline, sink, repair=repair or None, where=where, force=force)
+    result = release_rows(
+        session.project(), pipeline, sink, repair=repair or None, where=where, force=force, by=by, reason=reason
+    )
     if output == "json":
         print_json(result)
         return

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recon.cli.shared import OutputOption, PipelineOption, Session, SinkOption, assignments, print_json, print_table
+from recon.cli.shared import (
+    ByOption,
+    OutputOption,
+    PipelineOption,
+    ReasonOption,
+    Session,
+    SinkOption,
+    assignments,
+    print_json,
+    print_table,
+)
+from recon.decision import Decision
 from recon.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,6 +72,8 @@ def apply(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="Of Spark's Kafka source: name=value; repeatable.")
     ] = None,
+    by: ByOption = None,
+    reason: ReasonOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     audit: Annotated[bool, typer.Option("--audit/--no-audit", help="Audit the pipeline afterwards.")] = True,
     output: OutputOption = "text",
@@ -72,6 +85,7 @@ def apply(
     """
     session.check_names(pipeline, sink)
     options = assignments("--option", option, "name=value")
+    decision = Decision.of(by, reason)
     project = session.project()
     out = project.find_sink(pipeline, sink)[1]
     function = None if transform is None else _imported(transform, session.folder())
@@ -100,6 +114,8 @@ def apply(
         transform=function,
         other_transform=other_transform,
         kafka_options=options,
+        by=decision.by,
+        reason=decision.reason,
     )
     left = _audited(project, done) if audit else ()
     if output == "json":

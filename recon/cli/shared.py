@@ -48,6 +48,8 @@ PeriodFromOption = Annotated[
 PeriodToOption = Annotated[str | None, typer.Option("--to", help="End of the period; a bare date includes that day.")]
 PipelineOption = Annotated[str | None, typer.Option("--pipeline", help="Only this pipeline.")]
 SinkOption = Annotated[str | None, typer.Option("--sink", help="Only this sink.")]
+ByOption = Annotated[str | None, typer.Option("--by", help="Who does it; by default the user of the operating system.")]
+ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why, for the ledger and the compliance report.")]
 TargetPathOption = Annotated[
     Path | None, typer.Option("--target-path", help="Folder for results; by default target_path of recon.yml.")
 ]

@@ -21,16 +21,16 @@ def verify(
 ) -> None:
     """Derive every number of a report again.
 
-    From ledger and proof, for the report's period; what an HTML page or a PDF shows is compared with the data in it.
-    Exit 0 when all is the same, 1 when something differs or could not be compared, 2 when the file is no compliance
-    report, truncated, edited or of a newer version.
+    From ledger and proof, for the report's period and as of its own time; what came later is listed. What an HTML page
+    or a PDF shows is compared with the data in it. Exit 0 when all is the same, 1 when something differs or could not
+    be compared, 2 when the file is no compliance report, truncated, edited or of a newer version.
     """
     from recon.audit.verify_report import verify as verified
 
     project = session.project()
     result = verified(project, file, templates=templates_folder(session, templates))
     if output == "json":
-        names = ("file", "kind", "sha256", "values", "unread")
+        names = ("file", "kind", "sha256", "values", "unread", "since")
         print_json(
             {
                 **{name: getattr(result, name) for name in names},
@@ -47,10 +47,14 @@ def verify(
         if result.unread:
             typer.echo(f"Not compared: {one_line(result.unread)}")
         for one in result.differences:
-            typer.echo(f"Different: {one_line(f'{one.path}: {one.document} in the report, {one.now} now')}")
+            shown = f"{one.path}: {one.document} in the report, {one.now} by ledger and proof"
+            typer.echo(f"Different: {one_line(shown)}")
         values = plural(result.values, "value")
+        at = f"as of {report.generated_at:%Y-%m-%d %H:%M:%S} UTC, its own time"
         if result.is_same:
-            typer.echo(f"Same: {values} derived again from ledger and proof.")
+            typer.echo(f"Same: {values} derived again from ledger and proof, {at}.")
         else:
-            typer.echo(f"{plural(len(result.differences), 'difference')} in {values}.")
+            typer.echo(f"{plural(len(result.differences), 'difference')} in {values}, {at}.")
+        for sentence in result.since:
+            typer.echo(f"Since then: {one_line(sentence)}")
     raise typer.Exit(0 if result.is_same else 1)

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from recon.errors import EvidenceError
 from recon.model import DeltaCommit, ReconStamp, parse_stamp
 from recon.model.wire.values import mapping, optional, text, whole
-from recon.storage import Storage
+from recon.storage import Storage, read_file
 
 # PROTOCOL.md, "Actions": what else stands in a line is damage, or changes the table in a way that is not known here.
 _KINDS = frozenset(
@@ -35,7 +35,8 @@ _KINDS = frozenset(
         "sidecar",
     )
 )
-_NUM_RECORDS = re.compile(r'\{\s*"numRecords"\s*:\s*(\d+)\s*[,}]')
+NUM_RECORDS = r'\{\s*"numRecords"\s*:\s*(?P<rows>\d+)\s*[,}]'  # the beginning of statistics
+_NUM_RECORDS = re.compile(NUM_RECORDS)
 
 
 def contents(log: Storage, versions: Iterable[int]) -> Iterator[tuple[int, bytes]]:
@@ -56,8 +57,7 @@ def reader(log: Storage) -> Callable[[int], bytes | None]:
     def local(version: int) -> bytes | None:
         path = f"{folder}/{file_name(version)}"
         try:
-            with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - thousands of small files
-                return file.read()
+            return read_file(path)
         except FileNotFoundError:
             return None
         except OSError as error:

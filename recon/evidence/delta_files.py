@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from recon.errors import ConfigError, EvidenceError
-from recon.evidence.delta_commits import actions, num_records
-from recon.lazy import pa
+from recon.evidence.delta_commits import NUM_RECORDS, actions, num_records
+from recon.lazy import pa, pc
 from recon.model import DataFile, LiveFiles, Unavailable
 from recon.model.offsets import Span
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
@@ -139,17 +139,26 @@ class Replay:
         """The add actions of a checkpoint's file, in columns; a row of another action has no path."""
         names = {field.name for field in adds.type}
         nothing = [None] * len(adds)
-        stats = adds.field("stats") if "stats" in names else pa.array(nothing, pa.string())
+        stats = adds.field("stats") if "stats" in names else pa.nulls(len(adds), pa.string())
         vectors = adds.field("deletionVector").to_pylist() if "deletionVector" in names else nothing
         parsed = adds.field("stats_parsed").field("numRecords").to_pylist() if "stats_parsed" in names else nothing
-        texts = stats.to_pylist()
-        for place, path in enumerate(adds.field("path").to_pylist()):
+        columns = (adds.field("path").to_pylist(), numbers_of_records(stats), vectors, parsed)
+        for place, (path, counted, vector, of_parsed) in enumerate(zip(*columns, strict=True)):
             if not path:
                 continue
-            rows = num_records(texts[place])
-            vector = vectors[place] if (vectors[place] or {}).get("storageType") else None
-            rows = _less(parsed[place] if rows is None else rows, vector)
+            vector = vector if vector and vector.get("storageType") else None
+            rows = _less(of_parsed if counted is None else counted, vector)
             self._live[_key(path, vector)] = _Live(rows, None, stats, place)
+
+
+def numbers_of_records(stats: pa.Array) -> list[int | None]:
+    """`num_records` of every text: in columns where a text begins with it, as Delta's writers make them."""
+    first = pc.struct_field(pc.extract_regex(stats, f"^{NUM_RECORDS}"), "rows")
+    counts: list[int | None] = first.cast(pa.int64()).to_pylist()
+    other = pc.and_(pc.is_valid(stats), pc.is_null(first))
+    for place in pc.indices_nonzero(other).to_pylist():
+        counts[place] = num_records(stats[place].as_py())
+    return counts
 
 
 def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]] | None:
@@ -192,10 +201,10 @@ def _missing(storage: Storage, paths: Iterable[str]) -> Iterator[str]:
     outside: dict[str, dict[str, str]] = {}
     root = (str(storage.local) if storage.local is not None else storage.uri).rstrip("/") + "/"
     for path in paths:
-        absolute = re.sub("^file:/+", "/", path)
-        of, place = inside, absolute.removeprefix(root)
-        if place.startswith("/") or _SCHEME.match(place):
-            of = outside
+        of, place = inside, path
+        if ":/" in path or path.startswith("/"):  # of 40,000 files hardly ever one
+            place = re.sub("^file:/+", "/", path).removeprefix(root)
+            of = outside if place.startswith("/") or _SCHEME.match(place) else inside
         folder, _, name = place.rpartition("/")
         of.setdefault(folder, {})[name] = path
     if storage.local is None and len(inside) > MANY_FOLDERS:

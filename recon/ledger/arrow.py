@@ -58,6 +58,14 @@ def empty(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema=schema)
 
 
+def with_nulls(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of a schema, by name; NULL where the table has no such column."""
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field, column([None] * table.num_rows, field.type))
+    return table.select(schema.names)
+
+
 def rows(table: pa.Table) -> list[dict[str, Any]]:
     """A table of flat columns row by row."""
     names = table.column_names

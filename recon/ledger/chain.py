@@ -14,7 +14,9 @@ from datetime import datetime
 from recon.model import EntryHead, LedgerEntry, offsets_text
 
 GENESIS = ""
-_SEALED = tuple(f.name for f in fields(EntryHead) if f.name != "entry_hash")
+# Sealed where an entry has them: entries of versions that knew nothing of them keep their hash.
+ADDED = ("by", "reason")
+_SEALED = tuple(f.name for f in fields(EntryHead) if f.name not in ("entry_hash", *ADDED))
 _spelled = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -32,6 +34,9 @@ def sealed_text(head: EntryHead, ranges_text: str) -> str:
     """What an entry_hash is made of: the canonical JSON, a line break, and the ranges."""
     values = vars(head)
     content = {name: values[name] for name in _SEALED}
+    for name in ADDED:
+        if values[name] is not None:
+            content[name] = values[name]
     content["started_at"], content["committed_at"] = _micros(head.started_at), _micros(head.committed_at)
     return f"{_spelled(content)}\n{ranges_text}"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recon.errors import LedgerError
 from recon.lazy import np, pa, pc
 from recon.ledger import arrow
-from recon.ledger.chain import seal
+from recon.ledger.chain import ADDED, seal
 from recon.ledger.store import INT32, LedgerTable
 from recon.model import EntryHead, LedgerEntry, LedgerSlice, RangeTable, sort_key
 from recon.model.offsets import OffsetSpan
@@ -71,9 +71,11 @@ ENTRIES = LedgerTable(
         "recon_version": str,
         "checks_fingerprint": str,
         "transform": str,
+        **dict.fromkeys(ADDED, str),
         "prev_hash": str,
         "entry_hash": str,
     },
+    added=ADDED,
 )
 
 

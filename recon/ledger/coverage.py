@@ -6,11 +6,16 @@ Keys are (topic, topic id, partition): a new checkpoint may number its sources a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from recon.lazy import np
 from recon.model import RangeTable
+from recon.model.ledger import sortable
 from recon.model.offsets import OffsetSpan, Spans
 from recon.text import plural
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 Key = tuple[str, str | None, int]
 
@@ -25,8 +30,8 @@ def of(table: RangeTable) -> dict[Key, Spans]:
     full = np.flatnonzero(table.end > table.start)
     if not len(full):
         return {}
-    code = table.topic[full].astype(np.int64) * (int(table.partition.max()) + 1) + table.partition[full]
-    order = full[np.lexsort((table.start[full], code))]
+    code = sortable(table.topic[full].astype(np.int64) * (int(table.partition.max()) + 1) + table.partition[full])
+    order = full[_in_order(code, table.start[full])]
     topic, partition, start, end = (column[order] for column in (table.topic, table.partition, table.start, table.end))
     # A stretch ends where the next range starts behind it; ranges that overlap are joined by Spans.
     breaks = (np.diff(topic) != 0) | (np.diff(partition) != 0) | (start[1:] != end[:-1])
@@ -37,6 +42,14 @@ def of(table: RangeTable) -> dict[Key, Spans]:
         _, name, topic_id = table.topics[int(topic[a])]
         spans_of.setdefault((name, topic_id, int(partition[a])), []).append((int(start[a]), int(end[b])))
     return {key: Spans.of(spans) for key, spans in spans_of.items()}
+
+
+def _in_order(code: npt.NDArray[Any], start: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The order by topic partition and start offset; micro-batches mostly follow each other with ascending starts."""
+    order = np.argsort(code, kind="stable")
+    code_, start_ = code[order], start[order]
+    ascending = (start_[1:] >= start_[:-1]) | (code_[1:] != code_[:-1])
+    return order if ascending.all() else np.lexsort((start, code))
 
 
 def plus(held: Mapping[Key, Spans], written: Sequence[OffsetSpan]) -> dict[Key, Spans]:

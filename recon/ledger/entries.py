@@ -78,6 +78,8 @@ def new_entry(
         recon_version=__version__,
         checks_fingerprint=fingerprint,
         transform=transform,
+        by=stamp.by,
+        reason=stamp.reason,
         prev_hash="",
         entry_hash="",
     )

@@ -6,7 +6,7 @@ they stay the dictionary that Parquet keeps them in, and the ranges of rows that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import date
 from urllib.parse import unquote
 
@@ -45,6 +45,7 @@ def read(
     names: Sequence[str],
     filtered_by: Sequence[str],
     wanted: Callable[[pa.Table], pa.ChunkedArray | None],
+    added: Collection[str] = (),
 ) -> pa.Table:
     """The wanted rows of one data file, in the file's order.
 
@@ -54,6 +55,7 @@ def read(
         names: the columns to return.
         filtered_by: the columns that `wanted` needs.
         wanted: makes the mask of rows, None for all, from the flat columns.
+        added: columns that a file of an earlier version may lack: NULL there.
 
     Raises:
         OSError: the file is missing or torn.
@@ -70,6 +72,7 @@ def read(
         raise Unfamiliar(path) from error
     with opened as file:
         stored_schema = file.schema_arrow
+        stored = [n for n in stored if n in stored_schema.names or n not in added]
         if any(n not in stored_schema.names or stored_schema.field(n).type != schema.field(n).type for n in stored):
             raise Unfamiliar(path)
         few = file.metadata.num_rows <= _STEP
@@ -82,7 +85,7 @@ def read(
             rows = rows.append_column(NESTED, _ranges(file, mask, rows.num_rows))
     if "date" in names:
         rows = rows.append_column("date", arrow.column([day_of(path)] * rows.num_rows, pa.date32()))
-    return rows.select(names)
+    return arrow.with_nulls(rows, pa.schema([schema.field(n) for n in names]))
 
 
 def _ranges(file: pa.parquet.ParquetFile, mask: pa.Array | None, count: int) -> pa.ChunkedArray:

@@ -225,7 +225,7 @@ class Ledger:
         return found, sorted(set(arrow.tuples(there, "pipeline", "sink")) - found.keys())
 
     def _slice(self, chain: ChainReader, period: Period, operations: Sequence[tuple[int, str]] | None) -> LedgerSlice:
-        anchors = chain.anchors(period.above, period.day)
+        anchors = chain.anchors(period.above, period.day, period.before)
         numbers = ("query_id", "batch_id")
         counts = ("status", "rows_read", "rows_returned")
         later = None if period.upto is None else chain.run(period.upto, None, (*numbers, *counts))

@@ -28,13 +28,14 @@ class Period:
     """The run of a chain that belongs to a period.
 
     `above` is the sequence before its first entry; `upto` that of its last, None for the chain's end. `day` is where
-    the entries before the period are looked for first.
+    the entries before the period are looked for first; `before` are those of them that were read with the run.
     """
 
     entries: pa.Table
     above: int
     upto: int | None
     day: date | None
+    before: pa.Table | None = None
 
 
 @dataclass(frozen=True)
@@ -120,14 +121,17 @@ class ChainReader:
 
     def behind(self, position: int, to: datetime | None) -> Period:
         """The run of a chain behind a position, up to the last entry that was committed before `to`."""
-        entries, upto = self.run(position), None
+        # With the entry at the position, an anchor: it is mostly in the file that the run is read from.
+        read, upto = self.run(max(position - 1, 0)), None
+        anchors = int(np.searchsorted(arrow.numbers(read[SEQUENCE]), position, side="right"))
+        before, entries = read.slice(0, anchors), read.slice(anchors)
         if to is not None:
-            before = entries.filter(pc.less(entries["committed_at"], arrow.scalar(to)))
-            upto = int(arrow.numbers(before[SEQUENCE]).max(initial=position))
+            earlier = entries.filter(pc.less(entries["committed_at"], arrow.scalar(to)))
+            upto = int(arrow.numbers(earlier[SEQUENCE]).max(initial=position))
             entries = entries.filter(pc.less_equal(entries[SEQUENCE], arrow.scalar(upto)))
         # The entry at the position is most likely of the day of the one behind it.
         first = arrow.values(entries["committed_at"].slice(0, 1))
-        return Period(entries, position, upto, first[0].date() if first else None)
+        return Period(entries, position, upto, first[0].date() if first else None, before)
 
     def _last_before(self, at: datetime) -> int:
         """The sequence of the entry with the latest `committed_at` before an instant; 0 without one.
@@ -145,12 +149,13 @@ class ChainReader:
         times = arrow.numbers(entries["committed_at"])
         return int(arrow.numbers(entries[SEQUENCE])[len(times) - 1 - int(np.argmax(times[::-1]))])
 
-    def anchors(self, position: int, around: date | None = None) -> pa.Table:
+    def anchors(self, position: int, around: date | None = None, read: pa.Table | None = None) -> pa.Table:
         """What comes before a run: the entry at `position`, and the furthest micro-batch of every epoch up to there.
 
         The entry before the run is what the chain goes on from. It need not be the furthest: it may be a replay, or an
         older micro-batch that was restored later. Earlier epochs are there so that a later one that read their offsets
-        again does not look like the first. `around` is the day to look at first.
+        again does not look like the first. `around` is the day to look at first, `read` has
+        the entry at the position where it was read already.
         """
         if position <= 0:
             return arrow.empty(self.store.schema)
@@ -177,11 +182,12 @@ class ChainReader:
             places = list(arrow.tuples(whole, SEQUENCE, "committed_at"))
             chosen |= {places[place] for epoch, place in _furthest(whole).items() if epoch not in furthest}
         # Ranges are read for these few alone.
-        at = [
-            self.store.read(replace(self._where(), dates=(time.date(),), above=sequence - 1, upto=sequence))
-            for sequence, time in sorted(chosen)
-        ]
-        return in_order(pa.concat_tables(at))
+        return in_order(pa.concat_tables([self._entry(sequence, time, read) for sequence, time in sorted(chosen)]))
+
+    def _entry(self, sequence: int, time: datetime, read: pa.Table | None) -> pa.Table:
+        if read is not None and list(arrow.tuples(read, SEQUENCE, "committed_at")) == [(sequence, time)]:
+            return read
+        return self.store.read(replace(self._where(), dates=(time.date(),), above=sequence - 1, upto=sequence))
 
 
 def in_order(table: pa.Table) -> pa.Table:

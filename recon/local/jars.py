@@ -11,6 +11,7 @@ from pathlib import Path
 
 from recon.errors import ConfigError
 from recon.local.java import find_java
+from recon.spark.jars import BROKER, refuse_others
 
 KAFKA_VERSION = "4.1.1"
 _SCALA = "2.13"
@@ -32,7 +33,7 @@ def kafka_jars() -> Path:
     """The folder of the broker's jars, downloaded on first use; no network is needed after that.
 
     Raises:
-        ConfigError: they are not cached and could not be fetched.
+        ConfigError: they are not cached and could not be fetched, or one is not the jar that was published.
     """
     cache = cache_dir()
     final = cache / f"kafka_{_SCALA}-{KAFKA_VERSION}"
@@ -45,8 +46,9 @@ def kafka_jars() -> Path:
         if not final.is_dir():
             with tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as scratch:
                 fetched = Path(scratch) / "jars"
-                _retrieve(fetched)
-                # The folder gets its name only when it is complete.
+                retrieve(fetched)
+                refuse_others(list(fetched.iterdir()), [BROKER])
+                # The folder gets its name only when it is complete and each jar is the published one.
                 fetched.rename(final)
     return final
 
@@ -65,7 +67,12 @@ def broker_classpath() -> str:
     return os.pathsep.join([*logging, f"{kafka_jars()}/*"])
 
 
-def _retrieve(into: Path) -> None:
+def retrieve(into: Path) -> None:
+    """Lets Ivy fetch the broker's jars into a new folder, and compares them with nothing.
+
+    Raises:
+        ConfigError: they could not be fetched.
+    """
     java = find_java()
     ivy = next(iter(sorted((pyspark_home() / "jars").glob("ivy-*.jar"))), None)
     if ivy is None:

@@ -8,9 +8,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recon.local.java import java_home
+from recon.spark.jvm import start_jvm
 from recon.spark.session import DELTA_CONF, default_packages
 
 if TYPE_CHECKING:
@@ -38,10 +40,36 @@ def spark_session(
         conf: Spark settings, over those of `local_conf`.
 
     Raises:
-        ConfigError: no Java 17 or newer.
+        ConfigError: no Java 17 or newer, or a fetched jar differs from the one that was published.
     """
     from pyspark.sql import SparkSession
 
+    _set_environment()
+    settings = {**local_conf(extra_packages), **(conf or {})}
+    if "spark.sql.warehouse.dir" not in settings:
+        warehouse = tempfile.mkdtemp(prefix="recon-warehouse-")
+        atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
+        settings["spark.sql.warehouse.dir"] = warehouse
+    start_jvm({**settings, "spark.app.name": app_name, "spark.master": master})
+    session = SparkSession.Builder().appName(app_name).master(master).config(map={**settings}).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def fetch_packages(extra_packages: Sequence[str] = ()) -> list[Path]:
+    """Lets Spark's JVM fetch the packages of a local session; makes no session and loads none of them.
+
+    Returns:
+        The jars; none where this process runs a JVM already.
+
+    Raises:
+        ConfigError: no Java 17 or newer, or a jar differs from the one that was published.
+    """
+    _set_environment()
+    return start_jvm({**local_conf(extra_packages), "spark.master": "local[1]"})
+
+
+def _set_environment() -> None:
     # By default workers run the python3 of PATH, which may be another Python without these packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -49,14 +77,6 @@ def spark_session(
     os.environ["JAVA_HOME"] = str(java_home())
     # The machine's host name need not resolve.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    settings = {**local_conf(extra_packages), **(conf or {})}
-    if "spark.sql.warehouse.dir" not in settings:
-        warehouse = tempfile.mkdtemp(prefix="recon-warehouse-")
-        atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
-        settings["spark.sql.warehouse.dir"] = warehouse
-    session = SparkSession.Builder().appName(app_name).master(master).config(map={**settings}).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 def local_conf(extra_packages: Sequence[str] = ()) -> dict[str, str]:

@@ -112,7 +112,11 @@ class IncidentRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ActionRecord:
-    """What somebody did about rows or findings: who is "" where nothing records it, and so is `reason`.
+    """What somebody did about rows or findings.
+
+    `by` is "" where it is not recorded: of a release or a repair by an older version, or whose entry was restored from
+    a database's own record; and of a restored entry of a micro-batch, which nobody decided. `reason` is "" where none
+    was given.
 
     `kind` is "accepted" (a finding), "released" (rows from quarantine), "repaired" (missing offsets were read again),
     "removed" (doubled rows) or "restored" (a ledger entry, from the sink's own record).
@@ -125,6 +129,16 @@ class ActionRecord:
     what: str
     by: str = ""
     reason: str = ""
+
+    @property
+    def who(self) -> str:
+        """Who did it, in words."""
+        return self.by or "not recorded"
+
+    @property
+    def why(self) -> str:
+        """Why, in words."""
+        return self.reason or ("no reason given" if self.by else "not recorded")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +167,10 @@ class ChangeRecord:
 class SinkCompliance:
     """One sink's period. Proved, refuted and unproved add up to the total, for batches and for ranges.
 
-    A batch that no audit of the period judged is unproved. `ranges` counts (batch, topic, partition);
-    `offsets` sums their widths. `rows_written` is None when the commits have no count, `rows_filtered` (by the
-    transform) and `rows_quarantined` when a micro-batch did not count them.
+    A batch that no audit of the period judged is unproved. What was accepted, or repaired since, refutes no batch and
+    leaves none unproved, as in an audit's answer. `ranges` counts (batch, topic, partition); `offsets` sums their
+    widths. `rows_written` is None when the commits have no count, `rows_filtered` (by the transform) and
+    `rows_quarantined` when a micro-batch did not count them.
     `days_without_audit` are those that no audit of the pipeline looked at: what Kafka held then and the stream did not
     read, nobody knows.
     """
@@ -287,6 +302,10 @@ class ComplianceReport:
             for e in self.exceptions
             if e.finding.pipeline in (None, sink.pipeline) and e.finding.sink in (None, sink.sink)
         )
+
+    def accepted_of(self, *sinks: SinkCompliance) -> int:
+        """How many accepted findings the sinks' answers leave out."""
+        return len({e.id for sink in sinks for e in self.exceptions_of(sink) if e.accepted})
 
     def answer_of(self, sink: SinkCompliance) -> Answer:
         """The sink's answer for the period. Refuted outranks unproved; unproved outranks proved.

@@ -153,6 +153,8 @@ class ReconStamp:
     removed doubled rows adds `taken`, the rows it put back, `removed`, and `held`: the offsets of its ranges that had a
     row before. One that read offsets again adds `read`, the records, and `filtered`, those without a row for the sink.
 
+    `by` and `reason` are who released or repaired, and why; None for a micro-batch, and where nobody said so.
+
     `number` counts the writes of the sink, from 1 on: the driver has read the entries of all writes before it, and the
     sink refuses a number that it has. None where the sink numbers no writes.
     """
@@ -173,6 +175,8 @@ class ReconStamp:
     read: int | None = None
     filtered: int | None = None
     number: int | None = None
+    by: str | None = None
+    reason: str | None = None
 
     @property
     def rows_read(self) -> int | None:
@@ -346,6 +350,7 @@ class DeltaWitness:
     log_retention_days: float = 30.0
     table_id: str | None = None
     files: LiveFiles | Unavailable = Unavailable("delta_files", "the data files were not looked at")
+    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # computed once
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 PRIME = 2**31 - 1  # a product of two numbers below it fits into 64 bits
 SEED = 42  # of Spark's xxhash64()
+_BLOCK = 65_536  # ranges at a time: what is made of so few stays in the processor's cache
 _HALF, _SIXTH = pow(2, -1, PRIME), pow(6, -1, PRIME)
 _MASK = 2**64 - 1
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
@@ -79,8 +80,12 @@ def of_entries(table: RangeTable, count: int) -> npt.NDArray[np.int64]:
     of_code = np.zeros((3, int(known[-1]) + 1), np.int64)
     for at in known.tolist():
         of_code[:, at] = coefficients(table.topics[at // width][1], at % width)
-    of_range = [column[code] for column in of_code]
-    values = _all_below(np.maximum(table.end, table.start), *of_range) - _all_below(table.start, *of_range)
+    values = np.empty(len(table), np.int64)
+    for begin in range(0, len(table), _BLOCK):
+        block = slice(begin, begin + _BLOCK)
+        start, end = table.start[block], table.end[block]
+        of_range = [column[code[block]] for column in of_code]
+        values[block] = _all_below(np.maximum(end, start), *of_range) - _all_below(start, *of_range)
     low = np.flatnonzero(np.append(True, table.entry[1:] != table.entry[:-1]))
     np.add.at(sums, table.entry[low], np.add.reduceat(values, low))
     return sums % PRIME

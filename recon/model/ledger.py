@@ -52,7 +52,8 @@ class EntryHead:
     `isolation_level` is the one with which the running query reads Kafka, as Spark's plan has it, None where that is
     not known. `kafka_state` is what the broker said of the topics' logs (recon.model.wire.kafka_state), asked while
     nothing waits for it, after an earlier entry; None where no answer came since the entry before. `sink_table_id` is
-    the id of the Delta table that the commit is in, None for other sinks.
+    the id of the Delta table that the commit is in, None for other sinks. `by` and `reason` are who released or
+    repaired, and why: None in entries of micro-batches, and where nobody said so.
     `prev_hash` is the entry_hash of the entry before it of the same (pipeline, sink), "" for the first.
     """
 
@@ -88,6 +89,8 @@ class EntryHead:
     recon_version: str
     checks_fingerprint: str | None
     transform: str | None = None
+    by: str | None = None
+    reason: str | None = None
     prev_hash: str
     entry_hash: str
 
@@ -199,11 +202,17 @@ class RangeTable:
             ranges.append(OffsetSpan(name, topic_id, partition, start, end, source))
         return ranges
 
-    def take(self, which: npt.NDArray[np.bool_]) -> RangeTable:
-        """The ranges where `which` is True."""
+    def take(self, which: npt.NDArray[np.bool_] | slice) -> RangeTable:
+        """The ranges where `which` is True, or of a slice, which copies nothing."""
         return RangeTable(
             self.entry[which], self.topic[which], self.partition[which], self.start[which], self.end[which], self.topics
         )
+
+
+def sortable(code: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | npt.NDArray[np.uint16]:
+    """Codes of topic partitions in sixteen bits, if they fit: NumPy sorts these by radix, in linear time."""
+    fit = len(code) and int(code.min()) >= 0 and int(code.max()) < 2**16
+    return code.astype(np.uint16) if fit else code
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
-from recon.model.incident import Incident, OffsetAccount
+from recon.model.incident import Harm, Incident, OffsetAccount
 from recon.model.offsets import Span
 from recon.model.past import PastAudits
 
@@ -66,6 +66,7 @@ class Code(StrEnum):
     LAG = "LAG", Level.WARN  # unread records older than warn_after / error_after
     TOPIC_ID_UNKNOWN = "TOPIC_ID_UNKNOWN", Level.WARN
     RETENTION_NEAR = "RETENTION_NEAR", Level.WARN  # evidence will be cleaned up before the next audit
+    VIOLATION_WARN = "VIOLATION_WARN", Level.WARN  # the same of a test that only warns; compliance reports only
     GAP = "GAP", Level.FAIL
     LOSS = "LOSS", Level.FAIL
     LOSS_RETENTION = "LOSS_RETENTION", Level.FAIL
@@ -83,6 +84,11 @@ class Code(StrEnum):
     NONDETERMINISTIC = "NONDETERMINISTIC", Level.FAIL
     VIOLATION = "VIOLATION", Level.FAIL  # rows that violate a data test; used by compliance reports only
     INCONCLUSIVE = "INCONCLUSIVE", Level.UNPROVED
+
+
+_GONE_FROM_KAFKA = frozenset({Code.LOSS, Code.LOSS_RETENTION})
+_NOT_WRITTEN = frozenset({Code.GAP, Code.SKIPPED, Code.PARTIAL, Code.LEDGER_ORPHAN})
+_TWICE = frozenset({Code.DUPLICATE, Code.OVERLAP})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +123,17 @@ class Finding:
     def level(self) -> Level:
         """The severity, which depends on the code alone."""
         return self.code.level
+
+    @property
+    def harm(self) -> Harm:
+        """What became of the records."""
+        if self.level is Level.UNPROVED:
+            return "undecided"
+        if self.changed_by is not None:
+            return "removed"
+        if self.code in _GONE_FROM_KAFKA:
+            return "lost"
+        return "missing" if self.code in _NOT_WRITTEN else "twice" if self.code in _TWICE else "other"
 
     @property
     def span(self) -> Span | None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from recon.decision import Decision
 from recon.errors import SinkError
 from recon.evidence import delta_log
 from recon.ledger import Ledger
@@ -76,7 +77,7 @@ class Claims:
         }
         return [Claim(number, notes.get(number, ClaimNote())) for number in numbers]
 
-    def claim(self, passing: DataFrame, repair: Repair | None, force: bool) -> Claim:
+    def claim(self, passing: DataFrame, repair: Repair | None, force: bool, decision: Decision) -> Claim:
         """Writes the next free number to the rows; of two releases at once, each gets a number of its own.
 
         Raises:
@@ -90,6 +91,8 @@ class Claims:
             expressions=dict(repair) if isinstance(repair, Mapping) else None,
             function=callable(repair),
             force=force,
+            by=decision.by,
+            reason=decision.reason,
         )
         metadata = dump_claim(note)
         before = delta_log.latest_version(self._table.storage)

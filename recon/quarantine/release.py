@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recon.checks.binding import bind_post_batch
+from recon.decision import Decision
 from recon.errors import ConfigError, SinkError
 from recon.evidence import delta_log
 from recon.ledger import open_ledger, quarantined
@@ -77,6 +78,8 @@ def release(
     repair: Repair | None = None,
     where: str | None = None,
     force: bool = False,
+    by: str | None = None,
+    reason: str | None = None,
     spark: SparkSession | None = None,
     failpoint: Failpoint = no_failpoint,
 ) -> Released:
@@ -94,14 +97,17 @@ def release(
             and `_recon_reasons`) and returns them repaired, row by row; it must keep `_recon_id` and the stamps.
         where: an SQL condition on the waiting rows; the others are left alone.
         force: write rows that still fail, too.
+        by: who releases, for the ledger and the compliance report; the user of the operating system by default.
+        reason: why. A release that a crash interrupted keeps those of who began it.
         spark: the session; the active one, or one built from `spark:`, by default.
         failpoint: for tests: called before the rows are written to the sink, and before the ledger entry.
 
     Raises:
-        ConfigError: unknown names, a `where` or `repair` that Spark does not accept.
+        ConfigError: unknown names, a `where` or `repair` that Spark does not accept, or `by` or `reason` is empty.
         SinkError: the sink did not take the rows; run the release again.
         LedgerError: the rows are in the sink and the entry could not be written; run the release again.
     """
+    decision = Decision.of(by, reason)
     project = as_project(project)
     pipe, out = project.find_sink(pipeline, sink)
     if not isinstance(out, DeltaSink):
@@ -111,7 +117,7 @@ def release(
             "stream's own source"
         )
     run = ReleaseRun(project, pipe, out, spark or session(project), force=force, failpoint=failpoint)
-    return run.release(repair, where)
+    return run.release(repair, where, decision)
 
 
 class ReleaseRun:
@@ -139,7 +145,7 @@ class ReleaseRun:
         self._target = Storage(project.location(sink), project.storage_options)
         self._claims = Claims(spark, self._table, self._ledger, pipeline.name, sink.name, self._target)
 
-    def release(self, repair: Repair | None, where: str | None) -> Released:
+    def release(self, repair: Repair | None, where: str | None, decision: Decision) -> Released:
         """Finishes interrupted releases, then releases the waiting rows that pass."""
         result = Released(pipeline=self._pipeline.name, sink=self._sink.name, number=None, rows=0, failing=0)
         if not self._table.exists():
@@ -151,7 +157,7 @@ class ReleaseRun:
         result = replace(result, failing=failing)
         if not passing:
             return result
-        claim = self._claims.claim(checked.filter("NOT refused").select(ROW_ID), repair, self._force)
+        claim = self._claims.claim(checked.filter("NOT refused").select(ROW_ID), repair, self._force, decision)
         entry = self._write(claim, repair, started_at)
         return replace(result, number=claim.number, rows=entry.rows_written or 0, version=entry.sink_version)
 
@@ -212,6 +218,8 @@ class ReleaseRun:
             run_id=claim.note.token,
             prev_hash=self._ledger.head_hash(self._pipeline.name, self._sink.name),
             offsets_text="[]",
+            by=claim.note.by,
+            reason=claim.note.reason,
         )
 
     def _write_to_sink(self, rows: DataFrame, stamp: ReconStamp, claim: Claim) -> Landed:

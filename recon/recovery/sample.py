@@ -69,7 +69,7 @@ def sample(
         sinks: only these (pipeline, sink).
 
     Raises:
-        ConfigError: the period is empty or has not begun, or `n` is not positive.
+        ConfigError: the period is empty, has not begun or has no record, or `n` is not positive.
         LedgerError: there is no ledger, or it cannot be read.
     """
     project = as_project(project)
@@ -95,6 +95,11 @@ def sample(
     }
     heads = tuple(_head(names, of_sink) for names, of_sink in sorted(slices.items()))
     population = tuple(frame for pipe, _ in of_pipeline for frame in _frames(pipe, slices))
+    if not population:
+        raise ConfigError(
+            f"the ledger has no record that was read from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, so there "
+            "is nothing to choose from; give another period"
+        )
     records = choose(key_of(seed, heads), population, n, stratified=stratify)
     paths: dict[SourceRecord, list[SampledPath]] = {record: [] for record in records}
     for pipe, chosen_sinks in of_pipeline:

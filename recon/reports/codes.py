@@ -34,6 +34,7 @@ MEANINGS: Mapping[Code, str] = {
     Code.TOPIC_ID_UNKNOWN: "No broker answered while the micro-batch was written: recon could not record the "
     "topic's id, and would not notice a re-created topic by it.",
     Code.RETENTION_NEAR: "Evidence will be deleted before the next audit is due.",
+    Code.VIOLATION_WARN: "Rows violate a data test, as far as recon.yml only wants a warning.",
     Code.GAP: "Offsets that no micro-batch delivered to the sink.",
     Code.LOSS: "Records are lost: their partition or topic was deleted before they were read.",
     Code.LOSS_RETENTION: "Kafka deleted records before they were read; they cannot be read any more.",

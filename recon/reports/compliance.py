@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recon.model import Answer, Level
-from recon.model.compliance import ComplianceReport, SinkCompliance
+from recon.model.compliance import AuditRecord, ComplianceReport, SinkCompliance
 from recon.reports import control_days, document, pages, pdf
 from recon.reports.codes import MEANINGS
 from recon.reports.run_results import write_text
@@ -93,10 +93,18 @@ def write(
     """
     if format == "pdf":
         return write_private(Path(path), render_pdf(report, path, templates))
+    return write_text(text(report, format, templates=templates), path)
+
+
+def text(report: ComplianceReport, format: Literal["html", "md", "json"], *, templates: Path | None = None) -> str:
+    """The document in one of its formats that are text.
+
+    Raises:
+        ConfigError: a template has a fault.
+    """
     if format == "json":
-        return write_text(render_json(report), path)
-    render = render_html if format == "html" else render_markdown
-    return write_text(render(report, templates), path)
+        return render_json(report)
+    return (render_html if format == "html" else render_markdown)(report, templates)
 
 
 def values(report: ComplianceReport) -> dict[str, Any]:
@@ -124,6 +132,7 @@ def values(report: ComplianceReport) -> dict[str, Any]:
         "meanings": [(str(code), MEANINGS[code]) for code in codes],
         "audited": _audited(report),
         "outcomes": _outcomes(report),
+        **_ran(report.audits),
         "incidents": report.incidents,
         "controls": [(one, control_days.rows(one), control_days.summary(one)) for one in report.controls],
         "frameworks": [
@@ -145,7 +154,8 @@ def _conclusion(report: ComplianceReport) -> str:
     unproved = sum(s.batches_unproved for s in report.sinks)
     if report.answer == "complete":
         when = f"until {report.generated_at:%Y-%m-%d %H:%M} UTC" if report.days_to_come else "in this period"
-        return f"All {scope} were proved: every record that Kafka held {when} arrived once and is unchanged."
+        but = _but_for(report.accepted_of(*report.sinks))
+        return f"All {scope} were proved: every record that Kafka held {when} arrived once and is unchanged{but}."
     figures = f"Of {scope}, {proved:,} were proved, {refuted:,} refuted and {unproved:,} could not be proved."
     if report.answer == "not complete":
         names = [sink_name(s.pipeline, s.sink) for s in report.sinks if report.answer_of(s) == "not complete"]
@@ -178,7 +188,13 @@ def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
         return "The last audit could not prove everything."
     if not sink.batches:
         return "Nothing was written in the period, and no audit reported a loss."
-    return "Every micro-batch and every range was proved, and the ledger's hash chain is intact."
+    but = _but_for(report.accepted_of(sink))
+    return f"Every micro-batch and every range was proved{but}, and the ledger's hash chain is intact."
+
+
+def _but_for(accepted: int) -> str:
+    """What an answer leaves out, in the words of an audit's answer."""
+    return f", but for {plural(accepted, 'accepted finding')}" if accepted else ""
 
 
 def _audited(report: ComplianceReport) -> str:
@@ -197,6 +213,21 @@ def _audited(report: ComplianceReport) -> str:
             f"{plural(report.days_to_come, 'day')} of the period {verb} still to come: nothing is said about them."
         )
     return " ".join(sentences)
+
+
+def _ran(audits: Sequence[AuditRecord]) -> dict[str, Any]:
+    """The audits as (audit, number), and what they ran as (an audit of it, audits), in the order of these numbers.
+
+    Most audits of a period run the same checks by the same recon.yml, which is said once.
+    """
+    same: dict[tuple[Any, ...], list[AuditRecord]] = {}
+    for one in audits:
+        same.setdefault((one.recon_version, one.config_hash, one.checks), []).append(one)
+    number = {key: n for n, key in enumerate(same, 1)}
+    return {
+        "audits": [(one, number[one.recon_version, one.config_hash, one.checks]) for one in audits],
+        "ran": [(of_key[0], len(of_key)) for of_key in same.values()],
+    }
 
 
 def _outcomes(report: ComplianceReport) -> list[tuple[Answer, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from recon.model.controls import ControlDays, ControlRecord, DayState
+from recon.model.controls import ControlDays, ControlRecord, DayState, Stretch
 from recon.reports.words import sink_name
 from recon.text import plural
 
@@ -32,7 +32,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Row:
-    """One sink's line of a control: its name, a sentence, the strip as (state, days), and what is not shown."""
+    """Sinks of a control whose days are alike: names, a sentence, the strip as (state, days), and what is not shown."""
 
     name: str
     said: str
@@ -41,8 +41,19 @@ class Row:
 
 
 def rows(control: ControlRecord) -> list[Row]:
-    """A control sink by sink."""
-    return [Row(sink_name(one.pipeline, one.sink), _said(one), _strip(one), list(_told(one))) for one in control.sinks]
+    """A control sink by sink; those whose days are alike are one row, where the first of them is."""
+    alike: dict[tuple[Stretch, ...], list[ControlDays]] = {}
+    for one in control.sinks:
+        alike.setdefault(one.stretches, []).append(one)
+    return [
+        Row(
+            ", ".join(sink_name(one.pipeline, one.sink) for one in sinks),
+            f"each {_said(sinks[0])}" if len(sinks) > 1 else _said(sinks[0]),
+            _strip(sinks[0]),
+            list(_told(sinks[0])),
+        )
+        for sinks in alike.values()
+    ]
 
 
 def summary(record: ControlRecord) -> str:

@@ -22,6 +22,7 @@ VARIANT = "pdf/a-3a"
 ATTACHMENT = "compliance.json"
 _HEADING = re.compile(r"<(h[23])([^>]*)>(.*?)</\1>", re.DOTALL)
 _ID = re.compile(r'\bid="([^"]+)"')
+_SCRIPT = re.compile(r"<script\b.*?</script>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 _MOST = 40  # lines of the contents, with those of the second level
 
@@ -93,6 +94,7 @@ def make(page: str, *, path: object, header: str, footer: str, data: str, at: da
 
 def for_paper(page: str, header: str, footer: str, at: datetime) -> str:
     """The page with contents, and with what its style has to say of paper."""
+    page = _SCRIPT.sub("", page)  # the numbers are an attachment, and nothing runs
     created = f'<meta name="dcterms.created" content="{at:%Y-%m-%dT%H:%M:%SZ}">'
     head = f"{created}<style>{STYLE}{_margins(header, footer)}</style></head>"
     return with_contents(page).replace("</head>", head, 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
@@ -17,10 +18,13 @@ from typing import Any
 
 from recon.errors import EvidenceError
 from recon.model import CheckResult, RunResult
+from recon.reports.document import hash_of
 from recon.storage import write_private
 from recon.text import complaint
 
-SCHEMA_URL = "https://spark-recon.github.io/schemas/run-results/v1.json"
+VERSION = 1
+_SCHEMAS = "https://spark-recon.github.io/schemas/run-results/"
+SCHEMA_URL = f"{_SCHEMAS}v{VERSION}.json"
 # Fields of a CheckResult: those that a result of dbt has, and ours, which are in its adapter_response.
 _DBT_KEYS = ("status", "execution_time", "failures", "unique_id", "relation_name")
 _OWN_KEYS = ("name", "check", "kind", "severity", "pipeline", "sink", "column", "tags", "samples", "evidence")
@@ -36,7 +40,7 @@ def read(path: str | os.PathLike[str]) -> RunResult:
     """The run that `write` wrote.
 
     Raises:
-        EvidenceError: the file is missing, incomplete, or not one of recon's.
+        EvidenceError: the file is missing, incomplete, edited, or not one of recon's.
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -48,8 +52,11 @@ def read(path: str | os.PathLike[str]) -> RunResult:
 
 
 def as_dict(run: RunResult) -> dict[str, Any]:
-    """The artefact as plain JSON values, as its schema (`schemas/run_results_v1.json`) describes it."""
-    return {
+    """The artefact as plain JSON values, as its schema (`schemas/run_results_v1.json`) describes it.
+
+    `sha256` is the hash of all the rest. It shows that the file was edited, as long as nobody computes it anew.
+    """
+    content: dict[str, Any] = {
         "metadata": {
             "dbt_schema_version": SCHEMA_URL,
             "dbt_version": None,
@@ -74,25 +81,22 @@ def as_dict(run: RunResult) -> dict[str, Any]:
             "past": json_value(run.past),
         },
     }
+    content["recon"]["sha256"] = hash_of(content)
+    return content
 
 
 def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
     """The run that `as_dict` described; `where` names the file in errors.
 
     Raises:
-        EvidenceError: the content has another schema or is incomplete.
+        EvidenceError: the content has another schema, is incomplete, or was edited.
     """
-    metadata = content.get("metadata") if isinstance(content, dict) else None
-    schema = metadata.get("dbt_schema_version") if isinstance(metadata, dict) else None
-    if not isinstance(metadata, dict) or schema != SCHEMA_URL:
-        raise EvidenceError(
-            f"{where} is not a run of recon: its schema is {schema!r} and this version reads {SCHEMA_URL!r}; "
-            "run 'recon audit' with this version"
-        )
+    _require_this_version(content, where)
+    _require_unedited(content, where)
     from pydantic import TypeAdapter
 
     try:
-        own = content["recon"]
+        metadata, own = content["metadata"], content["recon"]
         values = {key: metadata[key] for key in ("invocation_id", "recon_version", "generated_at")}
         values |= {key: own[key] for key in ("project", "period_from", "period_to", "pipelines", "versions", "notes")}
         values |= {
@@ -102,9 +106,38 @@ def from_dict(content: Any, *, where: str = "run_results") -> RunResult:
         values["results"] = [_values(item) for item in content["results"]]
         return TypeAdapter(RunResult).validate_python(values)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        problem = f"{error} is missing" if isinstance(error, KeyError) else complaint(error)
+        raise EvidenceError(f"{where} is not a whole run of recon ({problem}); run 'recon audit' again") from error
+
+
+def _require_this_version(content: Any, where: str) -> None:
+    metadata = content.get("metadata") if isinstance(content, dict) else None
+    schema = metadata.get("dbt_schema_version") if isinstance(metadata, dict) else None
+    if schema == SCHEMA_URL:
+        return
+    newer = re.fullmatch(re.escape(_SCHEMAS) + r"v(\d{1,6})\.json", str(schema))
+    if metadata is not None and newer is not None and int(newer[1]) > VERSION:
         raise EvidenceError(
-            f"{where} is not a whole run of recon ({type(error).__name__}: {complaint(error)}); run 'recon audit' again"
-        ) from error
+            f"{where} was written by a newer version of recon ({metadata.get('recon_version')!r}): its format is "
+            f"{int(newer[1])}, and this version reads {VERSION}; use that version, or run 'recon audit' with this one"
+        )
+    raise EvidenceError(
+        f"{where} is not a run of recon: its schema is {schema!r} and this version reads {SCHEMA_URL!r}; "
+        "run 'recon audit' with this version"
+    )
+
+
+def _require_unedited(content: Mapping[str, Any], where: str) -> None:
+    """Refuses content that is another one than was written; earlier versions wrote no hash."""
+    own = content.get("recon")
+    if not isinstance(own, dict) or "sha256" not in own:
+        return
+    rest = {**content, "recon": {key: value for key, value in own.items() if key != "sha256"}}
+    if own["sha256"] != hash_of(rest):
+        raise EvidenceError(
+            f"{where} was edited after it was written: its content has another SHA-256 than it says; run "
+            "'recon audit' again, or `recon report --run ID`, which reads the stored results"
+        )
 
 
 def json_value(value: Any) -> Any:

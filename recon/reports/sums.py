@@ -80,7 +80,7 @@ def adds_up(account: OffsetAccount) -> tuple[str, str]:
     difference = account.difference
     if difference is None:
         unknown = [_TERMS[name] for name, value in account.terms.items() if value is None]
-        why = account.unknown or f"nobody counted {', '.join(unknown)}"
+        why = account.unknown or f"there is no number for “{'”, “'.join(unknown)}”"
         return "unproved", f"Whether it adds up is not known: {why}"
     if difference > 0:
         return "fail", f"It does not add up: {plural(difference, 'offset')} in no term"

@@ -1,6 +1,7 @@
 """Everything recon needs of Spark itself, and the only place where its API is wrapped.
 
-`session` returns the active session or builds one, `errors` turns a Spark error into one sentence, `columns` quotes
-names, `frames` makes small frames, `observation` waits for observed counts, `lazy` imports `pyspark.sql.functions` when
-first used. Imports nothing of recon but `project`, `lazy`, `text` and `errors`.
+`session` returns the active session or builds one, `jvm` starts its JVM and `jars` compares what that fetched with a
+list of digests, `errors` turns a Spark error into one sentence, `columns` quotes names, `frames` makes small frames,
+`observation` waits for observed counts, `lazy` imports `pyspark.sql.functions` when first used. Imports of recon
+only `project`, `lazy`, `text` and `errors`.
 """

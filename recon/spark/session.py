@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from recon.spark.jvm import start_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +63,9 @@ def session(project: Project, *, kafka: bool = False, log: Path | None = None) -
     Otherwise one is built from `spark: {master, conf, packages}`; without `packages` Delta's own, for the
     installed versions, is fetched. What the JVM that is started for it prints (Ivy's downloads, Spark's warnings) goes
     to the file `log`; without one, to the console.
+
+    Raises:
+        ConfigError: a jar that was fetched differs from the one that was published.
     """
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
@@ -82,27 +85,6 @@ def session(project: Project, *, kafka: bool = False, log: Path | None = None) -
         settings["spark.jars.packages"] = ",".join(packages)
     # PySpark logs the SQL of each query that fails, which may hold a secret; the check's result has the error.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    if log is not None:
-        master = {"spark.master": config.master} if config.master else {}
-        _start_jvm({**settings, **config.conf, **master}, log)
+    master = {"spark.master": config.master} if config.master else {}
+    start_jvm({**settings, **config.conf, **master}, log)
     return builder.config(map={**settings, **config.conf}).getOrCreate()
-
-
-def _start_jvm(settings: Mapping[str, str], log: Path) -> None:
-    """Starts Spark's JVM, if none is running, with its output in a file."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-
-    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
-        return
-    if "SPARK_REMOTE" in os.environ or not settings.keys().isdisjoint(("spark.remote", "spark.api.mode")):
-        return  # Spark Connect starts no JVM here
-    log.parent.mkdir(parents=True, exist_ok=True)
-    conf = SparkConf(loadDefaults=False)
-    for name, value in settings.items():
-        conf.set(name, value)
-    log.unlink(missing_ok=True)
-    # Nobody else's to read, as all of recon's files are; the process keeps its own handle.
-    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as output:
-        gateway = launch_gateway(conf, {"stdout": output, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
-    SparkContext._ensure_initialized(gateway=gateway, conf=conf)

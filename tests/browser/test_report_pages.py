@@ -96,7 +96,7 @@ def test_checks_open_and_filter(open_page, pages):
     for status in ("pass", "warn", "error", "skipped"):
         browser.find_element(By.CSS_SELECTOR, f"input[name=c-status][value={status}]").click()
     shown = visible(browser, ".check")
-    assert [s.get_attribute("data-status") for s in shown] == ["fail"] * 4
+    assert [s.find_element(By.CSS_SELECTOR, "summary .badge").text for s in shown] == ["fail"] * 4
     assert "P-1003" not in browser.find_element(By.ID, "checks").text
     for check in shown:
         check.find_element(By.TAG_NAME, "summary").click()
@@ -161,6 +161,46 @@ def test_a_pipeline_is_found_among_many(open_page, pages):
     (row,) = visible(browser, "#pipelines-table tbody tr")
     assert row.text.startswith("pipeline_0077\n")
     assert browser.find_element(By.ID, "p-shown").text == "1 of 120 match"
+
+
+def test_checks_without_details_are_filtered_and_found(open_page, pages):
+    browser = open_page(pages["large"])
+    assert len(visible(browser, ".checks > *")) == 1200
+    browser.find_element(By.CSS_SELECTOR, "input[name=c-status][value=pass]").click()
+    shown = visible(browser, ".checks > *")
+    assert 0 < len(shown) < 100 and not any(one.text.startswith("pass") for one in shown)
+    browser.find_element(By.CSS_SELECTOR, "input[name=c-status][value=pass]").click()
+    browser.find_element(By.ID, "c-text").send_keys("pipeline_0099 not_null")
+    found = [one.text.split("\n")[:2] for one in visible(browser, ".checks > *")]
+    assert found and all(status == "pass" and "pipeline_0099" in name for status, name in found), found
+
+
+def test_findings_sort_back_and_filter_by_the_pipeline_of_another_sink(open_page, pages):
+    browser = open_page(pages["report"])
+    before = [row.text for row in findings(browser)]
+    level, offsets = (browser.find_elements(By.CSS_SELECTOR, "#findings-table th button")[n] for n in (0, 4))
+    offsets.click()
+    begins = [
+        int(t[1:].split(",")[0]) for row in findings(browser) if (t := row.find_elements(By.TAG_NAME, "td")[4].text)
+    ]
+    assert begins == sorted(begins) and len(begins) > 5
+    level.click()
+    assert [row.text for row in findings(browser)] == before
+
+
+def test_every_badge_has_a_shape(open_page, pages):
+    browser = open_page(pages["report"])
+    shape = "b => [b.textContent, getComputedStyle(b, '::before').maskImage]"
+    shape = f"return [...document.querySelectorAll('.badge')].map({shape})"
+    shapes = dict(browser.execute_script(shape))
+    assert all(url.startswith('url("data:image/svg+xml,') for url in shapes.values()), shapes
+    drawn = (
+        "Promise.all(arguments[0].map(url => { const i = new Image(); i.src = url; return i.decode().then(() => 1); }))"
+    )
+    urls = [url.removeprefix('url("').removesuffix('")') for url in shapes.values()]
+    told = browser.execute_async_script(f"{drawn}.then(arguments[1], e => arguments[1](String(e)))", urls)
+    assert told == [1] * len(urls), "a shape cannot be drawn"
+    assert len({shapes[word] for word in ("pass", "fail", "warn", "info", "skipped", "error")}) == 6
 
 
 def test_an_incident_has_a_link_of_its_own_and_commands_to_copy(open_page, pages):

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from recon.audit.compliance import compliance
+from recon.decision import this_user
 from recon.errors import ConfigError, SinkError
 from recon.hook import ForeachBatch
 from recon.ledger.ledger import utc_now
@@ -255,19 +256,21 @@ def test_a_release_that_was_interrupted_is_finished_once(make_lake: MakeLake) ->
 
     interrupted: dict[str, Any] = {"spark": lake.spark, "failpoint": dies_at(BEFORE_WRITE)}  # claimed, not written
     with pytest.raises(RuntimeError, match="died"):
-        release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", **interrupted)
+        release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", by="Ada", reason="ticket 7", **interrupted)
     claimed = lake.audit()  # nobody knows yet what becomes of the row
     assert [(f.start_offset, f.end_offset) for f in findings(claimed, "INCONCLUSIVE")] == [(1, 2)]
     assert claimed.pipelines[0].answer != "complete" and failing(claimed) == set()
     unrecorded = dies_at(BEFORE_LEDGER, batch_id=1)  # finishes 0; claims and writes 1, and does not enter it
     with pytest.raises(RuntimeError, match="died"):
-        release(lake.project, "p", repair={"k": "'y'"}, where="n = 3", spark=lake.spark, failpoint=unrecorded)
+        release(lake.project, "p", repair={"k": "'y'"}, where="n = 3", by="Bob", spark=lake.spark, failpoint=unrecorded)
     run = lake.audit()
     assert findings(run, "LEDGER_MISSING") and failing(run) == set()
     done = release(lake.project, "p", repair={"k": "'z'"}, spark=lake.spark)
     assert (done.finished, done.number, done.rows) == ((1,), 2, 1)
     assert {r["_source_offset"]: r["k"] for r in lake.rows()} == {0: "a", 1: "x", 2: "y", 3: "z"}
     assert [(e.batch_id, e.rows_written) for e in lake.entries() if e.epoch == -1] == [(0, 1), (1, 1), (2, 1)]
+    decided = [(e.by, e.reason) for e in lake.entries() if e.epoch == -1]
+    assert decided == [("Ada", "ticket 7"), ("Bob", None), (this_user(), None)], "each keeps who began it"
 
     # the next claim was a function's: only the caller has it
     produce(lake, (None, "5"))

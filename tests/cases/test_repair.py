@@ -70,8 +70,8 @@ def test_a_swallowed_micro_batch_is_read_again_through_the_transform(make_lake: 
     ]
     if point is not None:
         with pytest.raises(RuntimeError, match=point):
-            mend(lake, failpoint=dies_at(point))
-    done = mend(lake)
+            mend(lake, failpoint=dies_at(point), by="Ada", reason="ticket 7")
+    done = mend(lake, by="Bob")
     written_before = point in (AFTER_WRITE, BEFORE_LEDGER)
     assert done.incomplete == () and done.finished == (("repair 0",) if written_before else ())
     assert (done.offsets, done.rows) == ((0, 0) if written_before else (40, 36))
@@ -84,6 +84,7 @@ def test_a_swallowed_micro_batch_is_read_again_through_the_transform(make_lake: 
     entry = next(one for one in lake.entries() if one.is_repair)
     assert (entry.epoch, entry.batch_id, entry.rows_written) == (-2, 0, 36)
     assert (entry.rows_read, entry.rows_filtered) == (40, 4), "a restored entry knows it, too"
+    assert (entry.by, entry.reason) == (("Ada", "ticket 7") if written_before else ("Bob", None))
     # The query goes on, and a second repair finds nothing to do.
     assert mend(lake).entries == ()
     lake.produce(20)

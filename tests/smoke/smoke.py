@@ -51,6 +51,7 @@ def every_public_name_exists() -> None:
 
 def the_data_files_are_in_the_wheel(checkout: Path) -> None:
     assert files("recon").joinpath("py.typed").is_file()
+    assert files("recon.spark").joinpath("jars.txt").is_file()
     for folder in ("reports/templates", "reports/schemas", "reports/runbooks", "cli/templates", "demo/templates"):
         wanted = {path.name for path in (checkout / "recon" / folder).glob("*") if path.is_file()}
         packed = {path.name for path in files("recon").joinpath(folder).iterdir()} if wanted else set()

@@ -66,9 +66,10 @@ class AuditedLake:
         pipeline: str = "orders",
         checks: Sequence[str] = (*PROVING, "kafka_end_offsets"),
         status: Mapping[str, str] | None = None,
-        data: Sequence[tuple[str, str]] = (),
+        data: Sequence[tuple[str, str] | tuple[str, str, str]] = (),
         judged: tuple[int, int] | None = None,
         begin: datetime | None = None,
+        end: datetime | None = None,
         record: RunRecord | None = None,
         evidence: Mapping[str, Any] = LIMITS,
         open_: Sequence[OpenFinding] = (),
@@ -76,18 +77,21 @@ class AuditedLake:
         of: str = "source_rows",
         sink: str | None = "orders",
     ) -> RunResult:
-        """Stores the audit of a day, which runs an hour after it; its findings are those of the check `of`."""
+        """Stores the audit of a day, which runs an hour after it; its findings are those of the check `of`.
+
+        `data` are tests of rows: the check, its status, and its message.
+        """
         at = BEGIN + (day + 1) * DAY + HOUR
         begin = BEGIN + day * DAY if begin is None else begin
         states = self.ledger.proofs.length(pipeline, "orders")
         integrity = {"judged": list(judged or (day + 1, day + 1)), "proof_states": states}
         of_check = {"ledger_integrity": integrity, "kafka_end_offsets": evidence}
 
-        def result(check: str, kind: str, given: str, found: Sequence[Finding] = ()) -> CheckResult:
+        def result(check: str, kind: str, given: str, found: Sequence[Finding] = (), message: str = "") -> CheckResult:
             return CheckResult(
                 unique_id=f"test.lake.{check}_{pipeline}", name=f"{check}_{pipeline}", check=check, kind=kind,
-                status=given, failures=len(found), message=f"{given} of {check}", pipeline=pipeline, sink=sink,
-                findings=tuple(found), evidence=of_check.get(check, {}),
+                status=given, failures=len(found), message=message or f"{given} of {check}", pipeline=pipeline,
+                sink=sink, findings=tuple(found), evidence=of_check.get(check, {}),
             )  # fmt: skip
 
         results = [
@@ -99,14 +103,14 @@ class AuditedLake:
             )
             for check in checks
         ]
-        results += [result(check, "data", given) for check, given in data]
+        results += [result(check, "data", given, message="".join(message)) for check, given, *message in data]
         run = RunResult(
             invocation_id=f"{pipeline}-{day}",
             project="lake",
             recon_version="0.1.0",
             generated_at=at,
             period_from=begin,
-            period_to=at,
+            period_to=end or at,
             elapsed_time=0,
             results=tuple(results),
             args=args or {"select": [], "exclude": []},

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
 from recon.model import Code, KafkaWitness, LedgerSlice, Unavailable, Witnesses, known, why_unknown
-from recon.model.offsets import GrowingSpans, Span, Spans
+from recon.model.ledger import sortable
+from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -278,9 +279,7 @@ def _walk(slice_: LedgerSlice) -> Coverage:
     names: dict[tuple[int, str], int] = {}
     name_of = np.array([names.setdefault((s, t), len(names)) for s, t, _ in table.topics] or [0], np.int64)
     width = int(table.partition.max()) + 1 if len(table) else 1
-    code: Ints = name_of[table.topic] * width + table.partition
-    # Sixteen bits are sorted by radix, in linear time.
-    code = code.astype(np.uint16) if len(code) and int(code.max()) < 2**16 else code
+    code = sortable(name_of[table.topic] * width + table.partition)
     rows = _Rows(code, table.entry, table.topic, table.start, table.end)
     left_out = set(range(len(heads))).difference(ranked).union(replays)
     if left_out:
@@ -404,7 +403,12 @@ def cleaned(slice_: LedgerSlice, topic: str | None, partition: int | None, *, af
 
 def ranges_of(slice_: LedgerSlice, entry: int) -> Ranges:
     """An entry's ranges without topic ids (a replay may meet a broker that the first attempt did not)."""
-    return tuple(sorted((s.source, s.topic, s.partition, *s.span) for s in slice_.ranges.of(entry)))
+    return bare(slice_.ranges.of(entry))
+
+
+def bare(spans: Iterable[OffsetSpan]) -> Ranges:
+    """Ranges without topic ids, sorted."""
+    return tuple(sorted([(s.source, s.topic, s.partition, s.start_offset, s.end_offset) for s in spans]))
 
 
 def by_key(ranges: Iterable[tuple[int, str, int, int, int]]) -> dict[Key, Spans]:

@@ -25,9 +25,10 @@ def with_open_findings(verdict: Verdict, check: str, witnesses: Witnesses) -> Ve
     known = [(one, replace(witnesses, sink=sink)) for sink, one in _open(check, witnesses)]
     if not known:
         return verdict
-    found = [_accepted(finding, check, [one for one, _ in known]) for finding in verdict.findings]
     of_check = [(one, of_sink) for one, of_sink in known if one.check == check and one.accepted is None]
+    found = [_accepted(finding, check, [one for one, _ in known]) for finding in verdict.findings]
     carried = [finding for one, of_sink in of_check for finding in _Audit(verdict, check, of_sink, found).carried(one)]
+    found = [finding for finding in found if not _is_answered(finding, [one for one, _ in of_check])]
     found = [_with_age(finding, [one for one, _ in of_check]) for finding in found]
     if not carried and found == list(verdict.findings):
         return verdict
@@ -88,6 +89,18 @@ def _is_same_doubling(one: OpenFinding, finding: Finding, check: str) -> bool:
     return same and one.check == check
 
 
+def _is_answered(finding: Finding, open_: Sequence[OpenFinding]) -> bool:
+    """Whether a question about offsets without a row was answered before: they were found to be lost.
+
+    A witness that answered then may be out of reach now, and has not taken its answer back.
+    """
+    if finding.level is not Level.UNPROVED or finding.span is None:
+        return False
+    lost = (one for one in open_ if one.is_loss and one.finding.sink == finding.sink and one.is_at(finding))
+    known = Spans.of(span for one in lost for span in one.spans)
+    return not Spans.of([finding.span]).minus(known)
+
+
 def _with_age(finding: Finding, open_: Sequence[OpenFinding]) -> Finding:
     """The finding, with its id and age where it is one that is open."""
     same = (one for one in open_ if one.includes(finding) and one.finding.span == finding.span)
@@ -123,7 +136,7 @@ class _Audit:
             return
         again = Spans.of(f.span for f in self.found if f.span is not None and self._is_same_place(one, f))
         left = one.spans.minus(again)
-        repaired = left.intersect(self._repaired(one))
+        repaired = left.intersect(self._repaired(one)).minus(self._in_question(one))
         for start, end in repaired:
             happened = "are in the sink again, once"
             if self.check in OF_UNREAD_RANGES:
@@ -140,12 +153,19 @@ class _Audit:
 
     @staticmethod
     def _is_same_place(one: OpenFinding, finding: Finding) -> bool:
-        kind = finding.level in (Level.FAIL, Level.UNPROVED) or finding.code is Code.ACCEPTED
+        """Whether a finding of now takes an open one's place: a question does not take that of a refutation."""
+        levels = (Level.FAIL,) if one.finding.level is Level.FAIL else (Level.FAIL, Level.UNPROVED)
+        kind = finding.level in levels or finding.code is Code.ACCEPTED
         return kind and one.finding.sink == finding.sink and one.is_at(finding)
 
     @staticmethod
     def _again(one: OpenFinding, finding: Finding) -> Finding:
         return replace(finding, message=one.finding.message + one.since)
+
+    def _in_question(self, one: OpenFinding) -> Spans:
+        """The offsets of an open finding that this audit could not decide: they are not repaired."""
+        asked = (f for f in self.found if f.level is Level.UNPROVED and f.sink == one.finding.sink and one.is_at(f))
+        return Spans.of(f.span for f in asked if f.span is not None)
 
     def _repaired(self, one: OpenFinding) -> Spans:
         """The offsets of an open finding that this audit saw to be in order."""

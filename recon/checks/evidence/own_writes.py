@@ -23,13 +23,19 @@ from recon.model import (
 )
 from recon.model.ledger import named
 
+_OWN = "own_commits"  # in `DeltaWitness.derived`
 _EDGE = timedelta(minutes=5)  # how long after its write a ledger entry may come
 
 
-def own_commits(log: DeltaWitness, pipeline: str, sink: str | None) -> list[tuple[DeltaCommit, ReconStamp]]:
-    """The commits that recon made for a sink, by version."""
-    commits = [commit for _, commit in sorted(log.commits.items())]
-    return [(c, c.stamp) for c in commits if c.stamp is not None and c.stamp.is_of(pipeline, sink)]
+def own_commits(log: DeltaWitness, pipeline: str, sink: str | None) -> Sequence[tuple[DeltaCommit, ReconStamp]]:
+    """The commits that recon made for a sink, by version; looked for once for all checks that see this log."""
+    known = (_OWN, pipeline, sink)
+    if known not in log.derived:
+        commits = [commit for _, commit in sorted(log.commits.items())]
+        own = [(c, c.stamp) for c in commits if c.stamp is not None and c.stamp.is_of(pipeline, sink)]
+        log.derived[known] = own
+    own_of_sink: Sequence[tuple[DeltaCommit, ReconStamp]] = log.derived[known]
+    return own_of_sink
 
 
 def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:

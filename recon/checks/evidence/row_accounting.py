@@ -16,7 +16,7 @@ from typing import NamedTuple
 from recon.checks.evidence.coverage import AllReaders, Coverage, FirstReaders, Key, Stretch, coverage, widths
 from recon.checks.evidence.stateful_operators import Operators
 from recon.lazy import np
-from recon.model import CountedRows, EntryHead, LedgerSlice
+from recon.model import CountedRows, DeltaCommit, EntryHead, LedgerSlice
 from recon.model.fingerprint import of_entries
 from recon.model.offsets import Span, Spans
 
@@ -87,6 +87,7 @@ class Account:
         operators: what is known of state between source and sink.
         width: offsets per entry of the slice.
         given: rows given to a sink that reduces them itself, per (epoch, batch_id).
+        own_appends: what the spot check can look at, once it was looked for (`source_rows.spot_check`).
     """
 
     covered: Coverage
@@ -95,6 +96,7 @@ class Account:
     operators: Operators = field(default_factory=Operators)
     width: Sequence[int] = ()
     given: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    own_appends: dict[bool, Mapping[int, DeltaCommit]] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
     def open(self) -> list[int]:

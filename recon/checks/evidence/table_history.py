@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ from recon.model.wire.stamp import reads_any_of
 
 # Predicates that say "every row", as Spark and delta-rs write them.
 _EVERY_ROW = {"", "[]", '["true"]', '["(true)"]', "true"}
+_ALIVE = "alive"  # in `DeltaWitness.derived`
+_OTHERS = "others"  # in `LedgerSlice.derived`
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,14 @@ class Alive:
 
 
 def alive(delta: DeltaWitness) -> Alive:
+    """Which versions still act; found once for all checks that see this log."""
+    if _ALIVE not in delta.derived:
+        delta.derived[_ALIVE] = _alive(delta)
+    still: Alive = delta.derived[_ALIVE]
+    return still
+
+
+def _alive(delta: DeltaWitness) -> Alive:
     """Walks back from the newest version and jumps over what each RESTORE undid."""
     lowest = min(delta.commits, default=0)
     at = max(delta.commits, default=-1)
@@ -53,13 +63,21 @@ def restored_version(commit: DeltaCommit) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def others(delta: DeltaWitness, ledger: LedgerSlice) -> Iterator[DeltaCommit]:
+def others(delta: DeltaWitness, ledger: LedgerSlice) -> Sequence[DeltaCommit]:
     """The commits of the period that changed data, still count, and are not of this pipeline's sink.
 
     Another program made them, or another pipeline of recon's. Those of a pipeline that reads other topics are left
     out as long as they only append: they have no offset in common with ours. A ledger that is known from its first
-    entry on may follow rows of others, and double them.
+    entry on may follow rows of others, and double them. They are looked for once for all checks.
     """
+    known = ledger.derived.get(_OTHERS)
+    if known is None or known[0] is not delta:
+        known = ledger.derived[_OTHERS] = (delta, tuple(_others(delta, ledger)))
+    commits: Sequence[DeltaCommit] = known[1]
+    return commits
+
+
+def _others(delta: DeltaWitness, ledger: LedgerSlice) -> Iterator[DeltaCommit]:
     first = -1 if ledger.complete else first_version(delta, ledger)
     topics = {name for _, name, _ in ledger.ranges.topics}
     still = alive(delta)

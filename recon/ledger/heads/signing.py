@@ -93,8 +93,12 @@ def _hashes_of(project: Project, chain: Chain) -> Storage | None:
     return None if place is None else place.child(f"hashes/{chain[0]}@{chain[1]}")
 
 
-def newest_heads(project: Project, keys: Sequence[PublicKey]) -> tuple[dict[Chain, Head], list[str]]:
+def newest_heads(
+    project: Project, keys: Sequence[PublicKey], until: datetime | None = None
+) -> tuple[dict[Chain, Head], list[str]]:
     """The largest signed head of each chain that is known here, and which places could not be read.
+
+    With `until`, of those that were signed up to that time.
 
     What lies beside the ledger is as easily changed as the ledger: it is believed for its signatures alone, and one
     that is missing there is found at a place outside that can be read.
@@ -108,6 +112,8 @@ def newest_heads(project: Project, keys: Sequence[PublicKey]) -> tuple[dict[Chai
         try:
             for document in islice(documents(folder, keys), _LOOKED_AT):
                 for head in document.heads:
+                    if until is not None and head.at > until:
+                        continue
                     if head.ledger == origin_of(project) and _is_newer(head, newest.get(head.chain)):
                         newest[head.chain] = head
                 if all(chain in newest for chain in chains_of(project)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -43,11 +43,13 @@ class LedgerTable:
         kind: the table's name: `<location>/<kind>`, or `<table>_<kind>`, and for `ledger` the table itself.
         time: the column, an instant, whose UTC day is the partition `date`.
         columns: each column's Python type, `INT32`, a mapping for a struct, or a list of one type; `date` comes last.
+        added: columns that tables of earlier versions lack: there they are NULL.
     """
 
     kind: str
     time: str
     columns: Mapping[str, Any]
+    added: Collection[str] = ()
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -199,6 +201,7 @@ class Store(ABC):
     def __init__(self, table: LedgerTable) -> None:
         """Nothing is read or created yet."""
         self.kind, self.schema, self.time_column = table.kind, table.schema, table.time
+        self.added = table.added
 
     @property
     @abstractmethod
@@ -278,6 +281,15 @@ class Store(ABC):
         Raises:
             LedgerError: the table cannot be written.
         """
+
+    def _for_table(self, rows: pa.Table, stored: Collection[str]) -> pa.Table:
+        """Rows without the columns that the table lacks and that say nothing; `stored` are the table's columns.
+
+        A column that says something is added to the table by the commit. Other writers' commits at that moment are
+        refused and tried again, so that nobody adds one without need.
+        """
+        silent = [n for n in self.added if n not in stored and rows[n].null_count == rows.num_rows]
+        return rows.drop_columns(silent) if silent else rows
 
     def _description(self) -> str:
         return f"recon {self.kind}, schema version {SCHEMA_VERSION}"

@@ -18,10 +18,10 @@ from recon.errors import LedgerError
 from recon.lazy import pa
 from recon.ledger import arrow, files
 from recon.ledger.store import merging
-from recon.ledger.store.base import ChainMoved, Contended, Filter, LedgerTable, Store, one_line, operation_of
+from recon.ledger.store.base import SEQUENCE, ChainMoved, Contended, Filter, LedgerTable, Store, one_line, operation_of
 from recon.ledger.store.turns import turn
 from recon.limits import delta_rs_options
-from recon.storage import Storage
+from recon.storage import Storage, read_file
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -110,10 +110,13 @@ class DeltalakeStore(Store):
                     raise ChainMoved(chain)
                 # By default delta-rs looks for expired log files at every commit: several listings of the folder.
                 clean = (table.version() + 1) % _CLEAN_EVERY == 0
+                stored = _columns(table) if self.added else rows.column_names
+                rows = self._for_table(rows, stored)
                 write_deltalake(
                     table,
                     rows,
                     mode="append",
+                    schema_mode=None if set(rows.column_names) <= set(stored) else "merge",
                     commit_properties=CommitProperties(app_transactions=txn),
                     post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=clean),
                 )
@@ -165,7 +168,10 @@ class DeltalakeStore(Store):
             if self._local and table.protocol().min_reader_version == 1:  # no deletion vectors, no renamed columns
                 with suppress(files.Unfamiliar):
                     return self._read_files(table, which, target)
-            rows = pa.table(table.scan(columns=names, predicate=which.sql(self.time_column)))
+            stored = _columns(table) if self.added else names
+            there = [name for name in names if name in stored or name not in self.added]
+            rows = pa.table(table.scan(columns=there, predicate=which.sql(self.time_column)))
+            rows = arrow.with_nulls(rows, target)
         except Exception as error:  # a missing or torn data file surfaces here, in many kinds
             raise self._unreadable(error) from error
         return rows.select(names).cast(target).cast(files.schema_of(target))
@@ -174,10 +180,15 @@ class DeltalakeStore(Store):
         schema = files.schema_of(self.schema)
         filtered_by = which.columns(self.time_column)
         tables = [
-            files.read(path, schema, target.names, filtered_by, lambda rows: which.mask(rows, self.time_column))
+            files.read(
+                path, schema, target.names, filtered_by, lambda rows: which.mask(rows, self.time_column), self.added
+            )
             for path in self._paths(table, which)
         ]
         parts = [part for part in tables if part.num_rows]
+        if SEQUENCE in target.names:
+            # A chain whose files are in its order already need not be sorted: a day's ranges are not copied for it.
+            parts.sort(key=lambda part: int(arrow.numbers(part[SEQUENCE].slice(0, 1))[0]))
         return pa.concat_tables(parts) if parts else arrow.empty(files.schema_of(target))
 
     def _paths(self, table: DeltaTable, which: Filter) -> list[str]:
@@ -224,8 +235,7 @@ class DeltalakeStore(Store):
         operations = []
         for version in range(last, after, -1):
             try:
-                with open(f"{log}/{version:020d}.json", "rb", buffering=0) as file:  # noqa: PTH123 - thousands of them
-                    raw = file.read()
+                raw = read_file(f"{log}/{version:020d}.json")
             except FileNotFoundError:
                 break  # cleaned up, like all before it
             except OSError as error:
@@ -287,3 +297,8 @@ class DeltalakeStore(Store):
         except Exception as error:
             self._handle = None
             raise self._unwritable(error) from error
+
+
+def _columns(table: DeltaTable) -> Sequence[str]:
+    """The names of the table's columns."""
+    return [field.name for field in table.schema().fields]

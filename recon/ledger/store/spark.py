@@ -91,8 +91,12 @@ class SparkStore(Store):
                 self._create()
             if chain and self.length(chain) != after:
                 raise ChainMoved(chain)
-            frame = spark.createDataFrame(rows, from_arrow_schema(self.schema))
+            stored = spark.table(self._relation).columns if self.added else rows.column_names
+            rows = self._for_table(rows, stored)
+            frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema))
             writer = frame.coalesce(1).write.format("delta").mode("append")
+            if not set(rows.column_names) <= set(stored):
+                writer = writer.option("mergeSchema", "true")
             if chain:
                 writer = writer.option("txnAppId", chain).option("txnVersion", after + rows.num_rows)
             if self._table_name:
@@ -120,9 +124,12 @@ class SparkStore(Store):
         try:
             if not self._ready():
                 return arrow.empty(target)
-            frame = self._spark().table(self._relation).select(*names)
+            table = self._spark().table(self._relation)
+            stored = table.columns
+            frame = table.select(*(name for name in names if name in stored or name not in self.added))
             predicate = which.sql(self.time_column)
-            return (frame.where(predicate) if predicate else frame).toArrow().cast(target)
+            rows = (frame.where(predicate) if predicate else frame).toArrow()
+            return arrow.with_nulls(rows, target).cast(target)
         except PySparkException as error:
             raise LedgerError(f"the {self.kind} table {self.location} cannot be read: {one_line(error)}") from error
 

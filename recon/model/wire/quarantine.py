@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _CLAIM, _CLOSED, _RETURNED = "recon_claim", "recon_closed", "recon_given_back"
+_DECISION = ("by", "reason")  # earlier versions do not have them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,18 +16,22 @@ class ClaimNote:
     """What a claim says of its release: a token of its own, and how the rows are repaired.
 
     `expressions` are SQL by column; `function` is True where a Python function repairs, which cannot be stored.
-    `force` writes rows that still fail their checks. None and False where the commit is gone from the log.
+    `force` writes rows that still fail their checks. `by` and `reason` are who releases, and why. None and False where
+    the commit is gone from the log.
     """
 
     token: str | None = None
     expressions: Mapping[str, str] | None = None
     function: bool = False
     force: bool = False
+    by: str | None = None
+    reason: str | None = None
 
 
 def dump_claim(claim: ClaimNote) -> str:
     """The userMetadata of the commit that claims rows in the quarantine table."""
-    return json.dumps({_CLAIM: 1, **asdict(claim)})
+    said = {name: value for name, value in asdict(claim).items() if value is not None or name not in _DECISION}
+    return json.dumps({_CLAIM: 1, **said})
 
 
 def parse_claim(user_metadata: str | None) -> ClaimNote:

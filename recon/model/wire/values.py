@@ -32,7 +32,9 @@ def loads(text: str | bytes, *, nan: bool = False) -> Any:
         ValueError: it is no JSON, or is nested too deep.
     """
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=float if nan else _refuse)
+        # What json.loads does, but for a new decoder at each call.
+        document = text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
+        return (_WITH_NAN if nan else _STRICT).decode(document)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
@@ -48,6 +50,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is no number")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse)
+_WITH_NAN = json.JSONDecoder(object_pairs_hook=_object, parse_constant=float)
 
 
 def whole(value: object, least: int = _LEAST, most: int = _MOST) -> int:

@@ -15,8 +15,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from recon.decision import Decision
 from recon.errors import ConfigError, RefusedError, SinkError
 from recon.hook.epochs import BatchToWrite
 from recon.hook.prepare import Transform, takes_batch_id
@@ -93,6 +94,8 @@ def repair(
     transform: Transform | None = None,
     other_transform: bool = False,
     kafka_options: Mapping[str, str] | None = None,
+    by: str | None = None,
+    reason: str | None = None,
     spark: SparkSession | None = None,
     failpoint: Failpoint = no_failpoint,
 ) -> Repaired:
@@ -112,22 +115,26 @@ def repair(
             is refused.
         other_transform: use `transform`, or none, whatever the ledger says.
         kafka_options: further options of Spark's Kafka source, such as `includeHeaders`.
+        by: who repairs, for the ledger and the compliance report; the user of the operating system by default.
+        reason: why.
         spark: the session; the active one, or one built from `spark:`, by default.
         failpoint: for tests: called before and after each commit, and around its ledger entry.
 
     Raises:
-        ConfigError: no broker, unknown names, a sink that cannot be repaired, or another transform than the ledger's.
+        ConfigError: no broker, unknown names, a sink that cannot be repaired, another transform than the ledger's, or
+            an empty `by` or `reason`.
         EvidenceError: Kafka, or the rows of the sink, cannot be read.
         SinkError: the sink did not take the rows; run the repair again.
         LedgerError: the rows are in the sink and the entry could not be written; run the repair again.
     """
+    decision = Decision.of(by, reason)
     project = as_project(project)
     pipe, out = project.find_sink(pipeline, sink)
     require_broker(project)
     refused = refusal(project, pipe, out)
     if refused:
         raise ConfigError(refused)
-    run = _Run(project, pipe, out, transform, kafka_options or {}, spark, failpoint)
+    run = _Run(project, pipe, out, transform, kafka_options or {}, decision, spark, failpoint)
     return run.run(finding, other_transform)
 
 
@@ -138,6 +145,7 @@ class _Run:
     sink: Sink
     transform: Transform | None
     kafka_options: Mapping[str, str]
+    decision: Decision
     given_spark: SparkSession | None
     failpoint: Failpoint
     token: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -440,7 +448,7 @@ class _Run:
             table=sink.table(spark),
         )
 
-    def _stamp(self, epoch: int, look: _Look, spans: Sequence[OffsetSpan], **counts: int) -> ReconStamp:
+    def _stamp(self, epoch: int, look: _Look, spans: Sequence[OffsetSpan], **counts: Any) -> ReconStamp:
         """The stamp of a write: numbered as one of the sink, and in its epoch by a number that no entry has."""
         return ReconStamp(
             pipeline=self.pipeline.name,
@@ -452,6 +460,8 @@ class _Run:
             prev_hash=self.ledger.head_hash(self.pipeline.name, self.sink.name),
             offsets_text=offsets_text(spans),
             number=look.sink.next,
+            by=self.decision.by,
+            reason=self.decision.reason,
             **counts,
         )
 

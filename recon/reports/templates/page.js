@@ -22,6 +22,8 @@
   var table = document.getElementById("findings-table"), more = document.getElementById("f-more");
   if (table) {
     var body = table.tBodies[0], rows = all("tr", body);
+    var cell = function (row, n) { return row.cells[n].textContent; };
+    rows.forEach(function (row, n) { row.order = n; });
     var text = document.getElementById("f-text"), code = document.getElementById("f-code"), pipeline = document.getElementById("f-pipeline");
     var levels = all("input[name=f-level]"), shown = document.getElementById("f-shown"), none = document.getElementById("f-none");
     var limit = 60; // rows at once; the page stays short, and the rest is one tap away
@@ -30,8 +32,8 @@
       levels.forEach(function (box) { on[box.value] = box.checked; });
       rows.forEach(function (row) {
         var content = row.textContent.toLowerCase();
-        var keep = on[row.dataset.level] && (!code.value || row.dataset.code === code.value) &&
-          (!pipeline.value || row.dataset.pipeline === pipeline.value) &&
+        var keep = on[cell(row, 0)] && (!code.value || cell(row, 1) === code.value) &&
+          (!pipeline.value || (row.dataset.pipeline || cell(row, 2)) === pipeline.value) &&
           words.every(function (word) { return content.indexOf(word) >= 0; });
         count += keep ? 1 : 0;
         row.classList.toggle("hidden", !keep || count > limit);
@@ -51,7 +53,7 @@
         var th = button.parentNode, index = th.cellIndex, down = th.getAttribute("aria-sort") === "ascending";
         all("th", table).forEach(function (other) { other.removeAttribute("aria-sort"); });
         th.setAttribute("aria-sort", down ? "descending" : "ascending");
-        var key = function (row) { var cell = row.cells[index]; return cell.dataset.v === undefined ? cell.textContent.trim() : cell.dataset.v; };
+        var key = function (row) { return index ? cell(row, index).trim() : String(row.order); }; // levels: the worst first
         rows.sort(function (a, b) {
           var x = key(a), y = key(b);
           if (x === "" || y === "") { return (x === "" ? 1 : 0) - (y === "" ? 1 : 0); } // nothing stands last, both ways
@@ -85,19 +87,19 @@
   }
 
   // Checks: by status.
-  var statuses = all("input[name=c-status]"), named = document.getElementById("c-text"), checks = all(".check");
+  var statuses = all("input[name=c-status]"), named = document.getElementById("c-text"), checks = all(".check, .checks > p");
   var pick = function () {
     var on = {}, words = named ? named.value.toLowerCase().split(/\s+/).filter(Boolean) : [], count = 0;
     statuses.forEach(function (box) { on[box.value] = box.checked; });
     checks.forEach(function (check) {
       var content = words.length ? check.textContent.toLowerCase() : "";
-      var keep = on[check.dataset.status] && words.every(function (word) { return content.indexOf(word) >= 0; });
+      var keep = on[(check.querySelector(".badge") || check.firstChild).textContent] && words.every(function (word) { return content.indexOf(word) >= 0; });
       count += keep ? 1 : 0;
       check.classList.toggle("hidden", !keep);
     });
     if (named) { document.getElementById("c-shown").textContent = count === checks.length ? "" : count + " of " + checks.length + " match"; }
     all(".check-group").forEach(function (group) {
-      group.classList.toggle("hidden", all(".check:not(.hidden)", group).length === 0);
+      group.classList.toggle("hidden", all(".check:not(.hidden), .checks > p:not(.hidden)", group).length === 0);
     });
   };
   statuses.forEach(function (box) { box.addEventListener("input", pick); });

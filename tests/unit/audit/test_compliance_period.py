@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from recon.audit.compliance import compliance
+from recon.audit.compliance import compliance, derive
 from recon.errors import ConfigError
 from recon.ledger import open_ledger
 from recon.ledger.results import append_run
 from recon.model import CheckResult, Code, Finding, RunResult
 from recon.model.compliance import ComplianceReport
+from recon.recovery.sample import sample
 from recon.reports.compliance import render_html, render_markdown
 from tests.support.ledger_entries import entry, project
+from tests.support.messages import raises
 
 FIRST = datetime(2026, 10, 31, 23, tzinfo=UTC)  # micro-batch 0; one more every hour, so the second one is of November
 PROVING = ("ledger_integrity", "offset_continuity", "checkpoint_commits", "delta_history", "source_rows")
@@ -98,10 +100,21 @@ def test_the_last_day_of_a_period_is_the_one_before_its_end(tmp_path: Path) -> N
     assert "<title>Compliance report · lake · 2026-10-01 to 2026-10-31</title>" in render_html(report)
 
 
-def test_a_month_before_the_first_entry_has_no_audit_and_no_exception(tmp_path: Path) -> None:
+def test_a_month_before_the_first_entry_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
     audited(tmp_path, FIRST + 3 * HOUR, gap(1))
-    report = compliance(project(tmp_path), datetime(2026, 9, 1, tzinfo=UTC), datetime(2026, 10, 1, tzinfo=UTC))
+    with raises(ConfigError):
+        compliance(project(tmp_path), datetime(2026, 9, 1, tzinfo=UTC), datetime(2026, 10, 1, tzinfo=UTC))
+    with raises(ConfigError):
+        sample(project(tmp_path), datetime(2026, 9, 1, tzinfo=UTC), datetime(2026, 10, 1, tzinfo=UTC), seed="7")
+
+
+def test_a_month_before_the_first_entry_has_no_audit_and_no_exception(tmp_path: Path) -> None:
+    """As `recon compliance verify` derives the report that an earlier version wrote of it."""
+    written(tmp_path)
+    audited(tmp_path, FIRST + 3 * HOUR, gap(1))
+    of = project(tmp_path)
+    report = derive(of, datetime(2026, 9, 1, tzinfo=UTC), datetime(2026, 10, 1, tzinfo=UTC), open_ledger(of))
     assert (report.audits, report.exceptions, report.answer) == ((), (), "could not be proved")
     assert len(report.days_without_audit) == 30
     assert "30 days of the period without an audit: 2026-09-01 to 2026-09-30." in render_markdown(report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -13,6 +14,7 @@ from recon.audit.accept import accept
 from recon.model import Code, Finding, Level, RunRecord
 from recon.model.controls import AGAINST, CONTROLS
 from recon.model.proof import OpenFinding
+from recon.project.compliance import Compliance
 from recon.reports.compliance import render_html, render_markdown
 from tests.support.audited_lake import BEGIN, DAY, HOUR, PROVING, AuditedLake, at_batch, days_of
 
@@ -83,6 +85,20 @@ def test_a_partial_audit_is_named_and_shows_only_what_it_ran(tmp_path: Path) -> 
     assert "**partial audit**" in text
     assert "offset\\_continuity did not run, as the audit was a partial one" in text
     assert "<b>Partial audit:</b>" in render_html(report)
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        ({"select": ["pipeline:orders"]}, "of what was selected: --select pipeline:orders"),
+        ({"from": "2d"}, "of a period that was asked for: --from 2d"),
+    ],
+)
+def test_an_audit_of_every_check_may_be_partial(tmp_path: Path, args: dict[str, Any], why: str) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(1)
+    lake.audit(0, checks=("ledger_integrity",), record=RunRecord(by="ada", checks={"orders": 1}), args=args)
+    assert [a.partial for a in lake.report(1).audits] == [f"orders: {why}"]
 
 
 @pytest.mark.parametrize("status", ["error", "skipped"])
@@ -227,6 +243,33 @@ def test_a_test_of_rows_refutes_the_control_that_it_is_about(tmp_path: Path) -> 
     assert days_of(report, "uniqueness") == {"refuted": [0]} and days_of(report, "accuracy") == {"shown": [0]}
     (incident,) = report.incidents
     assert incident.codes == (Code.VIOLATION,)
+
+
+def test_a_test_that_only_warns_refutes_nothing(tmp_path: Path) -> None:
+    lake = AuditedLake(tmp_path)
+    lake.write(1)
+    lake.audit(0, data=[("unique", "warn", "2 values of order_id occur more than once"), ("not_null", "pass")])
+    report = lake.report(1)
+    assert report.answer == "complete" and [audit.outcome for audit in report.audits] == ["complete"]
+    assert days_of(report, "uniqueness") == days_of(report, "accuracy") == {"shown": [0]}
+    (one,) = report.exceptions
+    assert (one.finding.code, one.finding.level, one.open) == (Code.VIOLATION_WARN, Level.WARN, True)
+    assert "2 values of order_id occur more than once" in render_html(report)
+    (incident,) = report.incidents
+    assert incident.state == "open" and incident.cause.startswith("unique_orders: ")
+
+
+def test_what_rests_on_a_test_that_warns_is_not_shown(tmp_path: Path) -> None:
+    checks = "[ledger_integrity, kafka_end_offsets, freshness]"
+    control = f"{{id: timeliness, title: T, control: timeliness, checks: {checks}, shown: S., limits: L.}}"
+    (tmp_path / "controls.yml").write_text(f"controls: [{control}]")
+    lake = AuditedLake(tmp_path, more={"compliance": Compliance(controls="controls.yml")})
+    lake.write(2)
+    lake.audit(0, data=[("freshness", "warn")])
+    lake.audit(1, data=[("freshness", "warn")])
+    report = lake.report(2)
+    assert days_of(report, "timeliness") == {"not shown": [0, 1]} and report.answer == "complete"
+    assert "VIOLATION_WARN open" in " ".join(report.unproved)
 
 
 def test_who_ran_each_audit_with_which_version_of_the_file(tmp_path: Path) -> None:

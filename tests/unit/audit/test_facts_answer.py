@@ -26,14 +26,14 @@ def test_complete_needs_every_proof() -> None:
         assert PROOF[left_out][0] in because
 
 
-def test_a_refutation_is_told_first_and_the_others_are_counted() -> None:
+def test_the_worst_refutation_is_told_and_the_others_are_counted() -> None:
     results = [
         ran("delta_history", "fail", Code.MUTATED, Code.GAP),
         ran("source_rows", "fail", Code.LOSS_RETENTION, Code.GAP, Code.REPLAYED),
     ]
     assert answer(results, ["s"]) == (
         "not complete",
-        "MUTATED: MUTATED happened; also 2 GAP, 1 LOSS_RETENTION",
+        "LOSS_RETENTION: LOSS_RETENTION happened; also 2 GAP, 1 MUTATED",
     )
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from recon import run_audit
 from recon.audit.session import AuditSession
-from recon.errors import LedgerError
+from recon.errors import ConfigError, LedgerError
 from recon.ledger import Ledger, open_ledger
+from recon.project import Pipeline, Project
 from tests.support.ledger_entries import entry, project
 
 
@@ -41,3 +45,34 @@ def test_files_that_cannot_be_merged_are_read_as_they_are(folder: Path, monkeypa
     monkeypatch.setattr(Ledger, "tidy", broken)
     ledger = AuditSession(project(folder), True, None, tidies=True).ledger()
     assert ledger.store.small_files() == 4 and len(ledger.entries()) == 4
+
+
+@pytest.mark.parametrize(
+    ("tests", "writer"), [({"columns": [{"name": "id", "data_tests": ["not_null"]}]}, "deltalake"), ({}, "spark")]
+)
+def test_an_audit_whose_spark_has_a_changed_jar_ends_and_stores_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tests: Mapping[str, Any], writer: str
+) -> None:
+    starts = []
+
+    def refused(*_: Any, **__: Any) -> None:
+        starts.append(1)
+        raise ConfigError(f"x-1.0.jar is not the jar that was published: {'long' * 120}")
+
+    monkeypatch.setattr("recon.audit.session.session", refused)
+    sinks = [{"name": name, "kind": "delta", "target": name, **tests} for name in ("orders", "refunds")]
+    pipeline = Pipeline.model_validate(
+        {"name": "orders", "checkpoint": "cp", "data_tests": ["offset_continuity"], "sinks": sinks}
+    )
+    lake = Project(
+        name="lake",
+        ledger=project(tmp_path, location="_recon", writer=writer).ledger,
+        pipelines=(pipeline,),
+        project_dir=tmp_path,
+    )
+    told: list[str] = []
+    # The whole sentence: an error of Spark's own would be cut.
+    with pytest.raises(ConfigError, match=r"x-1\.0\.jar is not the jar that was published: (long){120}$"):
+        run_audit(lake, on_result=lambda _index, _total, result: told.append(result.check))
+    assert len(starts) == 1 and ("offset_continuity" in told, "not_null" in told) == (bool(tests), False)
+    assert [*tmp_path.rglob("*.parquet")] == []

@@ -397,13 +397,20 @@ def test_a_sample_for_an_auditor(recon: Callable[..., Ended], ledger: Path) -> N
     assert recon("compliance", "sample", *november, "--n", "0").code == 2
 
 
-def test_a_report_is_verified(recon: Callable[..., Ended], ledger: Path) -> None:
+def test_a_report_is_verified(recon: Callable[..., Ended], ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     november = ("--from", "2026-11-01", "--to", "2026-11-30")
     assert recon("compliance", *november, "--format", "json").code == 0
     file = ledger / "target" / "compliance.json"
     ended = recon("compliance", "verify", str(file))
     assert ended.code == 0 and ended.out.startswith("target/compliance.json: lake, 2026-11-01 to 2026-11-30\n")
-    assert re.search(r"^Same: \d+ values derived again from ledger and proof\.$", ended.out, re.MULTILINE)
+    assert re.search(
+        r"^Same: \d+ values derived again from ledger and proof, as of .* UTC, its own time\.$", ended.out, re.MULTILINE
+    )
+    with monkeypatch.context() as later:
+        later.setattr("recon.audit.verify_report.since", lambda before, now: ["finding 3f9c02aa; accepted by Ada"])
+        ended = recon("compliance", "verify", str(file))
+        assert ended.code == 0 and ended.out.endswith("\nSince then: finding 3f9c02aa; accepted by Ada\n")
+        assert json.loads(recon("compliance", "verify", str(file), "--output", "json").out)["since"]
     open_ledger(load(ledger)).append(entry(7, rows_written=4))
     ended = recon("compliance", "verify", str(file))
     assert ended.code == 1 and "\nDifferent: sinks[orders.orders].batches: " in ended.out
@@ -413,6 +420,14 @@ def test_a_report_is_verified(recon: Callable[..., Ended], ledger: Path) -> None
     ended = recon("compliance", "verify", str(file))
     assert ended.code == 2 and "was edited: its content has the SHA-256" in ended.err
     assert recon("compliance", "verify", "nothing.html").code == 2
+
+
+def test_a_compliance_report_is_printed(recon: Callable[..., Ended], ledger: Path) -> None:
+    period = ("compliance", "--from", "2026-11-01", "--to", "2026-11-30", "--output", "-")
+    assert recon(*period, "--format", "md").out.startswith("# Compliance report: ")
+    assert json.loads(recon(*period, "--format", "json").out)["format"] == "recon-compliance"
+    assert recon(*period, "--format", "pdf").code == 2
+    assert not Path("-").exists()
 
 
 def test_compliance(recon: Callable[..., Ended], ledger: Path) -> None:

@@ -17,6 +17,16 @@ def test_the_page_shows_the_published_figures() -> None:
     assert figures.shown() == bench.table(bench.load(bench.PUBLISHED)), "run make figures"
 
 
+def test_the_readme_shows_the_published_figures() -> None:
+    text = figures.README.read_text()
+    assert text == figures.readme(bench.load(bench.PUBLISHED)), "run make figures"
+    assert len([name for name in bench.BENCHES if f"| `{name}` |" in text]) > 5
+
+
+def test_large_figures_are_written_out() -> None:
+    assert bench.cells({**_result("n", ours=21132.4), "unit": "events/s"}) == "21,132 events/s | 1 events/s | 21132.400"
+
+
 def test_every_figure_is_explained() -> None:
     page = (ROOT / "docs/figures.md").read_text()
     assert [name for name in bench.BENCHES if page.count(f"`{name}`") < 2] == []
@@ -36,7 +46,12 @@ def test_what_is_measured_is_published_by_make_figures_only(
     for module in (bench, figures):
         monkeypatch.setattr(module, "MEASURED", tmp_path / ".results.json")
         monkeypatch.setattr(module, "PUBLISHED", tmp_path / "results.json")
+    readme = tmp_path / "README.md"
+    readme.write_text(
+        "<!-- figures -->\n| a, b | | | | `row_readback` |\n<!-- /figures -->\n| c | | | | `row_readback` |\n"
+    )
     monkeypatch.setattr(figures, "PAGE", page)
+    monkeypatch.setattr(figures, "README", readme)
     monkeypatch.setattr(bench, "measure", lambda name: _result(name, ours=1.0))
     bench.save({name: _result(name, ours=2.0) for name in ("hook_overhead", "row_readback")}, bench.PUBLISHED)
 
@@ -47,6 +62,8 @@ def test_what_is_measured_is_published_by_make_figures_only(
     assert [r["ours"] for r in json.loads(bench.PUBLISHED.read_text())] == [2.0, 1.0]
     assert figures.shown() == bench.table(bench.load(bench.PUBLISHED))
     assert page.read_text().startswith("above\n") and page.read_text().endswith("\nbelow\n")
+    assert readme.read_text().splitlines()[1] == "| a, b | 1 s | 1 s | 1.000 | `row_readback` |"
+    assert readme.read_text().splitlines()[-1] == "| c | | | | `row_readback` |"
     assert bench.main(["row_readbak"]) == 2
     assert "row_readbak" in capsys.readouterr().err
 

@@ -40,12 +40,14 @@ def test_the_commands_and_their_options_exist() -> None:
             assert words[1] in TARGETS
         elif words[0] == "recon":
             command = typer.main.get_command(app).commands[words[1]]  # type: ignore[attr-defined]
+            command = getattr(command, "commands", {}).get(words[2] if words[2:] else "", command)
             options = {option for p in command.params for option in p.opts}
             assert {word for word in words if word.startswith("--")} <= options
         else:
             assert words == ["pip", "install", "spark-recon"]
         seen.add(" ".join(words[:2]))
     assert {"recon init", "recon debug", "recon audit", "make demo", "make test", "pip install"} <= seen
+    assert {"recon try", "recon findings", "recon compliance"} <= seen
 
 
 def test_the_first_commands_work_as_written(command, tmp_path: Path) -> None:  # noqa: F811
@@ -63,6 +65,13 @@ def test_python_uses_what_is_public(snippet: str) -> None:
     for node in ast.walk(ast.parse(snippet)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "recon":
             assert node.attr in recon.__all__
+
+
+def test_the_contents_name_the_headings() -> None:
+    headings = {
+        re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^## (.+)$", README, re.MULTILINE)
+    }
+    assert set(re.findall(r"\]\(#([\w-]+)\)", README)) == headings
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

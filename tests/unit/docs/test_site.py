@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from recon.model import Code
+from recon.model.controls import DAY_STATES
 from scripts import docs_site
+from tests.support.sample_month import month
 
+TEMPLATES = Path(docs_site.ROOT, "recon", "reports", "templates")
 MADE = {"changelog.md", *(f"reference/{module}.md" for module in docs_site.MODULES)}
 WRITTEN = {str(page.relative_to(docs_site.DOCS)) for page in docs_site.DOCS.rglob("*.md")}
 
@@ -55,11 +60,47 @@ def test_the_configuration_loads_nothing_from_elsewhere() -> None:
 
 def test_the_site_has_the_pages_and_what_is_made_for_them(site: Path) -> None:
     pages = {name.replace(".md", ".html") for name in WRITTEN | MADE}
-    samples = {f"samples/{name}.html" for name in ("report", "complete", "compliance", "pack", "markdown")}
+    samples = {f"samples/{name}.html" for name in ("report", "complete", "compliance", "sample", "pack", "markdown")}
     sources = {"source/tests/cases/test_cases.py.html", "source/examples/verify_heads.py.html"}
     built = {str(page.relative_to(site)) for page in site.rglob("*.html")}
     assert pages | samples | sources <= built
     assert "1 of 3 pipelines" in (site / "samples" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("sample", "templates"),
+    [
+        ("report", ("report", "trends")),
+        ("compliance", ("compliance", "compliance_controls", "compliance_records")),
+        ("sample", ("sample",)),
+        ("pack", ("pack",)),
+    ],
+)
+def test_a_sample_has_every_section_that_its_report_may_have(site: Path, sample: str, templates: Sequence[str]) -> None:
+    wanted = [heading for name in templates for heading in headings((TEMPLATES / f"{name}.html.j2").read_text())]
+    assert len(wanted) >= 3
+    assert [
+        heading for heading in wanted if heading not in headings((site / "samples" / f"{sample}.html").read_text())
+    ] == []
+
+
+def headings(markup: str) -> list[str]:
+    """The headings that are the same in every report."""
+    return re.findall(r"<h[2-4][^>]*>([^<{]+)</h[2-4]>", markup)
+
+
+def test_the_compliance_sample_was_found_by_recon_and_tells_what_auditors_ask_for(tmp_path: Path) -> None:
+    report = month(tmp_path)
+    assert report.answer == "not complete" and all(sink.chain.verified for sink in report.sinks)
+    assert all("signed 2026-04-01" in sink.chain.signed for sink in report.sinks)
+    assert {state for one in report.controls for state in DAY_STATES if one.count(state)} == set(DAY_STATES)
+    assert [one.state for one in report.incidents[:3]] == ["open", "open", "accepted"]
+    assert {one.owner for one in report.incidents} == {"Grace Hopper", ""}
+    assert {one.kind for one in report.actions} == {"accepted", "released", "repaired"}
+    assert [one.audits for one in report.config_versions] == [11, 19]
+    assert [audit.by for audit in report.audits if audit.partial] == ["ada on laptop-7"]
+    assert report.days_without_audit and report.changes and report.unproved
+    assert not [finding for finding in report.exceptions if finding.finding.code is Code.TAMPERED]
 
 
 @pytest.mark.parametrize("module", docs_site.MODULES)

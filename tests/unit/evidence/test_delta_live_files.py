@@ -10,11 +10,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
 
-from recon.evidence import delta_log
+from recon.evidence import delta_files, delta_log
+from recon.evidence.delta_commits import num_records
 from recon.model import DataFile, LiveFiles, Unavailable
 from recon.model.offsets import Span
-from recon.storage import Storage
+from recon.storage import Storage, read_file
+
+_STATISTICS = st.builds(
+    "".join,
+    st.tuples(
+        st.sampled_from(["{", "{ ", "{\n", '{"tightBounds":true,']),
+        st.sampled_from(['"numRecords":', '"numRecords" : ', '"rows":']),
+        st.integers(0, 2**63 - 1).map(str),
+        st.sampled_from(["}", ',"minValues":{}}', " }"]),
+    ),
+) | st.sampled_from(["", "{}", '{"numRecords":null}'])
 
 
 def rows(batch_id: int, *, partitions: int = 1) -> pa.Table:
@@ -244,3 +257,22 @@ def test_a_store_that_is_not_local_gives_the_same(tmp_path: Path, monkeypatch: p
     assert only_gone(storage) == direct
     monkeypatch.setattr("recon.evidence.delta_files.MANY_FOLDERS", 5)
     assert only_gone(storage) == direct
+
+
+@pytest.mark.parametrize("count", [0, 1, 65_535, 65_536, 65_537, 200_000])
+def test_a_file_is_read_whole(tmp_path: Path, count: int) -> None:
+    content = bytes(range(256)) * (count // 256) + b"x" * (count % 256)
+    (tmp_path / "file").write_bytes(content)
+    assert read_file(str(tmp_path / "file")) == content
+
+
+@given(st.lists(st.one_of(st.none(), _STATISTICS), max_size=20))
+def test_the_rows_of_a_checkpoints_files_are_counted_as_one_by_one(texts: list[str | None]) -> None:
+    assert delta_files.numbers_of_records(pa.array(texts, pa.string())) == [num_records(text) for text in texts]
+
+
+@pytest.mark.parametrize("text", ["no JSON", '{"numRecords":-1}', '{"numRecords":99999999999999999999}'])
+def test_statistics_that_are_damaged_are_refused_as_one_by_one(text: str) -> None:
+    for counted in (lambda: delta_files.numbers_of_records(pa.array([None, text])), lambda: num_records(text)):
+        with pytest.raises(ValueError):
+            counted()

@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -15,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from recon.ledger import Ledger, open_ledger
+from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.chain import link
 from recon.ledger.columns import ENTRIES
 from recon.ledger.proofs import PROOF
 from recon.ledger.results import RESULTS
 from recon.ledger.store import Filter
-from recon.model import Code
+from recon.model import Code, RangeTable
 from recon.model.integrity import verify
 from tests.support.ledger_entries import AT, entry, project
 from tests.support.messages import same_message
@@ -88,6 +89,47 @@ def test_a_slice_by_position(tmp_path: Path) -> None:
     assert [h.sequence for h in ended.heads[ended.anchors :]] == [3, 4] and ended.later == {("q-1", 4)}
     with pytest.raises(ValueError, match="not both"):
         ledger.slice(*ONE, AT, after=1)
+
+
+def test_a_run_is_read_with_the_entry_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _clocks(open_ledger(project(tmp_path)), *(n / 100 for n in range(12)))
+    ledger = open_ledger(project(tmp_path))
+    readings, read = [], ledger.store.read
+
+    def counted(which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
+        readings.append(columns)
+        return read(which, columns)
+
+    monkeypatch.setattr(ledger.store, "read", counted)
+    cut = ledger.slice(*ONE, after=9)
+    assert [h.sequence for h in cut.heads] == [9, 10, 11, 12] and cut.anchors == 1
+    assert readings.count(None) == 1, "offset ranges were decoded more than once"
+
+
+def test_files_are_read_in_the_order_of_the_chain(tmp_path: Path) -> None:
+    _clocks(open_ledger(project(tmp_path)), *(n / 100 for n in range(12)))
+    ledger = open_ledger(project(tmp_path))
+    assert ledger.store.read(Filter.of(*ONE))["sequence"].to_pylist() == list(range(1, 13)), "it would be sorted"
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 1]), st.sampled_from([0, 3, 70_000]), st.integers(0, 30), st.integers(0, 9)),
+        max_size=30,
+    )
+)
+def test_what_ranges_cover_in_whatever_order_they_come(ranges: list[tuple[int, int, int, int]]) -> None:
+    topics = [(0, "orders", None), (0, "returns", "id")]
+    columns = [np.array(column, np.int64) for column in zip(*ranges, strict=True)] or [np.zeros(0, np.int64)] * 4
+    topic, partition, start, size = columns
+    table = RangeTable(np.arange(len(ranges)), topic.astype(np.int32), partition, start, start + size, topics)
+    expected: dict[tuple[str, str | None, int], set[int]] = {}
+    for number, place, first, count in ranges:
+        if count:
+            _, name, topic_id = topics[number]
+            expected.setdefault((name, topic_id, place), set()).update(range(first, first + count))
+    covered = {key: {o for span in spans for o in range(*span)} for key, spans in coverage.of(table).items()}
+    assert covered == expected
 
 
 def test_a_position_for_a_time(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ stamps = st.builds(
     given=st.none() | counts,
     taken=st.none() | counts,
     number=st.none() | counts,
+    by=st.none() | texts,
+    reason=st.none() | texts | st.just('a,"offsets":b'),
 )
 owners = st.builds(markers.Owner, texts, texts, texts)
 
@@ -254,8 +256,8 @@ def test_a_manifest_as_folders_have_it() -> None:
 @given(
     st.builds(
         ledger_row.JdbcEntry,
-        # The table has no columns for these counts of the stamp.
-        stamp=stamps.map(lambda stamp: replace(stamp, given=None, taken=None)),
+        # The table has no columns for these fields of the stamp.
+        stamp=stamps.map(lambda stamp: replace(stamp, given=None, taken=None, by=None, reason=None)),
         target=texts,
         given=counts,
         rows=counts,
@@ -285,6 +287,8 @@ def test_columns_of_recon_ledger() -> None:
         expressions=st.none() | st.dictionaries(texts, texts, max_size=3),
         function=st.booleans(),
         force=st.booleans(),
+        by=st.none() | texts,
+        reason=st.none() | texts,
     ),
     counts,
 )

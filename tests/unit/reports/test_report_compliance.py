@@ -7,12 +7,14 @@ import logging
 import re
 import sys
 from datetime import date
+from types import SimpleNamespace
 
 import pytest
 
 from recon.errors import ConfigError
 from recon.model import Code, Finding
-from recon.reports import compliance
+from recon.model.controls import ControlDays, Stretch
+from recon.reports import compliance, control_days
 from tests.support import sample_run
 from tests.support.messages import raises
 
@@ -192,3 +194,31 @@ def test_pdf_without_weasyprint_names_the_extra(report, tmp_path, monkeypatch):
     with raises(ConfigError):
         compliance.write(report, tmp_path / "compliance.pdf", "pdf")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sinks_whose_days_are_alike_share_a_line():
+    def days(name, *states):
+        at = [date(2026, 3, n) for n in range(1, len(states) + 1)]
+        stretches = tuple(Stretch(first=day, last=day, state=state) for day, state in zip(at, states, strict=True))
+        return ControlDays(pipeline=name, sink=name, stretches=stretches)
+
+    alike = [days(name, "shown", "no audit") for name in ("a", "b", "c")]
+    control = SimpleNamespace(sinks=(alike[0], days("d", "refuted", "no audit"), *alike[1:]))
+    one, other = control_days.rows(control)
+    assert (one.name, one.said) == ("a, b, c", "each shown on 1 of 2 days; no audit on 1")
+    assert (other.name, other.said) == ("d", "shown on 0 of 2 days; refuted on 1; no audit on 1")
+
+
+def test_what_audits_ran_is_said_once_and_each_audit_names_it(report):
+    first = dataclasses.replace(report.audits[0], checks=(("not_null", 2),), config_hash="a" * 64, by="ada on lake-1")
+    second = dataclasses.replace(
+        first, invocation_id="i-2", by="bob on lake-2", options="--full", partial="orders: some"
+    )
+    third = dataclasses.replace(first, invocation_id="i-3", config_hash="b" * 64)
+    values = compliance.values(dataclasses.replace(report, audits=(first, second, third)))
+    assert [(one.invocation_id, n) for one, n in values["audits"]] == [(first.invocation_id, 1), ("i-2", 1), ("i-3", 2)]
+    assert [(one.config_hash[0], n) for one, n in values["ran"]] == [("a", 2), ("b", 1)]
+    page = compliance.render_html(dataclasses.replace(report, audits=(first, second, third)))
+    for said in ("ada on lake-1", "bob on lake-2 · --full", "</b> orders: some", "i-3", "a" * 12, "b" * 12):
+        assert said in page, said
+    assert page.count("not_null ×2") == 2, "once for each that ran"

@@ -109,6 +109,13 @@ def test_text_from_data_is_inert(report: ComplianceReport) -> None:
     assert "<script>alert(1)</script>" in made.pages[0].extract_text().replace("\n", "")
 
 
+def test_paper_gets_neither_scripts_nor_the_numbers_twice(report: ComplianceReport) -> None:
+    page = compliance.render_html(report)
+    paper = pdf.for_paper(page, "header", "footer", report.generated_at)
+    assert "<script" in page and "<script" not in paper
+    assert paper.rstrip().endswith("</html>") and document.packed(report) not in paper
+
+
 def test_a_machine_without_fonts_is_told_so(tmp_path: Path) -> None:
     """Pango ends the process where there is no font at all."""
     config = tmp_path / "fonts.conf"

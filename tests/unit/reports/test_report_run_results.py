@@ -23,6 +23,9 @@ from tests.support import sample_run
 from tests.support.messages import raises
 
 SCHEMA = json.loads((files("recon.reports") / "schemas" / "run_results_v1.json").read_text())
+NEWER = json.dumps(
+    {"metadata": {"dbt_schema_version": run_results.SCHEMA_URL.replace("v1.", "v2."), "recon_version": "9.1"}}
+)
 RUNS = {
     "sample": sample_run.sample_run,
     "healthy": sample_run.healthy_run,
@@ -185,6 +188,7 @@ def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch)
         ("[]", "is not a run of recon"),
         ('{"metadata": {"dbt_schema_version": "https://example.org/v6.json"}}', "example.org/v6.json"),
         (f'{{"metadata": {{"dbt_schema_version": "{run_results.SCHEMA_URL}"}}}}', "not a whole run of recon"),
+        (NEWER, "was written by a newer version of recon ('9.1')"),
     ],
 )
 def test_a_file_that_is_no_run_is_an_error_that_names_it(tmp_path, content, message):
@@ -194,3 +198,39 @@ def test_a_file_that_is_no_run_is_an_error_that_names_it(tmp_path, content, mess
     with raises(EvidenceError) as error:
         run_results.read(path)
     assert message in str(error.value)
+
+
+def edit_a_status(document):
+    document["results"][0]["status"] = "pass" if document["results"][0]["status"] != "pass" else "warn"
+
+
+def take_a_pipeline_away(document):
+    document["recon"]["pipelines"].pop()
+
+
+def take_the_sinks_away(document):
+    del document["recon"]["pipelines"][0]["sinks"]
+
+
+@pytest.mark.parametrize("edit", [edit_a_status, take_a_pipeline_away, take_the_sinks_away])
+def test_a_file_that_was_edited_is_an_error(tmp_path, edit):
+    path = run_results.write(sample_run.sample_run(), tmp_path / "r.json")
+    document = json.loads(path.read_text())
+    edit(document)
+    path.write_text(json.dumps(document))
+    with raises(EvidenceError) as error:
+        run_results.read(path)
+    assert "was edited after it was written" in str(error.value)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_another_layout_of_the_same_json_is_no_edit(name, tmp_path):
+    path = run_results.write(RUNS[name](), tmp_path / "r.json")
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=2, sort_keys=True))
+    assert run_results.read(path) == RUNS[name]()
+
+
+def test_a_file_of_an_earlier_version_has_no_hash(tmp_path):
+    document = run_results.as_dict(sample_run.sample_run())
+    del document["recon"]["sha256"]
+    assert run_results.from_dict(document) == sample_run.sample_run()

@@ -93,10 +93,10 @@ class CheckpointCommits(EvidenceCheck):
         return _Evaluation(witnesses, checkpoint, writes, self.stalled_after, Findings.of(witnesses)).verdict()
 
 
-def _keys(batch: CheckpointBatch) -> set[Key]:
-    """The topic partitions of a plan."""
-    planned = {Key(s.source, s.topic, s.partition) for s in batch.ranges}
-    return planned | {Key(*new[:3]) for new in batch.new_partitions}
+def _planned(batch: CheckpointBatch) -> set[tuple[int, str, int]]:
+    """The topic partitions of a plan, as `Key` has them."""
+    planned = {(s.source, s.topic, s.partition) for s in batch.ranges}
+    return planned | {new[:3] for new in batch.new_partitions}
 
 
 def _log_of(witnesses: Witnesses) -> DeltaWitness | None:
@@ -194,12 +194,13 @@ class _Evaluation:
 
     def _report_dropped(self) -> None:
         """Topic partitions that a plan leaves out though the plan before it had them, and Kafka still has them."""
-        for before, after in pairwise(self.checkpoint.batches):
+        plans = [(batch, _planned(batch)) for batch in self.checkpoint.batches]
+        for (before, planned_before), (after, planned) in pairwise(plans):
             whole = before.starts_known and after.starts_known and after.batch_id == before.batch_id + 1
-            dropped = _keys(before) - _keys(after) if whole else ()
+            dropped = planned_before - planned if whole else ()
             if not dropped or self._is_older(after) or self._too_late(after, after.planned_at):
                 continue
-            for key in sorted(dropped):
+            for key in (Key(*where) for where in sorted(dropped)):
                 topic = self.witnesses.topic(key.topic)
                 if topic is not None and key.partition not in topic.partitions:
                     continue  # gone from Kafka: kafka_end_offsets judges how far it was read

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from recon.checks.evidence.checkpoint_commits.plans import fits, planned_ranges, rest_of, stamped_ranges
 from recon.checks.evidence.checkpoint_commits.transactions import Transactions
-from recon.checks.evidence.coverage import Coverage, Key, Ranges, TopicIncarnation, by_key, coverage, ranges_of
+from recon.checks.evidence.coverage import Coverage, Key, Ranges, TopicIncarnation, bare, by_key, coverage, ranges_of
 from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.row_accounting import ReadStretches
 from recon.checks.evidence.table_history import judged_since
@@ -72,7 +72,7 @@ class Writes:
 
         An entry may hold less than the plan where trimming dropped what earlier entries held.
         """
-        exact = tuple(sorted((s.source, s.topic, s.partition, *s.span) for s in batch.ranges))
+        exact = bare(batch.ranges)
         for entry in reversed(self._entries.get(batch.batch_id, ())):
             if exact == self._ranges[entry] and batch.starts_known and not batch.new_partitions:
                 return entry  # as almost always; what follows is twenty times as slow

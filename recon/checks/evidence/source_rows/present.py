@@ -88,7 +88,7 @@ def _judge_repeated(sink: SinkRows) -> None:
                 sink.findings.add(Code.INCONCLUSIVE, unknown, key=key, span=span)
             else:
                 sink.findings.add(doubled(sink.witnesses)[0], f"{what}: remove its rows", key=key, span=span)
-    _judge_other_pipelines(sink, list(others(log, sink.ledger)))
+    _judge_other_pipelines(sink, others(log, sink.ledger))
 
 
 def _with_topics(sink: SinkRows, group: RowGroup) -> Iterator[tuple[Span, int]]:

@@ -42,7 +42,7 @@ def chosen(counts: Account, witnesses: Witnesses, most: int) -> list[int]:
     First those whose entries were restored, then those of micro-batches that were filtered, or of which Spark did not
     report what the sink was given, then a handful of the others.
     """
-    return _chosen(dict(_own_appends(counts, witnesses)), counts, most)
+    return _chosen(_own_appends(counts, witnesses), counts, most)
 
 
 def chosen_of_made(counts: Account, witnesses: Witnesses, most: int) -> list[int]:
@@ -52,7 +52,7 @@ def chosen_of_made(counts: Account, witnesses: Witnesses, most: int) -> list[int
     """
     if not any(head.epoch > 0 for head in counts.covered.slice.heads):
         return []
-    return _chosen(dict(_own_appends(counts, witnesses, made=True)), counts, most)
+    return _chosen(_own_appends(counts, witnesses, made=True), counts, most)
 
 
 def _chosen(commits: Mapping[int, DeltaCommit], counts: Account, most: int) -> list[int]:
@@ -74,11 +74,17 @@ def _chosen(commits: Mapping[int, DeltaCommit], counts: Account, most: int) -> l
     return versions
 
 
-def _own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) -> Iterator[tuple[int, DeltaCommit]]:
+def _own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) -> Mapping[int, DeltaCommit]:
     """The entries of the period whose commit the log still has, and whose rows carry an offset each.
 
     With `made`, those whose transform may make several rows of one record.
     """
+    if made not in counts.own_appends:
+        counts.own_appends[made] = dict(_found_appends(counts, witnesses, made=made))
+    return counts.own_appends[made]
+
+
+def _found_appends(counts: Account, witnesses: Witnesses, *, made: bool) -> Iterator[tuple[int, DeltaCommit]]:
     log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
     if log is None or rewrites(witnesses):
         return
@@ -96,7 +102,7 @@ def _own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) -
 def contradictions(counts: Account, witnesses: Witnesses) -> dict[int, Contradiction]:
     """The entries whose commit added other rows than they say."""
     found = {}
-    for entry, commit in _own_appends(counts, witnesses) if witnesses.commit_rows else ():
+    for entry, commit in _own_appends(counts, witnesses).items() if witnesses.commit_rows else ():
         rows = witnesses.commit_rows.get(commit.version)
         if isinstance(rows, CommitRows):
             contradiction = _contradiction(rows, entry, commit, counts, witnesses)

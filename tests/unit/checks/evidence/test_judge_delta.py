@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from recon.checks.evidence.delta_history import DeltaHistory
+from recon.checks.evidence.own_writes import own_commits
+from recon.checks.evidence.table_history import alive, others
 from recon.model import (
     Code,
     DataFile,
@@ -511,3 +513,12 @@ def test_a_day_of_commits() -> None:
     ]
     found = witnesses(slice_, delta=delta(*made))
     assert DeltaHistory().judge(found).findings == ()
+
+
+def test_commits_of_others_are_looked_for_once_for_all_checks_of_a_log() -> None:
+    one, other = log(stranger(4, "WRITE")), log(restore(4, 1), stranger(5, "WRITE"))
+    assert others(one, LEDGER) is others(one, LEDGER) and alive(one) is alive(one)
+    assert own_commits(one, LEDGER.pipeline, LEDGER.sink) is own_commits(one, LEDGER.pipeline, LEDGER.sink)
+    assert [c.version for c in others(one, LEDGER)] == [4] and 3 in alive(one)
+    assert [c.version for c in others(other, LEDGER)] == [5] and 3 not in alive(other)
+    assert [c.version for c in others(one, LEDGER)] == [4], "what is known of one log is not taken for another's"
