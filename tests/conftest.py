@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import Callable, Generator, Iterator
@@ -78,6 +79,19 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     return (yield from fault_cases.watched(item))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Lets Spark's driver forget what a test made.
+
+    Python holds the driver's frames alive, and its own full collections come ever more rarely as the process grows:
+    after some hundred tests the driver would only collect garbage.
+    """
+    torn_down = yield
+    if any(item.iter_markers("spark")) or "spark" in getattr(item, "fixturenames", ()):
+        gc.collect()
+    return torn_down
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     fault_cases.note(report)
 
@@ -148,9 +162,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from tests.support.drivers import JDBC_DRIVERS
 
     warehouse = tmp_path_factory.mktemp("warehouse")
-    session = spark_session(
-        "recon-tests", extra_packages=JDBC_DRIVERS, conf={"spark.sql.warehouse.dir": str(warehouse)}
-    )
+    conf = {"spark.sql.warehouse.dir": str(warehouse), "spark.driver.memory": "2g"}
+    session = spark_session("recon-tests", extra_packages=JDBC_DRIVERS, conf=conf)
+    gc.collect()
+    gc.freeze()  # the modules and the collected tests: later collections need not look at them
     yield session
     session.stop()
 
