@@ -23,6 +23,7 @@ from recon.checks.evidence.kafka_states import leaders_seen
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
+from recon.evidence import observed
 from recon.lazy import np
 from recon.ledger import Ledger
 from recon.ledger.erasures import ErasuresEdited, what_is_gone
@@ -42,10 +43,12 @@ from recon.model import (
     RowsWitness,
     SinkLog,
     Unavailable,
+    Unstamped,
     Witnesses,
     known,
 )
 from recon.model.proof import Proofs, SinkProof
+from recon.observer import Look
 from recon.project import Pipeline, Sink
 from recon.text import first_line, plural
 
@@ -97,6 +100,11 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     def read(witness: str, of: Callable[[], T]) -> T | Unavailable:
         return attempt(witness, of) if witness in wanted else _unread(witness)
 
+    # 0. Where the query writes without recon, what it wrote since the last look gets its entries first; not where a
+    #    period is examined again, nor where the audit keeps nothing.
+    looks = pipeline.is_observed and options.keep and options.goes_on
+    looked = attempt("the stream", sources.observe) if looks else Look()
+
     # 1. What earlier audits proved and recorded. The state first: an audit that ends meanwhile may advance it, and then
     #    what we judge again was judged before, and we advance nothing.
     ledger = attempt("ledgers", sources.ledger)
@@ -109,13 +117,16 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     # 2. The checkpoint before the ledger: Spark marks a micro-batch as committed after its entry is written. Read the
     #    other way round, a micro-batch that ends in between would look like a commit without an entry.
     checkpoints = read("checkpoint", sources.checkpoint)
+    # What a query that writes without recon wrote into each commit only the checkpoint says.
+    plans = (known(checkpoints) or known(attempt("plans", sources.checkpoint))) if pipeline.is_observed else None
 
     # 3. The ledger.
     slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on))
 
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
-    delta = read("delta", lambda: reader.delta(known(slices) or {}, files="delta_files" in wanted))
+    logs = read("delta", lambda: reader.delta(known(slices) or {}, files="delta_files" in wanted))
+    delta = _with_stamps(logs, known(slices) or {}, pipeline, plans)
     sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin))
 
     # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
@@ -125,6 +136,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     )
     if outruns:
         slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on, whole=True))
+        delta = _with_stamps(logs, known(slices) or {}, pipeline, plans)
 
     # 6. The checkpoint again, where the ledger is ahead of it: a micro-batch is planned before its entry is written, so
     #    that a checkpoint which is behind the ledger even now is an older copy.
@@ -161,12 +173,13 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         rewriting=frozenset(sink.name for sink in pipeline.sinks if sink.rewrites),
         routed=pipeline.routes.sinks if pipeline.routes else (),
         progress=progress,
+        observed=pipeline.is_observed,
         proofs=proofs,
         declared=DeclaredRows(
             filters=pipeline.rows.filters, explodes=pipeline.rows.explodes, max_filtered=pipeline.max_filtered
         ),
     )
-    return Evidence(reader, witnesses, frozenset(wanted), broken)
+    return Evidence(reader, witnesses, frozenset(wanted), broken, looked)
 
 
 @dataclass
@@ -177,6 +190,7 @@ class Evidence:
     witnesses: Witnesses
     _wanted: frozenset[str]
     _broken: Mapping[str, Exception]
+    _looked: Look | Unavailable
     _rows: dict[str, RowsWitness | Unavailable] = field(default_factory=dict)
 
     def seen_by(self, bound: Bound) -> Witnesses:
@@ -228,6 +242,10 @@ class Evidence:
             value = getattr(self.witnesses, witness)
             if witness in self._wanted and isinstance(value, Unavailable):
                 yield value
+        if isinstance(self._looked, Unavailable):
+            yield self._looked
+        elif self._looked.waits:
+            yield Unavailable("what the stream wrote", self._looked.waits)
         earlier = self.witnesses.previous
         if isinstance(earlier, Unavailable) and not isinstance(self.witnesses.ledgers, Unavailable):
             yield replace(earlier, witness="the results of earlier audits")
@@ -270,6 +288,26 @@ def _required(witness: T | Unavailable) -> T:
     if isinstance(witness, Unavailable):
         raise EvidenceError(witness.reason)
     return witness
+
+
+def _with_stamps(
+    logs: Mapping[str, DeltaWitness] | Unavailable,
+    slices: Slices,
+    pipeline: Pipeline,
+    plans: CheckpointWitness | None,
+) -> Mapping[str, DeltaWitness] | Unavailable:
+    """The logs, with stamps on what Spark's own sink wrote, now or before recon took the sink over."""
+    if isinstance(logs, Unavailable):
+        return logs
+
+    def stamped(sink: str, log: DeltaWitness) -> DeltaWitness:
+        of_sink = slices.get(sink)
+        was_observed = of_sink is not None and any(head.is_observed for head in of_sink.heads)
+        if not (pipeline.is_observed or was_observed):
+            return log
+        return observed.with_stamps(log, of_sink, plans, pipeline.name, sink)
+
+    return {sink: stamped(sink, log) for sink, log in logs.items()}
 
 
 def _is_ahead(slices: Slices, checkpoint: CheckpointWitness | Unavailable) -> bool:
@@ -444,6 +482,8 @@ class _Reader:
             commits += [(c.stamp, c.at) for c in sink_logs[sink].commits] if sink in sink_logs else []
             of_period = (stamp for stamp, at in commits if self.until is None or at < self.until)
             if any(unrecorded(stamp, self.sources.pipeline.name, sink, entries) for stamp in of_period):
+                return True
+            if sink in delta and Unstamped.UNSEEN in delta[sink].unstamped.values():
                 return True
         return False
 

@@ -29,6 +29,7 @@ from recon.model import (
     Unavailable,
 )
 from recon.model.erasure import Erasure
+from recon.observer import Look, look
 from recon.project import JdbcAppendSink, JdbcUpsertSink, KafkaSink, Pipeline, Project, Sink
 from recon.sinks import BatchSink, open_sink
 from recon.storage import Storage
@@ -71,6 +72,10 @@ class Sources:
     def ledger(self) -> Ledger:
         """The ledger."""
         return self.session.ledger()
+
+    def observe(self) -> Look:
+        """Enters what the query wrote without recon since the last look."""
+        return look(self.project, self.pipeline, self.session.ledger(), self.brokers.ask)
 
     def checkpoint(self) -> CheckpointWitness:
         """The query's checkpoint."""

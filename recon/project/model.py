@@ -23,7 +23,7 @@ from recon.project.sinks import Sink
 from recon.project.sql_tests import SqlTests
 from recon.project.telemetry import OpenLineageKey, OpenTelemetryKey, PrometheusKey, Reporting
 from recon.project.templates import TemplateContext
-from recon.text import did_you_mean
+from recon.text import did_you_mean, plural
 
 T = TypeVar("T")
 
@@ -114,15 +114,31 @@ class Rows(Strict):
     explodes: bool | None = None
 
 
+# Keys of a Delta sink that say how the hook writes; Spark's own sink knows nothing of them.
+_OF_THE_HOOK = (
+    "stamp_source_offsets",
+    "on_new_epoch",
+    "trim_replayed_offsets",
+    "quarantine",
+    "post_batch",
+    "txn_app_id",
+    "partition_by",
+    "options",
+)
+
+
 class Pipeline(WithTests):
     """One streaming query: its checkpoint, its source, its sinks, its tests; `routes` split it between the sinks.
 
+    `write` is who writes: `recon`, by the callable of `foreach_batch`, or `native`, Spark's own Delta sink; recon then
+    observes what checkpoint and table show.
     `rows` declares what its transform does with rows, `max_filtered` the share of a micro-batch that it may drop.
     `owner`, or dbt's `meta: {owner: …}`, is who answers for it.
     """
 
     name: Name
     checkpoint: str
+    write: Literal["recon", "native"] = "recon"
     description: str | None = None
     owner: str | None = None
     meta: dict[str, Any] = Field(default_factory=dict)
@@ -138,6 +154,38 @@ class Pipeline(WithTests):
     def owned_by(self) -> str:
         """Who answers for it; "" where recon.yml does not say."""
         return self.owner or str(self.meta.get("owner") or "")
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether the query writes without recon."""
+        return self.write == "native"
+
+    @model_validator(mode="after")
+    def _observed_as_spark_writes(self) -> Pipeline:
+        if not self.is_observed:
+            return self
+        if self.routes is not None or len(self.sinks) > 1:
+            raise BadValue(
+                f"is native, and a query writes natively into one table; pipeline '{self.name}' has "
+                f"{'routes' if self.routes is not None else plural(len(self.sinks), 'sink')}: write a pipeline for "
+                "each query",
+                "write",
+            )
+        (sink,) = self.sinks
+        if sink.kind != "delta":
+            raise BadValue(
+                f"is native, and sink '{sink.name}' is of kind {sink.kind}: recon observes Spark's own Delta sink "
+                "alone (kind: delta); other sinks need the hook, recon.foreach_batch",
+                "write",
+            )
+        written = [key for key in _OF_THE_HOOK if key in sink.model_fields_set]
+        if written:
+            raise BadValue(
+                f"is native, and '{written[0]}' of sink '{sink.name}' is for what recon writes; leave it out, or let "
+                "recon write (write: recon)",
+                "write",
+            )
+        return self
 
     @model_validator(mode="after")
     def _filters_where_some_may_be_filtered(self) -> Pipeline:
@@ -424,5 +472,6 @@ def _with_defaults(pipeline: Pipeline, defaults: CheckConfig) -> Pipeline:
         of_sink = sink.defaults.over(of_pipeline)
         columns = tuple(column.inheriting(of_sink) for column in sink.columns)
         post_batch = tuple(spec.inheriting(of_sink) for spec in sink.post_batch)
-        sinks.append(sink.inheriting(of_sink).model_copy(update={"columns": columns, "post_batch": post_batch}))
+        sink = sink.inheriting(of_sink).model_copy(update={"columns": columns, "post_batch": post_batch})
+        sinks.append(sink.as_observed() if pipeline.is_observed else sink)
     return pipeline.inheriting(of_pipeline).model_copy(update={"sinks": tuple(sinks)})

@@ -26,10 +26,11 @@ from recon.checks.evidence.coverage import (
 from recon.checks.evidence.findings import Findings, named, no_entries, offsets, quiet
 from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.table_history import unseen
 from recon.checks.evidence.topic_identity import judge_logs
-from recon.model import Code, EntryHead, Verdict, Witnesses
+from recon.model import Code, DeltaCommit, EntryHead, Verdict, Witnesses
 from recon.model.offsets import Span, Spans
-from recon.text import plural
+from recon.text import plural, some
 
 TopicPartition = tuple[str, int]
 _ASKED = 10_000  # offsets: Kafka is asked about shorter holes, which may hold nothing but transaction markers
@@ -55,7 +56,8 @@ class OffsetContinuity(EvidenceCheck):
         RECREATED: the topic was deleted and created again between two micro-batches.
         INCONCLUSIVE: a position went back within one topic: re-created without a known topic id, or cut off by an
             unclean leader election. Or Kafka's log was cut off below what had been read and filled again, which leader
-            epochs show; or the topic's id was not known when it was read.
+            epochs show; or the topic's id was not known when it was read. Or offsets of micro-batches that Spark wrote
+            without recon, and whose plan was gone from the checkpoint before recon looked.
         NEW_EPOCH, REPLAYED, EMPTY: a checkpoint that started over, a micro-batch that was tried again and written
             once, micro-batches that read nothing; they explain and do not fail.
 
@@ -188,6 +190,19 @@ def _judge_hole(
         for code, span, step in missing
         if not (code is Code.GAP and same and _without_records(key, span, witnesses))
     ]
+    unknown = _unseen_in(covered, hole, witnesses) if unread else ()
+    if unknown:
+        numbers = some(commit.wrote[1] for commit in unknown if commit.wrote is not None)
+        findings.add(
+            Code.INCONCLUSIVE,
+            f"{key}: {offsets(hole.start, hole.end)} are in no ledger entry, and what was read into micro-batch "
+            f"{numbers}, which Spark's own sink wrote between {named(covered.slice.heads[hole.before.last])} and "
+            f"{named(head)}, is not known; compare the range with the rows, then accept it",
+            head=head,
+            key=key,
+            span=(hole.start, hole.end),
+        )
+        return
     _report_missed(key, unread, head, _reason(covered, hole), findings)
     if not unread:
         findings.add(
@@ -197,6 +212,13 @@ def _judge_hole(
             key=key,
             span=(hole.start, hole.end),
         )
+
+
+def _unseen_in(covered: Coverage, hole: Hole, witnesses: Witnesses) -> Sequence[DeltaCommit]:
+    """Micro-batches that Spark's own sink wrote between the two of a hole, and of which nobody saw what they read."""
+    log = witnesses.of_sink(witnesses.delta)
+    before, at = (covered.slice.heads[entry].sink_version for entry in (hole.before.last, hole.at.first))
+    return () if log is None or before is None else unseen(log, before, at)
 
 
 def _without_records(key: Key, span: Span, witnesses: Witnesses) -> bool:

@@ -163,6 +163,15 @@ def rewrites(witnesses: Witnesses) -> bool:
     return witnesses.sink in witnesses.rewriting
 
 
+def counts_decide(witnesses: Witnesses) -> bool:
+    """Whether no row can show which record it was made of, so that only numbers of rows can be judged.
+
+    Rows of a sink that later micro-batches rewrite do not say it, nor do rows that Spark's own sink wrote without
+    source columns.
+    """
+    return rewrites(witnesses) or witnesses.observed
+
+
 def tell_explained(explained: Explained, without: str, findings: Findings) -> Counter[str]:
     """One EXPLAINED finding per topic partition, and the sum of all; `without` names what its offsets lack."""
     total: Counter[str] = Counter()
