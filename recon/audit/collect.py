@@ -47,6 +47,7 @@ from recon.model import (
     Witnesses,
     known,
 )
+from recon.model.offsets import Span
 from recon.model.proof import Proofs, SinkProof
 from recon.observer import Look
 from recon.project import Pipeline, Sink
@@ -174,6 +175,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         routed=pipeline.routes.sinks if pipeline.routes else (),
         progress=progress,
         observed=pipeline.is_observed,
+        source_columns=_source_columns(pipeline),
         proofs=proofs,
         declared=DeclaredRows(
             filters=pipeline.rows.filters, explodes=pipeline.rows.explodes, max_filtered=pipeline.max_filtered
@@ -288,6 +290,12 @@ def _required(witness: T | Unavailable) -> T:
     if isinstance(witness, Unavailable):
         raise EvidenceError(witness.reason)
     return witness
+
+
+def _source_columns(pipeline: Pipeline) -> str:
+    """The user's columns with the source of each row, where Spark's own sink writes them; "" for none."""
+    names = pipeline.source_names(pipeline.sinks[0]) if pipeline.is_observed else None
+    return "" if names is None else ", ".join(names.renamed)
 
 
 def _with_stamps(
@@ -515,8 +523,9 @@ class _Reader:
         """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""
         sink = next(s for s in self._sinks if s.name == sink_name)
         of_sink, log = reading_of(witnesses), witnesses.of_sink(witnesses.delta)
-        first = None
+        first, within = None, None
         if of_sink is not None and not of_sink.complete:
+            within = _judged_ranges(of_sink)
             heads = [head for head in of_sink.heads if not head.is_release]
             # Batch ids of two epochs do not compare: where a new one began, all rows are read. So they are after a
             # repair, which touches rows of any micro-batch.
@@ -527,7 +536,20 @@ class _Reader:
         files = log.files if log is not None else None
         lacking = isinstance(files, LiveFiles) and not isinstance(files.gone, Unavailable) and bool(files.gone)
         version = log.last if log is not None else None
-        return _attempt("rows", lambda: self.sources.rows(sink, first, versions, version=version, lacking=lacking))
+        return _attempt(
+            "rows",
+            lambda: self.sources.rows(sink, first, versions, version=version, lacking=lacking, within=within),
+        )
+
+
+def _judged_ranges(ledger: LedgerSlice) -> dict[tuple[str, int], Span]:
+    """From the first to the last offset that the judged entries read, per topic partition."""
+    found: dict[tuple[str, int], Span] = {}
+    for entry in range(ledger.anchors, len(ledger.heads)):
+        for read in ledger.ranges.of(entry):
+            low, high = found.get((read.topic, read.partition), read.span)
+            found[read.topic, read.partition] = Span(min(low, read.start_offset), max(high, read.end_offset))
+    return found
 
 
 def _positions(slices: Iterable[LedgerSlice]) -> dict[tuple[str, int], int]:

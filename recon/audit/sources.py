@@ -29,6 +29,8 @@ from recon.model import (
     Unavailable,
 )
 from recon.model.erasure import Erasure
+from recon.model.offsets import Span
+from recon.model.wire.columns import OWN_NAMES
 from recon.observer import Look, look
 from recon.project import JdbcAppendSink, JdbcUpsertSink, KafkaSink, Pipeline, Project, Sink
 from recon.sinks import BatchSink, open_sink
@@ -87,7 +89,8 @@ class Sources:
 
     def commit_rows(self, sink: Sink, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
         """The rows of the data files that versions of a Delta table added."""
-        return commit_rows.read(self._storage(sink.target), versions)
+        names = self.pipeline.source_names(sink)
+        return commit_rows.read(self._storage(sink.target), versions, names) if names is not None else {}
 
     def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
         """The record that a sink which is no Delta table keeps of recon's writes, and what happened to these since."""
@@ -163,9 +166,18 @@ class Sources:
         return ErasureTable(self.session.erasures()).chain(self.pipeline.name, sink)
 
     def rows(
-        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
+        self,
+        sink: Sink,
+        first_batch: int | None,
+        others: Sequence[int],
+        *,
+        version: int | None,
+        lacking: bool,
+        within: Mapping[tuple[str, int], Span] | None = None,
     ) -> RowsWitness | Unavailable:
         """The rows of a sink as groups, of the micro-batches from `first_batch` on; Spark jobs.
+
+        Of a sink that Spark itself writes, the rows between the offsets of `within`, or all.
 
         `version` is the one of a Delta table that the other witnesses speak of; None for the newest. `others` are
         versions in which other programs added rows. `lacking` is True where the store lacks data files of it: the rows
@@ -180,9 +192,14 @@ class Sources:
         location = self.project.location(sink)
         if sink.is_delta:
             with sink_rows.without_missing_files(spark) if lacking else nullcontext():
-                rows = sink_rows.read(spark, location, version=version, first_batch=first_batch)
+                names = self.pipeline.source_names(sink) or OWN_NAMES
+                if sink.observed:
+                    rows = sink_rows.read_named(spark, location, names, version=version, within=within)
+                else:
+                    rows = sink_rows.read(spark, location, version=version, first_batch=first_batch)
                 if others:
-                    rows = replace(rows, repeated=sink_rows.repeated(spark, location, self._files(sink, others)))
+                    files = self._files(sink, others)
+                    rows = replace(rows, repeated=sink_rows.repeated(spark, location, files, names))
         else:
             table = open_sink(self.project, self.pipeline.name, sink).rows_left(spark)
             rows = sink_rows.read(spark, table, location=location, first_batch=first_batch)

@@ -7,6 +7,7 @@ hash chain), `evidence` and `progress` (what witnesses report), `incident`, `pas
 """
 
 from recon.model.evidence import (
+    WITHOUT_NUMBER,
     ChainEnd,
     CheckpointBatch,
     CheckpointFlaw,
@@ -77,6 +78,7 @@ __all__ = [
     "REMOVALS",
     "REPAIRS",
     "RUNNING",
+    "WITHOUT_NUMBER",
     "Answer",
     "BatchPoint",
     "BatchProgress",

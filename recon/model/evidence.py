@@ -384,10 +384,14 @@ class CommitRows:
     spans: Sequence[OffsetSpan] = ()
 
 
+WITHOUT_NUMBER = -1  # batch_id of rows that do not say which micro-batch wrote them
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowGroup:
     """Rows of one (batch_id, topic, partition) in the sink: how many, over which offsets.
 
+    The batch_id is `WITHOUT_NUMBER` where rows do not say which micro-batch wrote them.
     Of quarantined rows, `epoch` is the micro-batch's, and `release` the number of the release that took them (then
     `batch_id` is that number, too); None before their release. `fingerprint` is that of the rows' source offsets
     (recon.model.fingerprint), None where it was not computed.
@@ -512,7 +516,8 @@ class Witnesses:
     `previous` is None where no audit came before.
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
     `commit_rows` has, by version, the rows of those commits of the sink that a check asks for.
-    `observed` is whether the query writes without recon (`write: native`).
+    `observed` is whether the query writes without recon (`write: native`); `source_columns` then names the user's
+    columns with the source of each row, "" where there are none.
     `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
     that earlier audits left of each sink. `declared` is what recon.yml says of the transform.
     """
@@ -537,6 +542,7 @@ class Witnesses:
     routed: Collection[str] = ()
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")
     observed: bool = False
+    source_columns: str = ""
     proofs: Proofs = field(default_factory=Proofs)
     declared: DeclaredRows = DeclaredRows()
     commit_rows: Mapping[int, CommitRows | Unavailable] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_
 
 from recon.errors import ConfigError
 from recon.model.result import RUNBOOK_URL
+from recon.model.wire.columns import OWN_NAMES, SourceNames
 from recon.project.alerts import Alerts, PipelineAlerts
 from recon.project.checks import CheckConfig, WithTests
 from recon.project.compliance import Compliance
@@ -19,7 +20,7 @@ from recon.project.heads import Heads
 from recon.project.messages import BadValue
 from recon.project.samples import NEEDS_KEY, keeps_key, kept_hash_key
 from recon.project.secrets import mask, masked
-from recon.project.sinks import Sink
+from recon.project.sinks import DeltaSink, Sink
 from recon.project.sql_tests import SqlTests
 from recon.project.telemetry import OpenLineageKey, OpenTelemetryKey, PrometheusKey, Reporting
 from recon.project.templates import TemplateContext
@@ -159,6 +160,37 @@ class Pipeline(WithTests):
     def is_observed(self) -> bool:
         """Whether the query writes without recon."""
         return self.write == "native"
+
+    def source_names(self, sink: Sink) -> SourceNames | None:
+        """The columns of a sink's table that say which record a row was made of; None where nothing says it."""
+        if not self.is_observed:
+            return OWN_NAMES
+        columns = sink.source_columns if isinstance(sink, DeltaSink) else None
+        if columns is None:
+            return None
+        only = "" if columns.topic is not None else self.source.topics[0]
+        return SourceNames(columns.topic, columns.partition, columns.offset, only)
+
+    @model_validator(mode="after")
+    def _names_source_columns(self) -> Pipeline:
+        named = [sink for sink in self.sinks if isinstance(sink, DeltaSink) and sink.source_columns is not None]
+        for sink in named:
+            if not self.is_observed:
+                raise BadValue(
+                    f"source_columns of sink '{sink.name}' are for rows that Spark's own sink writes (write: native); "
+                    "recon's hook adds columns of its own: leave them out",
+                    "sinks",
+                    whole=True,
+                )
+            if sink.source_columns is not None and sink.source_columns.topic is None and len(self.source.topics) != 1:
+                raise BadValue(
+                    f"source_columns of sink '{sink.name}' have no topic, and pipeline '{self.name}' reads "
+                    f"{plural(len(self.source.topics), 'topic')} as recon.yml says: name the column with the topic, or "
+                    "the one topic that it reads (source: topics)",
+                    "sinks",
+                    whole=True,
+                )
+        return self
 
     @model_validator(mode="after")
     def _observed_as_spark_writes(self) -> Pipeline:

@@ -238,6 +238,8 @@ class _Trace:
         return open_sink(self.project, self.pipeline.name, self.sink)
 
     def _rows(self, batches: Mapping[Place, Collection[int]]) -> Mapping[Place, Sequence[FoundRow]] | Unavailable:
+        if self.sink.observed:
+            return Unavailable("rows", "recon did not write the rows, and looks for no single one of them")
         if not self.sink.stamp_source_offsets:
             return Unavailable("rows", "the sink stamps no source offsets, so its rows name no source record")
         try:
@@ -322,6 +324,10 @@ class _Trace:
             if log.first_retained is not None and version < log.first_retained:
                 return None, None, f"version {version} is no longer in the log, which begins at {log.first_retained}"
             return False, None, f"the log has no version {version}"
+        if head.is_observed:
+            if commit.wrote != (head.query_id, head.batch_id):
+                return False, commit.timestamp, f"version {version} is another commit ({commit.operation or 'unknown'})"
+            return True, commit.timestamp, f"version {version} is this micro-batch's ({commit.operation})"
         stamp = commit.stamp
         ours = stamp is not None and stamp.is_of(self.pipeline.name, self.sink.name)
         if stamp is None or not ours or (stamp.epoch, stamp.batch_id) != (head.epoch, head.batch_id):

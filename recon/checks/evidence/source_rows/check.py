@@ -178,7 +178,7 @@ class SourceRows(EvidenceCheck):
     @override
     def wants_rows(self, witnesses: Witnesses) -> bool:
         ledger = reading_of(witnesses)
-        if ledger is None or witnesses.observed:
+        if ledger is None or (witnesses.observed and not witnesses.source_columns):
             return False
         counts = _account_of(ledger, witnesses)
         return _misses(counts, witnesses) or bool(perhaps_repeated(counts, witnesses))
@@ -359,7 +359,7 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
             message = f"{batches}: as many rows as {records}; which record each row was made of is not known"
     verdict = _verdict(counts, findings, message, missing, explained)
     doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
-    if witnesses.observed and doubling and not verdict.failures:
+    if not rewrites(witnesses) and doubling and not verdict.failures:
         unknown = f"{'; '.join(doubling)}, and no row says which record it was made of"
         return replace(verdict, unproved=unknown, message=unknown)
     return verdict if sink is not None or not doubling else without_rows(verdict, witnesses.rows, doubling)

@@ -163,7 +163,9 @@ def unproved(counts: Account, witnesses: Witnesses) -> list[int]:
         entry
         for entry, counted in counts.counted.items()
         # One row of one offset can be no other; what a query with state wrote, Spark's own counts say.
-        if counted.proved and counted.uncounted and counts.width[entry] > 1 and not operators.keeps_state(heads[entry])
+        if counted.proved and counted.uncounted and counts.width[entry] > 1
+        # Of what Spark's own sink wrote, nobody ever promised more than its number of rows.
+        if not (heads[entry].is_observed or operators.keeps_state(heads[entry]))
     ]
     return [entry for entry in left if not _shown(entry, counts, witnesses)]
 
