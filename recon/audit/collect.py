@@ -444,7 +444,10 @@ class _Reader:
         `goes_on` are the proofs that the audit goes on from. With `whole`, the numbers of all its entries besides.
         """
         if not ledger.exists():
-            raise LedgerError(f"there is no ledger at {ledger.location}; has the hook ever written?")
+            never = "has the hook ever written?"
+            if self.sources.pipeline.is_observed:
+                never = "nothing that the query wrote could be entered yet"
+            raise LedgerError(f"there is no ledger at {ledger.location}; {never}")
         operations = ledger.store.operations(after=previous.ledger_version if previous else None)
         name, after = self.sources.pipeline.name, self._positions(ledger, goes_on, begin)
         slices = {

@@ -19,6 +19,7 @@ from recon.cli import (
     findings,
     forget,
     ledger,
+    observe,
     quarantine,
     repair,
     runbook,
@@ -46,6 +47,7 @@ app = new_app(
                 {"pack": audit.pack, "sample": sample.sample, "verify": verify_report.verify},
                 alone=audit.compliance,
             ),
+            "observe": observe.observe,
             "findings": findings.findings,
             "accept": findings.accept,
             "repair": Group(

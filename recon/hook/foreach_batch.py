@@ -83,6 +83,11 @@ def foreach_batch(
         )
     project = as_project(project)
     routed = project.find_pipeline(pipeline)
+    if routed.is_observed:
+        raise ConfigError(
+            f"pipeline {pipeline} has `write: native` in recon.yml: Spark's own sink writes it, and recon observes it; "
+            "take that key out to let recon write"
+        )
     if routed.routes is not None and sink is None:
         for each in routed.sinks:
             _require_functions(project, pipeline, each, functions)

@@ -13,12 +13,20 @@ from recon.evidence.observed import front_of, is_of_plan, plans, ranges_of, writ
 from recon.ledger import Ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import utc_now
-from recon.model import CheckpointBatch, DeltaCommit, DeltaWitness, LedgerEntry, ReconStamp, offsets_text
+from recon.model import (
+    CheckpointBatch,
+    CheckpointWitness,
+    DeltaCommit,
+    DeltaWitness,
+    LedgerEntry,
+    ReconStamp,
+    offsets_text,
+)
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.kafka_state import KafkaState, dump_kafka_state
 from recon.project import Pipeline, Project, Sink
 from recon.storage import Storage
-from recon.text import plural
+from recon.text import plural, some
 
 # Micro-batches that wait for a broker which does not give their topics' ids; Spark keeps 100 in the checkpoint.
 _WAIT_AT_MOST = 50
@@ -92,7 +100,8 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask) -> Look
         elif query_id == state.query_id:
             unseen.append(batch_id)
     if not found:
-        return Look(unseen=unseen)
+        others = "" if unseen else _of_other_queries(log, state)
+        return Look(unseen=unseen, waits=others)
     try:
         found = _with_topic_ids(found, project.kafka, ask)
     except EvidenceError as error:
@@ -103,6 +112,17 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask) -> Look
     kafka_state = _kafka_state(found, position + len(entries), project.kafka, ask)
     entries[-1] = replace(entries[-1], kafka_state=kafka_state)
     return Look(entered=ledger.extend(entries, after=position), unseen=unseen)
+
+
+def _of_other_queries(log: DeltaWitness, state: CheckpointWitness) -> str:
+    """Which query wrote the table, where it is not the one of the checkpoint."""
+    wrote = {query_id for _, (query_id, _) in written(log)}
+    if state.query_id in wrote:
+        return ""
+    return (
+        f"{log.location} was written by query {some(sorted(wrote))}, and checkpoint {state.location} is of query "
+        f"{state.query_id}: correct the pipeline's checkpoint or the sink's target in recon.yml"
+    )
 
 
 def _newest(entries: Iterable[LedgerEntry]) -> LedgerEntry | None:

@@ -110,6 +110,11 @@ def release(
     decision = Decision.of(by, reason)
     project = as_project(project)
     pipe, out = project.find_sink(pipeline, sink)
+    if out.observed:
+        raise ConfigError(
+            f"pipeline {pipeline} has `write: native`: recon does not write sink {out.name}, and nothing of it is in "
+            "quarantine"
+        )
     if not isinstance(out, DeltaSink):
         raise ConfigError(
             f"pipeline {pipeline}, sink {out.name}: rows can be released into sinks of kind delta, and this one is "
