@@ -19,10 +19,16 @@ class Comment(str):
 
 @dataclass
 class Table:
-    """One model or source table with its tests as recon has them; tests without a counterpart are comments."""
+    """One model or source table with its tests as recon has them; tests without a counterpart are comments.
+
+    `defaults` and `enabled` are what dbt_project.yml says of the tests of its folder.
+    """
 
     name: str
     description: str | None = None
+    target: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    enabled: tuple[Any, str] = (True, "")
     tests: list[Any] = field(default_factory=list)
     columns: list[tuple[str, str | None, list[Any]]] = field(default_factory=list)
 
