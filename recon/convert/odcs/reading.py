@@ -15,7 +15,7 @@ from recon.convert.odcs.document import contract
 from recon.convert.odcs.rules import SqlFile, Test, item_of, named, test_of_sql, tests_of
 from recon.errors import ConfigError, ReconError
 from recon.project import CheckConfig, CheckSpec
-from recon.text import complaint, plural
+from recon.text import complaint, plural, some
 
 if TYPE_CHECKING:
     from open_data_contract_standard.model import (
@@ -84,11 +84,13 @@ class _Reading:
         self.others: set[str] = set()
 
     def result(self) -> Imported:
-        of = contract(self.file)
+        of, unknown = contract(self.file)
+        self.left_out += [f"{' '.join(place.split())}: ODCS has no such key" for place in unknown]
         for schema in of.schema_ or ():
             self._name(schema)
         for one in self.objects.values():
             self._read(one)
+        self._types()
         for sla in of.slaProperties or ():
             self._sla(sla, of)
         for one in self.objects.values():
@@ -152,10 +154,17 @@ class _Reading:
             start = relationship.from_
             column_of = str(start).rpartition(".")[2] if isinstance(start, str) else None
             self._relationship(one, relationship, one.columns.get(column_of or ""))
-        if typed := [prop for prop in one.of.properties or () if prop.physicalType or prop.logicalType]:
-            self._leave(
-                one.name, f"the types of {plural(len(typed), 'property', 'properties')}; list a schema_contract"
-            )
+
+    def _types(self) -> None:
+        """Says that types are not tested: those of the contract may be those of another system."""
+        typed = {
+            one.name: sum(bool(prop.physicalType or prop.logicalType) for prop in one.of.properties or ())
+            for one in self.objects.values()
+        }
+        if number := sum(typed.values()):
+            tables = some(name for name, count in typed.items() if count)
+            properties = plural(number, "property", "properties")
+            self.left_out.append(f"the types of {properties} of {tables}, which a schema_contract would test")
 
     def _constraints(self, one: _Object, prop: SchemaProperty, column: str, alone: bool) -> None:
         """What a property promises besides its quality rules."""
@@ -267,25 +276,39 @@ class _Reading:
             return
         elements = [text.strip() for text in str(sla.element or of.slaDefaultElement or "").split(",") if text.strip()]
         for element in elements or [""]:
-            name, _, prop = element.rpartition(".")
-            one = self.objects.get(recon_name(name)) if name else None
-            if not name and len(self.objects) == 1:
-                (one,) = self.objects.values()
-            unit, value = _PERIODS.get(str(sla.unit or "").lower()), sla.value
-            whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
-            if one is None or prop not in one.columns or unit is None or not whole:
+            one, prop = self._object_of(element), element.rpartition(".")[2]
+            if one is None or prop not in one.columns:
                 self.left_out.append(
-                    f"slaProperties: {sla.property} of {element or 'no element'}: it needs a property with the time, "
-                    "and a whole number of minutes, hours, days or weeks"
+                    f"slaProperties: {sla.property} of {element or 'no element'}, which is no property of the contract"
                 )
-                continue
-            period, times = unit
-            after = {"count": int(value) * times, "period": period}  # type: ignore[arg-type]  # it is whole
-            config = {"description": sla.description} if sla.description else {}
-            self._add(one, Test("freshness", {"loaded_at_field": one.columns[prop], "error_after": after}, config))
+            elif (after := _period(sla)) is None:
+                self.left_out.append(
+                    f"slaProperties: {sla.property} of {element} within {sla.value} {sla.unit}, which is no whole "
+                    "number of minutes (min), hours, days or weeks"
+                )
+            else:
+                config = {"description": sla.description} if sla.description else {}
+                self._add(one, Test("freshness", {"loaded_at_field": one.columns[prop], "error_after": after}, config))
+
+    def _object_of(self, element: str) -> _Object | None:
+        """The object that an element is of; without a name, the only one."""
+        name = element.rpartition(".")[0]
+        if not name and len(self.objects) == 1:
+            return next(iter(self.objects.values()))
+        physical = (one for one in self.objects.values() if name and one.of.physicalName == name)
+        return self.objects.get(recon_name(name)) or next(physical, None)
 
     def _leave(self, table: str, what: str) -> None:
         self.left_out.append(f"{table}: {what}")
+
+
+def _period(sla: ServiceLevelAgreementProperty) -> dict[str, Any] | None:
+    """The level's length of time as freshness takes it; None for one that is not whole, or of another unit."""
+    period, value = _PERIODS.get(str(sla.unit or "").lower()), sla.value
+    if period is None or isinstance(value, (bool, str)) or value is None or value != int(value):
+        return None
+    name, times = period
+    return {"count": int(value) * times, "period": name}
 
 
 def _by_column(one: _Object, test: Test) -> Test:

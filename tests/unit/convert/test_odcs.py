@@ -38,6 +38,7 @@ schema:
       - {name: id, physicalName: order_id, logicalType: integer, primaryKey: true, description: The key.}
       - {name: code, required: true, unique: true, logicalTypeOptions: {pattern: '^[A-Z]+$', minLength: 2, format: x}}
       - {name: amount, logicalTypeOptions: {minimum: 0, exclusiveMaximum: 100}}
+      - {name: misspelt, requird: true}
       - {name: state, enum: [{value: new}, {value: paid}]}
       - {name: customer, relationships: [{to: customers.id}, {to: regions.id}]}
       - {name: at, logicalType: timestamp}
@@ -84,7 +85,8 @@ slaProperties:
   - {property: Latency, value: 4, unit: d, element: orders.at, description: For reports.}
   - {property: latency, value: 2, unit: weeks, element: "orders.at, customers.since"}
   - {property: latency, value: 2, unit: m, element: orders.at}
-  - {property: retention, value: 3, unit: y}
+  - {property: latency, value: 2, unit: h, element: s3://lake/orders.at}
+  - {property: generalAvailability, value: 2022-05-12T09:30:10-08:00}
 """
 
 
@@ -162,6 +164,7 @@ def test_a_contract_becomes_a_recon_yml_that_loads(tmp_path: Path) -> None:
             {"description": "For reports."},
         ),
         ("freshness", {"loaded_at_field": "at", "error_after": {"count": 14, "period": "day"}}, {}),
+        ("freshness", {"loaded_at_field": "at", "error_after": {"count": 2, "period": "hour"}}, {}),
     ]
     assert told(customers.data_tests) == [
         ("unique_combination_of_columns", {"combination_of_columns": ["id", "tenant"]}, {})
