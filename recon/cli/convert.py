@@ -32,7 +32,7 @@ def import_dbt(
     """
     from recon.convert.dbt import read
 
-    imported = read(path)
+    imported = read(path, session.variables)
     _write(imported.text, output)
     _summarise(f"Imported {imported.tests} tests of {imported.tables} tables", imported.left_out)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date
+from functools import lru_cache
 from typing import Any
 
-from jinja2 import Environment, TemplateError, nodes
+from jinja2 import Environment, TemplateError, meta, nodes
 from jinja2.environment import TemplateExpression
 
 from recon.errors import ReconError
@@ -15,7 +16,7 @@ from recon.project.templates import TemplateContext, sandbox
 
 JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 # The functions that recon.yml's Jinja knows; any other would stop the whole file from being read.
-_KNOWN = re.compile(r"\{\{-?\s*(?:var|env_var|ref)\s*\(")
+_KNOWN = frozenset(("var", "env_var", "ref"))
 SOURCE = re.compile(r"""\bsource\(\s*['"]([^'"]+)['"]\s*,\s*['"]([^'"]+)['"]\s*\)""")
 REF = re.compile(r"""\bref\(\s*(?:['"][^'"]+['"]\s*,\s*)?['"]([^'"]+)['"][^)]*\)""")
 WRAPPED = re.compile(r"\{\{-?\s*(ref\([^)]*\))\s*-?\}\}")
@@ -32,12 +33,27 @@ def unknown_jinja(value: Any) -> str | None:
         parts = (unknown_jinja(inner) for inner in value)
     elif isinstance(value, str):
         text = SOURCE.sub("ref('x')", value)
-        odd = [part for part in JINJA.findall(text) if not _KNOWN.match(part)]
+        odd = [part for part in JINJA.findall(text) if not _is_known(part)]
         # Jinja that is opened and not closed stops Jinja from reading the file.
         parts = iter([*odd, *re.findall(r"\{[{%#].*", JINJA.sub("", text))])
     else:
         return None
     return next((part for part in parts if part is not None), None)
+
+
+def _is_known(block: str) -> bool:
+    """Whether recon.yml's Jinja can evaluate an expression: its names, and its filters."""
+    environment = _of_recon()
+    try:
+        environment.compile(block)
+        return block.startswith("{{") and meta.find_undeclared_variables(environment.parse(block)) <= _KNOWN
+    except TemplateError:
+        return False
+
+
+@lru_cache(maxsize=1)
+def _of_recon() -> Environment:
+    return sandbox({}, [])
 
 
 def calls_in_braces(value: Any) -> Any:
@@ -61,6 +77,9 @@ class Variables:
         }
         context = TemplateContext(self.values)
         self._environment = sandbox({"var": context.var, "env_var": context.env_var}, [])
+        # dbt's filters that say which type a text has; `_is_true` and the like read the text of a boolean, too.
+        for name in ("as_bool", "as_native", "as_number", "as_text"):
+            self._environment.filters[name] = _unchanged
         self.written: dict[str, None] = {}  # those whose value took the place of var()
 
     def resolved(self, value: Any) -> Any:
@@ -133,6 +152,10 @@ class Variables:
             return TemplateExpression(self._environment.from_string(tree), True)()
         except (ReconError, TemplateError, TypeError, ValueError, ArithmeticError, LookupError):
             return None
+
+
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 def _call_of_var(tokens: list[tuple[str, str]], at: int) -> tuple[int, str | None]:

@@ -57,6 +57,11 @@ def tests_of(node: Mapping[str, Any]) -> list[Any]:
     return as_list(node.get("data_tests")) or as_list(node.get("tests"))
 
 
+def number_of_tests(node: Mapping[str, Any]) -> int:
+    """How many tests a model or source table lists, those of its columns too."""
+    return sum(len(tests_of(of)) for of in (node, *as_maps(node.get("columns"))))
+
+
 def description_of(node: Mapping[str, Any]) -> str | None:
     """The node's description; None for an empty one."""
     text = node.get("description")

@@ -44,13 +44,13 @@ class Level:
 class DbtProject:
     """dbt_project.yml and the files of its folder; without one, a project of which nothing is known."""
 
-    def __init__(self, folder: Path) -> None:
-        """`folder` is the project's, or a file."""
+    def __init__(self, folder: Path, variables: Mapping[str, Any]) -> None:
+        """`folder` is the project's, or a file; `variables` go before the project's own, as dbt's --vars do."""
         self.folder = folder
         file = folder / "dbt_project.yml"
         self.content = as_map(read_yaml(file) if file.is_file() else None)
         self.name = str(self.content.get("name") or "")
-        self.variables = Variables(self._vars())
+        self.variables = Variables({**self._vars(), **variables})
 
     def __bool__(self) -> bool:
         return bool(self.content)

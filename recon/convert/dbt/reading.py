@@ -23,6 +23,7 @@ from recon.convert.dbt.nodes import (
     as_map,
     as_maps,
     description_of,
+    number_of_tests,
     read_yaml,
     recon_name,
     tests_of,
@@ -48,17 +49,18 @@ class Imported:
     left_out: tuple[str, ...]
 
 
-def read(path: Path) -> Imported:
+def read(path: Path, variables: Mapping[str, Any] | None = None) -> Imported:
     """Reads one schema.yml, or all of a dbt project's folder.
 
     Args:
         path: a YAML file with `models`, `sources`, `seeds` or `snapshots`, or a folder: a dbt project, or any folder
             with such files.
+        variables: values of `var` that go before those of dbt_project.yml.
 
     Raises:
         ConfigError: nothing is there, a file is not YAML, or no test is in any of them.
     """
-    return _Reading(path).result()
+    return _Reading(path, variables or {}).result()
 
 
 class _Reading:
@@ -66,16 +68,18 @@ class _Reading:
 
     _KINDS = ("models", "seeds", "snapshots")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, variables: Mapping[str, Any]) -> None:
         self.path = path
-        self.project = DbtProject(path)
+        self.project = DbtProject(path, variables)
         self.left_out: list[str] = []
         self.tables: dict[str, Table] = {}
         self.referred: set[str] = set()
         self.sources: dict[tuple[str, str], str] = {}
         self.undecided: set[str] = set()  # tables of which only dbt knows whether they are disabled
+        self.in_doubt: Counter[str] = Counter()  # how many tests they have
         self.off: dict[str, str] = {}  # disabled tables, by their names in recon.yml, and why
         self.not_run: dict[str, Counter[str]] = defaultdict(Counter)  # why dbt runs no test: how many, of which tables
+        self.comments: dict[str, Counter[str]] = defaultdict(Counter)  # why tests are comments
         self.overridden: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         self.configured: set[str] = set()  # places of data_tests that hold for a table
 
@@ -109,12 +113,18 @@ class _Reading:
     def _summarise(self) -> None:
         """Adds to `left_out` what is said once for many tests."""
         self._singular_tests()
+        self.left_out[:0] = [
+            f"{next(iter(tables)) if tables.total() == 1 else _number_of(tables)}: {why}"
+            for why, tables in self.comments.items()
+        ]
+        if self.in_doubt.total():
+            tests = _number_of(+self.in_doubt)
+            self.left_out.append(f"{tests} are taken over, though only dbt knows whether they are enabled")
         self.left_out += self._not_run()
         for (test, file), tables in self.overridden.items():
             self.left_out.append(
-                f"{file} puts a test of the project's own in the place of {test}, so that {_number_of(tables)} are "
-                "comments: recon's check of that name could judge otherwise; write it as a test in "
-                "data_tests/generic under another name"
+                f"{_number_of(tables)}, left as comments: {file} overrides {test}, and recon's own check could judge "
+                "otherwise; write it as a test in data_tests/generic under another name"
             )
         for level in self.project.places("data_tests"):
             if level.place not in self.configured:
@@ -216,16 +226,13 @@ class _Reading:
                 self._table(name, node, file)
                 self._freshness(self.tables[name], source, node)
         if unit := as_list(document.get("unit_tests")):
-            self.left_out.append(
-                f"{file.name}: {plural(len(unit), 'unit test')}, which are about SQL and not about data"
-            )
+            self.left_out.append(f"{file.name}: {plural(len(unit), 'unit test')} of SQL, which say nothing of data")
 
     def _disabled(self, name: str, node: Mapping[str, Any]) -> bool:
         """Whether the table is disabled; dbt then runs none of its tests."""
         if name not in self.off:
             return False
-        number = len(tests_of(node)) + sum(len(tests_of(column)) for column in as_maps(node.get("columns")))
-        if number:
+        if number := number_of_tests(node):
             self.not_run[self.off[name]][name] += number
         return True
 
@@ -237,11 +244,11 @@ class _Reading:
                 return
         table = self.tables.setdefault(name, Table(name, description_of(node)))
         prefix = self.project.prefix(file)
-        if any(tests_of(of) for of in (node, *as_maps(node.get("columns")))):
+        if number_of_tests(node):
             table.defaults = self._config_of_folder(prefix)
-            if name in self.undecided or self.project.enabled("data_tests", prefix)[0] is None:
-                self._leave(name, "its tests are taken over; only dbt knows whether they are enabled")
         table.enabled = self.project.enabled("data_tests", prefix)
+        if name in self.undecided or table.enabled[0] is None:
+            self.in_doubt[name] += number_of_tests(node)
         table.tests += [test for item in tests_of(node) for test in self._test(table, item, None, ())]
         for column in as_maps(node.get("columns")):
             tags = as_list(column.get("tags")) or as_list(as_map(column.get("config")).get("tags"))
@@ -294,6 +301,8 @@ class _Reading:
             why = f"dbt_project.yml says enabled: false at {place}" if place else _OF_ITSELF
             self.not_run[why][table.name] += 1
             return []
+        if _is_true(enabled) and unknown_jinja(config.get("enabled")) is not None:
+            del config["enabled"]
         if file := self._override(test):
             self.overridden[test, file][table.name] += 1
             return [Comment(f"TODO: {file} overrides it\n{dumped([item])}")]
@@ -368,7 +377,7 @@ class _Reading:
 
     def _comment(self, table: str, item: Any, reason: str) -> Comment:
         name = item if isinstance(item, str) else str(item.get("test_name") or next(iter(item), "test"))
-        self._leave(table, f"{name}: {reason}")
+        self.comments[f"{name}: {' '.join(reason.split())}"][table] += 1
         return Comment(f"TODO: {' '.join(reason.split())}\n{dumped([item])}")
 
     def _leave(self, table: str, what: str) -> None:

@@ -186,7 +186,7 @@ def test_what_has_no_counterpart_is_a_comment_and_told(tmp_path: Path) -> None:
     assert regex.startswith("orders: dbt_utils.accepted_range: accepted_range has no argument 'max'")
     assert range_.startswith("orders: elementary.volume_anomalies: recon has no check of this name")
     assert jinja == "orders: not_null: recon.yml's Jinja has no {{ target.name == 'prod' }}"
-    assert unit == "schema.yml: 1 unit test, which are about SQL and not about data"
+    assert unit == "schema.yml: 1 unit test of SQL, which say nothing of data"
     assert "        # - elementary.volume_anomalies\n" in found.text.replace("          # ", "        # ")
     assert "regex: ^\\d{2}$" in found.text
 
@@ -253,6 +253,29 @@ def test_any_text_with_jinja_survives(tmp_path_factory: pytest.TempPathFactory, 
         assert test.config.where == expected
 
 
+def test_an_enabled_that_only_dbt_s_jinja_can_read_is_evaluated(tmp_path: Path) -> None:
+    found = read(
+        a_project(
+            tmp_path,
+            models__a_yml=r"""
+models:
+  - name: a
+    columns:
+      - name: id
+        data_tests:
+          - unique: {config: {enabled: "{{ (var('with_old')) | as_bool }}"}}
+          - not_null: {config: {enabled: "{{ (var('with_new', true)) | as_bool }}"}}
+          - not_null: {config: {where: "{{ var('day') | as_text }}"}}
+          - not_null: {config: {where: "{{ var('day') ~ target.name }}"}}
+          - not_null: {config: {where: "{{ var('day') | upper }}"}}
+""",
+        )
+    )
+    first, second = sinks(loaded(tmp_path, found))["a"].columns[0].data_tests
+    assert (first.config.where, second.config.where) == (None, "2026-11-02")
+    assert found.tests == 2 and len([said for said in found.left_out if "recon.yml's Jinja has no" in said]) == 2
+
+
 def test_jinja_that_would_stop_the_file_is_a_comment(tmp_path: Path) -> None:
     found = imported(
         tmp_path,
@@ -260,6 +283,8 @@ def test_jinja_that_would_stop_the_file_is_a_comment(tmp_path: Path) -> None:
         "{not_null: {where: '{% if x %}y{% endif %}'}}, {not_null: {where: '{{ source(1) }}'}}]}]}]",
     )
     assert len(found.left_out) == 3 and found.tests == 1
+    twice = imported(tmp_path, _models("a", "b", column="{name: id, data_tests: [unique, elementary.x, elementary.x]}"))
+    assert twice.left_out[0].startswith("4 tests of a, b: elementary.x: recon has no check")
     assert loaded(tmp_path, found).pipelines
 
 
@@ -295,9 +320,9 @@ models:
     (column,) = sinks(loaded(tmp_path, found, day="x"))["a"].columns
     assert [(t.test, t.config.fail_calc) for t in column.data_tests] == [("relationships", "max(n)")]
     assert [said.split(" returns ")[0] for said in found.left_out] == [
-        "dbt_project.yml: fail_calc of data_tests; write it at the SQL tests it is for",
         "a: unique: unique",
         "a: not_null: not_null",
+        "dbt_project.yml: fail_calc of data_tests; write it at the SQL tests it is for",
     ]
     assert found.text.count("# TODO: unique returns no rows that fail_calc 'max(n)' could count") == 1
 
@@ -374,10 +399,12 @@ def test_what_dbt_does_not_run_is_not_taken_over(tmp_path: Path) -> None:
             models__staging__d_sql="{# {{ config(enabled=false) }} #} {{ config(enabled=var('with_old') == false) }}",
             models__old__e_sql="select 1",
             models__perhaps__f_sql="select 1",
+            models__old__m_sql="{{ config(enabled=var('none_such', True) | as_bool) }}",
             models__perhaps__g_sql="{{ config(schema=target.schema, enabled=true) }}",
             models__unlisted_sql="{{ config(enabled=False) }}",
             seeds__h_csv="id",
-            models__all_yml=_models("a", "b", "c", "d", "e", "f", "g") + "seeds: [{name: h, data_tests: [unique]}]",
+            models__all_yml=_models("a", "b", "c", "d", "e", "f", "g", "m")
+            + "seeds: [{name: h, data_tests: [unique]}]",
             models__staging__sources_yml="sources: [{name: crm, tables: [{name: lost, data_tests: [row_count]}, "
             "{name: people, columns: [{name: id, data_tests: [not_null]}]}]}]",
             models__quiet__t_yml=_models("i")
@@ -394,15 +421,27 @@ def test_what_dbt_does_not_run_is_not_taken_over(tmp_path: Path) -> None:
         )
     )
     project = loaded(tmp_path, found)
-    assert list(sinks(project)) == ["b", "d", "f", "g", "j", "l", "people"]
+    assert list(sinks(project)) == ["b", "d", "f", "g", "m", "j", "l", "people"]
     assert [t.test for t in sinks(project)["j"].columns[0].data_tests] == ["not_null"]
     assert [t.test for t in sinks(project)["l"].columns[0].data_tests] == ["unique"]
     people = sinks(project)["people"].columns[0].data_tests[0]
     assert (
         people.config.severity == "warn" and people.config.store_failures and people.config.enabled
     )  # by the folder of its YAML
-    assert found.tests == 4 * 2 + 3
+    assert found.tests == 5 * 2 + 3
     assert same_message("\n".join(found.left_out))
+
+
+def test_variables_of_the_command_go_before_those_of_the_project(tmp_path: Path) -> None:
+    where = "{name: id, data_tests: [not_null: {where: \"d > '{{ var('day') }}'\"}]}"
+    a_project(tmp_path, models__old__a_sql="select 1", models__a_yml=_models("a", column=where))
+    out = tmp_path / "recon.yml"
+    command = ["import", "dbt", str(tmp_path), "-o", str(out)]
+    assert CliRunner().invoke(app, command).exit_code == 2
+    run = CliRunner().invoke(app, ["--vars", "{with_old: true, day: '2027-01-01'}", *command])
+    assert run.exit_code == 0
+    (test,) = sinks(load(tmp_path))["a"].columns[0].data_tests
+    assert test.config.where == "d > '2027-01-01'"
 
 
 def test_a_project_of_which_dbt_runs_nothing(tmp_path: Path) -> None:
@@ -507,7 +546,7 @@ def test_a_test_that_the_project_overrides_is_not_taken_over(tmp_path: Path, tes
     assert [t.test for t in sinks(loaded(tmp_path, found))["a"].columns[0].data_tests] == ["not_empty_string"]
     assert f"# TODO: {file} overrides it" in found.text
     assert any(
-        said.startswith(f"{file} puts a test of the project's own in the place of {test}, so that 1 test of a are")
+        said.startswith(f"1 test of a, left as comments: {file} overrides {test}, and recon's")
         for said in found.left_out
     )
 
