@@ -61,6 +61,8 @@ def contract_of(project: Project, sinks: Sequence[tuple[str, Sink]]) -> Exported
     if writing.sla:
         content["slaProperties"] = writing.sla
     validated(content, "the contract")
+    if files := project.sql_tests.singular:
+        writing.left_out.append(f"{plural(len(files), 'SQL file')} of data_tests")
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1_000_000)
     return Exported(project.mask(text), writing.tests, len(schema), tuple(writing.left_out))
 

@@ -223,7 +223,7 @@ def test_of_sql(rule: DataQuality, table: str, column: str | None, named_so: Seq
     Raises:
         ConfigError: the query is not about the table, or holds Jinja.
     """
-    query = re.sub(r"\$?\{property\}|\$\{column\}", column or "", (rule.query or "").strip().rstrip(";"))
+    query = re.sub(r"\$?\{property\}|\$\{column\}", lambda _: column or "", (rule.query or "").strip().rstrip(";"))
     if not query or re.search(r"\{\{|\{%|\{#", query):
         raise ConfigError("its query is empty, or has what recon would take for Jinja")
     names = "|".join([r"\$?\{object\}|\$\{table\}", *(rf"[`\"]?{re.escape(name)}[`\"]?" for name in named_so)])
@@ -235,7 +235,7 @@ def test_of_sql(rule: DataQuality, table: str, column: str | None, named_so: Seq
     operator, value = _operator(rule)
     numbers = value if isinstance(value, list) else [value]
     own = re.sub(
-        rf"(?:(\b(?:from|join)\s+)|(?=\$?\{{))(?:{names})(?!\w)",
+        rf"(?:(\b(?:from|join)\s+)|(?=\$?\{{))(?:{names})(?![\w.])",
         lambda match: f"{match[1] or ''}{{{{ ref('{table}') }}}}",
         query,
         flags=re.IGNORECASE,

@@ -69,6 +69,7 @@ schema:
           - {type: custom, engine: recon, implementation: {not_empty_string: {config: {where: "id > 1"}}}}
           - {type: custom, engine: recon, implementation: {no_such_check: {}}}
           - {type: sql, query: "SELECT 1 FROM elsewhere", mustBe: 1}
+          - {type: sql, query: "SELECT max(x) FROM orders.raw", mustBe: 1}
           - {metric: invalidValues, arguments: {pattern: "{{ env_var('HOME') }}"}, mustBe: 0}
     quality:
       - {metric: rowCount, mustBeGreaterThan: 10}
@@ -344,6 +345,8 @@ def test_the_commands(tmp_path: Path) -> None:
     (folder / "old.yml").rename(folder / "recon.yml")
     exporting = ["--project-dir", str(folder), "export", "odcs"]
     run = CliRunner().invoke(app, [*exporting, "--sink", "customers", "-o", str(tmp_path / "out.yaml")])
-    assert run.exit_code == 0 and "Wrote 3 tests of 1 tables" in run.stderr
+    assert (
+        run.exit_code == 0 and "Wrote 3 tests of 1 tables; 1 is left to you:\n  2 SQL files of data_tests" in run.stderr
+    )
     assert [one["name"] for one in yaml.safe_load((tmp_path / "out.yaml").read_text())["schema"]] == ["customers"]
     assert CliRunner().invoke(app, [*exporting, "--sink", "none"]).exit_code == 2
