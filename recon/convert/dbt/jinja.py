@@ -125,8 +125,8 @@ class Variables:
 
     def configured(self, sql: str, key: str) -> tuple[bool, Any]:
         """Whether a model's file sets a key in `config(…)`, and its value; None for one that is not known here."""
-        given, found = False, None
-        for block in _blocks(sql):
+        given, found = False, None  # of several calls the last counts
+        for block, conditional in _blocks(sql):
             try:
                 calls = list(self._environment.parse(block).find_all(nodes.Call))
             except TemplateError:
@@ -135,7 +135,7 @@ class Variables:
                 if isinstance(call.node, nodes.Name) and call.node.name == "config":
                     for keyword in call.kwargs:
                         if keyword.key == key:
-                            given, found = True, self._evaluated(keyword.value)
+                            given, found = True, None if conditional else self._evaluated(keyword.value)
         return given, found
 
     def _expressions(self, text: str) -> list[nodes.Expr]:
@@ -173,15 +173,19 @@ def _call_of_var(tokens: list[tuple[str, str]], at: int) -> tuple[int, str | Non
     return at + 1, None
 
 
-def _blocks(sql: str) -> Iterator[str]:
-    """The `{{ … }}` of a file, as Jinja's lexer divides it; none where it cannot."""
+def _blocks(sql: str) -> Iterator[tuple[str, bool]]:
+    """The `{{ … }}` of a file, as Jinja's lexer divides it, and whether each is within an `if`."""
     try:
         block: list[str] = []
+        depth, statement = 0, False
         for _, kind, text in Environment().lex(sql):
             if kind == "variable_begin" or block:
                 block.append(text)
             if kind == "variable_end":
-                yield "".join(block)
+                yield "".join(block), depth > 0
                 block = []
+            if statement and kind == "name":
+                depth += {"if": 1, "endif": -1}.get(text, 0)
+            statement = kind == "block_begin" or (statement and kind == "whitespace")
     except TemplateError:
         return

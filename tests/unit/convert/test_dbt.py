@@ -401,9 +401,11 @@ def test_what_dbt_does_not_run_is_not_taken_over(tmp_path: Path) -> None:
             models__perhaps__f_sql="select 1",
             models__old__m_sql="{{ config(enabled=var('none_such', True) | as_bool) }}",
             models__perhaps__g_sql="{{ config(schema=target.schema, enabled=true) }}",
+            models__n_sql="{% if target.name == 'x' %} {{ config(enabled=false) }} {% endif %} select 1",
+            models__o_sql="{{ config(enabled=true) }} {{ config(enabled=false) }}",
             models__unlisted_sql="{{ config(enabled=False) }}",
             seeds__h_csv="id",
-            models__all_yml=_models("a", "b", "c", "d", "e", "f", "g", "m")
+            models__all_yml=_models("a", "b", "c", "d", "e", "f", "g", "m", "n", "o")
             + "seeds: [{name: h, data_tests: [unique]}]",
             models__staging__sources_yml="sources: [{name: crm, tables: [{name: lost, data_tests: [row_count]}, "
             "{name: people, columns: [{name: id, data_tests: [not_null]}]}]}]",
@@ -421,14 +423,14 @@ def test_what_dbt_does_not_run_is_not_taken_over(tmp_path: Path) -> None:
         )
     )
     project = loaded(tmp_path, found)
-    assert list(sinks(project)) == ["b", "d", "f", "g", "m", "j", "l", "people"]
+    assert list(sinks(project)) == ["b", "d", "f", "g", "m", "n", "j", "l", "people"]
     assert [t.test for t in sinks(project)["j"].columns[0].data_tests] == ["not_null"]
     assert [t.test for t in sinks(project)["l"].columns[0].data_tests] == ["unique"]
     people = sinks(project)["people"].columns[0].data_tests[0]
     assert (
         people.config.severity == "warn" and people.config.store_failures and people.config.enabled
     )  # by the folder of its YAML
-    assert found.tests == 5 * 2 + 3
+    assert found.tests == 6 * 2 + 3
     assert same_message("\n".join(found.left_out))
 
 
