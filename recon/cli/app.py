@@ -65,8 +65,12 @@ app = new_app(
             "runbook": runbook.runbook,
             "sinks": sinks.sinks,
             "debug": debug.debug,
-            "import": Group("Make a recon.yml from another tool's files.", {"dbt": convert.import_dbt}),
-            "export": Group("Write checks in another tool's format.", {"gx": convert.export_gx}),
+            "import": Group(
+                "Make a recon.yml from another tool's files.", {"dbt": convert.import_dbt, "odcs": convert.import_odcs}
+            ),
+            "export": Group(
+                "Write checks in another tool's format.", {"gx": convert.export_gx, "odcs": convert.export_odcs}
+            ),
             "ledger": Group(
                 "Show, verify, prove, rebuild or compact the ledger.",
                 {
