@@ -139,9 +139,9 @@ def _table_of(state: CheckpointWitness, location: str) -> str:
     mine = [table for table in candidates if _wrote(table, state.query_id)]
     if len(mine) == 1:
         return str(mine[0])
-    found = f"{some(map(str, mine))} have commits of it" if mine else f"none of {len(candidates)} Delta tables has one"
+    found = f"{some(map(str, mine))} have commits of it" if mine else "no Delta table around it has a commit of it"
     raise ConfigError(
-        f"the table that query {state.query_id} of checkpoint {location} writes was not found by its commits: {found}; "
+        f"the table that query {state.query_id} of checkpoint {location} writes was not found: {found}; "
         "name it with --target"
     )
 

@@ -94,9 +94,10 @@ def test_an_audit_looks_first_and_says_that_it_observed(stream: NativeStream, tm
     stream.batch({"t": {0: 10, 1: 5}})
     run = run_audit(project, no_spark=True)
     assert answer(run) == "complete", [(r.name, r.status, r.message) for r in run.results]
-    assert same_message(run.pipelines[0].because)
+    assert same_message(run.pipelines[0].because) and same_message(run.notes[0])
     stream.batch({"t": {0: 20}})
-    assert answer(run_audit(project, no_spark=True)) == "complete"
+    second = run_audit(project, no_spark=True)
+    assert answer(second) == "complete" and not any("is observed" in note for note in second.notes)
     assert [batch for _, batch, _, _ in entered(project)] == [0, 1]
 
 
