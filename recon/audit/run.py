@@ -370,8 +370,8 @@ def _first_of_observed(project: Project, evidence: Mapping[str, Evidence]) -> It
         rows = "the columns of its rows" if seen.source_columns else "numbers of rows"
         more = "" if seen.source_columns else " and name the offsets that have no row,"
         yield (
-            f"pipeline {pipeline.name} is observed: {plural(entries, 'micro-batch')} that its query wrote without recon "
-            f"were judged by its checkpoint, its table's log and {rows}; recon.foreach_batch would besides count what "
+            f"pipeline {pipeline.name} is observed: {plural(entries, 'micro-batch')} that its query wrote without "
+            f"recon were judged by its checkpoint, its table's log and {rows}; recon.foreach_batch would besides count what "
             f"the query filters,{more} and see a row that is lost while another is doubled"
         )
 
