@@ -269,6 +269,7 @@ class _Run:
         """The result of every check; after a failure that --fail-fast stops at, `skipped` for those that are left."""
         # Evidence first, then rows, table by table: the cheap results do not wait for Spark.
         bounds = sorted(self.bounds, key=_table_of)
+        self.session.locate()
         for done, result in enumerate(self._evaluated(bounds), start=1):
             self.session.raise_refusal()
             # A driver's or a store's message may quote what it was configured with.
