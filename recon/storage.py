@@ -272,8 +272,8 @@ def require_location(storage: Storage) -> None:
 def unlocated(table: str) -> str:
     """Why nothing can be read of a table that is known by its name alone."""
     return (
-        f"the location of {table} is known to a catalog alone, and no Spark session was asked for it; give one to the "
-        "audit (without --no-spark, or `spark=` in Python), or write the table's location as target"
+        f"the location of {table} is known to a catalog alone, and no Spark session was asked for it; run this where "
+        "one is active (an audit without --no-spark starts one), or write the table's location as target"
     )
 
 

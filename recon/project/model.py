@@ -33,8 +33,8 @@ T = TypeVar("T")
 class Table(Strict):
     """A table that checks may read besides the sinks, as `ref('name')`.
 
-    `format` and `options` go to Spark's reader (`delta`, `parquet`, `jdbc`, …); `target` is its path or URI, or a
-    catalog table for `format: table`.
+    `format` and `options` go to Spark's reader (`delta`, `parquet`, `jdbc`, …); `target` is its path or URI, or for
+    `delta` and `table` the name of a catalog table.
     """
 
     name: Name

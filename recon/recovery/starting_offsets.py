@@ -19,6 +19,7 @@ from recon.model.offsets import OffsetSpan
 from recon.project import Project, Sink, as_project
 from recon.recovery.planned_offsets import Offsets, planned_offsets
 from recon.sinks import open_sink
+from recon.spark.catalog import ask_active
 from recon.storage import Storage
 from recon.text import some
 
@@ -43,6 +44,7 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
         LedgerError: the ledger cannot be read.
     """
     project = as_project(project)
+    ask_active(project)
     pipe = project.find_sink(pipeline, sink)[0] if sink else project.find_pipeline(pipeline)
     ledger = open_ledger(project)
     ends = {out.name: _ends(project, ledger, pipe.name, out) for out in pipe.sinks if sink in (None, out.name)}

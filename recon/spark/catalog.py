@@ -41,6 +41,13 @@ def locate(project: Project, spark: SparkSession, tables: Sequence[str] | None =
             project.set_unlocated(name, str(error))
 
 
+def ask_active(project: Project) -> None:
+    """Locates the catalog tables of all sinks where a session is active; starts none."""
+    spark = active_session() if project.catalog_tables() else None
+    if spark is not None:
+        locate(project, spark)
+
+
 def require_located(project: Project, sinks: Sequence[Sink], given: SparkSession | None = None) -> None:
     """The tables of these sinks are located, for which the session is asked, by default the active one.
 

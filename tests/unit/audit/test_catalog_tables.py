@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from recon import AuditRun, foreach_batch, run_audit
-from recon.errors import ConfigError
+from recon import AuditRun, foreach_batch, run_audit, starting_offsets
+from recon.errors import ConfigError, EvidenceError
+from recon.events.exporters.datasets import Dataset, of_sink
 from recon.hook import ForeachBatch
 from recon.project import Project, load
 from recon.sinks.catalog import ProjectTables
@@ -53,7 +54,10 @@ def delta(location: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """No session is active."""
+    for module in ("recon.spark.catalog", "recon.audit.session"):
+        monkeypatch.setattr(f"{module}.active_session", lambda: None)
     (tmp_path / "recon.yml").write_text(RECON)
     return load(tmp_path)
 
@@ -137,3 +141,19 @@ def test_tables_by_name(project: Project, monkeypatch: pytest.MonkeyPatch) -> No
     assert opened == ["/lake/other", "/lake/orders"]
     with raises(ConfigError):
         ProjectTables(load(project.project_dir), Spark({})).open("ref('orders')")  # type: ignore[arg-type]
+
+
+def test_what_needs_no_session_asks_one_that_is_active(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = project.project_dir
+    Table(folder).write(0, 0, 10)
+    with raises(EvidenceError):
+        starting_offsets(project, "orders")
+    monkeypatch.setattr("recon.spark.catalog.active_session", lambda: with_table(f"file:{folder}/orders"))
+    assert starting_offsets(project, "orders") == '{"orders":{"0":10}}'
+
+
+def test_telemetry_names_a_table_that_is_not_located_as_recon_yml_does(project: Project) -> None:
+    [pipeline] = project.pipelines
+    assert of_sink(project, pipeline, pipeline.sinks[0], "lake") == Dataset("lake", NAME)
+    project.set_location(NAME, "dbfs:/lake/orders")
+    assert of_sink(project, pipeline, pipeline.sinks[0], "lake") == Dataset("dbfs://", "/lake/orders")

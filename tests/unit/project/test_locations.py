@@ -173,6 +173,7 @@ def test_uris_are_passed_on(tmp_path: Path, key: str, location: str) -> None:
 @pytest.mark.parametrize("argument", ["checkpoint", "ledger", "target"])
 def test_arguments_of_the_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argument: str, location: str) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("recon.spark.catalog.active_session", lambda: None)
     given: dict[str, Any] = {"checkpoint": "cp", "ledger": "led", "target": "lake", argument: location}
     with raises(ConfigError):
         foreach_batch(pipeline="orders", **given)
