@@ -275,6 +275,7 @@ class _Run:
         """The result of every check; after a failure that --fail-fast stops at, `skipped` for those that are left."""
         # Evidence first, then rows, table by table: the cheap results do not wait for Spark.
         bounds = sorted(self.bounds, key=_table_of)
+        self.session.locate()
         for done, result in enumerate(self._evaluated(bounds), start=1):
             self.session.raise_refusal()
             # A driver's or a store's message may quote what it was configured with.
@@ -371,8 +372,8 @@ def _first_of_observed(project: Project, evidence: Mapping[str, Evidence]) -> It
         more = "" if seen.source_columns else " and name the offsets that have no row,"
         yield (
             f"pipeline {pipeline.name} is observed: {plural(entries, 'micro-batch')} that its query wrote without "
-            f"recon were judged by its checkpoint, its table's log and {rows}; recon.foreach_batch would besides count what "
-            f"the query filters,{more} and see a row that is lost while another is doubled"
+            f"recon were judged by its checkpoint, its table's log and {rows}; recon.foreach_batch would besides count "
+            f"what the query filters,{more} and see a row that is lost while another is doubled"
         )
 
 

@@ -85,12 +85,12 @@ class Sources:
 
     def delta_log(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
         """The log of a sink that is a Delta table; with `files`, what its data files are."""
-        return delta_log.read(self._storage(sink.target), from_version=from_version, files=files)
+        return delta_log.read(self._table(sink), from_version=from_version, files=files)
 
     def commit_rows(self, sink: Sink, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
         """The rows of the data files that versions of a Delta table added."""
         names = self.pipeline.source_names(sink)
-        return commit_rows.read(self._storage(sink.target), versions, names) if names is not None else {}
+        return commit_rows.read(self._table(sink), versions, names) if names is not None else {}
 
     def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
         """The record that a sink which is no Delta table keeps of recon's writes, and what happened to these since."""
@@ -127,7 +127,7 @@ class Sources:
     def quarantine_log(self, sink: Sink) -> DeltaWitness | None:
         """The log of a sink's quarantine table; None where it has none."""
         table = quarantined.location(self.project, self.pipeline.name, sink)
-        return None if table is None else delta_log.read(self._storage(table))
+        return None if table is None else delta_log.read(self._located(table))
 
     def kafka(
         self,
@@ -191,6 +191,7 @@ class Sources:
             return spark
         location = self.project.location(sink)
         if sink.is_delta:
+            self._located(location)
             with sink_rows.without_missing_files(spark) if lacking else nullcontext():
                 names = self.pipeline.source_names(sink) or OWN_NAMES
                 if sink.observed:
@@ -204,7 +205,7 @@ class Sources:
             table = open_sink(self.project, self.pipeline.name, sink).rows_left(spark)
             rows = sink_rows.read(spark, table, location=location, first_batch=first_batch)
         place = quarantined.location(self.project, self.pipeline.name, sink)
-        if place is None or not quarantined.exists(self._storage(place)):
+        if place is None or not quarantined.exists(self._located(place)):
             return rows
         return replace(rows, quarantined=quarantine_groups.read(spark, place, first_batch=first_batch))
 
@@ -214,8 +215,18 @@ class Sources:
         for version in versions:
             if len(names) > _NAMED_FILES:
                 return None
-            names |= {file.rpartition("/")[2] for file in delta_log.added_files(self._storage(sink.target), version)}
+            names |= {file.rpartition("/")[2] for file in delta_log.added_files(self._table(sink), version)}
         return names
+
+    def _table(self, sink: Sink) -> Storage:
+        return self._located(self.project.location(sink))
+
+    def _located(self, location: str) -> Storage:
+        """A Delta table that is found by its path or URI; EvidenceError where only a catalog knows where it is."""
+        reason = self.project.why_unlocated(location)
+        if reason:
+            raise EvidenceError(reason)
+        return self._storage(location)
 
     def _storage(self, location: str) -> Storage:
         return Storage(self.project.resolve(location), self.project.storage_options)

@@ -82,7 +82,10 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask) -> Look
     position = ledger.end(pipeline.name, sink.name, again=True)
     newest = _newest(ledger.last(pipeline.name, sink.name, _RECENT)) if position else None
     # The log before the checkpoint: whatever it holds was planned before, and is in the checkpoint or was purged.
-    log = _log(Storage(project.resolve(sink.target), project.storage_options), newest)
+    location = project.location(sink)
+    if reason := project.why_unlocated(location):
+        raise EvidenceError(reason)
+    log = _log(Storage(location, project.storage_options), newest)
     if not any(True for _ in written(log)):
         return Look()
     state = checkpoint.read(Storage(project.resolve(pipeline.checkpoint), project.storage_options))
@@ -108,7 +111,7 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask) -> Look
         if len(found) < _WAIT_AT_MOST:
             wait = f"{plural(len(found), 'micro-batch')} of the table wait for an entry until the broker gives the ids"
             return Look(unseen=unseen, waits=f"{wait} of their topics: {error}")
-    entries = list(_entries(found, newest, pipeline.name, sink, project.location(sink), log))
+    entries = list(_entries(found, newest, pipeline.name, sink, location, log))
     kafka_state = _kafka_state(found, position + len(entries), project.kafka, ask)
     entries[-1] = replace(entries[-1], kafka_state=kafka_state)
     return Look(entered=ledger.extend(entries, after=position), unseen=unseen)

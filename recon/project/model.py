@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_
 from recon.errors import ConfigError
 from recon.model.result import RUNBOOK_URL
 from recon.model.wire.columns import OWN_NAMES, SourceNames
+from recon.project import locations
 from recon.project.alerts import Alerts, PipelineAlerts
 from recon.project.checks import CheckConfig, WithTests
 from recon.project.compliance import Compliance
@@ -24,6 +25,7 @@ from recon.project.sinks import DeltaSink, Sink
 from recon.project.sql_tests import SqlTests
 from recon.project.telemetry import OpenLineageKey, OpenTelemetryKey, PrometheusKey, Reporting
 from recon.project.templates import TemplateContext
+from recon.storage import CATALOG, DBFS, unlocated
 from recon.text import did_you_mean, plural
 
 T = TypeVar("T")
@@ -32,8 +34,8 @@ T = TypeVar("T")
 class Table(Strict):
     """A table that checks may read besides the sinks, as `ref('name')`.
 
-    `format` and `options` go to Spark's reader (`delta`, `parquet`, `jdbc`, …); `target` is its path or URI, or a
-    catalog table for `format: table`.
+    `format` and `options` go to Spark's reader (`delta`, `parquet`, `jdbc`, …); `target` is its path or URI, or for
+    `delta` and `table` the name of a catalog table.
     """
 
     name: Name
@@ -334,11 +336,30 @@ class Project(Strict):
     _secrets: frozenset[str] = PrivateAttr(default=frozenset())
     _variables: dict[str, Any] = PrivateAttr(default_factory=dict)
     _file: tuple[str, str] | None = PrivateAttr(default=None)
+    # Of catalog tables: where they are, and why that could not be found out.
+    _located: dict[str, str] = PrivateAttr(default_factory=dict)
+    _unlocated: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _pipelines_differ(self) -> Project:
         require_unique("pipelines", "", (p.name for p in self.pipelines))
         require_unique("tables", "", (t.name for t in self.tables))
+        return self
+
+    @model_validator(mode="after")
+    def _locations_can_be_used(self) -> Project:
+        for path, location, rule in _locations(self):
+            problem = locations.misplaced(location, self.project_dir, **rule)
+            if problem:
+                raise BadValue(problem, *path)
+        ledger = self.ledger.location
+        if ledger is not None and ledger.startswith(DBFS) and self.ledger.writer == "deltalake":
+            raise BadValue(
+                f"is {ledger}, where deltalake cannot keep two writers of the ledger apart: the mount /dbfs has no "
+                f"hard links; write `ledger: {{location: {ledger}, writer: spark}}`, or the URI of the store",
+                "ledger",
+                "location",
+            )
         return self
 
     @model_validator(mode="after")
@@ -376,13 +397,53 @@ class Project(Strict):
         return [key for key in keys if key is not None]
 
     def resolve(self, location: str) -> str:
-        """A path or URI of recon.yml as an absolute one."""
-        if "://" in location or location.startswith("file:"):
-            return location
-        return str((self.project_dir / location).absolute())
+        """A path or URI of recon.yml as an absolute one; `~` is the home of the user."""
+        return locations.absolute(location, self.project_dir)
+
+    def local_path(self, location: str) -> Path:
+        """A path of recon.yml that must be on this machine.
+
+        Raises:
+            ConfigError: it is elsewhere.
+        """
+        return locations.on_this_machine(location, self.project_dir)
+
+    def table_location(self, target: str) -> str:
+        """Where a Delta table of recon.yml is: an absolute path or URI.
+
+        Of a catalog table it is what `recon.spark.catalog` found out; before that, `catalog:` and its name, where
+        nothing can be read or written.
+        """
+        name = locations.catalog_name(target, self.project_dir)
+        return self.resolve(target) if name is None else self._located.get(name, f"{CATALOG}{name}")
+
+    def catalog_tables(self, sinks: Iterable[Sink] | None = None) -> Sequence[str]:
+        """The catalog tables among targets and quarantines of sinks, by default of all, whose location is not known."""
+        chosen = [sink for pipeline in self.pipelines for sink in pipeline.sinks] if sinks is None else sinks
+        of_delta = [sink.target for sink in chosen if sink.is_delta]
+        of_delta += [sink.quarantine.target for sink in chosen if sink.quarantine.target is not None]
+        names = [locations.catalog_name(target, self.project_dir) for target in of_delta]
+        return [name for name in dict.fromkeys(names) if name is not None and name not in self._located]
+
+    def set_location(self, table: str, location: str) -> None:
+        """Remembers where a catalog table is, for this object and its copies."""
+        self._located[table] = location
+
+    def set_unlocated(self, table: str, reason: str) -> None:
+        """Remembers why it could not be found out where a catalog table is."""
+        self._unlocated[table] = reason
+
+    def why_unlocated(self, location: str) -> str:
+        """Why it is not known where the table of a `table_location` is; "" where it is known."""
+        if not location.startswith(CATALOG):
+            return ""
+        name = location.removeprefix(CATALOG)
+        return self._unlocated.get(name, unlocated(name))
 
     def location(self, sink: Sink) -> str:
         """The sink's target for messages and the ledger: an absolute path or URI for files, else as in recon.yml."""
+        if sink.is_delta:
+            return self.table_location(sink.target)
         return self.resolve(sink.target) if sink.in_files else sink.target
 
     def defaults_of(self, pipeline: Pipeline, sink: Sink) -> CheckConfig:
@@ -418,7 +479,7 @@ class Project(Strict):
     @property
     def report_templates(self) -> Path | None:
         """The folder of the user's report templates; None for none."""
-        return None if self.reports.templates is None else Path(self.resolve(self.reports.templates))
+        return None if self.reports.templates is None else self.local_path(self.reports.templates)
 
     @property
     def variables(self) -> Mapping[str, Any]:
@@ -484,6 +545,46 @@ class Project(Strict):
     def table_names(self) -> list[str]:
         """The names that `find_table` accepts."""
         return [*(t.name for t in self.tables), *(s.name for p in self.pipelines for s in p.sinks)]
+
+
+_FOLDER = "this is a folder: write its path or URI"
+_LOCAL = {"local": True}
+
+
+def _locations(project: Project) -> Iterator[tuple[tuple[str | int, ...], str, dict[str, Any]]]:
+    """Each location in recon.yml: the keys to it, its text, and what `locations.misplaced` has to know of it."""
+    ledger, heads = project.ledger.location, project.heads
+    in_table = f"this is a folder: write its path or URI, or for a table `ledger: {{table: {ledger}}}`"
+    roots = heads.timestamp.roots if heads.timestamp is not None else None
+    yield from (
+        (path, location, rule)
+        for path, location, rule in (
+            (("ledger", "location"), ledger, {"instead": in_table}),
+            (("target_path",), project.target_path, {**_LOCAL, "instead": _FOLDER}),
+            (("reports", "templates"), project.reports.templates, _LOCAL),
+            (("heads", "key_file"), heads.key_file, _LOCAL),
+            (("heads", "timestamp", "roots"), roots, _LOCAL),
+        )
+        if location is not None
+    )
+    for n, place in enumerate(heads.publish):
+        if place.folder is not None:
+            yield ("heads", "publish", n, "folder"), place.folder, {"instead": _FOLDER}
+        if place.git is not None:
+            yield ("heads", "publish", n, "git"), place.git, _LOCAL
+    for n, table in enumerate(project.tables):
+        if table.target is not None and table.format not in ("table", "jdbc"):
+            by_path = f"format {table.format} reads a path or URI: write one, or `format: table`"
+            yield ("tables", n, "target"), table.target, {"instead": None if table.format == "delta" else by_path}
+    for n, pipeline in enumerate(project.pipelines):
+        yield ("pipelines", n, "checkpoint"), pipeline.checkpoint, {"instead": _FOLDER}
+        for m, sink in enumerate(pipeline.sinks):
+            place_of = ("pipelines", n, "sinks", m)
+            files = f"kind {sink.kind} writes to a path or URI: write one, or a sink of kind delta"
+            if sink.in_files:
+                yield (*place_of, "target"), sink.target, {"instead": None if sink.is_delta else files}
+            if sink.quarantine.target is not None:
+                yield (*place_of, "quarantine", "target"), sink.quarantine.target, {}
 
 
 def _policies(project: Project) -> Iterator[str]:

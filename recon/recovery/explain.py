@@ -36,6 +36,7 @@ from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.ranges import RangeHeld, held, losses, onwards, unknown
 from recon.sinks import Landed, open_sink
+from recon.spark.catalog import ask_active
 from recon.storage import Storage
 
 Next = Literal["first start", "replay", "continue", "past", "not planned"]
@@ -113,6 +114,7 @@ def explain(project: str | Path | Project, pipeline: str, batch_id: int | None =
         LedgerError: the ledger cannot be read.
     """
     project = as_project(project)
+    ask_active(project)
     return _Witnesses(project, project.find_pipeline(pipeline)).explain(batch_id)
 
 
@@ -136,6 +138,7 @@ def already_processed(project: str | Path | Project, pipeline: str, batch_id: in
         TableReplacedError: the sink's table is not the one that the ledger's entries were written into.
     """
     project = as_project(project)
+    ask_active(project)
     pipe, out = project.find_sink(pipeline, sink)
     witnesses = _Witnesses(project, pipe)
     plan = checkpoint.read_batch(witnesses.storage, batch_id)

@@ -41,6 +41,7 @@ from recon.model.sample import (
 from recon.model.wire.columns import RELEASE
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.sinks import BatchSink, open_sink
+from recon.spark.catalog import ask_active
 from recon.storage import Storage
 
 _EDGE = timedelta(minutes=5)  # clocks of the driver and of the sink may be so far apart
@@ -73,6 +74,7 @@ def sample(
         LedgerError: there is no ledger, or it cannot be read.
     """
     project = as_project(project)
+    ask_active(project)
     begin, end, now = instant("from_", from_), instant("to", to, ends=True), utc_now()
     if begin is None or end is None or not begin < min(end, now):
         raise ConfigError("the period of a sample must begin before it ends, and before now; give --from and --to")

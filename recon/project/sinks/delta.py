@@ -25,7 +25,7 @@ class SourceColumns(Strict):
 
 
 class DeltaSink(Sink):
-    """Appends to the Delta table at `target` (a path or URI).
+    """Appends to the Delta table at `target`: a path, a URI, or its name in a catalog.
 
     `txn_app_id`: a fixed Delta application id, for tables that already have one; recon's own is safer.
     `partition_by`, `options`: passed to Spark's writer.
