@@ -96,6 +96,8 @@ def with_stamps(
     commits = dict(log.commits)
     unstamped: dict[int, Unstamped] = {}
     for commit, (query_id, batch_id) in written(log):
+        if commit.files_removed:
+            continue  # it replaced rows, as in outputMode complete: judged as anybody's commit that does
         stamp = entered.get((commit.version, query_id, batch_id))
         plan = planned.get((query_id, batch_id))
         if stamp is None and plan is not None and (query_id, batch_id) not in known and is_of_plan(commit, plan):

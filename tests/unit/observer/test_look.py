@@ -182,6 +182,16 @@ def test_a_query_that_replaces_the_table_is_not_entered(stream: NativeStream, tm
     assert not found.entered and same_message(found.waits.replace(str(tmp_path), "LAKE").replace(stream.query_id, "Q"))
 
 
+def test_a_query_that_begins_to_replace_the_table_has_changed_rows(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 4}})
+    assert answer(run_audit(project, no_spark=True)) == "complete"
+    stream.batch({"t": {0: 8}}, writes=False)
+    stream.commit(1, [("t", 0, 7)], mode="overwrite")
+    run = run_audit(project, no_spark=True)
+    assert answer(run) == "not complete" and "MUTATED" in codes(run, Level.FAIL)
+
+
 def test_a_table_that_another_query_wrote(stream: NativeStream, tmp_path: Path) -> None:
     project = project_in(tmp_path)
     stream.batch({"t": {0: 4}})
