@@ -127,7 +127,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
     logs = read("delta", lambda: reader.delta(known(slices) or {}, files="delta_files" in wanted))
-    delta = _with_stamps(logs, known(slices) or {}, pipeline, plans)
+    delta = _with_stamps(logs, known(slices) or {}, pipeline, plans, now)
     sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin))
 
     # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
@@ -137,7 +137,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     )
     if outruns:
         slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on, whole=True))
-        delta = _with_stamps(logs, known(slices) or {}, pipeline, plans)
+        delta = _with_stamps(logs, known(slices) or {}, pipeline, plans, now)
 
     # 6. The checkpoint again, where the ledger is ahead of it: a micro-batch is planned before its entry is written, so
     #    that a checkpoint which is behind the ledger even now is an older copy.
@@ -303,6 +303,7 @@ def _with_stamps(
     slices: Slices,
     pipeline: Pipeline,
     plans: CheckpointWitness | None,
+    now: datetime,
 ) -> Mapping[str, DeltaWitness] | Unavailable:
     """The logs, with stamps on what Spark's own sink wrote, now or before recon took the sink over."""
     if isinstance(logs, Unavailable):
@@ -313,7 +314,7 @@ def _with_stamps(
         was_observed = of_sink is not None and any(head.is_observed for head in of_sink.heads)
         if not (pipeline.is_observed or was_observed):
             return log
-        return observed.with_stamps(log, of_sink, plans, pipeline.name, sink)
+        return observed.with_stamps(log, of_sink, plans, pipeline.name, sink, now)
 
     return {sink: stamped(sink, log) for sink, log in logs.items()}
 
@@ -526,9 +527,9 @@ class _Reader:
         """The rows of a sink, as groups: of the period's micro-batches, where the ledger tells which these are."""
         sink = next(s for s in self._sinks if s.name == sink_name)
         of_sink, log = reading_of(witnesses), witnesses.of_sink(witnesses.delta)
-        first, within = None, None
+        first = None
+        within = _judged_ranges(of_sink) if of_sink is not None and sink.observed else None
         if of_sink is not None and not of_sink.complete:
-            within = _judged_ranges(of_sink)
             heads = [head for head in of_sink.heads if not head.is_release]
             # Batch ids of two epochs do not compare: where a new one began, all rows are read. So they are after a
             # repair, which touches rows of any micro-batch.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from recon.model import (
@@ -22,6 +23,9 @@ from recon.model import (
     offsets_text,
 )
 from recon.model.offsets import OffsetSpan
+
+# How long an audit may take from reading the checkpoint to reading the log: what is older was not written meanwhile.
+_READING = timedelta(minutes=10)
 
 
 class Front(NamedTuple):
@@ -74,7 +78,12 @@ def ranges_of(batch: CheckpointBatch) -> tuple[OffsetSpan, ...]:
 
 
 def with_stamps(
-    log: DeltaWitness, ledger: LedgerSlice | None, checkpoint: CheckpointWitness | None, pipeline: str, sink: str
+    log: DeltaWitness,
+    ledger: LedgerSlice | None,
+    checkpoint: CheckpointWitness | None,
+    pipeline: str,
+    sink: str,
+    now: datetime,
 ) -> DeltaWitness:
     """The log with a stamp on each commit of Spark's own sink of which it is known what it read.
 
@@ -87,6 +96,7 @@ def with_stamps(
         checkpoint: the checkpoint of a query that writes without recon; None for one that recon writes now.
         pipeline: the pipeline's name.
         sink: the sink's name.
+        now: the audit's clock, UTC.
     """
     entered = dict(_entered(ledger)) if ledger is not None else {}
     planned = plans(checkpoint) if checkpoint is not None else {}
@@ -107,15 +117,19 @@ def with_stamps(
         if stamp is not None:
             commits[commit.version] = replace(commit, stamp=stamp)
         elif query_id in queries:
-            unstamped[commit.version] = _why_unstamped(commit, (query_id, batch_id), ledger, checkpoint)
+            unstamped[commit.version] = _why_unstamped(commit, (query_id, batch_id), ledger, checkpoint, now)
     return replace(log, commits=commits, unstamped=unstamped)
 
 
 def _why_unstamped(
-    commit: DeltaCommit, wrote: tuple[str, int], ledger: LedgerSlice | None, checkpoint: CheckpointWitness | None
+    commit: DeltaCommit,
+    wrote: tuple[str, int],
+    ledger: LedgerSlice | None,
+    checkpoint: CheckpointWitness | None,
+    now: datetime,
 ) -> Unstamped:
     last = checkpoint.last if checkpoint is not None and checkpoint.query_id == wrote[0] else None
-    if last is not None and wrote[1] > last.batch_id:
+    if last is not None and wrote[1] > last.batch_id and commit.timestamp > now - _READING:
         return Unstamped.LATER
     if ledger is None:
         return Unstamped.UNSEEN

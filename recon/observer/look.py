@@ -99,7 +99,13 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask) -> Look
                     waits=f"micro-batch {batch_id} of query {query_id} replaced rows of {log.location} (version "
                     f"{commit.version}): recon observes queries that append, in outputMode append, alone"
                 )
-            found.append(_Observed(commit, batch, ranges_of(batch)))
+            ranges = ranges_of(batch)
+            if not ranges and commit.rows_taken != 0:
+                return Look(
+                    waits=f"micro-batch {batch_id} of query {query_id} has no offsets of Kafka in {state.location}: "
+                    "recon proves streams that read Kafka alone"
+                )
+            found.append(_Observed(commit, batch, ranges))
         elif query_id == state.query_id:
             unseen.append(batch_id)
     if not found:

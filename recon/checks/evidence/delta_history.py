@@ -328,7 +328,7 @@ def _report_unseen(commits: Sequence[DeltaCommit], findings: Findings) -> None:
         findings.add(
             Code.INCONCLUSIVE,
             f"{plural(len(numbers), 'micro-batch')} that Spark's own sink wrote (batch_id {some(numbers)}) had no plan "
-            "in the checkpoint any more when recon looked: what was read into them is not known; let `recon observe "
+            "in the checkpoint when recon looked: what was read into them is not known; let `recon observe "
             "--every 60s` run beside the stream, or audit before Spark has written 100 micro-batches more",
             batch_id=numbers[-1],
         )

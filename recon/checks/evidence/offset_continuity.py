@@ -28,7 +28,7 @@ from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import unseen
 from recon.checks.evidence.topic_identity import judge_logs
-from recon.model import Code, DeltaCommit, EntryHead, Verdict, Witnesses
+from recon.model import Code, EntryHead, Verdict, Witnesses
 from recon.model.offsets import Span, Spans
 from recon.text import plural, some
 
@@ -190,14 +190,13 @@ def _judge_hole(
         for code, span, step in missing
         if not (code is Code.GAP and same and _without_records(key, span, witnesses))
     ]
-    unknown = _unseen_in(covered, hole, witnesses) if unread else ()
+    unknown = _unseen_in(covered, hole, witnesses) if unread else ""
     if unknown:
-        numbers = some(commit.wrote[1] for commit in unknown if commit.wrote is not None)
+        before = named(covered.slice.heads[hole.before.last])
         findings.add(
             Code.INCONCLUSIVE,
-            f"{key}: {offsets(hole.start, hole.end)} are in no ledger entry, and what was read into micro-batch "
-            f"{numbers}, which Spark's own sink wrote between {named(covered.slice.heads[hole.before.last])} and "
-            f"{named(head)}, is not known; compare the range with the rows, then accept it",
+            f"{key}: {offsets(hole.start, hole.end)} are in no ledger entry, and what was read between {before} and "
+            f"{named(head)} into {unknown} is not known; compare the range with the rows, then accept it",
             head=head,
             key=key,
             span=(hole.start, hole.end),
@@ -214,11 +213,23 @@ def _judge_hole(
         )
 
 
-def _unseen_in(covered: Coverage, hole: Hole, witnesses: Witnesses) -> Sequence[DeltaCommit]:
-    """Micro-batches that Spark's own sink wrote between the two of a hole, and of which nobody saw what they read."""
+def _unseen_in(covered: Coverage, hole: Hole, witnesses: Witnesses) -> str:
+    """What Spark's own sink wrote between the two micro-batches of a hole, and nobody saw, in a clause; "" for nothing.
+
+    A commit that the log has no more may have been such a micro-batch, too.
+    """
     log = witnesses.of_sink(witnesses.delta)
-    before, at = (covered.slice.heads[entry].sink_version for entry in (hole.before.last, hole.at.first))
-    return () if log is None or before is None else unseen(log, before, at)
+    heads = [covered.slice.heads[entry] for entry in (hole.before.last, hole.at.first)]
+    before, at = (head.sink_version for head in heads)
+    if log is None or not any(head.is_observed for head in heads):
+        return ""
+    numbers = sorted(commit.wrote[1] for commit in unseen(log, -1 if before is None else before, at) if commit.wrote)
+    if numbers:
+        return f"micro-batch {some(numbers)}, which Spark's own sink wrote,"
+    if before is None or at is None:
+        return "a commit that no entry names"
+    gone = [version for version in range(before + 1, at) if version not in log.commits]
+    return f"version {some(gone)} of the sink, whose commit file its log no longer has," if gone else ""
 
 
 def _without_records(key: Key, span: Span, witnesses: Witnesses) -> bool:

@@ -78,7 +78,9 @@ def others(delta: DeltaWitness, ledger: LedgerSlice) -> Sequence[DeltaCommit]:
 
 
 def _others(delta: DeltaWitness, ledger: LedgerSlice) -> Iterator[DeltaCommit]:
-    first = -1 if ledger.complete else first_version(delta, ledger)
+    # What was in the table before recon observed its query, no verdict speaks of.
+    whole = ledger.complete and not ledger.heads[0].is_observed
+    first = -1 if whole else first_version(delta, ledger)
     topics = {name for _, name, _ in ledger.ranges.topics}
     still = alive(delta)
     for version, commit in sorted(delta.commits.items()):

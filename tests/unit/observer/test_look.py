@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from recon.audit.run import run_audit
 from recon.errors import ConfigError, EvidenceError
@@ -271,3 +273,90 @@ def test_a_checkpoint_that_cannot_be_read_fails_its_checks_alone(stream: NativeS
     run = run_audit(project, no_spark=True)
     assert answer(run) == "could not be proved" and len(run.results) == 5
     assert json.dumps(run.notes)
+
+
+def test_a_new_checkpoint_that_has_planned_its_first_micro_batch_is_in_flight(
+    stream: NativeStream, tmp_path: Path
+) -> None:
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 10}})
+    assert answer(run_audit(project, no_spark=True)) == "complete"
+    ends = {topic: dict(of) for topic, of in stream.position.items()}
+    shutil.rmtree(stream.checkpoint)
+    stream.start(ends)
+    assert not codes(run_audit(project, no_spark=True), Level.FAIL)
+    stream.batch({"t": {0: 12}}, writes=False, commits=False)
+    assert not codes(run_audit(project, no_spark=True), Level.FAIL)
+    stream.batch({"t": {0: 12}}, [("t", 0, 10), ("t", 0, 11)])
+    assert answer(run_audit(project, no_spark=True)) == "complete"
+
+
+def test_what_nobody_saw_stays_unknown_when_the_log_is_cleaned_up(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 10}})
+    looked(project)
+    for end in (20, 30, 40):
+        stream.batch({"t": {0: end}})
+    stream.purge(0, 1)
+    looked(project)
+    table = DeltaTable(str(stream.table))
+    table.create_checkpoint()
+    for version in range(3):
+        (stream.table / "_delta_log" / f"{version:020d}.json").unlink()
+    run = run_audit(project, no_spark=True)
+    assert answer(run) == "could not be proved" and not codes(run, Level.FAIL), [
+        (r.name, r.message) for r in run.results
+    ]
+
+
+def test_a_query_that_makes_several_rows_of_a_record_proves_nothing_by_numbers(
+    stream: NativeStream, tmp_path: Path
+) -> None:
+    stream.batch({"t": {0: 3, 1: 5}}, [("t", 0, 0), ("t", 0, 1), ("t", 0, 1)])
+    (tmp_path / "recon.yml").write_text(
+        YAML.format(more="description: counts alone", kafka="").replace("{filters: false}", "{explodes: true}")
+    )
+    assert answer(run_audit(load(tmp_path), no_spark=True)) == "could not be proved"
+
+
+def test_columns_that_the_table_lacks_are_not_passed_over(stream: NativeStream, tmp_path: Path) -> None:
+    stream.batch({"t": {0: 3, 1: 5}})
+    project = project_in(tmp_path, NAMED.replace("kafka_offset", "kafka_ofset"))
+    run = run_audit(project, no_spark=True)
+    assert answer(run) == "could not be proved" and "kafka_ofset" in run.pipelines[0].because
+
+
+def test_an_older_checkpoint_hides_no_micro_batch(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 3}})
+    assert answer(run_audit(project, no_spark=True)) == "complete"
+    stream.batch({"t": {0: 6}}, [("t", 0, 3)])
+    stream.purge(1)
+    run = run_audit(project, no_spark=True)
+    assert answer(run) == "could not be proved" and "UNSTAMPED" not in codes(run, Level.WARN)
+
+
+def test_rows_from_before_the_first_look_are_not_judged(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path, "description: counts alone")
+    stream.batch({"t": {0: 10}})
+    stream.batch({"t": {0: 20}})
+    stream.purge(0)
+    DeltaTable(str(stream.table)).delete("kafka_offset < 3")
+    stream.batch({"t": {0: 30}})
+    run = run_audit(project, no_spark=True)
+    assert entered(project) == [(0, 2, 3, 10)]
+    assert not codes(run, Level.FAIL) | codes(run, Level.UNPROVED), [(r.name, r.message) for r in run.results]
+
+
+def test_taken_over_by_the_hook_without_a_last_look(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 3}})
+    looked(project)
+    stream.batch({"t": {0: 6}})
+    text = (tmp_path / "recon.yml").read_text()
+    text = text.replace("    write: native\n", "").replace(f"        {NAMED}\n", "")
+    (tmp_path / "recon.yml").write_text(text)
+    run = run_audit(load(tmp_path), no_spark=True)
+    assert answer(run) == "could not be proved" and not codes(run, Level.FAIL), [
+        (r.name, r.message) for r in run.results
+    ]

@@ -88,7 +88,8 @@ class CheckpointCommits(EvidenceCheck):
         if log is None:
             not_read = why_unknown(witnesses.sink_logs, f"sink {witnesses.sink} was not read")
             return Verdict(unproved=why_unknown(witnesses.delta, not_read))
-        writes = Writes(witnesses.pipeline, witnesses.sink, checkpoint, log, ledger_of(witnesses))
+        ledger = ledger_of(witnesses)
+        writes = Writes(witnesses.pipeline, witnesses.sink, checkpoint, log, ledger, witnesses.observed)
         if writes.ledger is None and not writes.stamped:
             return no_entries(witnesses)
         return _Evaluation(witnesses, checkpoint, writes, self.stalled_after, Findings.of(witnesses)).verdict()
@@ -131,6 +132,13 @@ class _Evaluation:
         batches = self.checkpoint.batches
         self._report_flaws()
         self._report_dropped()
+        if not batches and self._is_fresh():
+            self.findings.add(
+                Code.NEW_EPOCH,
+                f"checkpoint {self.checkpoint.location} belongs to query {self.checkpoint.query_id}, which has planned "
+                "no micro-batch yet: its first one begins a new epoch",
+            )
+            return self.findings.verdict("")
         if not batches:
             self.findings.add(
                 Code.INCONCLUSIVE,
@@ -178,6 +186,10 @@ class _Evaluation:
         return self.findings.verdict(
             message, query_id=self.checkpoint.query_id, batches=len(batches), recorded=recorded, not_judged=len(older)
         )
+
+    def _is_fresh(self) -> bool:
+        """Whether the checkpoint is of a query that the ledger does not know."""
+        return all(head.query_id != self.checkpoint.query_id for head in self.writes.heads if head.is_micro_batch)
 
     def _report_flaws(self) -> None:
         """What cannot be compared, because a file of the checkpoint is gone or damaged."""
@@ -450,6 +462,14 @@ class _Evaluation:
                 "no longer tells where it began",
                 batch_id=batch.batch_id,
             )
+        elif (unseen := self._written_unseen(batch)) is not None:
+            self.findings.add(
+                Code.INCONCLUSIVE,
+                f"micro-batch {batch.batch_id} is in the sink as version {unseen}, which Spark's own sink wrote, and "
+                "recon did not observe it: what is in it is not known; compare its rows with the source, then accept "
+                "it",
+                batch_id=batch.batch_id,
+            )
         elif self._may_be_cleaned_up(batch):
             for key, planned in plan.items():
                 for span in Spans.of([planned.span]).minus(self.writes.held(key)):
@@ -468,13 +488,23 @@ class _Evaluation:
                 for span in Spans.of([planned.span]).minus(self.writes.held(key)):
                     self._report_missed(batch, key, span, why)
 
+    def _written_unseen(self, batch: CheckpointBatch) -> int | None:
+        """The version of a micro-batch that Spark's own sink wrote and that has no entry; None where there is none."""
+        wrote = (self.checkpoint.query_id, batch.batch_id)
+        commits = self.writes.log.commits.items()
+        return next((v for v, commit in commits if commit.wrote == wrote and commit.stamp is None), None)
+
     def _may_be_cleaned_up(self, batch: CheckpointBatch) -> bool:
         """Whether the sink's log lost the commits of the time of a plan, where nobody entered them while it had them.
 
         What the hook writes has its entry right after its commit.
         """
         log = self.writes.log
-        if not self.witnesses.observed or not log.first_retained:
+        if not self.witnesses.observed:
+            return False
+        if len(log.commits) <= max(log.commits, default=-1) - min(log.commits, default=0):
+            return True  # a commit file is missing between others
+        if not log.first_retained:
             return False
         oldest = min((commit.timestamp for commit in log.commits.values()), default=None)
         return oldest is None or batch.planned_at is None or batch.planned_at < oldest

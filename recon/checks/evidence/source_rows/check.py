@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import is_not
 from typing import Any, ClassVar
 
@@ -345,6 +345,10 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
     explained = tell_explained(of_partitions, "record", findings)
     for change in changes(counts, witnesses):
         findings.add(Code.INCONCLUSIVE, f"{change}: counts do not show which micro-batches' rows are gone")
+    doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
+    if not rewrites(witnesses):
+        for reason in doubling:
+            findings.add(Code.INCONCLUSIVE, f"{reason}, and no row says which record it was made of")
     sink = _rows_of(counts, witnesses, findings)
     if sink is not None:
         judge_present(sink)
@@ -357,12 +361,13 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
         message = f"{batches}: rows taken in, left out and quarantined are as many as {records}"
         if witnesses.observed:
             message = f"{batches}: as many rows as {records}; which record each row was made of is not known"
+            message += rewriting.said(counts, witnesses)
     verdict = _verdict(counts, findings, message, missing, explained)
-    doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
-    if not rewrites(witnesses) and doubling and not verdict.failures:
-        unknown = f"{'; '.join(doubling)}, and no row says which record it was made of"
-        return replace(verdict, unproved=unknown, message=unknown)
-    return verdict if sink is not None or not doubling else without_rows(verdict, witnesses.rows, doubling)
+    return (
+        verdict
+        if sink is not None or not doubling or not rewrites(witnesses)
+        else without_rows(verdict, witnesses.rows, doubling)
+    )
 
 
 def _verdict(

@@ -198,8 +198,8 @@ def _without_a_record(
         sink.report(
             Code.INCONCLUSIVE,
             (p for p in within(pieces, unseen.intersect(sure)) if sink.counts.counted[p.entry].uncounted),
-            "are in no row, and Kafka has no record there now: compaction may have removed one that was lost, since "
-            "the entry was restored, and no count says how many records were read",
+            "are in no row, and Kafka has no record there now: compaction may have removed one that was lost since "
+            "it was written, and no count says how many records were read",
         )
     log_start = f"are in no row, and Kafka's log now starts at {answer.log_start}"
     gone = [piece for piece in within(pieces, expired) if piece.entry not in proved]

@@ -178,6 +178,7 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
     if stretches.incarnations > 1:
         sink.report(Code.INCONCLUSIVE, pieces[:1], "lie in a topic that was re-created, and rows share their offsets")
         return
+    before = group.batch_id == WITHOUT_NUMBER and _wrote_before(sink)
     code, _ = doubled(sink.witnesses)
     # Rows of two micro-batches fall into one group where both have this batch_id: two epochs count from 0 each.
     readings = [
@@ -190,6 +191,10 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         sink.report(
             code, stretches.pieces(twice), "have two rows each: remove those of the later attempt", records=True
         )
+        return
+    if before:
+        unknown = "share their offsets with other rows, which the query may have written before recon observed it"
+        sink.report(Code.INCONCLUSIVE, pieces[:1], unknown)
         return
     key, span = Key(0, *where), (min(piece.start for piece in pieces), max(piece.end for piece in pieces))
     declare = ""
@@ -204,6 +209,13 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         span=span,
         rows=surplus,
     )
+
+
+def _wrote_before(sink: SinkRows) -> bool:
+    """Whether the table had rows of the query before the first entry, perhaps of a topic that was created again."""
+    proof = sink.witnesses.proofs.of_sink.get(sink.ledger.sink)
+    first = sink.ledger.heads[0]
+    return (proof is not None and proof.unwitnessed) or (sink.ledger.complete and bool(first.sink_version))
 
 
 def _made_several(sink: SinkRows, pieces: Iterable[Piece]) -> bool:

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from random import Random
 
 from recon.checks.evidence.coverage import Key, is_compacted
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows.rows import TopicPartition
 from recon.checks.evidence.source_rows.transactions import ended_unread, read_uncommitted, read_while_open
-from recon.model import Code, EntryHead, Witnesses
+from recon.model import Code, EntryHead, Witnesses, known
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural
+
+_CONFIRMED = 200_000  # offsets whose records one audit counts though numbers of rows prove their micro-batches
 
 
 def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
@@ -59,19 +62,46 @@ def perhaps_aborted(counts: Account, witnesses: Witnesses) -> list[int]:
 
 
 def to_confirm(counts: Account, witnesses: Witnesses) -> list[int]:
-    """Entries of a query that writes without recon, with as many rows as offsets, in partitions with transactions.
+    """Entries of a query that writes without recon, with as many rows as offsets: a row too many, and an offset without
+    a record, would look the same.
 
-    There offsets without a record are usual: a row too many would make up for one of them.
+    All of those in partitions where others have offsets without a record, and of the rest as many as a bounded reading
+    of Kafka allows, in each audit others.
     """
     if not witnesses.observed:
         return []
+    holed, open_ = _holed(counts, witnesses), set(counts.open)
+    proved = [entry for entry in counts.counted if entry not in open_ and counts.width[entry]]
+    first = [entry for entry in proved if _is_in(counts, entry, holed)]
+    # Where no broker answers, numbers of rows prove as much as they can.
+    others = [entry for entry in proved if entry not in set(first)] if known(witnesses.kafka) is not None else []
+    ledger, most = counts.covered.slice, _CONFIRMED
+    Random(f"{ledger.pipeline}/{ledger.sink}/{ledger.heads[-1].entry_hash}").shuffle(others)
+    for entry in others:
+        if counts.width[entry] <= most:
+            most -= counts.width[entry]
+            first.append(entry)
+    return sorted(first)
+
+
+def _holed(counts: Account, witnesses: Witnesses) -> set[TopicPartition]:
+    """Topic partitions that are known to have offsets without a record, as those of transaction markers."""
     holed = {(read.topic, read.partition) for entry in counts.open for read in _ranges(counts, entry)}
-    holed |= ended_unread(counts, witnesses)
-    return [
+    return holed | ended_unread(counts, witnesses)
+
+
+def _is_in(counts: Account, entry: int, places: Collection[TopicPartition]) -> bool:
+    return any((read.topic, read.partition) in places for read in _ranges(counts, entry))
+
+
+def said(counts: Account, witnesses: Witnesses) -> str:
+    """Of how many micro-batches the records were counted in Kafka, for the end of a message."""
+    counted = [
         entry
-        for entry in counts.counted
-        if entry not in counts.open and any((read.topic, read.partition) in holed for read in _ranges(counts, entry))
+        for entry in to_confirm(counts, witnesses)
+        if not any(isinstance(_held(read, witnesses), str) for read in _ranges(counts, entry))
     ]
+    return f"; the records of {plural(len(counted), 'micro-batch')} were counted in Kafka" if counted else ""
 
 
 def judge(
@@ -79,13 +109,25 @@ def judge(
 ) -> dict[TopicPartition, Counter[str]]:
     """Holds the counts of each open entry, `but` some, against Kafka's records; gives what Kafka explains."""
     explained: dict[TopicPartition, Counter[str]] = {}
+    if witnesses.observed and witnesses.declared.explodes:
+        heads = [counts.covered.slice.heads[entry] for entry in counts.counted if counts.width[entry]]
+        findings.add_for_all(
+            Code.INCONCLUSIVE,
+            heads,
+            "the query makes several rows of one record, so that numbers of rows prove nothing: keep Kafka's partition "
+            "and offset in columns of the table, and name them with source_columns",
+        )
+        return explained
     for entry in counts.open:
         if entry not in but and not (witnesses.observed and _was_proved(counts, entry, witnesses)):
             _judge(counts, entry, witnesses, findings, explained)
     for entry in perhaps_aborted(counts, witnesses):
         _judge_proved(counts, entry, witnesses, findings)
+    holed = _holed(counts, witnesses)
     for entry in to_confirm(counts, witnesses):
-        if not _was_proved(counts, entry, witnesses):
+        unread = any(isinstance(_held(read, witnesses), str) for read in _ranges(counts, entry))
+        # Elsewhere numbers of rows prove as much as they can where Kafka does not show the records any more.
+        if not unread or (_is_in(counts, entry, holed) and not _was_proved(counts, entry, witnesses)):
             _judge(counts, entry, witnesses, findings, explained)
     return explained
 
@@ -136,9 +178,8 @@ def _judge(
         findings.add(code, f"{named(head)} {sentence}", head=head, key=key, span=span)
 
     if head.rows_written is None:
-        report(
-            Code.INCONCLUSIVE, "does not say how many rows it wrote, and rows of this sink are replaced by later ones"
-        )
+        replaced = "" if witnesses.observed else ", and rows of this sink are replaced by later ones"
+        report(Code.INCONCLUSIVE, f"does not say how many rows it wrote{replaced}")
         return
     if counted.deficit is None and counts.operators.keeps_state(head):
         report(
@@ -170,7 +211,7 @@ def _judge(
         report(
             Code.GAP,
             f"{sums}: the stream read past {plural(records - accounted, 'record')} that no count covers; read "
-            "exactly its ranges once more through the hook",
+            f"exactly its ranges once more{'' if witnesses.observed else ' through the hook'}",
         )
     elif accounted > records:
         report(

@@ -184,6 +184,9 @@ def _shown(entry: int, counts: Account, witnesses: Witnesses) -> bool:
 def reasons(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     """Why the spot check, or what it could not look at, makes it necessary to read the sink's rows."""
     heads = counts.covered.slice.heads
+    unread = [why.reason for why in witnesses.commit_rows.values() if isinstance(why, Unavailable)]
+    if witnesses.observed and unread:
+        yield f"the rows of {plural(len(unread), 'micro-batch')} that could not be looked at ({unread[0]})"
     found = contradictions(counts, witnesses)
     if found:
         entry, first = next(iter(found.items()))
