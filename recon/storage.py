@@ -28,6 +28,12 @@ T = TypeVar("T")
 
 FILE_MODE = "RECON_FILE_MODE"
 
+# How a location on Databricks' file system begins, and where its machines have it as a folder.
+DBFS = "dbfs:"
+DBFS_MOUNT = Path("/dbfs")
+# Before the name of a table whose location is known to a catalog alone.
+CATALOG = "catalog:"
+
 _PART = 65_536  # bytes of a local file read at once
 # Spark's s3a is s3 for pyarrow.
 _ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
@@ -46,7 +52,7 @@ class Storage:
     """A folder on some filesystem, by its URI or local path.
 
     Args:
-        uri: `file:/…`, a local path, `s3a://…`, `abfss://…`, `hdfs://…`.
+        uri: `file:/…`, `dbfs:/…`, a local path, `s3a://…`, `abfss://…`, `hdfs://…`.
         options: credentials and endpoints, passed on as they are.
     """
 
@@ -59,6 +65,8 @@ class Storage:
         parsed = urlparse(self.uri)
         if parsed.scheme == "file":
             return Path(unquote(parsed.path))
+        if self.uri.startswith(DBFS):
+            return DBFS_MOUNT / self.uri.removeprefix(DBFS).lstrip("/")
         if parsed.scheme == "" or (os.name == "nt" and len(parsed.scheme) == 1):
             return Path(self.uri)
         return None
@@ -236,6 +244,7 @@ class Storage:
         """The filesystem, and the path of `name` on it."""
         import pyarrow.fs as pafs
 
+        require_location(self)
         parsed = urlparse(self.uri)
         scheme = _ARROW_SCHEMES.get(parsed.scheme, parsed.scheme)
         options: dict[str, Any] = {k.lower().removeprefix("aws_"): v for k, v in self.options.items()}
@@ -252,6 +261,25 @@ class Storage:
             raise ConfigError(
                 f"{self.uri} cannot be opened: {error}; check the scheme and storage_options in recon.yml"
             ) from error
+
+
+def require_location(storage: Storage) -> None:
+    """Raises EvidenceError for a table that is known by its name alone."""
+    if storage.uri.startswith(CATALOG):
+        raise EvidenceError(unlocated(storage.uri.removeprefix(CATALOG).split("/")[0]))
+
+
+def unlocated(table: str) -> str:
+    """Why nothing can be read of a table that is known by its name alone."""
+    return (
+        f"the location of {table} is known to a catalog alone, and no Spark session was asked for it; run this where "
+        "one is active (an audit without --no-spark starts one), or write the table's location as target"
+    )
+
+
+def dbfs_is_mounted() -> bool:
+    """Whether this machine has Databricks' file system as a folder."""
+    return DBFS_MOUNT.is_dir()
 
 
 def _local_files(root: str) -> Iterator[tuple[str, int]]:

@@ -23,6 +23,7 @@ from recon.checks.evidence.kafka_states import leaders_seen
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
+from recon.evidence import observed
 from recon.lazy import np
 from recon.ledger import Ledger
 from recon.ledger.erasures import ErasuresEdited, what_is_gone
@@ -42,10 +43,13 @@ from recon.model import (
     RowsWitness,
     SinkLog,
     Unavailable,
+    Unstamped,
     Witnesses,
     known,
 )
+from recon.model.offsets import Span
 from recon.model.proof import Proofs, SinkProof
+from recon.observer import Look
 from recon.project import Pipeline, Sink
 from recon.text import first_line, plural
 
@@ -97,6 +101,11 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     def read(witness: str, of: Callable[[], T]) -> T | Unavailable:
         return attempt(witness, of) if witness in wanted else _unread(witness)
 
+    # 0. Where the query writes without recon, what it wrote since the last look gets its entries first; not where a
+    #    period is examined again, nor where the audit keeps nothing.
+    looks = pipeline.is_observed and options.keep and options.goes_on
+    looked = attempt("the stream", sources.observe) if looks else Look()
+
     # 1. What earlier audits proved and recorded. The state first: an audit that ends meanwhile may advance it, and then
     #    what we judge again was judged before, and we advance nothing.
     ledger = attempt("ledgers", sources.ledger)
@@ -109,13 +118,16 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     # 2. The checkpoint before the ledger: Spark marks a micro-batch as committed after its entry is written. Read the
     #    other way round, a micro-batch that ends in between would look like a commit without an entry.
     checkpoints = read("checkpoint", sources.checkpoint)
+    # What a query that writes without recon wrote into each commit only the checkpoint says.
+    plans = (known(checkpoints) or known(attempt("plans", sources.checkpoint))) if pipeline.is_observed else None
 
     # 3. The ledger.
     slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on))
 
     # 4. The sinks' own records after the ledger, which says from which version or time on they are read. An entry is
     #    always written after its commit, so that every entry we hold has its commit in the record, if it has one.
-    delta = read("delta", lambda: reader.delta(known(slices) or {}, files="delta_files" in wanted))
+    logs = read("delta", lambda: reader.delta(known(slices) or {}, files="delta_files" in wanted))
+    delta = _with_stamps(logs, known(slices) or {}, pipeline, plans, now)
     sink_logs = read("sink_logs", lambda: reader.sink_logs(known(slices) or {}, begin))
 
     # 5. The ledger again, where a record has commits without an entry: the query may have written their entries since
@@ -125,6 +137,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     )
     if outruns:
         slices = read("ledgers", lambda: reader.slices(_required(ledger), previous, begin, goes_on, whole=True))
+        delta = _with_stamps(logs, known(slices) or {}, pipeline, plans, now)
 
     # 6. The checkpoint again, where the ledger is ahead of it: a micro-batch is planned before its entry is written, so
     #    that a checkpoint which is behind the ledger even now is an older copy.
@@ -161,12 +174,14 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         rewriting=frozenset(sink.name for sink in pipeline.sinks if sink.rewrites),
         routed=pipeline.routes.sinks if pipeline.routes else (),
         progress=progress,
+        observed=pipeline.is_observed,
+        source_columns=_source_columns(pipeline),
         proofs=proofs,
         declared=DeclaredRows(
             filters=pipeline.rows.filters, explodes=pipeline.rows.explodes, max_filtered=pipeline.max_filtered
         ),
     )
-    return Evidence(reader, witnesses, frozenset(wanted), broken)
+    return Evidence(reader, witnesses, frozenset(wanted), broken, looked)
 
 
 @dataclass
@@ -177,6 +192,7 @@ class Evidence:
     witnesses: Witnesses
     _wanted: frozenset[str]
     _broken: Mapping[str, Exception]
+    _looked: Look | Unavailable
     _rows: dict[str, RowsWitness | Unavailable] = field(default_factory=dict)
 
     def seen_by(self, bound: Bound) -> Witnesses:
@@ -228,6 +244,10 @@ class Evidence:
             value = getattr(self.witnesses, witness)
             if witness in self._wanted and isinstance(value, Unavailable):
                 yield value
+        if isinstance(self._looked, Unavailable):
+            yield self._looked
+        elif self._looked.waits:
+            yield Unavailable("what the stream wrote", self._looked.waits)
         earlier = self.witnesses.previous
         if isinstance(earlier, Unavailable) and not isinstance(self.witnesses.ledgers, Unavailable):
             yield replace(earlier, witness="the results of earlier audits")
@@ -270,6 +290,33 @@ def _required(witness: T | Unavailable) -> T:
     if isinstance(witness, Unavailable):
         raise EvidenceError(witness.reason)
     return witness
+
+
+def _source_columns(pipeline: Pipeline) -> str:
+    """The user's columns with the source of each row, where Spark's own sink writes them; "" for none."""
+    names = pipeline.source_names(pipeline.sinks[0]) if pipeline.is_observed else None
+    return "" if names is None else ", ".join(names.renamed)
+
+
+def _with_stamps(
+    logs: Mapping[str, DeltaWitness] | Unavailable,
+    slices: Slices,
+    pipeline: Pipeline,
+    plans: CheckpointWitness | None,
+    now: datetime,
+) -> Mapping[str, DeltaWitness] | Unavailable:
+    """The logs, with stamps on what Spark's own sink wrote, now or before recon took the sink over."""
+    if isinstance(logs, Unavailable):
+        return logs
+
+    def stamped(sink: str, log: DeltaWitness) -> DeltaWitness:
+        of_sink = slices.get(sink)
+        was_observed = of_sink is not None and any(head.is_observed for head in of_sink.heads)
+        if not (pipeline.is_observed or was_observed):
+            return log
+        return observed.with_stamps(log, of_sink, plans, pipeline.name, sink, now)
+
+    return {sink: stamped(sink, log) for sink, log in logs.items()}
 
 
 def _is_ahead(slices: Slices, checkpoint: CheckpointWitness | Unavailable) -> bool:
@@ -398,7 +445,10 @@ class _Reader:
         `goes_on` are the proofs that the audit goes on from. With `whole`, the numbers of all its entries besides.
         """
         if not ledger.exists():
-            raise LedgerError(f"there is no ledger at {ledger.location}; has the hook ever written?")
+            never = "has the hook ever written?"
+            if self.sources.pipeline.is_observed:
+                never = "nothing that the query wrote could be entered yet"
+            raise LedgerError(f"there is no ledger at {ledger.location}; {never}")
         operations = ledger.store.operations(after=previous.ledger_version if previous else None)
         name, after = self.sources.pipeline.name, self._positions(ledger, goes_on, begin)
         slices = {
@@ -445,6 +495,8 @@ class _Reader:
             of_period = (stamp for stamp, at in commits if self.until is None or at < self.until)
             if any(unrecorded(stamp, self.sources.pipeline.name, sink, entries) for stamp in of_period):
                 return True
+            if sink in delta and Unstamped.UNSEEN in delta[sink].unstamped.values():
+                return True
         return False
 
     def quarantine(self, slices: Slices) -> Mapping[str, DeltaWitness]:
@@ -476,6 +528,7 @@ class _Reader:
         sink = next(s for s in self._sinks if s.name == sink_name)
         of_sink, log = reading_of(witnesses), witnesses.of_sink(witnesses.delta)
         first = None
+        within = _judged_ranges(of_sink) if of_sink is not None and sink.observed else None
         if of_sink is not None and not of_sink.complete:
             heads = [head for head in of_sink.heads if not head.is_release]
             # Batch ids of two epochs do not compare: where a new one began, all rows are read. So they are after a
@@ -487,7 +540,20 @@ class _Reader:
         files = log.files if log is not None else None
         lacking = isinstance(files, LiveFiles) and not isinstance(files.gone, Unavailable) and bool(files.gone)
         version = log.last if log is not None else None
-        return _attempt("rows", lambda: self.sources.rows(sink, first, versions, version=version, lacking=lacking))
+        return _attempt(
+            "rows",
+            lambda: self.sources.rows(sink, first, versions, version=version, lacking=lacking, within=within),
+        )
+
+
+def _judged_ranges(ledger: LedgerSlice) -> dict[tuple[str, int], Span]:
+    """From the first to the last offset that the judged entries read, per topic partition."""
+    found: dict[tuple[str, int], Span] = {}
+    for entry in range(ledger.anchors, len(ledger.heads)):
+        for read in ledger.ranges.of(entry):
+            low, high = found.get((read.topic, read.partition), read.span)
+            found[read.topic, read.partition] = Span(min(low, read.start_offset), max(high, read.end_offset))
+    return found
 
 
 def _positions(slices: Iterable[LedgerSlice]) -> dict[tuple[str, int], int]:

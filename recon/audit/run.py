@@ -43,12 +43,12 @@ from recon.instants import instant
 from recon.ledger.heads.signing import public_keys
 from recon.ledger.ledger import utc_now
 from recon.ledger.results import History
-from recon.model import CheckResult, PipelineFacts, RunResult, Unavailable, Witnesses
+from recon.model import CheckResult, PipelineFacts, RunResult, Unavailable, Witnesses, known
 from recon.project import Pipeline, Project, as_project
 from recon.reports.audit_run import AuditRun
 from recon.sinks import open_sink
 from recon.sinks.catalog import ProjectTables
-from recon.text import first_line, some
+from recon.text import first_line, plural, some
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,7 +194,13 @@ def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown
             ),
             args={"vars": dict(project.variables), **options.as_args()},
             versions=_versions(),
-            notes=(*unknown, *_as_of(run), *_not_incremental(project, bounds), *_unavailable(evidence)),
+            notes=(
+                *unknown,
+                *_as_of(run),
+                *_first_of_observed(project, evidence),
+                *_not_incremental(project, bounds),
+                *_unavailable(evidence),
+            ),
             record=record_of(project, configured, results),
             runbook_url=project.reports.runbook_url,
         )
@@ -269,6 +275,7 @@ class _Run:
         """The result of every check; after a failure that --fail-fast stops at, `skipped` for those that are left."""
         # Evidence first, then rows, table by table: the cheap results do not wait for Spark.
         bounds = sorted(self.bounds, key=_table_of)
+        self.session.locate()
         for done, result in enumerate(self._evaluated(bounds), start=1):
             self.session.raise_refusal()
             # A driver's or a store's message may quote what it was configured with.
@@ -351,6 +358,22 @@ def _as_of(run: _Run) -> Iterator[str]:
         yield (
             f"everything is judged as of {run.now:%Y-%m-%d %H:%M} UTC, when it was recorded; the audit ran on "
             f"{run.began:%Y-%m-%d %H:%M} UTC"
+        )
+
+
+def _first_of_observed(project: Project, evidence: Mapping[str, Evidence]) -> Iterator[str]:
+    """What the first audit of a query that writes without recon can prove, and what the hook would add."""
+    for pipeline in project.pipelines:
+        seen = evidence[pipeline.name].witnesses if pipeline.is_observed and pipeline.name in evidence else None
+        if seen is None or seen.proofs.of_sink:
+            continue
+        entries = sum(len(of_sink.heads) for of_sink in (known(seen.ledgers) or {}).values())
+        rows = "the columns of its rows" if seen.source_columns else "numbers of rows"
+        more = "" if seen.source_columns else " and name the offsets that have no row,"
+        yield (
+            f"pipeline {pipeline.name} is observed: {plural(entries, 'micro-batch')} that its query wrote without "
+            f"recon were judged by its checkpoint, its table's log and {rows}; recon.foreach_batch would besides count "
+            f"what the query filters,{more} and see a row that is lost while another is doubled"
         )
 
 

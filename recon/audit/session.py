@@ -15,6 +15,7 @@ from recon.ledger.progress import PROGRESS
 from recon.ledger.store import Store, open_store
 from recon.model import Unavailable
 from recon.project import Project
+from recon.spark.catalog import active_session, locate
 from recon.spark.errors import spark_error
 from recon.spark.session import session
 from recon.text import first_line
@@ -95,6 +96,23 @@ class AuditSession:
     def for_rows(self) -> SparkSession | Unavailable:
         """The session to read rows with; none with --no-spark."""
         return Unavailable("rows", _NO_SPARK, skipped=True) if self._no_spark else self._started()
+
+    def locate(self) -> None:
+        """Finds out where the catalog tables are that sinks name: logs are read by their path.
+
+        With --no-spark only a session that is there is asked.
+        """
+        tables = self._project.catalog_tables()
+        if not tables:
+            return
+        spark = (self.running or active_session()) if self._no_spark else self._started()
+        if isinstance(spark, Unavailable):
+            for name in tables:
+                self._project.set_unlocated(
+                    name, f"the location of {name} is known to a catalog alone, and {spark.reason}"
+                )
+        elif spark is not None:
+            locate(self._project, spark)
 
     def raise_refusal(self) -> None:
         """Ends an audit for which Spark was refused: no check of rows could have another answer.

@@ -29,6 +29,9 @@ from recon.model import (
     Unavailable,
 )
 from recon.model.erasure import Erasure
+from recon.model.offsets import Span
+from recon.model.wire.columns import OWN_NAMES
+from recon.observer import Look, look
 from recon.project import JdbcAppendSink, JdbcUpsertSink, KafkaSink, Pipeline, Project, Sink
 from recon.sinks import BatchSink, open_sink
 from recon.storage import Storage
@@ -72,17 +75,22 @@ class Sources:
         """The ledger."""
         return self.session.ledger()
 
+    def observe(self) -> Look:
+        """Enters what the query wrote without recon since the last look."""
+        return look(self.project, self.pipeline, self.session.ledger(), self.brokers.ask)
+
     def checkpoint(self) -> CheckpointWitness:
         """The query's checkpoint."""
         return checkpoint.read(self._storage(self.pipeline.checkpoint))
 
     def delta_log(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
         """The log of a sink that is a Delta table; with `files`, what its data files are."""
-        return delta_log.read(self._storage(sink.target), from_version=from_version, files=files)
+        return delta_log.read(self._table(sink), from_version=from_version, files=files)
 
     def commit_rows(self, sink: Sink, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
         """The rows of the data files that versions of a Delta table added."""
-        return commit_rows.read(self._storage(sink.target), versions)
+        names = self.pipeline.source_names(sink)
+        return commit_rows.read(self._table(sink), versions, names) if names is not None else {}
 
     def sink_log(self, sink: Sink, since: datetime | None) -> SinkLog:
         """The record that a sink which is no Delta table keeps of recon's writes, and what happened to these since."""
@@ -119,7 +127,7 @@ class Sources:
     def quarantine_log(self, sink: Sink) -> DeltaWitness | None:
         """The log of a sink's quarantine table; None where it has none."""
         table = quarantined.location(self.project, self.pipeline.name, sink)
-        return None if table is None else delta_log.read(self._storage(table))
+        return None if table is None else delta_log.read(self._located(table))
 
     def kafka(
         self,
@@ -158,9 +166,18 @@ class Sources:
         return ErasureTable(self.session.erasures()).chain(self.pipeline.name, sink)
 
     def rows(
-        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
+        self,
+        sink: Sink,
+        first_batch: int | None,
+        others: Sequence[int],
+        *,
+        version: int | None,
+        lacking: bool,
+        within: Mapping[tuple[str, int], Span] | None = None,
     ) -> RowsWitness | Unavailable:
         """The rows of a sink as groups, of the micro-batches from `first_batch` on; Spark jobs.
+
+        Of a sink that Spark itself writes, the rows between the offsets of `within`, or all.
 
         `version` is the one of a Delta table that the other witnesses speak of; None for the newest. `others` are
         versions in which other programs added rows. `lacking` is True where the store lacks data files of it: the rows
@@ -174,15 +191,21 @@ class Sources:
             return spark
         location = self.project.location(sink)
         if sink.is_delta:
+            self._located(location)
             with sink_rows.without_missing_files(spark) if lacking else nullcontext():
-                rows = sink_rows.read(spark, location, version=version, first_batch=first_batch)
+                names = self.pipeline.source_names(sink) or OWN_NAMES
+                if sink.observed:
+                    rows = sink_rows.read_named(spark, location, names, version=version, within=within)
+                else:
+                    rows = sink_rows.read(spark, location, version=version, first_batch=first_batch)
                 if others:
-                    rows = replace(rows, repeated=sink_rows.repeated(spark, location, self._files(sink, others)))
+                    files = self._files(sink, others)
+                    rows = replace(rows, repeated=sink_rows.repeated(spark, location, files, names))
         else:
             table = open_sink(self.project, self.pipeline.name, sink).rows_left(spark)
             rows = sink_rows.read(spark, table, location=location, first_batch=first_batch)
         place = quarantined.location(self.project, self.pipeline.name, sink)
-        if place is None or not quarantined.exists(self._storage(place)):
+        if place is None or not quarantined.exists(self._located(place)):
             return rows
         return replace(rows, quarantined=quarantine_groups.read(spark, place, first_batch=first_batch))
 
@@ -192,8 +215,18 @@ class Sources:
         for version in versions:
             if len(names) > _NAMED_FILES:
                 return None
-            names |= {file.rpartition("/")[2] for file in delta_log.added_files(self._storage(sink.target), version)}
+            names |= {file.rpartition("/")[2] for file in delta_log.added_files(self._table(sink), version)}
         return names
+
+    def _table(self, sink: Sink) -> Storage:
+        return self._located(self.project.location(sink))
+
+    def _located(self, location: str) -> Storage:
+        """A Delta table that is found by its path or URI; EvidenceError where only a catalog knows where it is."""
+        reason = self.project.why_unlocated(location)
+        if reason:
+            raise EvidenceError(reason)
+        return self._storage(location)
 
     def _storage(self, location: str) -> Storage:
         return Storage(self.project.resolve(location), self.project.storage_options)

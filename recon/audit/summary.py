@@ -117,6 +117,8 @@ def pipeline_facts(
     slices, proofs = known(witnesses.ledgers) or {}, witnesses.proofs
     speaks_of = scope.speaks_of(proofs.of_sink, slices)
     outcome, because = answer(of_pipeline, [sink.name for sink in pipeline.sinks], proofs, speaks_of)
+    if outcome == "complete" and pipeline.is_observed:
+        because += _but_observed(witnesses)
     queries = (h.query_id for of_sink in slices.values() for h in reversed(of_sink.heads) if h.is_micro_batch)
     return PipelineFacts(
         name=pipeline.name,
@@ -132,6 +134,14 @@ def pipeline_facts(
         accepted=scope.accepted(proofs.of_sink),
         sinks=tuple(sink_facts(sink, project.location(sink), witnesses, of_pipeline) for sink in pipeline.sinks),
     )
+
+
+def _but_observed(witnesses: Witnesses) -> str:
+    """What "complete" says less of a query that writes without recon."""
+    said = ", as recon observed it: nothing was counted during the write"
+    if witnesses.source_columns:
+        return said
+    return f"{said}, and a row that is lost while another is doubled in the same micro-batch does not show"
 
 
 def sink_facts(sink: Sink, target: str, witnesses: Witnesses, results: Sequence[CheckResult]) -> SinkFacts:

@@ -19,6 +19,7 @@ from recon.cli import (
     findings,
     forget,
     ledger,
+    observe,
     quarantine,
     repair,
     runbook,
@@ -46,6 +47,7 @@ app = new_app(
                 {"pack": audit.pack, "sample": sample.sample, "verify": verify_report.verify},
                 alone=audit.compliance,
             ),
+            "observe": observe.observe,
             "findings": findings.findings,
             "accept": findings.accept,
             "repair": Group(
@@ -63,8 +65,12 @@ app = new_app(
             "runbook": runbook.runbook,
             "sinks": sinks.sinks,
             "debug": debug.debug,
-            "import": Group("Make a recon.yml from another tool's files.", {"dbt": convert.import_dbt}),
-            "export": Group("Write checks in another tool's format.", {"gx": convert.export_gx}),
+            "import": Group(
+                "Make a recon.yml from another tool's files.", {"dbt": convert.import_dbt, "odcs": convert.import_odcs}
+            ),
+            "export": Group(
+                "Write checks in another tool's format.", {"gx": convert.export_gx, "odcs": convert.export_odcs}
+            ),
             "ledger": Group(
                 "Show, verify, prove, rebuild or compact the ledger.",
                 {

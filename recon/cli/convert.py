@@ -1,16 +1,20 @@
-"""recon import dbt, recon export gx: reads and writes the files of other tools."""
+"""recon import dbt and odcs, recon export gx and odcs: reads and writes the files of other tools."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recon.cli.shared import PipelineOption, Session, SinkOption, writing
 from recon.errors import ConfigError
+
+if TYPE_CHECKING:
+    from recon.project import Pipeline, Project, Sink
 
 OutputOption = Annotated[
     str, typer.Option("--output", "-o", help="The file to write, which must not exist yet; - is stdout.")
@@ -28,11 +32,63 @@ def import_dbt(
     """
     from recon.convert.dbt import read
 
-    imported = read(path)
+    imported = read(path, session.variables)
     _write(imported.text, output)
-    left = f"; {len(imported.left_out)} are left to you:" if imported.left_out else "."
-    typer.echo(f"Imported {imported.tests} tests of {imported.tables} tables{left}", err=True)
-    for sentence in imported.left_out:
+    _summarise(f"Imported {imported.tests} tests of {imported.tables} tables", imported.left_out)
+
+
+def import_odcs(
+    session: Session,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The YAML file of a data contract (ODCS 3.x).")],
+    output: OutputOption = "-",
+) -> None:
+    """Make a recon.yml from a data contract (Open Data Contract Standard).
+
+    What recon has no check for becomes a comment and is listed on stderr. SQL rules become files in data_tests.
+    """
+    from recon.convert.odcs import read
+
+    imported = read(path)
+    left_out = list(imported.left_out)
+    folder = Path(output).parent
+    if output == "-":
+        left_out += [f"{name}: a rule of SQL, which --output writes beside recon.yml" for name in imported.files]
+    else:
+        for name in imported.files:
+            _refuse_existing(folder / name)
+    _write(imported.text, output)
+    for name, text in imported.files.items() if output != "-" else ():
+        with writing(folder / name):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        _write(text, str(folder / name))
+    _summarise(f"Imported {imported.tests} tests of {imported.tables} tables", left_out)
+
+
+def export_odcs(
+    session: Session, pipeline: PipelineOption = None, sink: SinkOption = None, output: OutputOption = "-"
+) -> None:
+    """Write sinks and their data tests as a data contract (Open Data Contract Standard).
+
+    A test without a counterpart in the standard is a rule of `engine: recon`, which recon import odcs takes back.
+    """
+    session.check_names(pipeline, sink)
+
+    from recon.convert.odcs import contract_of
+
+    project = session.project()
+    exported = contract_of(project, [(p.name, s) for p, s in _chosen(project, pipeline, sink)])
+    _write(exported.text, output)
+    _summarise(f"Wrote {exported.tests} tests of {exported.objects} tables", exported.left_out)
+
+
+def _chosen(project: Project, pipeline: str | None, sink: str | None) -> list[tuple[Pipeline, Sink]]:
+    return [(p, s) for p in project.pipelines if pipeline in (None, p.name) for s in p.sinks if sink in (None, s.name)]
+
+
+def _summarise(done: str, left_out: Sequence[str]) -> None:
+    left = f"; {len(left_out)} {'is' if len(left_out) == 1 else 'are'} left to you:" if left_out else "."
+    typer.echo(f"{done}{left}", err=True)
+    for sentence in left_out:
         typer.echo(f"  {sentence}", err=True)
 
 
@@ -49,13 +105,7 @@ def export_gx(
     from recon.convert.gx import suite_of
 
     project = session.project()
-    sinks = [
-        (p.name, s.name)
-        for p in project.pipelines
-        if pipeline in (None, p.name)
-        for s in p.sinks
-        if sink in (None, s.name)
-    ]
+    sinks = [(p.name, s.name) for p, s in _chosen(project, pipeline, sink)]
     if len(sinks) > 1:
         raise ConfigError(
             f"a suite is for one sink, and there are {', '.join(f'{p}.{s}' for p, s in sinks)}; "
@@ -78,8 +128,12 @@ def _write(text: str, output: str) -> None:
         sys.stdout.write(text)
         return
     file = Path(output)
-    if file.exists():
-        raise ConfigError(f"{file} exists already and was not changed; choose another name, or remove it")
+    _refuse_existing(file)
     with writing(file), file.open("x", encoding="utf-8") as out:
         out.write(text)
     typer.echo(f"Wrote {file}", err=True)
+
+
+def _refuse_existing(file: Path) -> None:
+    if file.exists():
+        raise ConfigError(f"{file} exists already and was not changed; choose another name, or remove it")

@@ -59,7 +59,8 @@ def offsets(
 ) -> None:
     """Print the startingOffsets at which the ledger ends.
 
-    Prints only JSON for Spark's Kafka source; a new checkpoint with it continues exactly there.
+    Prints only JSON for Spark's Kafka source; a new checkpoint with it continues exactly there. Where the ledger has
+    nothing of the pipeline, they are those at which its checkpoint ends, which prove nothing of the sink.
     """
     session.check_names(pipeline, sink)
     project = session.project()

@@ -126,10 +126,20 @@ class Session:
         return self._project is not None
 
     def target(self, chosen: Path | None) -> Path:
-        """The folder for results: an option is relative to the current folder, recon.yml's path to its own."""
+        """The folder for results: an option is relative to the current folder, recon.yml's path to its own.
+
+        Raises:
+            ConfigError: it is not on this machine, or the name of a catalog table.
+        """
+        from recon.project import locations
+
         if chosen is not None:
-            return chosen.absolute()
-        return Path(self.project().resolve(self.project().target_path))
+            here, text = Path.cwd(), str(chosen)
+            problem = locations.misplaced(text, here, local=True, instead="this is a folder: write its path")
+            if problem:
+                raise ConfigError(f"--target-path {problem}")
+            return locations.on_this_machine(text, here)
+        return self.project().local_path(self.project().target_path)
 
     def check_names(self, pipeline: str | None, sink: str | None) -> None:
         """Checks that recon.yml has this pipeline and this sink.

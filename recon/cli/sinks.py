@@ -39,7 +39,7 @@ def sinks(
             for pipeline in project.pipelines
             for sink in pipeline.sinks
         }
-        rows = [{"sink": name, "kind": sink.kind, **asdict(sink.promise)} for name, (_, sink) in of.items()]
+        rows = [{"sink": name, "kind": sink.kind, **asdict(sink.kept)} for name, (_, sink) in of.items()]
         notes = _not_written(project, [(pipeline.name, sink.name) for pipeline, sink in of.values()])
     if output == "json":
         print_json(

@@ -23,18 +23,31 @@ def init(
     session: Session,
     directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Default: the current folder.")] = None,
     pipeline: Annotated[str | None, typer.Option("--pipeline", help="Name of the pipeline.")] = None,
-    topic: Annotated[str, typer.Option("--topic", help="Kafka topic it reads.")] = "orders",
+    topic: Annotated[str | None, typer.Option("--topic", help="Kafka topic it reads; default: orders.")] = None,
     checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="Its checkpointLocation.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="The Delta table it writes: path or URI.")] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="Checkpoint of a query that runs: recon.yml is made of what it shows.")
+    ] = None,
+    kafka: Annotated[str, typer.Option("--kafka", help="With --from: the broker, HOST:PORT.")] = "localhost:9092",
 ) -> None:
     """Write a commented recon.yml for your own pipeline.
 
-    An existing file is never changed.
+    With --from, of a query that runs: its checkpoint says what it reads, its table what it writes. An existing file is
+    never changed.
     """
-    from recon.project import FILE_NAME, load
+    from recon.project import FILE_NAME
 
     folder = (directory or session.project_dir or Path()).absolute()
     file = folder / FILE_NAME
+    if file.exists():
+        raise ConfigError(f"{file} exists already and was not changed; choose another folder, or remove it first")
+    if from_ is not None:
+        if topic is not None or checkpoint is not None:
+            raise ConfigError("--from names the checkpoint, which says the topics; leave out --topic and --checkpoint")
+        _init_from(file, from_, target, pipeline, kafka)
+        return
+    topic = topic or "orders"
     name = pipeline or _as_name(topic)
     values = {
         "project": _as_name(folder.name),
@@ -46,12 +59,40 @@ def init(
     for option, value in values.items():
         if re.search(r"\{[{%#]", value):
             raise ConfigError(f"--{option} '{value}' looks like Jinja; write that into {FILE_NAME} by hand")
-    if file.exists():
-        raise ConfigError(f"{file} exists already and was not changed; choose another folder, or remove it first")
     template = Template((resources.files("recon.cli") / "templates" / FILE_NAME).read_text(encoding="utf-8"))
-    text = template.substitute({k: json.dumps(v, ensure_ascii=False) for k, v in values.items()})
+    _write(file, template.substitute({k: json.dumps(v, ensure_ascii=False) for k, v in values.items()}))
+    typer.echo("Next: read it, then 'recon debug' shows what can be reached and 'recon list' which checks would run.")
+
+
+def _init_from(file: Path, checkpoint: str, target: str | None, pipeline: str | None, kafka: str) -> None:
+    """Writes the recon.yml of a stream that runs, and says what was found."""
+    from recon.cli.found import found_yaml, said
+    from recon.observer.found import found_stream
+
+    folder = file.parent
+    found = found_stream(_located(checkpoint), None if target is None else _located(target), {})
+    name = _as_name(pipeline or found.target.rstrip("/").rpartition("/")[2])
+    text = found_yaml(found, project=_as_name(folder.name), pipeline=name, folder=folder, kafka=kafka)
+    for line in said(found, kafka):
+        typer.echo(line)
+    _write(file, text)
+    if found.native:
+        typer.echo("Next: 'recon audit' enters what the query wrote, and judges it; nothing of the query changes.")
+    else:
+        typer.echo("Next: read it, then let the query write by recon.foreach_batch, with the same checkpoint.")
+
+
+def _located(location: str) -> str:
+    """A path or URI of the command line; paths are relative to the current folder."""
+    return location if "://" in location else str(Path(location).absolute())
+
+
+def _write(file: Path, text: str) -> None:
+    """Writes a new recon.yml, unless what it says cannot be used."""
+    from recon.project import load
+
     with writing(file):
-        folder.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as out:
             out.write(text)
     try:
@@ -60,7 +101,6 @@ def init(
         file.unlink()  # an option's value made the file unusable
         raise
     typer.echo(f"Wrote {file}")
-    typer.echo("Next: read it, then 'recon debug' shows what can be reached and 'recon list' which checks would run.")
 
 
 def try_recording(

@@ -84,7 +84,14 @@ class RecordedSources(Sources):
         return {key: _probed(key, topics[key[0]]["partitions"][str(key[1])], asked) for key, asked in questions.items()}
 
     def rows(
-        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
+        self,
+        sink: Sink,
+        first_batch: int | None,
+        others: Sequence[int],
+        *,
+        version: int | None,
+        lacking: bool,
+        within: Mapping[tuple[str, int], Span] | None = None,
     ) -> RowsWitness | Unavailable:
         """All rows of a Delta table, read by delta-rs; a recording has a few hundred."""
         from deltalake import DeltaTable

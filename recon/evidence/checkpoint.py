@@ -200,6 +200,23 @@ def read_batch(storage: Storage, batch_id: int) -> CheckpointBatch:
     return _batch(storage, plan, previous, partial(_initial_offsets, storage), index, committed=False)
 
 
+def planned_ends(storage: Storage, batch_id: int) -> Sequence[tuple[int, str, int, int]]:
+    """Where a planned micro-batch ends: source, topic, partition and end offset, whether its start is known or not.
+
+    Raises:
+        EvidenceError: `offsets/<batch_id>` cannot be understood.
+    """
+    plan = _planned(storage, batch_id)
+    sources = {} if plan is None else plan.sources
+    index = _indexes(sorted(sources, key=_source_order))
+    return sorted(
+        (index[source], topic, partition, end)
+        for source, ends in sources.items()
+        for topic, partitions in (ends or {}).items()
+        for partition, end in partitions.items()
+    )
+
+
 def _batch(
     storage: Storage,
     plan: _Planned,

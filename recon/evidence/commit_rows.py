@@ -17,7 +17,7 @@ from recon.limits import STORE_S, within
 from recon.model import CommitRows, CountedRows, Unavailable
 from recon.model.fingerprint import coefficients, of_columns
 from recon.model.offsets import OffsetSpan
-from recon.model.wire.columns import SOURCE_COLUMNS, SOURCE_TOPIC
+from recon.model.wire.columns import OWN_NAMES, SOURCE_COLUMNS, SOURCE_TOPIC, SourceNames
 from recon.storage import Storage
 from recon.text import first_line
 
@@ -30,7 +30,9 @@ _AT_ONCE = 16  # commits that are read at once from a remote store
 _PLACES_PER_ROW = 64  # offsets that lie further apart are sorted, to count them, and not marked in a bitmap
 
 
-def read(storage: Storage, versions: Sequence[int]) -> Mapping[int, CommitRows | Unavailable]:
+def read(
+    storage: Storage, versions: Sequence[int], names: SourceNames = OWN_NAMES
+) -> Mapping[int, CommitRows | Unavailable]:
     """The rows of the data files that each of these versions added, or why they were not looked at.
 
     It is no fault of the table where a file was removed by VACUUM, cannot be read, has a deletion vector or has no
@@ -38,7 +40,7 @@ def read(storage: Storage, versions: Sequence[int]) -> Mapping[int, CommitRows |
     again.
     """
     if storage.local is not None:
-        return {version: _rows_of(storage, version) for version in versions}
+        return {version: _rows_of(storage, version, names) for version in versions}
     silent: list[Unavailable] = []
 
     def in_time(version: int) -> CommitRows | Unavailable:
@@ -46,7 +48,7 @@ def read(storage: Storage, versions: Sequence[int]) -> Mapping[int, CommitRows |
             return silent[0]
         slow = f"version {version} of {storage.uri} cannot be read: the store did not answer"
         try:
-            return within(STORE_S, lambda: _rows_of(storage, version), slow)
+            return within(STORE_S, lambda: _rows_of(storage, version, names), slow)
         except EvidenceError as error:
             silent.append(Unavailable("commit_rows", str(error)))
             return silent[0]
@@ -55,33 +57,40 @@ def read(storage: Storage, versions: Sequence[int]) -> Mapping[int, CommitRows |
         return dict(zip(versions, pool.map(in_time, versions), strict=True))
 
 
-def _rows_of(storage: Storage, version: int) -> CommitRows | Unavailable:
+def _rows_of(storage: Storage, version: int, names: SourceNames) -> CommitRows | Unavailable:
     try:
         added = delta_log.added_files(storage, version)
-        return _counted(version, [source_columns(storage, path, action) for path, action in added.items()])
+        return _counted(version, [source_columns(storage, path, action, names) for path, action in added.items()])
     except FileNotFoundError:
         return Unavailable("commit_rows", "data files are no longer in the store")
     except Exception as error:  # whatever a store or a damaged file raises: nothing was looked at
         return Unavailable("commit_rows", first_line(error))
 
 
-def source_columns(storage: Storage, path: str, action: Mapping[str, Any]) -> pa.Table:
-    """The source columns of a data file, from itself or, where the table is partitioned by one, from the log."""
+def source_columns(storage: Storage, path: str, action: Mapping[str, Any], names: SourceNames = OWN_NAMES) -> pa.Table:
+    """The source columns of a data file, from itself or, where the table is partitioned by one, from the log.
+
+    They have recon's names in the result, whatever they are called in the table.
+    """
     import pyarrow.parquet as pq
 
     folder, _, name = path.rpartition("/")
     if action.get("deletionVector"):
         raise EvidenceError("data files have deletion vectors")
-    values = {c: v for c, v in (action.get("partitionValues") or {}).items() if c in SOURCE_COLUMNS}
+    renamed = names.renamed
+    values = {renamed[c]: v for c, v in (action.get("partitionValues") or {}).items() if c in renamed}
+    if names.topic is None:
+        values[SOURCE_TOPIC] = names.only_topic
     with Storage(folder, storage.options).opened(name) as opened:
         metadata = pq.read_metadata(opened)
-        stored = [column for column in SOURCE_COLUMNS if column in metadata.schema.names]
-        if not {*stored, *values} >= {*SOURCE_COLUMNS}:
-            raise EvidenceError("data files have no _source_topic, _source_partition, _source_offset")
-        texts = [SOURCE_TOPIC] if SOURCE_TOPIC in stored else None
+        stored = [column for column in renamed if column in metadata.schema.names]
+        if not {*(renamed[column] for column in stored), *values} >= {*SOURCE_COLUMNS}:
+            raise EvidenceError(f"data files have no {', '.join(renamed)}")
+        texts = [names.topic] if names.topic in stored else None
         file = pq.ParquetFile(opened, metadata=metadata, read_dictionary=texts, pre_buffer=storage.local is None)
         table = file.read(columns=stored, use_threads=False)
-    for column in values.keys() - {*stored}:
+    table = table.rename_columns([renamed[column] for column in table.column_names])
+    for column in values.keys() - {*table.column_names}:
         table = table.append_column(column, pa.array([values[column]] * table.num_rows, pa.string()))
     if any(table.column(column).null_count for column in SOURCE_COLUMNS):
         raise EvidenceError("rows have no source offset")

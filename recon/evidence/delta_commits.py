@@ -155,10 +155,24 @@ def parse_commit(
             data_change=files_added + files_removed > 0,
             table_id=table_id,
             made_by=made_by(info) if stamp is None else {},
+            wrote=_streamed(info, txn) if stamp is None else None,
         )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise _broken(log, name, f"an action is not of the protocol's form ({_excerpt(error)})") from error
     return commit, configuration
+
+
+def _streamed(info: Mapping[str, Any], txn: Mapping[str, int]) -> tuple[str, int] | None:
+    """The (query_id, batch_id) of a micro-batch that Spark's own Delta sink committed; None for another commit.
+
+    The sink (DeltaSink.addBatch) writes operation STREAMING UPDATE with queryId and epochId, and a txn of the same two:
+    by the txn Delta drops a second write, so the txn decides.
+    """
+    parameters = info.get("operationParameters")
+    if info.get("operation") != "STREAMING UPDATE" or not isinstance(parameters, dict):
+        return None
+    query = str(parameters.get("queryId", "")).strip('"')
+    return (query, txn[query]) if query in txn else None
 
 
 # Databricks writes user, job, notebook and cluster into commitInfo; Spark its version (engineInfo), delta-rs its own.

@@ -82,7 +82,7 @@ def read(
             configuration = later
         elif configuration is None:
             configuration = _newest_properties(log, [v for v in versions if v < low])
-    return DeltaWitness(
+    witness = DeltaWitness(
         location=storage.uri,
         exists=True,
         first_retained=versions[0] if versions else None,
@@ -91,8 +91,8 @@ def read(
         txns=txns,
         log_retention_days=_log_retention_days(storage, configuration or {}),
         table_id=table_id,
-        **{} if replay is None else {"files": _live_files(storage, log, replay)},
     )
+    return witness if replay is None else replace(witness, files=_live_files(storage, log, replay))
 
 
 def _commits(

@@ -6,7 +6,7 @@ offsets reach the driver as some 250 numbers, and every hole stays exact.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
@@ -14,10 +14,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from recon.errors import EvidenceError
-from recon.model import RowGroup, RowsWitness
+from recon.model import WITHOUT_NUMBER, RowGroup, RowsWitness
 from recon.model.fingerprint import PRIME
-from recon.model.offsets import Spans
-from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
+from recon.model.offsets import Span, Spans
+from recon.model.wire.columns import BATCH_ID, OWN_NAMES, SOURCE_COLUMNS, SOURCE_TOPIC, SourceNames
 from recon.spark.errors import spark_error
 from recon.spark.fingerprint import row_fingerprint, total_fingerprint
 from recon.spark.lazy import F
@@ -78,7 +78,61 @@ def read(
         raise EvidenceError(f"the rows of {name} cannot be read: {spark_error(error)}") from error
 
 
-def repeated(spark: SparkSession, location: str, names: Collection[str] | None) -> Sequence[RowGroup]:
+def read_named(
+    spark: SparkSession,
+    location: str,
+    names: SourceNames,
+    *,
+    version: int | None = None,
+    within: Mapping[tuple[str, int], Span] | None = None,
+) -> RowsWitness:
+    """Counts the rows of a Delta table that recon did not write per (topic, partition), as `read` does.
+
+    No row says which micro-batch wrote it: the batch_id of all groups is `WITHOUT_NUMBER`.
+
+    Args:
+        spark: the session that reads.
+        location: the path or URI of the table.
+        names: its columns with the source of each row; a row that has NULL in one of them is in no group.
+        version: a Delta version of it; the newest when None.
+        within: read only rows of these topic partitions, between these offsets; all when None.
+
+    Raises:
+        EvidenceError: the table is missing, cannot be read, or lacks one of the columns.
+    """
+    try:
+        rows = _named(_open(spark, location, version), location, names)
+        if within is not None:
+            topic, partition, offset = (F.col(column) for column in SOURCE_COLUMNS)
+            wanted = (
+                (topic == name) & (partition == number) & (offset >= span.start) & (offset < span.end)
+                for (name, number), span in sorted(within.items())
+            )
+            rows = rows.filter(reduce(lambda a, b: a | b, wanted, F.lit(False)))
+        return _decode(_words(rows.withColumn(BATCH_ID, F.lit(WITHOUT_NUMBER))).toArrow(), location, version)
+    except EvidenceError:
+        raise
+    except Exception as error:
+        raise EvidenceError(f"the rows of {location} cannot be read: {spark_error(error)}") from error
+
+
+def _named(rows: DataFrame, location: str, names: SourceNames) -> DataFrame:
+    """The source columns alone, by recon's names."""
+    lacking = [column for column in names.renamed if column not in rows.columns]
+    if lacking:
+        raise EvidenceError(
+            f"{location} has no column {', '.join(lacking)}, which source_columns names in recon.yml; it has "
+            f"{', '.join(rows.columns)}"
+        )
+    columns = {name: F.col(f"`{column}`") for column, name in names.renamed.items()}
+    columns.setdefault(SOURCE_TOPIC, F.lit(names.only_topic))
+    types = dict(zip(SOURCE_COLUMNS, ("string", "bigint", "bigint"), strict=True))
+    return rows.select(*(columns[name].cast(types[name]).alias(name) for name in SOURCE_COLUMNS))
+
+
+def repeated(
+    spark: SparkSession, location: str, names: Collection[str] | None, columns_named: SourceNames = OWN_NAMES
+) -> Sequence[RowGroup]:
     """Offsets of the rows in some data files that have more rows than one in the whole table.
 
     A Spark job joins the rows of these files with the table by (topic, partition, offset); another
@@ -88,6 +142,7 @@ def repeated(spark: SparkSession, location: str, names: Collection[str] | None) 
         spark: the session that reads.
         location: the path or URI of a Delta table.
         names: the names of its data files, without folder; None for all, as where one is no longer part of the table.
+        columns_named: its columns with the source of each row.
 
     Returns:
         A group, its `batch_id` 0, per topic partition and number of rows that such offsets have each; none where rows
@@ -97,17 +152,16 @@ def repeated(spark: SparkSession, location: str, names: Collection[str] | None) 
         EvidenceError: the table is missing or cannot be read.
     """
     try:
-        table = _open(spark, location, None)
-        if not set(table.columns).issuperset(SOURCE_COLUMNS):
+        whole = _open(spark, location, None)
+        if not set(whole.columns).issuperset(columns_named.renamed):
             return ()
-        rows = table
+        rows, table = whole, _named(whole, location, columns_named)
         if names is not None:
             name = F.element_at(F.split("_metadata.file_path", "/"), -1)
-            of_files = table.filter(name.isin(*names))
+            of_files = whole.filter(name.isin(*names))
             # OPTIMIZE, or a rewrite, may have moved these rows to other files.
-            rows = of_files if of_files.select(name).distinct().count() == len(set(names)) else table
-        columns = [F.col(column) for column in SOURCE_COLUMNS]
-        wanted = rows.select(*columns).distinct()
+            rows = of_files if of_files.select(name).distinct().count() == len(set(names)) else whole
+        wanted = _named(rows, location, columns_named).distinct()
         several = table.join(wanted, list(SOURCE_COLUMNS)).groupBy(*SOURCE_COLUMNS).count().filter("count > 1")
         by_count = read(spark, several.withColumn(BATCH_ID, F.col("count")), location=location).groups
         return [replace(group, batch_id=0, rows=group.batch_id * group.present.size) for group in by_count]

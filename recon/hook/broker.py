@@ -9,12 +9,12 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import groupby
 from threading import Thread
 
 from recon.errors import ReconError
+from recon.evidence import kafka_logs
 from recon.evidence.kafka_admin import KafkaAdmin, Key
-from recon.model.wire.kafka_state import KafkaState, TopicLogs, dump_kafka_state
+from recon.model.wire.kafka_state import KafkaState, dump_kafka_state
 
 log = logging.getLogger("recon")
 
@@ -101,31 +101,9 @@ class _Question(Thread):
     def run(self) -> None:
         """Asks; without an answer the state stays unknown."""
         try:
-            topics = self._with_offsets() if self._offsets else self._leader_epochs()
+            ask = kafka_logs.offsets if self._offsets else kafka_logs.leader_epochs
+            topics = ask(self._admin, self._partitions, _STATE_S)
         except Exception as error:  # the thread has no caller to tell
             log.debug("the state of Kafka's logs is unknown for now: %s", error)
             return
         self.answer = dump_kafka_state(KafkaState(asked_at=self._asked_at, after=self._after, topics=topics))
-
-    def _leader_epochs(self) -> dict[str, TopicLogs]:
-        epochs = sorted(self._admin.leader_epochs(self._partitions, _STATE_S).items())
-        return {
-            topic: TopicLogs([p for (_, p), _ in listed], [epoch for _, epoch in listed])
-            for topic, of in groupby(epochs, key=lambda one: one[0][0])
-            for listed in [list(of)]
-        }
-
-    def _with_offsets(self) -> dict[str, TopicLogs]:
-        logs = self._admin.offsets(self._partitions, time.monotonic() + _STATE_S)
-        known = [(topic, log) for (topic, _), log in sorted(logs.items()) if log is not None]
-        return {
-            topic: TopicLogs(
-                partition=[one.partition for one in listed],
-                leader_epoch=[one.leader_epoch for one in listed],
-                log_start=[one.log_start for one in listed],
-                last_stable=[one.last_stable for one in listed],
-                high_watermark=[one.high_watermark for one in listed],
-            )
-            for topic, of in groupby(known, key=lambda one: one[0])
-            for listed in [[one for _, one in of]]
-        }

@@ -14,6 +14,7 @@ from recon.hook.writer import ForeachBatch
 from recon.project import CustomSink, KafkaSink, Project, Sink, as_project, without_yaml
 from recon.sinks.custom import CustomWriter
 from recon.sinks.failpoints import Failpoint, no_failpoint
+from recon.spark.catalog import require_located
 
 
 def foreach_batch(
@@ -46,7 +47,7 @@ def foreach_batch(
             arguments) and returning what to write. The micro-batch it gets already carries
             `_source_topic, _source_partition, _source_offset`; keep them.
         checkpoint: the query's checkpointLocation.
-        target: path or URI of the Delta table.
+        target: path or URI of the Delta table, or its name in the catalog of the active Spark session.
         ledger: folder of the ledger.
         kafka: librdkafka settings, at least `bootstrap.servers`.
         isolation_level: the stream's `kafka.isolation.level`.
@@ -83,16 +84,23 @@ def foreach_batch(
         )
     project = as_project(project)
     routed = project.find_pipeline(pipeline)
+    if routed.is_observed:
+        raise ConfigError(
+            f"pipeline {pipeline} has `write: native` in recon.yml: Spark's own sink writes it, and recon observes it; "
+            "take that key out to let recon write"
+        )
     if routed.routes is not None and sink is None:
         for each in routed.sinks:
             _require_functions(project, pipeline, each, functions)
         _require_kafka(project, routed.sinks)
+        require_located(project, routed.sinks)
         return RoutedForeachBatch(project, routed, routed.routes, transform, failpoint=failpoint)
     pipe, out = project.find_sink(pipeline, sink)
     if functions and isinstance(out, CustomSink):
         out = out.model_copy(update=functions)
     _require_functions(project, pipeline, out, functions)
     _require_kafka(project, [out])
+    require_located(project, [out])
     return ForeachBatch(project, pipe, out, transform, failpoint=failpoint)
 
 

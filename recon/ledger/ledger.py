@@ -91,6 +91,32 @@ class Ledger:
             f"{entry.pipeline}, sink {entry.sink}: two queries write this sink; stop one of them"
         )
 
+    def extend(self, entries: Sequence[LedgerEntry], *, after: int) -> Sequence[LedgerEntry]:
+        """Chain entries behind the one with sequence `after`, all in one write; () where it is not the newest any more.
+
+        For what somebody else may enter at the same moment: an audit and `recon observe` read the same commits.
+
+        Raises:
+            LedgerError: the table cannot be written.
+        """
+        pipeline, sink = entries[0].pipeline, entries[0].sink
+        chain = chain_id(pipeline, sink)
+        if self.end(pipeline, sink, again=True) != after:
+            return ()
+        length, sequence, prev_hash = self._end(pipeline, sink)
+        linked: list[LedgerEntry] = []
+        for entry in entries:
+            sequence += 1
+            linked.append(link(replace(entry, sequence=sequence), prev_hash))
+            prev_hash = linked[-1].entry_hash
+        self._ends.pop(chain, None)
+        try:
+            self.store.append(columns.to_table(linked), chain=chain, after=length)
+        except ChainMoved:
+            return ()
+        self._tidy_now_and_then()
+        return linked
+
     def _tidy_now_and_then(self) -> None:
         # A day of 10 s micro-batches would leave 8,640 files for the audit to open.
         self._appended += 1
@@ -105,8 +131,10 @@ class Ledger:
         """The newest entry's hash, "" for a chain without entries."""
         return self._end(pipeline, sink)[2]
 
-    def end(self, pipeline: str, sink: str) -> int:
-        """The newest entry's sequence, as far as it was read; 0 for a chain without entries."""
+    def end(self, pipeline: str, sink: str, *, again: bool = False) -> int:
+        """The newest entry's sequence, as far as it was read, or read `again` now; 0 for a chain without entries."""
+        if again:
+            self._ends.pop(chain_id(pipeline, sink), None)
         return self._end(pipeline, sink)[1]
 
     def others(self, pipeline: str, sink: str) -> list[LedgerEntry]:

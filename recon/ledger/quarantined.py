@@ -16,7 +16,7 @@ def location(project: Project, pipeline: str, sink: Sink) -> str | None:
     By default one table per sink in the ledger's folder; a ledger that is a catalog table has no folder.
     """
     if sink.quarantine.target is not None:
-        return project.resolve(sink.quarantine.target)
+        return project.table_location(sink.quarantine.target)
     if project.ledger.location is None:
         return None
     return f"{project.resolve(project.ledger.location).rstrip('/')}/quarantine/{pipeline}/{sink.name}"

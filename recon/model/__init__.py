@@ -7,6 +7,7 @@ hash chain), `evidence` and `progress` (what witnesses report), `incident`, `pas
 """
 
 from recon.model.evidence import (
+    WITHOUT_NUMBER,
     ChainEnd,
     CheckpointBatch,
     CheckpointFlaw,
@@ -31,6 +32,7 @@ from recon.model.evidence import (
     SinkCommit,
     SinkLog,
     Unavailable,
+    Unstamped,
     Witnesses,
     known,
     why_unknown,
@@ -76,6 +78,7 @@ __all__ = [
     "REMOVALS",
     "REPAIRS",
     "RUNNING",
+    "WITHOUT_NUMBER",
     "Answer",
     "BatchPoint",
     "BatchProgress",
@@ -130,6 +133,7 @@ __all__ = [
     "SourceOffsets",
     "Status",
     "Unavailable",
+    "Unstamped",
     "Verdict",
     "Witnesses",
     "dump_stamp",

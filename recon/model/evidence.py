@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from recon.model.ledger import CountedRows, LedgerSlice
@@ -157,6 +158,9 @@ class ReconStamp:
 
     `number` counts the writes of the sink, from 1 on: the driver has read the entries of all writes before it, and the
     sink refuses a number that it has. None where the sink numbers no writes.
+
+    Spark's own Delta sink stamps nothing. Its commits get a stamp when they are read, from the ledger's entry or, where
+    they have none yet, from the plan in the checkpoint (recon.evidence.observed).
     """
 
     pipeline: str
@@ -199,7 +203,8 @@ class DeltaCommit:
 
     `txn` maps app id → version. `rows_added`/`rows_removed` sum numRecords over add/remove actions with
     dataChange=true; None when a file carries no statistics. `files_*` count such actions. `table_id` is the table's id
-    where the commit sets it (a metaData action). `made_by` is what the log says of who made a commit without recon's
+    where the commit sets it (a metaData action). `wrote` is the (query_id, batch_id) that Spark's own Delta sink wrote
+    there, None for every other writer. `made_by` is what the log says of who made a commit without recon's
     stamp (recon.evidence.delta_commits); most writers put nothing or only their own name there.
     """
 
@@ -218,6 +223,7 @@ class DeltaCommit:
     data_change: bool
     table_id: str | None = None
     made_by: Mapping[str, str] = field(default_factory=dict)
+    wrote: tuple[str, int] | None = None
 
     @property
     def is_merge(self) -> bool:
@@ -331,6 +337,15 @@ class LiveFiles:
     gone: Sequence[DataFile] | Unavailable = ()
 
 
+class Unstamped(StrEnum):
+    """Why it is not known what a commit of Spark's own sink read, though its query is the pipeline's."""
+
+    BEFORE = "before"  # it precedes the ledger's first entry
+    UNSEEN = "unseen"  # Spark had removed its plan from the checkpoint when recon looked
+    LATER = "later"  # it is newer than the checkpoint as the audit read it
+    ELSEWHERE = "elsewhere"  # its entry is of another period than the audit's
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeltaWitness:
     """A Delta table's log between two versions, both included; versions that the log no longer holds are absent.
@@ -338,7 +353,8 @@ class DeltaWitness:
     `first_retained` is the oldest version whose commit file still exists, `last` the newest.
     `log_retention_days` comes from the table's properties. `txns` is the newest txn version per app id over the whole
     table. `table_id` is the id of the table at its newest version, None where it is not known. `files` are its data
-    files, where they were looked at.
+    files, where they were looked at. `unstamped` are micro-batches that Spark's own sink wrote and that have no stamp,
+    by version.
     """
 
     location: str
@@ -350,6 +366,7 @@ class DeltaWitness:
     log_retention_days: float = 30.0
     table_id: str | None = None
     files: LiveFiles | Unavailable = Unavailable("delta_files", "the data files were not looked at")
+    unstamped: Mapping[int, Unstamped] = field(default_factory=dict)
     derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # computed once
 
 
@@ -367,10 +384,14 @@ class CommitRows:
     spans: Sequence[OffsetSpan] = ()
 
 
+WITHOUT_NUMBER = -1  # batch_id of rows that do not say which micro-batch wrote them
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowGroup:
     """Rows of one (batch_id, topic, partition) in the sink: how many, over which offsets.
 
+    The batch_id is `WITHOUT_NUMBER` where rows do not say which micro-batch wrote them.
     Of quarantined rows, `epoch` is the micro-batch's, and `release` the number of the release that took them (then
     `batch_id` is that number, too); None before their release. `fingerprint` is that of the rows' source offsets
     (recon.model.fingerprint), None where it was not computed.
@@ -495,6 +516,8 @@ class Witnesses:
     `previous` is None where no audit came before.
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
     `commit_rows` has, by version, the rows of those commits of the sink that a check asks for.
+    `observed` is whether the query writes without recon (`write: native`); `source_columns` then names the user's
+    columns with the source of each row, "" where there are none.
     `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
     that earlier audits left of each sink. `declared` is what recon.yml says of the transform.
     """
@@ -518,6 +541,8 @@ class Witnesses:
     rewriting: Collection[str] = ()
     routed: Collection[str] = ()
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")
+    observed: bool = False
+    source_columns: str = ""
     proofs: Proofs = field(default_factory=Proofs)
     declared: DeclaredRows = DeclaredRows()
     commit_rows: Mapping[int, CommitRows | Unavailable] = field(default_factory=dict)

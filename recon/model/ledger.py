@@ -17,7 +17,7 @@ from recon.model.offsets import OffsetSpan
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-EntryStatus = Literal["committed", "already_committed", "rebuilt", "released", "repaired"]
+EntryStatus = Literal["committed", "already_committed", "rebuilt", "observed", "released", "repaired"]
 
 # Epochs of entries that no micro-batch wrote; batch_id is then the number of the release, the repair or the removal.
 RELEASES = -1  # `recon quarantine release`: offsets are ()
@@ -35,6 +35,10 @@ class CountedRows(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class EntryHead:
     """A ledger entry without its offset ranges; times are UTC.
+
+    `status` is `committed` where the hook wrote the micro-batch, `already_committed` where it met a retry,
+    `rebuilt` where the entry was restored from recon's stamped commit, `observed` where the stream wrote without recon,
+    `released` and `repaired` where a command wrote.
 
     `sequence` is its place in the chain of its (pipeline, sink), from 1 on and without holes; 0 before it is chained.
     `committed_at` is what the driver's clock said, which may jump: the order of entries is that of `sequence`.
@@ -118,6 +122,16 @@ class EntryHead:
     def is_micro_batch(self) -> bool:
         """Whether a micro-batch of the query wrote it, and no command of recon's."""
         return self.epoch >= 0
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether the stream wrote without recon, and recon entered what checkpoint and sink showed afterwards."""
+        return self.status == "observed"
+
+    @property
+    def is_uncounted(self) -> bool:
+        """Whether nothing was counted during the write: the entry was made from the sink's own record afterwards."""
+        return self.status in ("rebuilt", "observed")
 
     @property
     def reads(self) -> bool:

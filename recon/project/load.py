@@ -53,7 +53,7 @@ def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:
     Raises:
         ConfigError: one sentence with file and line, without values from the environment.
     """
-    file = Path(path)
+    file = Path(path).expanduser()
     if file.is_dir():
         file = file / FILE_NAME
     if not file.is_file():

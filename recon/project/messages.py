@@ -84,7 +84,7 @@ def arguments_message(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     cause = first.get("ctx", {}).get("error")
     loc = (*first["loc"], *(cause.path if isinstance(cause, BadValue) else ()))
-    where = ".".join(str(part) for part in loc)
+    where = ".".join(str(part) for part in loc).removeprefix("pipelines.0.")  # the one that the arguments make
     reason = str(cause) if isinstance(cause, BadValue) else first["msg"].lower()
     plain = isinstance(first["input"], (str, int, float)) and not _MAY_HOLD_SECRETS.intersection(map(str, loc))
     return f"{where}: {reason}" + (f" (got {first['input']!r})" if plain else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -11,6 +11,8 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_
 
 from recon.errors import ConfigError
 from recon.model.result import RUNBOOK_URL
+from recon.model.wire.columns import OWN_NAMES, SourceNames
+from recon.project import locations
 from recon.project.alerts import Alerts, PipelineAlerts
 from recon.project.checks import CheckConfig, WithTests
 from recon.project.compliance import Compliance
@@ -19,11 +21,12 @@ from recon.project.heads import Heads
 from recon.project.messages import BadValue
 from recon.project.samples import NEEDS_KEY, keeps_key, kept_hash_key
 from recon.project.secrets import mask, masked
-from recon.project.sinks import Sink
+from recon.project.sinks import DeltaSink, Sink
 from recon.project.sql_tests import SqlTests
 from recon.project.telemetry import OpenLineageKey, OpenTelemetryKey, PrometheusKey, Reporting
 from recon.project.templates import TemplateContext
-from recon.text import did_you_mean
+from recon.storage import CATALOG, DBFS, unlocated
+from recon.text import did_you_mean, plural
 
 T = TypeVar("T")
 
@@ -31,8 +34,8 @@ T = TypeVar("T")
 class Table(Strict):
     """A table that checks may read besides the sinks, as `ref('name')`.
 
-    `format` and `options` go to Spark's reader (`delta`, `parquet`, `jdbc`, …); `target` is its path or URI, or a
-    catalog table for `format: table`.
+    `format` and `options` go to Spark's reader (`delta`, `parquet`, `jdbc`, …); `target` is its path or URI, or for
+    `delta` and `table` the name of a catalog table.
     """
 
     name: Name
@@ -114,15 +117,31 @@ class Rows(Strict):
     explodes: bool | None = None
 
 
+# Keys of a Delta sink that say how the hook writes; Spark's own sink knows nothing of them.
+_OF_THE_HOOK = (
+    "stamp_source_offsets",
+    "on_new_epoch",
+    "trim_replayed_offsets",
+    "quarantine",
+    "post_batch",
+    "txn_app_id",
+    "partition_by",
+    "options",
+)
+
+
 class Pipeline(WithTests):
     """One streaming query: its checkpoint, its source, its sinks, its tests; `routes` split it between the sinks.
 
+    `write` is who writes: `recon`, by the callable of `foreach_batch`, or `native`, Spark's own Delta sink; recon then
+    observes what checkpoint and table show.
     `rows` declares what its transform does with rows, `max_filtered` the share of a micro-batch that it may drop.
     `owner`, or dbt's `meta: {owner: …}`, is who answers for it.
     """
 
     name: Name
     checkpoint: str
+    write: Literal["recon", "native"] = "recon"
     description: str | None = None
     owner: str | None = None
     meta: dict[str, Any] = Field(default_factory=dict)
@@ -138,6 +157,69 @@ class Pipeline(WithTests):
     def owned_by(self) -> str:
         """Who answers for it; "" where recon.yml does not say."""
         return self.owner or str(self.meta.get("owner") or "")
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether the query writes without recon."""
+        return self.write == "native"
+
+    def source_names(self, sink: Sink) -> SourceNames | None:
+        """The columns of a sink's table that say which record a row was made of; None where nothing says it."""
+        if not self.is_observed:
+            return OWN_NAMES
+        columns = sink.source_columns if isinstance(sink, DeltaSink) else None
+        if columns is None:
+            return None
+        only = "" if columns.topic is not None else self.source.topics[0]
+        return SourceNames(columns.topic, columns.partition, columns.offset, only)
+
+    @model_validator(mode="after")
+    def _names_source_columns(self) -> Pipeline:
+        named = [sink for sink in self.sinks if isinstance(sink, DeltaSink) and sink.source_columns is not None]
+        for sink in named:
+            if not self.is_observed:
+                raise BadValue(
+                    f"source_columns of sink '{sink.name}' are for rows that Spark's own sink writes (write: native); "
+                    "recon's hook adds columns of its own: leave them out",
+                    "sinks",
+                    whole=True,
+                )
+            if sink.source_columns is not None and sink.source_columns.topic is None and len(self.source.topics) != 1:
+                raise BadValue(
+                    f"source_columns of sink '{sink.name}' have no topic, and pipeline '{self.name}' reads "
+                    f"{plural(len(self.source.topics), 'topic')} as recon.yml says: name the column with the topic, or "
+                    "the one topic that it reads (source: topics)",
+                    "sinks",
+                    whole=True,
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _observed_as_spark_writes(self) -> Pipeline:
+        if not self.is_observed:
+            return self
+        if self.routes is not None or len(self.sinks) > 1:
+            raise BadValue(
+                f"is native, and a query writes natively into one table; pipeline '{self.name}' has "
+                f"{'routes' if self.routes is not None else plural(len(self.sinks), 'sink')}: write a pipeline for "
+                "each query",
+                "write",
+            )
+        (sink,) = self.sinks
+        if sink.kind != "delta":
+            raise BadValue(
+                f"is native, and sink '{sink.name}' is of kind {sink.kind}: recon observes Spark's own Delta sink "
+                "alone (kind: delta); other sinks need the hook, recon.foreach_batch",
+                "write",
+            )
+        written = [key for key in _OF_THE_HOOK if key in sink.model_fields_set]
+        if written:
+            raise BadValue(
+                f"is native, and '{written[0]}' of sink '{sink.name}' is for what recon writes; leave it out, or let "
+                "recon write (write: recon)",
+                "write",
+            )
+        return self
 
     @model_validator(mode="after")
     def _filters_where_some_may_be_filtered(self) -> Pipeline:
@@ -254,11 +336,30 @@ class Project(Strict):
     _secrets: frozenset[str] = PrivateAttr(default=frozenset())
     _variables: dict[str, Any] = PrivateAttr(default_factory=dict)
     _file: tuple[str, str] | None = PrivateAttr(default=None)
+    # Of catalog tables: where they are, and why that could not be found out.
+    _located: dict[str, str] = PrivateAttr(default_factory=dict)
+    _unlocated: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _pipelines_differ(self) -> Project:
         require_unique("pipelines", "", (p.name for p in self.pipelines))
         require_unique("tables", "", (t.name for t in self.tables))
+        return self
+
+    @model_validator(mode="after")
+    def _locations_can_be_used(self) -> Project:
+        for path, location, rule in _locations(self):
+            problem = locations.misplaced(location, self.project_dir, **rule)
+            if problem:
+                raise BadValue(problem, *path)
+        ledger = self.ledger.location
+        if ledger is not None and ledger.startswith(DBFS) and self.ledger.writer == "deltalake":
+            raise BadValue(
+                f"is {ledger}, where deltalake cannot keep two writers of the ledger apart: the mount /dbfs has no "
+                f"hard links; write `ledger: {{location: {ledger}, writer: spark}}`, or the URI of the store",
+                "ledger",
+                "location",
+            )
         return self
 
     @model_validator(mode="after")
@@ -296,13 +397,53 @@ class Project(Strict):
         return [key for key in keys if key is not None]
 
     def resolve(self, location: str) -> str:
-        """A path or URI of recon.yml as an absolute one."""
-        if "://" in location or location.startswith("file:"):
-            return location
-        return str((self.project_dir / location).absolute())
+        """A path or URI of recon.yml as an absolute one; `~` is the home of the user."""
+        return locations.absolute(location, self.project_dir)
+
+    def local_path(self, location: str) -> Path:
+        """A path of recon.yml that must be on this machine.
+
+        Raises:
+            ConfigError: it is elsewhere.
+        """
+        return locations.on_this_machine(location, self.project_dir)
+
+    def table_location(self, target: str) -> str:
+        """Where a Delta table of recon.yml is: an absolute path or URI.
+
+        Of a catalog table it is what `recon.spark.catalog` found out; before that, `catalog:` and its name, where
+        nothing can be read or written.
+        """
+        name = locations.catalog_name(target, self.project_dir)
+        return self.resolve(target) if name is None else self._located.get(name, f"{CATALOG}{name}")
+
+    def catalog_tables(self, sinks: Iterable[Sink] | None = None) -> Sequence[str]:
+        """The catalog tables among targets and quarantines of sinks, by default of all, whose location is not known."""
+        chosen = [sink for pipeline in self.pipelines for sink in pipeline.sinks] if sinks is None else sinks
+        of_delta = [sink.target for sink in chosen if sink.is_delta]
+        of_delta += [sink.quarantine.target for sink in chosen if sink.quarantine.target is not None]
+        names = [locations.catalog_name(target, self.project_dir) for target in of_delta]
+        return [name for name in dict.fromkeys(names) if name is not None and name not in self._located]
+
+    def set_location(self, table: str, location: str) -> None:
+        """Remembers where a catalog table is, for this object and its copies."""
+        self._located[table] = location
+
+    def set_unlocated(self, table: str, reason: str) -> None:
+        """Remembers why it could not be found out where a catalog table is."""
+        self._unlocated[table] = reason
+
+    def why_unlocated(self, location: str) -> str:
+        """Why it is not known where the table of a `table_location` is; "" where it is known."""
+        if not location.startswith(CATALOG):
+            return ""
+        name = location.removeprefix(CATALOG)
+        return self._unlocated.get(name, unlocated(name))
 
     def location(self, sink: Sink) -> str:
         """The sink's target for messages and the ledger: an absolute path or URI for files, else as in recon.yml."""
+        if sink.is_delta:
+            return self.table_location(sink.target)
         return self.resolve(sink.target) if sink.in_files else sink.target
 
     def defaults_of(self, pipeline: Pipeline, sink: Sink) -> CheckConfig:
@@ -338,7 +479,7 @@ class Project(Strict):
     @property
     def report_templates(self) -> Path | None:
         """The folder of the user's report templates; None for none."""
-        return None if self.reports.templates is None else Path(self.resolve(self.reports.templates))
+        return None if self.reports.templates is None else self.local_path(self.reports.templates)
 
     @property
     def variables(self) -> Mapping[str, Any]:
@@ -406,6 +547,46 @@ class Project(Strict):
         return [*(t.name for t in self.tables), *(s.name for p in self.pipelines for s in p.sinks)]
 
 
+_FOLDER = "this is a folder: write its path or URI"
+_LOCAL = {"local": True}
+
+
+def _locations(project: Project) -> Iterator[tuple[tuple[str | int, ...], str, dict[str, Any]]]:
+    """Each location in recon.yml: the keys to it, its text, and what `locations.misplaced` has to know of it."""
+    ledger, heads = project.ledger.location, project.heads
+    in_table = f"this is a folder: write its path or URI, or for a table `ledger: {{table: {ledger}}}`"
+    roots = heads.timestamp.roots if heads.timestamp is not None else None
+    yield from (
+        (path, location, rule)
+        for path, location, rule in (
+            (("ledger", "location"), ledger, {"instead": in_table}),
+            (("target_path",), project.target_path, {**_LOCAL, "instead": _FOLDER}),
+            (("reports", "templates"), project.reports.templates, _LOCAL),
+            (("heads", "key_file"), heads.key_file, _LOCAL),
+            (("heads", "timestamp", "roots"), roots, _LOCAL),
+        )
+        if location is not None
+    )
+    for n, place in enumerate(heads.publish):
+        if place.folder is not None:
+            yield ("heads", "publish", n, "folder"), place.folder, {"instead": _FOLDER}
+        if place.git is not None:
+            yield ("heads", "publish", n, "git"), place.git, _LOCAL
+    for n, table in enumerate(project.tables):
+        if table.target is not None and table.format not in ("table", "jdbc"):
+            by_path = f"format {table.format} reads a path or URI: write one, or `format: table`"
+            yield ("tables", n, "target"), table.target, {"instead": None if table.format == "delta" else by_path}
+    for n, pipeline in enumerate(project.pipelines):
+        yield ("pipelines", n, "checkpoint"), pipeline.checkpoint, {"instead": _FOLDER}
+        for m, sink in enumerate(pipeline.sinks):
+            place_of = ("pipelines", n, "sinks", m)
+            files = f"kind {sink.kind} writes to a path or URI: write one, or a sink of kind delta"
+            if sink.in_files:
+                yield (*place_of, "target"), sink.target, {"instead": None if sink.is_delta else files}
+            if sink.quarantine.target is not None:
+                yield (*place_of, "quarantine", "target"), sink.quarantine.target, {}
+
+
 def _policies(project: Project) -> Iterator[str]:
     """The `samples` of every default and every test."""
     yield project.defaults.samples
@@ -424,5 +605,6 @@ def _with_defaults(pipeline: Pipeline, defaults: CheckConfig) -> Pipeline:
         of_sink = sink.defaults.over(of_pipeline)
         columns = tuple(column.inheriting(of_sink) for column in sink.columns)
         post_batch = tuple(spec.inheriting(of_sink) for spec in sink.post_batch)
-        sinks.append(sink.inheriting(of_sink).model_copy(update={"columns": columns, "post_batch": post_batch}))
+        sink = sink.inheriting(of_sink).model_copy(update={"columns": columns, "post_batch": post_batch})
+        sinks.append(sink.as_observed() if pipeline.is_observed else sink)
     return pipeline.inheriting(of_pipeline).model_copy(update={"sinks": tuple(sinks)})

@@ -33,6 +33,7 @@ from recon.quarantine.table import open_quarantine
 from recon.sinks import Landed, open_sink
 from recon.sinks.delta.append import commit_nothing, commit_options
 from recon.sinks.failpoints import BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
+from recon.spark.catalog import require_located
 from recon.spark.columns import filtered
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
@@ -110,13 +111,20 @@ def release(
     decision = Decision.of(by, reason)
     project = as_project(project)
     pipe, out = project.find_sink(pipeline, sink)
+    if out.observed:
+        raise ConfigError(
+            f"pipeline {pipeline} has `write: native`: recon does not write sink {out.name}, and nothing of it is in "
+            "quarantine"
+        )
     if not isinstance(out, DeltaSink):
         raise ConfigError(
             f"pipeline {pipeline}, sink {out.name}: rows can be released into sinks of kind delta, and this one is "
             f"{out.kind}; repair the rows in {quarantined.location(project, pipeline, out)} and write them through the "
             "stream's own source"
         )
-    run = ReleaseRun(project, pipe, out, spark or session(project), force=force, failpoint=failpoint)
+    spark = spark or session(project)
+    require_located(project, [out], spark)
+    run = ReleaseRun(project, pipe, out, spark, force=force, failpoint=failpoint)
     return run.release(repair, where, decision)
 
 

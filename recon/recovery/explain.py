@@ -36,6 +36,7 @@ from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.ranges import RangeHeld, held, losses, onwards, unknown
 from recon.sinks import Landed, open_sink
+from recon.spark.catalog import ask_active
 from recon.storage import Storage
 
 Next = Literal["first start", "replay", "continue", "past", "not planned"]
@@ -113,6 +114,7 @@ def explain(project: str | Path | Project, pipeline: str, batch_id: int | None =
         LedgerError: the ledger cannot be read.
     """
     project = as_project(project)
+    ask_active(project)
     return _Witnesses(project, project.find_pipeline(pipeline)).explain(batch_id)
 
 
@@ -136,6 +138,7 @@ def already_processed(project: str | Path | Project, pipeline: str, batch_id: in
         TableReplacedError: the sink's table is not the one that the ledger's entries were written into.
     """
     project = as_project(project)
+    ask_active(project)
     pipe, out = project.find_sink(pipeline, sink)
     witnesses = _Witnesses(project, pipe)
     plan = checkpoint.read_batch(witnesses.storage, batch_id)
@@ -299,7 +302,7 @@ class _Witnesses:
         for sink in self.pipeline.sinks:
             recent = self.recent(sink)
             try:
-                action, sentence = predict(sink, recent)
+                action, sentence = self._observed(sink, query_id, batch_id) or predict(sink, recent)
             except (NewEpochError, TableReplacedError) as error:
                 action, sentence = "stop", f"stops the query: {error}"
             except ReconError as error:
@@ -315,6 +318,18 @@ class _Witnesses:
                 )
             )
         return tuple(answers)
+
+    def _observed(self, sink: Sink, query_id: str | None, batch_id: int | None) -> Prediction | None:
+        """What Spark's own sink does: Delta takes each number of a query once. None where recon writes the sink."""
+        if not sink.observed:
+            return None
+        if query_id is None or batch_id is None:
+            return "unknown", "is written by Spark's own sink, and which micro-batch comes next is not known"
+        storage = Storage(self.project.location(sink), self.project.storage_options)
+        newest = delta_log.transaction_version(storage, query_id)
+        if newest is not None and newest >= batch_id:
+            return "skip", f"drops it: Delta has micro-batch {newest} of the query, and takes no number twice"
+        return "write", "writes it: Delta has no micro-batch of the query with this number or a later one"
 
     def _replayed(self, batch: Batch, sink: Sink, recent: Sequence[LedgerEntry]) -> Prediction:
         entry, restored = self.replayed_entry(sink, recent, batch)

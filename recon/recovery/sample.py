@@ -41,6 +41,7 @@ from recon.model.sample import (
 from recon.model.wire.columns import RELEASE
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.sinks import BatchSink, open_sink
+from recon.spark.catalog import ask_active
 from recon.storage import Storage
 
 _EDGE = timedelta(minutes=5)  # clocks of the driver and of the sink may be so far apart
@@ -73,6 +74,7 @@ def sample(
         LedgerError: there is no ledger, or it cannot be read.
     """
     project = as_project(project)
+    ask_active(project)
     begin, end, now = instant("from_", from_), instant("to", to, ends=True), utc_now()
     if begin is None or end is None or not begin < min(end, now):
         raise ConfigError("the period of a sample must begin before it ends, and before now; give --from and --to")
@@ -238,6 +240,8 @@ class _Trace:
         return open_sink(self.project, self.pipeline.name, self.sink)
 
     def _rows(self, batches: Mapping[Place, Collection[int]]) -> Mapping[Place, Sequence[FoundRow]] | Unavailable:
+        if self.sink.observed:
+            return Unavailable("rows", "recon did not write the rows, and looks for no single one of them")
         if not self.sink.stamp_source_offsets:
             return Unavailable("rows", "the sink stamps no source offsets, so its rows name no source record")
         try:
@@ -322,6 +326,10 @@ class _Trace:
             if log.first_retained is not None and version < log.first_retained:
                 return None, None, f"version {version} is no longer in the log, which begins at {log.first_retained}"
             return False, None, f"the log has no version {version}"
+        if head.is_observed:
+            if commit.wrote != (head.query_id, head.batch_id):
+                return False, commit.timestamp, f"version {version} is another commit ({commit.operation or 'unknown'})"
+            return True, commit.timestamp, f"version {version} is this micro-batch's ({commit.operation})"
         stamp = commit.stamp
         ours = stamp is not None and stamp.is_of(self.pipeline.name, self.sink.name)
         if stamp is None or not ours or (stamp.epoch, stamp.batch_id) != (head.epoch, head.batch_id):

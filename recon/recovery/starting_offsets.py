@@ -1,4 +1,4 @@
-"""The startingOffsets for a new checkpoint: the offsets at which the ledger ends."""
+"""The startingOffsets for a new checkpoint: where the ledger ends, or the checkpoint where it has nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from recon.ledger.rebuild import missing
 from recon.model import REPAIRS, LedgerEntry, SinkCommit, parse_offsets
 from recon.model.offsets import OffsetSpan
 from recon.project import Project, Sink, as_project
+from recon.recovery.planned_offsets import Offsets, planned_offsets
 from recon.sinks import open_sink
+from recon.spark.catalog import ask_active
 from recon.storage import Storage
 from recon.text import some
 
@@ -32,18 +34,29 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
     created again since begins at its log start, and the log says so; where no broker answers, topics are taken for
     those in the ledger.
 
+    Where neither the ledger nor a sink's own record has anything of the pipeline, the offsets are those at which its
+    checkpoint ends, and the log says that Spark planned them and nothing is proved.
+
     Raises:
-        ConfigError: unknown names, sinks that ended at different offsets, one topic in several sources.
+        ConfigError: unknown names, sinks that ended at different offsets, one topic in several sources, or there is
+            neither a ledger nor a checkpoint.
+        EvidenceError: a sink's record or the checkpoint cannot be read.
         LedgerError: the ledger cannot be read.
     """
     project = as_project(project)
+    ask_active(project)
     pipe = project.find_sink(pipeline, sink)[0] if sink else project.find_pipeline(pipeline)
     ledger = open_ledger(project)
-    offsets: dict[str, str] = {}
-    for out in pipe.sinks:
-        if sink in (None, out.name):
-            ends = _ends(project, ledger, pipe.name, out)
-            offsets[out.name] = json.dumps(ends, separators=(",", ":"))
+    ends = {out.name: _ends(project, ledger, pipe.name, out) for out in pipe.sinks if sink in (None, out.name)}
+    if not any(ends.values()) and not any(ledger.last(pipe.name, out.name, 1) for out in pipe.sinks):
+        return _dumped(planned_offsets(project, pipe, ledger.location))
+    for name, of_sink in ends.items():
+        if not of_sink:
+            raise ConfigError(
+                f"the ledger holds no offsets for pipeline {pipeline}, sink {name}; begin with "
+                'startingOffsets "earliest" or "latest"'
+            )
+    offsets = {name: _dumped(of_sink) for name, of_sink in ends.items()}
     if len(set(offsets.values())) > 1:
         raise ConfigError(
             f"the sinks of pipeline {pipeline} end at different offsets ({', '.join(offsets)}); name one with --sink"
@@ -51,7 +64,12 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
     return next(iter(offsets.values()))
 
 
-def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[str, dict[str, int]]:
+def _dumped(offsets: Offsets) -> str:
+    return json.dumps(offsets, separators=(",", ":"))
+
+
+def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> Offsets:
+    """Where the ledger and the sink's own record end; empty where they have nothing."""
     recent = ledger.last(pipeline, sink.name, RECENT)
     writer = open_sink(project, pipeline, sink)
     replaced = writer.replaced(recent[-1]) if recent else ""
@@ -78,10 +96,7 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> dict[s
             held = coverage.plus(held, one.offsets)
         last = coverage.remainder(held, [span._replace(start_offset=span.end_offset) for span in last])
     if not last:
-        raise ConfigError(
-            f"the ledger holds no offsets for pipeline {pipeline}, sink {sink.name}; begin with "
-            'startingOffsets "earliest" or "latest"'
-        )
+        return {}
     if len({(span.topic, span.source) for span in last}) > len({span.topic for span in last}):
         raise ConfigError(
             f"pipeline {pipeline} reads one topic through several sources; take their ends from "

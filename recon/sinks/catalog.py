@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from recon.errors import ConfigError
 from recon.project import Project, Table
+from recon.project.locations import catalog_name
 from recon.sinks import open_sink
 from recon.sinks.delta.append import read_newest
+from recon.spark.catalog import locate, require_located
 from recon.spark.errors import spark_error
 from recon.storage import Storage
 from recon.text import did_you_mean
@@ -66,6 +68,7 @@ class ProjectTables:
         known = self._project.find_table(name)
         try:
             if isinstance(known, tuple):
+                require_located(self._project, [known[1]], self._spark)
                 return open_sink(self._project, known[0].name, known[1]).table(self._spark)
             if isinstance(known, Table):
                 return self._table(known)
@@ -83,11 +86,21 @@ class ProjectTables:
             f"there is no table {name!r}{did_you_mean(name, self._project.table_names(), 'recon.yml has:')}"
         )
 
+    def _delta(self, target: str) -> DataFrame:
+        """The rows of a Delta table by its path, URI or name in a catalog."""
+        name = catalog_name(target, self._project.project_dir)
+        if name is not None:
+            locate(self._project, self._spark, [name])
+        location = self._project.table_location(target)
+        if name is not None and self._project.why_unlocated(location):
+            return self._spark.read.table(name)  # a view, for example
+        return open_delta(self._project, location, self._spark)
+
     def _table(self, table: Table) -> DataFrame:
         if table.format == "table":
             return self._spark.read.options(**table.options).table(str(table.target))
         if table.format == "delta" and table.target is not None and not table.options:
-            return open_delta(self._project, table.target, self._spark)
+            return self._delta(table.target)
         reader = self._spark.read.format(table.format).options(**table.options)
         if table.target is None:
             return reader.load()

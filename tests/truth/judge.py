@@ -48,7 +48,7 @@ from recon.model import (
     Unavailable,
 )
 from recon.model.erasure import Erasure
-from recon.model.offsets import OffsetSpan, Spans
+from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Sink, Source
 from tests.truth.world import PIPELINE, SINK, TOPIC, World, fingerprint
 
@@ -220,7 +220,14 @@ class WorldSources(Sources):
 
     @override
     def rows(
-        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
+        self,
+        sink: Sink,
+        first_batch: int | None,
+        others: Sequence[int],
+        *,
+        version: int | None,
+        lacking: bool,
+        within: Mapping[tuple[str, int], Span] | None = None,
     ) -> RowsWitness | Unavailable:
         groups: dict[tuple[int, str, int], list[int]] = {}
         unstamped = 0
@@ -271,7 +278,14 @@ class WithoutSpark(WorldSources):
 
     @override
     def rows(
-        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
+        self,
+        sink: Sink,
+        first_batch: int | None,
+        others: Sequence[int],
+        *,
+        version: int | None,
+        lacking: bool,
+        within: Mapping[tuple[str, int], Span] | None = None,
     ) -> RowsWitness | Unavailable:
         return Unavailable("rows", "not read: --no-spark", skipped=True)
 

@@ -6,7 +6,7 @@ names it; a mend takes its mark away.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from recon.model import RowsWitness, Unavailable
 from recon.model.fingerprint import of_offsets
-from recon.model.offsets import OffsetSpan
+from recon.model.offsets import OffsetSpan, Span
 from recon.project import Sink
 from recon.project.model import Rows
 from tests.truth.judge import Judgement, WithoutKafka, WorldSources, audit
@@ -617,9 +617,16 @@ class DeclaresSeveral(WorldSources):
 
     @override
     def rows(
-        self, sink: Sink, first_batch: int | None, others: Sequence[int], *, version: int | None, lacking: bool
+        self,
+        sink: Sink,
+        first_batch: int | None,
+        others: Sequence[int],
+        *,
+        version: int | None,
+        lacking: bool,
+        within: Mapping[tuple[str, int], Span] | None = None,
     ) -> RowsWitness | Unavailable:
-        found = super().rows(sink, first_batch, others, version=version, lacking=lacking)
+        found = super().rows(sink, first_batch, others, version=version, lacking=lacking, within=within)
         assert isinstance(found, RowsWitness)
         offsets: dict[tuple[int, str, int], list[int]] = {}
         for row in self.world.rows:

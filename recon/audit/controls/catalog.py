@@ -133,7 +133,7 @@ def _chosen(project: Project, frameworks: Mapping[str, Framework]) -> Iterator[F
 
 
 def _of_project(project: Project, path: str) -> Wording:
-    file = Path(project.resolve(path))
+    file = project.local_path(path)
     if not file.is_file():
         raise ConfigError(
             f"there is no {file}, which compliance.controls of recon.yml names; write it, or leave it out"

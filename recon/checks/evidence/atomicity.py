@@ -141,7 +141,7 @@ class _Sink:
         heads = [self.slice.heads[i] for i in self.batches[which]]
         if key in ("rows_read", "rows_filtered"):
             # A restored entry knows what the sink itself left out, and nothing of the other routes.
-            heads = [head for head in heads if head.status != "rebuilt" or head.rows_read is not None]
+            heads = [head for head in heads if not head.is_uncounted or head.rows_read is not None]
         values = (getattr(head, key) for head in heads)
         return list(dict.fromkeys(value for value in values if value is not None))
 

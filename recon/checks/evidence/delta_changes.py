@@ -48,7 +48,8 @@ def judge_changes(ledger: LedgerSlice, delta: DeltaWitness, findings: Findings) 
     if gone:
         undoing = [c.version for c in later if is_restore(c) or wipes(c)]
         report_gone(ledger, [head.sink_version in gone for head in ledger.heads], _UNDONE, findings, undoing)
-    strangers = [c for c in later if c.stamp is None and c.data_change and not (is_restore(c) or changes_rows(c))]
+    unstamped = [c for c in later if c.stamp is None and c.version not in delta.unstamped]
+    strangers = [c for c in unstamped if c.data_change and not (is_restore(c) or changes_rows(c))]
     if strangers:
         _report_strangers(strangers, findings)
 

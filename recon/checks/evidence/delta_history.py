@@ -24,7 +24,7 @@ from recon.checks.evidence.own_writes import (
     unrecorded,
 )
 from recon.checks.evidence.reading import reading_of
-from recon.checks.evidence.table_history import Alive, alive, judged_since
+from recon.checks.evidence.table_history import Alive, alive, judged_since, unseen
 from recon.checks.evidence.table_identity import judge_identity
 from recon.checks.evidence.table_rows import TableRows, compared, described, rows_to_remember
 from recon.lazy import np
@@ -83,7 +83,9 @@ class DeltaHistory(EvidenceCheck):
             its first versions are gone (warns).
         UNUSUAL: a micro-batch has far more or fewer rows than the others (warns).
         INCONCLUSIVE: commit files are missing in the middle of the log, a RESTORE does not say to which version, or the
-            table's data files could not be looked for.
+            table's data files could not be looked for. Where the query writes without recon (`write: native`):
+            micro-batches whose plan was gone from the checkpoint before recon looked.
+        INFLIGHT: where the query writes without recon, micro-batches that the next audit enters in the ledger.
         EMPTY: entries without offsets, rows and commit; they explain and do not fail.
 
     OPTIMIZE, VACUUM and changes of schema or properties change no rows and are no findings.
@@ -292,9 +294,10 @@ def _other_growth(merge: DeltaCommit) -> str:
 def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings) -> None:
     """Stamped commits of this sink that no entry records, and micro-batches that were committed twice."""
     for missing in unrecorded(witnesses):
-        report_unrecorded(f"version {missing.version}", missing.stamp, findings)
+        report_unrecorded(f"version {missing.version}", missing.stamp, findings, observed=witnesses.observed)
     ledger = witnesses.of_sink(witnesses.ledgers)
     since = judged_since(ledger) if ledger is not None else -1
+    _report_unseen(unseen(delta, since), findings)
     claimed = _claimed(ledger) if ledger is not None else {}
     still = alive(delta)
     commits: dict[tuple[int, int], list[tuple[DeltaCommit, ReconStamp]]] = {}
@@ -316,6 +319,19 @@ def _judge_commits(witnesses: Witnesses, delta: DeltaWitness, findings: Findings
                 "are doubled; remove those of one version",
                 head=stamp,
             )
+
+
+def _report_unseen(commits: Sequence[DeltaCommit], findings: Findings) -> None:
+    """Micro-batches that Spark wrote without recon, and of which nobody knows what they read."""
+    numbers = sorted(commit.wrote[1] for commit in commits if commit.wrote is not None)
+    if numbers:
+        findings.add(
+            Code.INCONCLUSIVE,
+            f"{plural(len(numbers), 'micro-batch')} that Spark's own sink wrote (batch_id {some(numbers)}) had no plan "
+            "in the checkpoint when recon looked: what was read into them is not known; let `recon observe "
+            "--every 60s` run beside the stream, or audit before Spark has written 100 micro-batches more",
+            batch_id=numbers[-1],
+        )
 
 
 def _is_cleaned(ledger: LedgerSlice, stamp: ReconStamp, version: int, still: Alive) -> bool:

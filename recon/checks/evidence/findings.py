@@ -97,6 +97,11 @@ def no_entries(witnesses: Witnesses, findings: Findings | None = None) -> Verdic
     """The verdict without an entry in the ledger: what was found elsewhere, else `error`; never `pass`."""
     if findings is not None and findings.items:
         return findings.verdict("")
+    if witnesses.observed:
+        return Verdict(
+            unproved=f"the ledger holds no entry for pipeline {witnesses.pipeline}, sink {witnesses.sink}: of what its "
+            "query wrote, nothing could be entered yet; compare checkpoint and target in recon.yml with the query's"
+        )
     return Verdict(
         unproved=f"the ledger holds no entry for pipeline {witnesses.pipeline}, sink {witnesses.sink}, so nothing "
         "can be proved; let the query write one micro-batch through the hook, or run `recon ledger rebuild`"

@@ -26,10 +26,11 @@ from recon.checks.evidence.coverage import (
 from recon.checks.evidence.findings import Findings, named, no_entries, offsets, quiet
 from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.reading import reading_of
+from recon.checks.evidence.table_history import unseen
 from recon.checks.evidence.topic_identity import judge_logs
 from recon.model import Code, EntryHead, Verdict, Witnesses
 from recon.model.offsets import Span, Spans
-from recon.text import plural
+from recon.text import plural, some
 
 TopicPartition = tuple[str, int]
 _ASKED = 10_000  # offsets: Kafka is asked about shorter holes, which may hold nothing but transaction markers
@@ -55,7 +56,8 @@ class OffsetContinuity(EvidenceCheck):
         RECREATED: the topic was deleted and created again between two micro-batches.
         INCONCLUSIVE: a position went back within one topic: re-created without a known topic id, or cut off by an
             unclean leader election. Or Kafka's log was cut off below what had been read and filled again, which leader
-            epochs show; or the topic's id was not known when it was read.
+            epochs show; or the topic's id was not known when it was read. Or offsets of micro-batches that Spark wrote
+            without recon, and whose plan was gone from the checkpoint before recon looked.
         NEW_EPOCH, REPLAYED, EMPTY: a checkpoint that started over, a micro-batch that was tried again and written
             once, micro-batches that read nothing; they explain and do not fail.
 
@@ -188,6 +190,18 @@ def _judge_hole(
         for code, span, step in missing
         if not (code is Code.GAP and same and _without_records(key, span, witnesses))
     ]
+    unknown = _unseen_in(covered, hole, witnesses) if unread else ""
+    if unknown:
+        before = named(covered.slice.heads[hole.before.last])
+        findings.add(
+            Code.INCONCLUSIVE,
+            f"{key}: {offsets(hole.start, hole.end)} are in no ledger entry, and what was read between {before} and "
+            f"{named(head)} into {unknown} is not known; compare the range with the rows, then accept it",
+            head=head,
+            key=key,
+            span=(hole.start, hole.end),
+        )
+        return
     _report_missed(key, unread, head, _reason(covered, hole), findings)
     if not unread:
         findings.add(
@@ -197,6 +211,25 @@ def _judge_hole(
             key=key,
             span=(hole.start, hole.end),
         )
+
+
+def _unseen_in(covered: Coverage, hole: Hole, witnesses: Witnesses) -> str:
+    """What Spark's own sink wrote between the two micro-batches of a hole, and nobody saw, in a clause; "" for nothing.
+
+    A commit that the log has no more may have been such a micro-batch, too.
+    """
+    log = witnesses.of_sink(witnesses.delta)
+    heads = [covered.slice.heads[entry] for entry in (hole.before.last, hole.at.first)]
+    before, at = (head.sink_version for head in heads)
+    if log is None or not any(head.is_observed for head in heads):
+        return ""
+    numbers = sorted(commit.wrote[1] for commit in unseen(log, -1 if before is None else before, at) if commit.wrote)
+    if numbers:
+        return f"micro-batch {some(numbers)}, which Spark's own sink wrote,"
+    if before is None or at is None:
+        return "a commit that no entry names"
+    gone = [version for version in range(before + 1, at) if version not in log.commits]
+    return f"version {some(gone)} of the sink, whose commit file its log no longer has," if gone else ""
 
 
 def _without_records(key: Key, span: Span, witnesses: Witnesses) -> bool:

@@ -103,9 +103,12 @@ def same_offsets(ledger: LedgerSlice, entry: int, stamp: ReconStamp) -> bool:
 
 
 def doubled(witnesses: Witnesses) -> tuple[Code, str]:
-    """The code of doubled rows in a sink, and the guarantee that it claims: perhaps only that no row is lost."""
+    """The code of doubled rows in a sink, and the guarantee that it claims: perhaps only that no row is lost.
+
+    Spark's own sink, which is observed, writes a micro-batch once.
+    """
     claimed = witnesses.guarantees.get(witnesses.sink or "", "exactly-once")
-    return Code.DUPLICATE if claimed.startswith("exactly-once") else Code.REPEATED, claimed
+    return Code.DUPLICATE if claimed.startswith(("exactly-once", "observed")) else Code.REPEATED, claimed
 
 
 def entry_may_follow(at: datetime, witnesses: Witnesses) -> bool:
@@ -151,8 +154,16 @@ def report_orphan(head: EntryHead, write: str, reason: str, findings: Findings) 
     findings.add(Code.LEDGER_ORPHAN, sentence, head=head)
 
 
-def report_unrecorded(holder: str, stamp: ReconStamp, findings: Findings) -> None:
-    """Adds a finding for a write that no entry records."""
+def report_unrecorded(holder: str, stamp: ReconStamp, findings: Findings, *, observed: bool = False) -> None:
+    """Adds a finding for a write that no entry records; where recon observes, the next look enters it."""
+    if observed:
+        findings.add(
+            Code.INFLIGHT,
+            f"{holder} holds {named(stamp)}, which is not entered in the ledger yet; the next audit, or `recon "
+            "observe`, enters it",
+            head=stamp,
+        )
+        return
     findings.add(
         Code.LEDGER_MISSING,
         f"{holder} holds {named(stamp)}, and the ledger has no entry of it; the query's next start, or `recon ledger "

@@ -58,7 +58,7 @@ def _head(commit: SinkCommit, last: EntryHead, sequence: int) -> EntryHead:
         epoch=stamp.epoch,
         batch_id=stamp.batch_id,
         attempt=1,
-        status="rebuilt",
+        status="observed" if last.is_observed else "rebuilt",
         rows_read=stamp.rows_read,
         rows_written=commit.rows,
         rows_quarantined=None,

@@ -33,7 +33,7 @@ class Counted(NamedTuple):
     stateful operators dropped, which are part of `dropped`. `holes`: offsets that had no record when they were read;
     None when Spark did not count. `lost`: rows that the sink was given and does not have, negative for rows that it has
     in addition. `doubted`: fingerprints show other offsets than the counts let expect. `uncounted`: the number of rows
-    that were written is all that is known, since the entry was restored from its commit and no replay counted.
+    that were written is all that is known, since the entry was made of its commit and no replay counted.
     """
 
     deficit: int | None
@@ -215,7 +215,7 @@ def account(
     counted = {}
     for entry in covered.judged_entries():
         head, size = heads[entry], width[entry]
-        if filters is False and head.rows_filtered:
+        if filters is False and (head.rows_filtered or head.is_observed):
             head = replace(head, rows_filtered=0)
         counts = _count(head, size, returned[entry], transforms=transforms, operators=operators)
         if explodes and not operators.keeps_state(head) and not _left_as_read(head):
@@ -223,7 +223,7 @@ def account(
         counted[entry] = counts._replace(
             holes=_holes(head, size, operators),
             lost=0 if reduces else _lost(head),
-            uncounted=head.status == "rebuilt" and head.read is None and head.returned is None,
+            uncounted=head.is_uncounted and head.read is None and head.returned is None,
             doubted=not counts.explodes
             and expected is not None
             and _doubted(head, CountedRows(size, expected[entry]), operators),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recon.model import DeltaCommit, DeltaWitness, LedgerSlice
+from recon.model import DeltaCommit, DeltaWitness, LedgerSlice, Unstamped
 from recon.model.wire.stamp import reads_any_of
 
 # Predicates that say "every row", as Spark and delta-rs write them.
@@ -78,18 +78,32 @@ def others(delta: DeltaWitness, ledger: LedgerSlice) -> Sequence[DeltaCommit]:
 
 
 def _others(delta: DeltaWitness, ledger: LedgerSlice) -> Iterator[DeltaCommit]:
-    first = -1 if ledger.complete else first_version(delta, ledger)
+    # What was in the table before recon observed its query, no verdict speaks of.
+    whole = ledger.complete and not ledger.heads[0].is_observed
+    first = -1 if whole else first_version(delta, ledger)
     topics = {name for _, name, _ in ledger.ranges.topics}
     still = alive(delta)
     for version, commit in sorted(delta.commits.items()):
         if version <= first or version not in still or not commit.data_change or is_restore(commit):
             continue
         stamp = commit.stamp
-        if stamp is not None and stamp.is_of(ledger.pipeline, ledger.sink):
+        if version in delta.unstamped or (stamp is not None and stamp.is_of(ledger.pipeline, ledger.sink)):
             continue
         apart = stamp is not None and not reads_any_of(stamp.offsets_text, topics)
         if not apart or commit.files_removed:
             yield commit
+
+
+def unseen(delta: DeltaWitness, after: int = -1, before: int | None = None) -> Sequence[DeltaCommit]:
+    """The micro-batches between two versions, both excluded, that Spark's own sink wrote and nobody saw in time.
+
+    What they read is not known.
+    """
+    return [
+        delta.commits[version]
+        for version, why in sorted(delta.unstamped.items())
+        if why is Unstamped.UNSEEN and version > after and (before is None or version < before)
+    ]
 
 
 def first_version(delta: DeltaWitness, ledger: LedgerSlice) -> int:

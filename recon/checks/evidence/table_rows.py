@@ -13,6 +13,8 @@ from recon.checks.evidence.table_history import judged_since
 from recon.model import DeltaWitness, KnownTable, LedgerSlice, Unavailable, Witnesses, known
 from recon.text import plural
 
+_NOT_COUNTED = "no earlier audit counted the rows of the table"
+
 
 @dataclass(frozen=True)
 class TableRows:
@@ -82,6 +84,9 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
     known, version = known_table(witnesses), first_shown(delta)
     if version is None or witnesses.sink in witnesses.rewriting or is_another(delta, known):
         return None
+    begins_at = _wrote_before(ledger)
+    if version <= begins_at:
+        return None
     base = known.counted if known is not None else None
     reached = -1 if ledger.complete else judged_since(ledger)
     if base is not None and reached > base[0]:
@@ -90,14 +95,24 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
         attested = any(
             head.sink_version is not None and head.sink_version < version for head in ledger.heads[ledger.anchors :]
         )
-        nothing = "no earlier audit counted the rows of the table"
-        return TableRows(version, -1, unknown=nothing) if attested else None
-    since_begin = _since(-1, 0, version, witnesses, ledger, delta) if ledger.complete else None
+        return TableRows(version, -1, unknown=_NOT_COUNTED) if attested else None
+    if base is None and begins_at:
+        return TableRows(version, -1, unknown=_NOT_COUNTED)
+    since_begin = _since(-1, 0, version, witnesses, ledger, delta) if ledger.complete and not begins_at else None
     if base is None or (since_begin is not None and since_begin.missing):
         return since_begin
     since_base = _since(*base, version, witnesses, ledger, delta)
     # Rows too many may have been there when that audit counted; a slice that has every entry shows them all the same.
     return since_begin if since_begin is not None and not (since_base is not None and since_base.doubt) else since_base
+
+
+def _wrote_before(ledger: LedgerSlice) -> int:
+    """The version of the first entry of a query that wrote before recon observed it: what was there is not known.
+
+    0 where nothing was there before the first entry, as where recon writes.
+    """
+    first = ledger.heads[0] if ledger.complete and ledger.heads else None
+    return (first.sink_version or 0) if first is not None and first.is_observed else 0
 
 
 def _since(

@@ -19,10 +19,16 @@ class Comment(str):
 
 @dataclass
 class Table:
-    """One model or source table with its tests as recon has them; tests without a counterpart are comments."""
+    """One model or source table with its tests as recon has them; tests without a counterpart are comments.
+
+    `defaults` and `enabled` are what dbt_project.yml says of the tests of its folder.
+    """
 
     name: str
     description: str | None = None
+    target: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    enabled: tuple[Any, str] = (True, "")
     tests: list[Any] = field(default_factory=list)
     columns: list[tuple[str, str | None, list[Any]]] = field(default_factory=list)
 
@@ -49,6 +55,11 @@ def read_yaml(file: Path) -> Any:
 def tests_of(node: Mapping[str, Any]) -> list[Any]:
     """`data_tests`, which dbt used to call `tests`."""
     return as_list(node.get("data_tests")) or as_list(node.get("tests"))
+
+
+def number_of_tests(node: Mapping[str, Any]) -> int:
+    """How many tests a model or source table lists, those of its columns too."""
+    return sum(len(tests_of(of)) for of in (node, *as_maps(node.get("columns"))))
 
 
 def description_of(node: Mapping[str, Any]) -> str | None:

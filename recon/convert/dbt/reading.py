@@ -8,14 +8,14 @@ reason.
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from recon.checks import registry
-from recon.convert.dbt.jinja import JINJA, REF, SOURCE, WRAPPED, unknown_jinja
+from recon.convert.dbt.jinja import JINJA, REF, SOURCE, WRAPPED, calls_in_braces, unknown_jinja
 from recon.convert.dbt.nodes import (
     Comment,
     Table,
@@ -23,15 +23,20 @@ from recon.convert.dbt.nodes import (
     as_map,
     as_maps,
     description_of,
+    number_of_tests,
     read_yaml,
     recon_name,
     tests_of,
 )
+from recon.convert.dbt.project import DbtProject, Level
 from recon.convert.dbt.tests import CONFIG_KEYS, taken_apart, translated
 from recon.convert.dbt.writing import dumped, project_text
 from recon.errors import ConfigError, ReconError
 from recon.project import CheckConfig, CheckSpec
-from recon.text import complaint
+from recon.text import complaint, plural, some
+
+_OF_ITSELF = "their own config says enabled: false"
+_OF_TABLE = "their table's config says enabled: false"
 
 
 @dataclass(frozen=True)
@@ -44,58 +49,102 @@ class Imported:
     left_out: tuple[str, ...]
 
 
-def read(path: Path) -> Imported:
+def read(path: Path, variables: Mapping[str, Any] | None = None) -> Imported:
     """Reads one schema.yml, or all of a dbt project's folder.
 
     Args:
         path: a YAML file with `models`, `sources`, `seeds` or `snapshots`, or a folder: a dbt project, or any folder
             with such files.
+        variables: values of `var` that go before those of dbt_project.yml.
 
     Raises:
         ConfigError: nothing is there, a file is not YAML, or no test is in any of them.
     """
-    return _Reading(path).result()
+    return _Reading(path, variables or {}).result()
 
 
 class _Reading:
     """The state of one import: tables by name, references to tables, and what is left out."""
 
-    def __init__(self, path: Path) -> None:
+    _KINDS = ("models", "seeds", "snapshots")
+
+    def __init__(self, path: Path, variables: Mapping[str, Any]) -> None:
         self.path = path
+        self.project = DbtProject(path, variables)
         self.left_out: list[str] = []
         self.tables: dict[str, Table] = {}
         self.referred: set[str] = set()
         self.sources: dict[tuple[str, str], str] = {}
+        self.undecided: set[str] = set()  # tables of which only dbt knows whether they are disabled
+        self.in_doubt: Counter[str] = Counter()  # how many tests they have
+        self.off: dict[str, str] = {}  # disabled tables, by their names in recon.yml, and why
+        self.not_run: dict[str, Counter[str]] = defaultdict(Counter)  # why dbt runs no test: how many, of which tables
+        self.comments: dict[str, Counter[str]] = defaultdict(Counter)  # why tests are comments
+        self.overridden: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        self.configured: set[str] = set()  # places of data_tests that hold for a table
 
     def result(self) -> Imported:
         documents = list(self._documents())
-        # All names first, so that source('a', 'b') can be resolved in every file.
-        kinds = ("models", "seeds", "snapshots")
-        nodes = {str(n.get("name")) for _, d in documents for kind in kinds for n in as_maps(d.get(kind))}
+        # All names first, so that source('a', 'b') can be resolved in every file, and tests that refer to what is
+        # disabled are known.
+        nodes = {str(n.get("name")) for _, d in documents for kind in self._KINDS for n in as_maps(d.get(kind))}
         for _, document in documents:
             self._name_sources(document, nodes)
+        self._find_disabled(documents)
+        defaults = self._defaults()
         for file, document in documents:
             self._read(file, document)
         tables = [table for table in self.tables.values() if table.tests or any(c[2] for c in table.columns)]
+        if not tables and self.not_run:
+            raise ConfigError(f"{self.path} has no test that dbt runs: {'; '.join(self._not_run())}")
         if not tables:
             raise ConfigError(f"{self.path} has no tests: no model, source, seed or snapshot lists data_tests or tests")
-        self._singular_tests()
+        self._summarise()
         text = project_text(
-            recon_name(str(self.project.get("name") or self.path.absolute().stem)),
+            recon_name(self.project.name or self.path.absolute().stem),
+            command="recon import dbt",
             written_from=self.path.absolute().name,
-            defaults=self._defaults(),
+            defaults=defaults,
             tables=tables,
             others=sorted(self.referred - {table.name for table in tables}),
         )
         return Imported(text, sum(table.count() for table in tables), len(tables), tuple(self.left_out))
 
+    def _summarise(self) -> None:
+        """Adds to `left_out` what is said once for many tests."""
+        self._singular_tests()
+        self.left_out[:0] = [
+            f"{next(iter(tables)) if tables.total() == 1 else _number_of(tables)}: {why}"
+            for why, tables in self.comments.items()
+        ]
+        if self.in_doubt.total():
+            tests = _number_of(+self.in_doubt)
+            self.left_out.append(f"{tests} are taken over, though only dbt knows whether they are enabled")
+        self.left_out += self._not_run()
+        for (test, file), tables in self.overridden.items():
+            self.left_out.append(
+                f"{_number_of(tables)}, left as comments: {file} overrides {test}, and recon's own check could judge "
+                "otherwise; write it as a test in data_tests/generic under another name"
+            )
+        for level in self.project.places("data_tests"):
+            if level.place not in self.configured:
+                self.left_out.append(f"dbt_project.yml: {level.place} has config, and no tests are there")
+        for name in self.project.variables.written:
+            self.left_out.append(
+                f"dbt_project.yml: the value of var {name} is no text, so it stands in the tests, and --vars does not "
+                "change it"
+            )
+
+    def _not_run(self) -> list[str]:
+        return [f"{_number_of(tables)}, which dbt does not run: {why}" for why, tables in self.not_run.items()]
+
     # -- files --------------------------------------------------------------------------------------------------
 
     def _documents(self) -> Iterator[tuple[Path, Mapping[str, Any]]]:
         if self.path.is_dir():
-            paths = {"model-paths": ["models"], "seed-paths": ["seeds"], "snapshot-paths": ["snapshots"]}
-            named = [name for key, default in paths.items() for name in as_list(self.project.get(key, default))]
-            folders = [self.path / str(name) for name in named] if self.project else [self.path]
+            paths = {"model-paths": "models", "seed-paths": "seeds", "snapshot-paths": "snapshots"}
+            named = [folder for key, default in paths.items() for folder in self.project.paths(key, default)]
+            folders = named if self.project else [self.path]
             files = sorted(f for folder in folders for f in folder.rglob("*") if f.suffix in (".yml", ".yaml"))
             if not files:
                 raise ConfigError(f"{self.path} holds no .yml file with models or sources; point to a dbt project")
@@ -107,19 +156,15 @@ class _Reading:
             if isinstance(document := read_yaml(file), Mapping):
                 yield file, document
 
-    @cached_property
-    def project(self) -> Mapping[str, Any]:
-        """dbt_project.yml; empty where there is none."""
-        file = self.path / "dbt_project.yml"
-        return as_map(read_yaml(file) if file.is_file() else None)
-
     def _singular_tests(self) -> None:
         if not self.path.is_dir():
             return
-        for name in as_list(self.project.get("test-paths", ["tests"])):
-            files = [f for f in (self.path / str(name)).rglob("*.sql") if "generic" not in f.parts]
-            if files:
-                self.left_out.append(f"{len(files)} SQL tests in {name}/: copy them into data_tests/ next to recon.yml")
+        for folder in self.project.paths("test-paths", "tests"):
+            if files := [f for f in folder.rglob("*.sql") if "generic" not in f.parts]:
+                place = folder.relative_to(self.path)
+                self.left_out.append(
+                    f"{plural(len(files), 'SQL test')} in {place}/: copy them into data_tests/ next to recon.yml"
+                )
 
     # -- models and sources ---------------------------------------------------------------------------------------
 
@@ -130,48 +175,88 @@ class _Reading:
                 taken = name in nodes or name in self.sources.values()
                 self.sources[group, name] = recon_name(f"{group}_{name}" if taken else name)
 
+    def _find_disabled(self, documents: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
+        """Fills `off`: what a model's file says goes before its YAML, and that before dbt_project.yml."""
+        held = {str(n.get("name")): n for _, d in documents for k in self._KINDS for n in as_maps(d.get(k))}
+        for name in {*held, *self.project.nodes}:
+            node, of_yaml = self.project.nodes.get(name), as_map(as_map(held.get(name)).get("config"))
+            in_file, value = self.project.set_in_file(node, "enabled") if node is not None else (False, None)
+            why = "the model's file says config(enabled=false)"
+            if not in_file and "enabled" in of_yaml:
+                value, why = self.project.variables.evaluated(of_yaml["enabled"]), _OF_TABLE
+            elif not in_file:
+                value, place = self.project.enabled(node.kind, node.fqn) if node is not None else (True, "")
+                why = f"dbt_project.yml says enabled: false at {place}"
+            self._note_whether_enabled(recon_name(name), value, why)
+        for file, document in documents:
+            for source in as_maps(document.get("sources")):
+                for table in as_maps(source.get("tables")):
+                    self._find_disabled_source(file, source, table)
+
+    def _find_disabled_source(self, file: Path, source: Mapping[str, Any], table: Mapping[str, Any]) -> None:
+        group, name = str(source.get("name")), str(table.get("name"))
+        levels = [as_map(table.get("config")), as_map(source.get("config"))]
+        given = next((config["enabled"] for config in levels if "enabled" in config), None)
+        value, why = self.project.variables.evaluated(given), _OF_TABLE
+        if given is None:
+            value, place = self.project.enabled("sources", (*self.project.prefix(file), group, name))
+            why = f"dbt_project.yml says enabled: false at {place}"
+        self._note_whether_enabled(self.sources[group, name], value, why)
+
+    def _note_whether_enabled(self, table: str, value: Any, why: str) -> None:
+        if _is_false(value):
+            self.off[table] = why
+        elif not _is_true(value):
+            self.undecided.add(table)
+
     def _read(self, file: Path, document: Mapping[str, Any]) -> None:
-        for kind in ("models", "seeds", "snapshots"):
+        for kind in self._KINDS:
             for node in as_maps(document.get(kind)):
                 name = recon_name(str(node.get("name")))
                 if self._disabled(name, node):
                     continue
-                self._table(name, node)
+                self._table(name, node, file)
                 if node.get("versions"):
                     self._leave(name, "tests of its versions; list them below the sink of that version")
         for source in as_maps(document.get("sources")):
             for node in as_maps(source.get("tables")):
                 name = self.sources[str(source.get("name")), str(node.get("name"))]
-                if self._disabled(name, node, source):
+                if self._disabled(name, node):
                     continue
-                self._table(name, node)
+                self._table(name, node, file)
                 self._freshness(self.tables[name], source, node)
         if unit := as_list(document.get("unit_tests")):
-            self.left_out.append(f"{file.name}: {len(unit)} unit tests, which are about SQL and not about data")
+            self.left_out.append(f"{file.name}: {plural(len(unit), 'unit test')} of SQL, which say nothing of data")
 
-    def _disabled(self, name: str, *held: Mapping[str, Any]) -> bool:
-        """Whether the nearest `config: {enabled: …}` is false; dbt then runs none of its tests."""
-        enabled = next((c["enabled"] for c in (as_map(node.get("config")) for node in held) if "enabled" in c), True)
-        if enabled is False:
-            self._leave(name, "its tests, which dbt does not run: its config says enabled: false")
-        return enabled is False
+    def _disabled(self, name: str, node: Mapping[str, Any]) -> bool:
+        """Whether the table is disabled; dbt then runs none of its tests."""
+        if name not in self.off:
+            return False
+        if number := number_of_tests(node):
+            self.not_run[self.off[name]][name] += number
+        return True
 
-    def _table(self, name: str, node: Mapping[str, Any]) -> None:
+    def _table(self, name: str, node: Mapping[str, Any], file: Path) -> None:
         if name in self.tables and (tests_of(node) or as_maps(node.get("columns"))):
             earlier = self.tables[name]
             if earlier.tests or earlier.columns:
                 self._leave(name, "a second list of tests under the same name")
                 return
         table = self.tables.setdefault(name, Table(name, description_of(node)))
-        table.tests += [self._test(name, item, None, ()) for item in tests_of(node)]
+        prefix = self.project.prefix(file)
+        if number_of_tests(node):
+            table.defaults = self._config_of_folder(prefix)
+        table.enabled = self.project.enabled("data_tests", prefix)
+        if name in self.undecided or table.enabled[0] is None:
+            self.in_doubt[name] += number_of_tests(node)
+        table.tests += [test for item in tests_of(node) for test in self._test(table, item, None, ())]
         for column in as_maps(node.get("columns")):
             tags = as_list(column.get("tags")) or as_list(as_map(column.get("config")).get("tags"))
             column_name = str(column.get("name"))
             quoted = column.get("quote") and not column_name.isidentifier()
             named = f"`{column_name}`" if quoted else column_name
             tests: list[Any] = []
-            for item in tests_of(column):
-                test = self._test(name, item, named, tags)
+            for test in (test for item in tests_of(column) for test in self._test(table, item, named, tags)):
                 # A test that names its column as `field` is the table's in recon.
                 of_table = isinstance(test, dict) and "recency" in test
                 (table.tests if of_table else tests).append(test)
@@ -202,25 +287,60 @@ class _Reading:
 
     # -- tests ----------------------------------------------------------------------------------------------------
 
-    def _test(self, table: str, item: Any, column: str | None, tags: Sequence[Any]) -> Any:
-        """One item of a list of tests: as recon.yml has it, or the lines of a comment."""
+    def _test(self, table: Table, item: Any, column: str | None, tags: Sequence[Any]) -> list[Any]:
+        """One item of a list of tests: as recon.yml has it, or as a comment; nothing where dbt does not run it."""
         try:
             test, arguments, config, odd = taken_apart(item)
         except ConfigError as error:
-            return self._comment(table, item, str(error))
+            return [self._comment(table.name, item, str(error))]
+        # As it stands in dbt_project.yml: by its folder, and by the name that it was given.
+        enabled, place = table.enabled
+        if "enabled" in config:
+            enabled, place = self.project.variables.evaluated(config["enabled"]), ""
+        if _is_false(enabled):
+            why = f"dbt_project.yml says enabled: false at {place}" if place else _OF_ITSELF
+            self.not_run[why][table.name] += 1
+            return []
+        if _is_true(enabled) and unknown_jinja(config.get("enabled")) is not None:
+            del config["enabled"]
+        if file := self._override(test):
+            self.overridden[test, file][table.name] += 1
+            return [Comment(f"TODO: {file} overrides it\n{dumped([item])}")]
+        arguments = self.project.variables.resolved(calls_in_braces(arguments))
+        config = self.project.variables.resolved(config)
         if tags:
             config["tags"] = list(dict.fromkeys((*as_list(config.get("tags")), *tags)))
         if odd:
-            self._leave(table, f"config {', '.join(sorted(odd))} of {test}, which recon does not have")
+            self._leave(table.name, f"config {', '.join(sorted(odd))} of {test}, which recon does not have")
         if (macros := unknown_jinja([arguments, config])) is not None:
-            return self._comment(table, item, f"recon.yml's Jinja has no {macros}")
+            return [self._comment(table.name, item, f"recon.yml's Jinja has no {macros}")]
         try:
             test, arguments = translated(test, arguments, config)
         except ConfigError as error:
-            return self._comment(table, item, str(error))
+            return [self._comment(table.name, item, str(error))]
         if test == "recency" and column is not None:
             arguments, column = {"field": column, **arguments}, None
-        return self._checked(table, test, arguments, config, column, item)
+        for off in sorted(self._named_in(arguments) & self.off.keys()):
+            self.not_run[f"they refer to {off}, which is disabled"][table.name] += 1
+            return []
+        return [self._checked(table.name, test, arguments, config, column, item)]
+
+    def _override(self, test: str) -> str | None:
+        """The file with a test of the project's own in the place of this one, which recon has too."""
+        plain = test.rpartition(".")[2]
+        if not registry.known(plain):
+            return None
+        return self.project.dispatched.get(plain) or (self.project.tests.get(test) if plain == test else None)
+
+    def _named_in(self, value: Any) -> set[str]:
+        """The tables that a test's arguments refer to, by their names in recon.yml."""
+        if isinstance(value, (Mapping, list)):
+            inner = value.values() if isinstance(value, Mapping) else value
+            return set().union(*(self._named_in(each) for each in inner))
+        if not isinstance(value, str):
+            return set()
+        of_sources = {self.sources.get(named, recon_name(named[1])) for named in SOURCE.findall(value)}
+        return of_sources | {recon_name(name) for name in REF.findall(value)}
 
     def _checked(
         self, table: str, test: str, arguments: dict[str, Any], config: dict[str, Any], column: str | None, item: Any
@@ -257,25 +377,53 @@ class _Reading:
 
     def _comment(self, table: str, item: Any, reason: str) -> Comment:
         name = item if isinstance(item, str) else str(item.get("test_name") or next(iter(item), "test"))
-        self._leave(table, f"{name}: {reason}")
+        self.comments[f"{name}: {' '.join(reason.split())}"][table] += 1
         return Comment(f"TODO: {' '.join(reason.split())}\n{dumped([item])}")
 
     def _leave(self, table: str, what: str) -> None:
         self.left_out.append(f"{table}: {' '.join(what.split())}")
 
     def _defaults(self) -> dict[str, Any]:
-        """dbt_project.yml's `data_tests`: the config of all tests of the project."""
-        configured = as_map(self.project.get("data_tests") or self.project.get("tests"))
-        own = configured.get(str(self.project.get("name")))
-        config, left = {}, []
-        for key, value in {**configured, **as_map(own)}.items():
-            plain = str(key).removeprefix("+")
-            if plain == "fail_calc":  # most checks refuse it
-                self.left_out.append("dbt_project.yml: fail_calc of data_tests; write it at the SQL tests it is for")
-            elif plain in CONFIG_KEYS and unknown_jinja(value) is None:
-                config[plain] = value
-            elif value is not own:
-                left.append(str(key))
-        if left:
-            self.left_out.append(f"dbt_project.yml: data_tests of {', '.join(left)}; write them as defaults of sinks")
+        """dbt_project.yml's `data_tests` as far as it is the config of all tests of the project."""
+        return self._config_at(list(self.project.levels("data_tests", (self.project.name,))))
+
+    def _config_of_folder(self, prefix: Sequence[str]) -> dict[str, Any]:
+        """dbt_project.yml's `data_tests` for a folder of the project."""
+        return self._config_at(list(self.project.levels("data_tests", prefix))[2:])
+
+    def _config_at(self, levels: Sequence[Level]) -> dict[str, Any]:
+        config: dict[str, Any] = {}
+        for level in levels:
+            left = []
+            for key, value in level.config.items():
+                resolved = self.project.variables.resolved(value)
+                if key == "fail_calc":  # most checks refuse it
+                    self._leave_once(
+                        f"dbt_project.yml: fail_calc of {level.place}; write it at the SQL tests it is for"
+                    )
+                elif key == "store_failures_as":
+                    config["store_failures"] = resolved != "ephemeral"
+                elif key in CONFIG_KEYS and unknown_jinja(resolved) is None:
+                    config.update({} if key == "enabled" else {key: resolved})  # tests that it disables are left out
+                else:
+                    left.append(key)
+            if left:
+                self._leave_once(f"dbt_project.yml: {', '.join(left)} of {level.place}, which recon does not have")
+            self.configured.add(level.place)
         return config
+
+    def _leave_once(self, what: str) -> None:
+        if what not in self.left_out:
+            self.left_out.append(what)
+
+
+def _number_of(tables: Counter[str]) -> str:
+    return f"{plural(tables.total(), 'test')} of {some(tables)}"
+
+
+def _is_false(value: Any) -> bool:
+    return value is False or (isinstance(value, str) and value.strip().lower() == "false")
+
+
+def _is_true(value: Any) -> bool:
+    return value is True or (isinstance(value, str) and value.strip().lower() == "true")

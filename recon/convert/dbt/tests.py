@@ -12,6 +12,12 @@ from recon.project import CheckConfig
 
 CONFIG_KEYS = tuple(CheckConfig.model_fields)
 _DBT_CONFIG = ("database", "schema", "store_failures_as", "group", "sql_header", "docs", "event_time")
+# The keys that dbt takes for config, and for the test's name and description, where they stand in `arguments`
+# (dbt-core 1.10 and later, `TestBuilder`); any other key there is an argument of the test.
+_CONFIG_IN_ARGUMENTS = (
+    *("severity", "tags", "enabled", "where", "limit", "warn_if", "error_if", "fail_calc", "store_failures"),
+    *("store_failures_as", "sql_header", "meta", "database", "schema", "alias", "name", "description"),
+)
 _EXPECT = "dbt_expectations.expect_"
 STATISTICS = {
     "column_mean_to_be_between": "column_mean",
@@ -26,6 +32,9 @@ STATISTICS = {
 
 def taken_apart(item: Any) -> tuple[str, dict[str, Any], dict[str, Any], list[str]]:
     """Takes one item of a list of tests apart.
+
+    dbt puts what is in `arguments` over what stands beside it, and looks for config in the result: config within
+    `arguments` is the test's, and it wins.
 
     Returns:
         The test's name, its arguments, its config, and the keys of config that recon does not have.
@@ -45,7 +54,10 @@ def taken_apart(item: Any) -> tuple[str, dict[str, Any], dict[str, Any], list[st
         raise ConfigError(f"it must be one name, found {', '.join(map(str, item))}")
     body = dict(as_map(body))
     arguments = dict(as_map(body.pop("arguments", None)))
-    dbt_config = dict(as_map(body.pop("config", None)))
+    dbt_config = dict(as_map(arguments.pop("config", None) or body.pop("config", None)))
+    body.pop("config", None)
+    within = {key: arguments.pop(key) for key in _CONFIG_IN_ARGUMENTS if key in arguments}
+    dbt_config.update({{"name": "alias"}.get(key, key): value for key, value in within.items()})
     for key, value in body.items():
         plain = {"name": "alias"}.get(key, key)
         if plain in CONFIG_KEYS or plain in _DBT_CONFIG:
@@ -70,7 +82,7 @@ def translated(test: str, arguments: Mapping[str, Any], config: dict[str, Any]) 
     """
     plain = test.removeprefix("dbt_utils.").removeprefix("dbt.")
     if registry.known(plain):
-        return plain, dict(arguments)
+        return plain, _as_dbt_writes_them(plain, arguments)
     if not test.startswith(_EXPECT):
         raise ConfigError("recon has no check of this name; a test of your own can be a macro in data_tests/generic")
     left = dict(arguments)
@@ -82,7 +94,30 @@ def translated(test: str, arguments: Mapping[str, Any], config: dict[str, Any]) 
     odd = [key for key, value in left.items() if value not in (None, False)]
     if odd:
         raise ConfigError(f"its argument {', '.join(odd)} has no counterpart")
-    return name, recon_arguments
+    return name, _as_dbt_writes_them(name, recon_arguments)
+
+
+def _as_dbt_writes_them(test: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with the values of `accepted_values` as dbt's SQL has them.
+
+    dbt writes each value between quotes: null is the text 'None', true the text 'True'. Without quotes null is a name
+    that no table has, and the word null makes `not in (…)` NULL for every row, so that the test never fails.
+
+    Raises:
+        ConfigError: dbt's test fails to run, or never fails.
+    """
+    values = arguments.get("values")
+    if test != "accepted_values" or not isinstance(values, list):
+        return dict(arguments)
+    if arguments.get("quote", True) is not False:
+        return {**arguments, "values": [str(v) if v is None or isinstance(v, bool) else v for v in values]}
+    if None in values:
+        raise ConfigError("dbt writes the null among its values as None, which no SQL knows (quote: false)")
+    if any(isinstance(value, str) and value.strip().lower() == "null" for value in values):
+        raise ConfigError(
+            "NULL among its values (quote: false) makes dbt's SQL NULL for every row, so that it never fails there"
+        )
+    return dict(arguments)
 
 
 def _expectation(kind: str, left: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -36,25 +36,33 @@ _PLACEHOLDER = re.compile("\ue010(\ue012?)(\\d+)\ue011")
 
 
 def project_text(
-    name: str, *, written_from: str, defaults: Mapping[str, Any], tables: Sequence[Table], others: Sequence[str]
+    name: str,
+    *,
+    command: str,
+    written_from: str,
+    defaults: Mapping[str, Any],
+    tables: Sequence[Table],
+    others: Sequence[str],
 ) -> str:
-    """The text of recon.yml.
+    """The text of recon.yml: one pipeline with a sink for each table, of which only data tests run.
+
+    Nothing in the other tool's files says that a stream writes these tables, so no check looks for a ledger, a
+    checkpoint or topics.
 
     Args:
         name: of the project.
-        written_from: the name of dbt's file or folder.
+        command: that wrote it.
+        written_from: the name of the other tool's file or folder.
         defaults: the config of all tests.
-        tables: models and sources with tests; each becomes a pipeline with one sink.
+        tables: tables with tests.
         others: names of tables that tests refer to and that are not among `tables`.
     """
     lines = [
-        f"# Written by 'recon import dbt' from {written_from}.",
-        "# TODO marks lines to check: topics and folders are guesses. 'recon list' lists the checks.",
+        f"# Written by '{command}' from {written_from}.",
+        "# TODO marks lines to check: folders are guesses. 'recon list' lists the checks.",
         "version: 2",
         f"name: {_scalar(name)}",
         "ledger: lake/_recon",
-        "kafka:",
-        "  bootstrap.servers: \"{{ env_var('KAFKA_BOOTSTRAP', 'localhost:9092') }}\"",
     ]
     if defaults:
         lines += _indented(dumped({"defaults": defaults}), "")
@@ -62,27 +70,39 @@ def project_text(
         lines += ["tables:  # TODO: where the tables are that tests refer to"]
         for other in others:
             lines += [f"  - name: {_scalar(recon_name(other))}", f"    target: {_scalar(f'lake/{recon_name(other)}')}"]
-    lines += ["pipelines:"]
+    lines += [
+        "pipelines:",
+        "  # Only the rows of these tables are tested. A table that recon's hook writes gets a pipeline of its own,",
+        "  # with checkpoint, topics and evidence checks.",
+        f"  - name: {_scalar(name)}",
+        "    checkpoint: none  # no stream",
+        "    data_tests:",
+        "      - ledger_integrity: {config: {enabled: false}}  # no ledger",
+        "    sinks:",
+    ]
     for table in tables:
-        lines += [
-            f"  - name: {_scalar(table.name)}",
-            f"    checkpoint: {_scalar(f'checkpoints/{table.name}')}  # TODO: the stream's checkpointLocation",
-            f"    source: {{topics: [{_scalar(table.name)}]}}  # TODO: its Kafka topics",
-            "    sinks:",
-            f"      - name: {_scalar(table.name)}",
-            f"        target: {_scalar(f'lake/{table.name}')}  # TODO: the Delta table's path or URI",
-            *_description_lines(table.description, " " * 8),
-            *_test_lines("data_tests", table.tests, " " * 8),
-        ]
-        if table.columns:
-            lines += ["        columns:"]
-        for column, description, tests in table.columns:
-            lines += [
-                f"          - name: {_scalar(column)}",
-                *_description_lines(description, " " * 12),
-                *_test_lines("data_tests", tests, " " * 12),
-            ]
+        lines += _sink_lines(table)
     return "\n".join(lines) + "\n"
+
+
+def _sink_lines(table: Table) -> list[str]:
+    todo = "" if table.target else "  # TODO: the Delta table's path or URI"
+    lines = [
+        f"      - name: {_scalar(table.name)}",
+        f"        target: {_scalar(table.target or f'lake/{table.name}')}{todo}",
+        *_description_lines(table.description, " " * 8),
+        *(_indented(dumped({"defaults": table.defaults}), " " * 8) if table.defaults else ()),
+        *_test_lines("data_tests", table.tests, " " * 8),
+    ]
+    if table.columns:
+        lines += ["        columns:"]
+    for column, description, tests in table.columns:
+        lines += [
+            f"          - name: {_scalar(column)}",
+            *_description_lines(description, " " * 12),
+            *_test_lines("data_tests", tests, " " * 12),
+        ]
+    return lines
 
 
 def dumped(value: Any) -> str:

@@ -50,8 +50,10 @@ def of_files(location: str) -> Dataset:
     Dataset(namespace='s3://lake', name='orders')
     >>> of_files("/srv/lake/orders")
     Dataset(namespace='file', name='/srv/lake/orders')
+    >>> of_files("dbfs:/lake/orders")
+    Dataset(namespace='dbfs://', name='/lake/orders')
     """
-    if "://" not in location and not location.startswith("file:"):
+    if "://" not in location and not location.startswith(("file:", "dbfs:")):
         return Dataset("file", location.rstrip("/") or "/")  # a path is no URI: it may hold '?' and '#'
     parts = urlsplit(location, allow_fragments=False)
     path = parts.path.rstrip("/") or "/"
@@ -87,6 +89,7 @@ def of_sink(project: Project, pipeline: Pipeline, sink: Sink, namespace: str) ->
     if isinstance(sink, KafkaSink):
         named = of_topic({**project.kafka, **sink.kafka}, sink.target)
         return named or Dataset(namespace, f"{pipeline.name}.{sink.name}")
-    if sink.in_files and sink.target:
-        return of_files(project.location(sink))
+    location = project.location(sink)
+    if sink.in_files and sink.target and not project.why_unlocated(location):
+        return of_files(location)
     return Dataset(namespace, sink.target or f"{pipeline.name}.{sink.name}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from recon._version import __version__
@@ -153,7 +152,7 @@ class OpenLineageExporter:
 
 def _transport(project: Project, config: OpenLineage) -> FileTransport | HttpTransport:
     if config.url is None:
-        file = Path(project.resolve(config.file or ""))
+        file = project.local_path(config.file or "")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

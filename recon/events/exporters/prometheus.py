@@ -44,7 +44,7 @@ class PrometheusExporter:
         self._pushgateway = project.prometheus.pushgateway
         self._folder: Path | None = None
         if project.prometheus.textfile is not None:
-            self._folder = Path(project.resolve(project.prometheus.textfile))
+            self._folder = project.local_path(project.prometheus.textfile)
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:

@@ -44,7 +44,7 @@ def _writer(project: Project, place: Place) -> Callable[[Document], None]:
         conf = place.kafka or project.kafka
         return lambda document: _produce(str(place.topic), conf, document)
     if place.git:
-        clone = Path(project.resolve(place.git))
+        clone = project.local_path(place.git)
         return lambda document: _commit(clone, document)
     if place.command:
         return lambda document: _tell(place.command, project.project_dir, document)

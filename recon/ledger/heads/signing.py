@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
-from pathlib import Path
 
 from recon.errors import ConfigError, ReconError
 from recon.ledger.heads import leaves, timestamps
@@ -54,7 +53,7 @@ def key_of(project: Project) -> SigningKey | None:
     """
     heads = project.heads
     if heads.key_file is not None:
-        file = Path(project.resolve(heads.key_file))
+        file = project.local_path(heads.key_file)
         try:
             return signing_key(origin_of(project), file.read_text(), f"heads: key_file {file}")
         except (OSError, UnicodeDecodeError) as error:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 
 from recon.errors import LedgerError
 from recon.ledger.heads import leaves, timestamps
@@ -200,7 +199,7 @@ def _timestamps(project: Project, published: Sequence[Document]) -> Iterator[Fin
     authority = project.heads.timestamp
     if authority is None or authority.roots is None:
         return
-    roots = Path(project.resolve(authority.roots))
+    roots = project.local_path(authority.roots)
     for document in published:
         if document.timestamp is None:
             continue

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 BATCH_ID = "_batch_id"
 SOURCE_TOPIC = "_source_topic"
 SOURCE_PARTITION = "_source_partition"
 SOURCE_OFFSET = "_source_offset"
 SOURCE_COLUMNS = (SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)
 STAMPED_COLUMNS = (BATCH_ID, *SOURCE_COLUMNS)
+
+
+@dataclass(frozen=True)
+class SourceNames:
+    """The columns of a table that say which record a row was made of.
+
+    `topic` is None where no column has it: every row is of `only_topic`.
+    """
+
+    topic: str | None = SOURCE_TOPIC
+    partition: str = SOURCE_PARTITION
+    offset: str = SOURCE_OFFSET
+    only_topic: str = ""
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """Recon's name of each of the columns."""
+        of = dict(zip((self.topic, self.partition, self.offset), SOURCE_COLUMNS, strict=True))
+        return {column: name for column, name in of.items() if column is not None}
+
+
+OWN_NAMES = SourceNames()
 
 # Kafka's own columns in a frame that Spark read from a topic, in the order of SOURCE_COLUMNS.
 KAFKA_COLUMNS = ("topic", "partition", "offset")

@@ -10,9 +10,9 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
-from pydantic import ModelWrapValidatorHandler, field_validator, model_validator
+from pydantic import ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
 
 from recon.project.checks import CheckConfig, CheckSpec, Column, WithTests
 from recon.project.fields import Name, Share, Strict, require_unique
@@ -20,7 +20,9 @@ from recon.project.messages import BadValue
 from recon.project.sinks import kinds
 from recon.text import did_you_mean
 
-Label = Literal["exactly-once", "exactly-once within one checkpoint", "at-least-once", "at-most-once", "of each route"]
+Label = Literal[
+    "exactly-once", "exactly-once within one checkpoint", "at-least-once", "at-most-once", "of each route", "observed"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,15 @@ class Guarantee:
     label: Label
     how: str
     needs: str
+
+
+# What recon can say of a sink that the stream writes without recon (`write: native` of the pipeline).
+OBSERVED = Guarantee(
+    label="observed",
+    how="Spark's own sink writes, and recon enters afterwards what the checkpoint planned and the table's log holds; "
+    "nothing was counted during the write",
+    needs="an audit or `recon observe` before Spark removes a micro-batch from the checkpoint, which keeps about 100",
+)
 
 
 class QuarantineConfig(Strict):
@@ -77,6 +88,8 @@ class Sink(WithTests):
     columns: tuple[Column, ...] = ()
     post_batch: tuple[CheckSpec, ...] = ()
 
+    _observed: bool = PrivateAttr(default=False)
+
     @field_validator("columns")
     @classmethod
     def _tests_know_their_column(cls, columns: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -109,9 +122,25 @@ class Sink(WithTests):
         """What a retried micro-batch does in this sink."""
 
     @property
+    def observed(self) -> bool:
+        """Whether the stream writes it without recon, which observes: `write: native` of the pipeline."""
+        return self._observed
+
+    def as_observed(self) -> Self:
+        """The sink of a pipeline that writes without recon."""
+        copy = self.model_copy()
+        copy._observed = True
+        return copy
+
+    @property
+    def kept(self) -> Guarantee:
+        """What holds for the rows in this sink: its promise, or what can be said of a sink that recon observes."""
+        return OBSERVED if self._observed else self.promise
+
+    @property
     def guarantee(self) -> Label:
-        """The promise's label, which the ledger records with every entry."""
-        return self.promise.label
+        """The label of what holds, which the ledger records with every entry."""
+        return self.kept.label
 
     def settings(self) -> Iterable[Mapping[str, str]]:
         """The texts in the sink's mappings (options, a connection), which may hold secrets."""

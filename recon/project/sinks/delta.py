@@ -12,11 +12,24 @@ from recon.project.messages import BadValue
 from recon.project.sinks.base import Guarantee, Sink
 
 
+class SourceColumns(Strict):
+    """Columns of your own that say which record a row was made of, where Spark's own sink writes (`write: native`).
+
+    `topic`: the column with Kafka's topic; may be left out where the pipeline reads one topic. `partition`, `offset`:
+    those with Kafka's partition and offset.
+    """
+
+    topic: str | None = None
+    partition: str
+    offset: str
+
+
 class DeltaSink(Sink):
-    """Appends to the Delta table at `target` (a path or URI).
+    """Appends to the Delta table at `target`: a path, a URI, or its name in a catalog.
 
     `txn_app_id`: a fixed Delta application id, for tables that already have one; recon's own is safer.
     `partition_by`, `options`: passed to Spark's writer.
+    `source_columns`: with `write: native`, columns of your own with Kafka's topic, partition and offset.
     """
 
     writer = "recon.sinks.delta.append:DeltaAppend"
@@ -27,6 +40,7 @@ class DeltaSink(Sink):
     txn_app_id: str | None = None
     partition_by: tuple[str, ...] = ()
     options: Texts = Field(default_factory=dict)
+    source_columns: SourceColumns | None = None
 
     @property
     @override

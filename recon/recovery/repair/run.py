@@ -40,6 +40,7 @@ from recon.recovery.repair.store import Look
 from recon.recovery.repair.stores import open_store
 from recon.recovery.repair.witnesses import open_findings, plan_of, refusal, require_broker
 from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE, Failpoint, no_failpoint
+from recon.spark.catalog import require_located
 from recon.spark.session import session
 from recon.text import plural, some
 
@@ -131,6 +132,8 @@ def repair(
     project = as_project(project)
     pipe, out = project.find_sink(pipeline, sink)
     require_broker(project)
+    if project.catalog_tables([out]):
+        require_located(project, [out], spark or session(project, kafka=True))
     refused = refusal(project, pipe, out)
     if refused:
         raise ConfigError(refused)

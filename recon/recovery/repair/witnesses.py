@@ -98,6 +98,11 @@ def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
         "read the ranges once more through the hook, with a checkpoint of its own, the startingOffsets listed here and "
         "on_new_epoch: warn"
     )
+    if sink.observed:
+        return (
+            f"{name} is written by Spark's own sink (write: native), and recon only observes it: read the ranges once "
+            "more with a query of your own, then accept the finding"
+        )
     if why := ability(sink).refused:
         return f"{name} is of kind {sink.kind}: {why}"
     if not sink.stamp_source_offsets:

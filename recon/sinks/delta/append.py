@@ -27,7 +27,7 @@ from recon.model.wire.columns import BATCH_ID
 from recon.project import DeltaSink, Project, Sink
 from recon.sinks.base import Landed
 from recon.sinks.path import PathSink
-from recon.storage import Storage
+from recon.storage import Storage, require_location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -248,6 +248,7 @@ def read_newest(spark: SparkSession, storage: Storage) -> DataFrame:
 
     Where only Spark can read the log (a store for which recon has no `storage_options`), Spark chooses the version.
     """
+    require_location(storage)
     reader = spark.read.format("delta")
     try:
         version = delta_log.latest_version(storage)

@@ -10,11 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from recon.checks.binding import bind
 from recon.cli.app import app
 from recon.convert.dbt import Imported, read
 from recon.errors import ConfigError
 from recon.project import Project, Sink, load
-from tests.support.messages import raises
+from tests.support.messages import raises, same_message
 
 SCHEMA = r"""
 version: 2
@@ -185,7 +186,7 @@ def test_what_has_no_counterpart_is_a_comment_and_told(tmp_path: Path) -> None:
     assert regex.startswith("orders: dbt_utils.accepted_range: accepted_range has no argument 'max'")
     assert range_.startswith("orders: elementary.volume_anomalies: recon has no check of this name")
     assert jinja == "orders: not_null: recon.yml's Jinja has no {{ target.name == 'prod' }}"
-    assert unit == "schema.yml: 1 unit tests, which are about SQL and not about data"
+    assert unit == "schema.yml: 1 unit test of SQL, which say nothing of data"
     assert "        # - elementary.volume_anomalies\n" in found.text.replace("          # ", "        # ")
     assert "regex: ^\\d{2}$" in found.text
 
@@ -217,8 +218,8 @@ data_tests:
     (unique,) = sinks(project)["a"].columns[0].data_tests
     assert unique.config.severity == "warn" and unique.config.store_failures
     assert found.left_out == (
-        "1 SQL tests in tests/: copy them into data_tests/ next to recon.yml",
-        "dbt_project.yml: data_tests of staging; write them as defaults of sinks",
+        "1 SQL test in tests/: copy them into data_tests/ next to recon.yml",
+        "dbt_project.yml: data_tests: shop: staging has config, and no tests are there",
     )
 
 
@@ -252,6 +253,29 @@ def test_any_text_with_jinja_survives(tmp_path_factory: pytest.TempPathFactory, 
         assert test.config.where == expected
 
 
+def test_an_enabled_that_only_dbt_s_jinja_can_read_is_evaluated(tmp_path: Path) -> None:
+    found = read(
+        a_project(
+            tmp_path,
+            models__a_yml=r"""
+models:
+  - name: a
+    columns:
+      - name: id
+        data_tests:
+          - unique: {config: {enabled: "{{ (var('with_old')) | as_bool }}"}}
+          - not_null: {config: {enabled: "{{ (var('with_new', true)) | as_bool }}"}}
+          - not_null: {config: {where: "{{ var('day') | as_text }}"}}
+          - not_null: {config: {where: "{{ var('day') ~ target.name }}"}}
+          - not_null: {config: {where: "{{ var('day') | upper }}"}}
+""",
+        )
+    )
+    first, second = sinks(loaded(tmp_path, found))["a"].columns[0].data_tests
+    assert (first.config.where, second.config.where) == (None, "2026-11-02")
+    assert found.tests == 2 and len([said for said in found.left_out if "recon.yml's Jinja has no" in said]) == 2
+
+
 def test_jinja_that_would_stop_the_file_is_a_comment(tmp_path: Path) -> None:
     found = imported(
         tmp_path,
@@ -259,6 +283,8 @@ def test_jinja_that_would_stop_the_file_is_a_comment(tmp_path: Path) -> None:
         "{not_null: {where: '{% if x %}y{% endif %}'}}, {not_null: {where: '{{ source(1) }}'}}]}]}]",
     )
     assert len(found.left_out) == 3 and found.tests == 1
+    twice = imported(tmp_path, _models("a", "b", column="{name: id, data_tests: [unique, elementary.x, elementary.x]}"))
+    assert twice.left_out[0].startswith("4 tests of a, b: elementary.x: recon has no check")
     assert loaded(tmp_path, found).pipelines
 
 
@@ -266,7 +292,7 @@ def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "schema.yml").write_text(SCHEMA)
     out = tmp_path / "recon.yml"
     run = CliRunner().invoke(app, ["import", "dbt", str(tmp_path / "schema.yml")])
-    assert run.exit_code == 0 and "pipelines:\n  - name: orders" in run.stdout
+    assert run.exit_code == 0 and "      - name: orders\n" in run.stdout
     assert "14 tests of 4 tables; 5 " in run.stderr
     run = CliRunner().invoke(app, ["import", "dbt", str(tmp_path / "schema.yml"), "--output", str(out)])
     assert run.exit_code == 0 and not run.stdout and load(tmp_path, {"day": "1"}).pipelines
@@ -318,5 +344,253 @@ sources:
 """,
     )
     assert list(sinks(loaded(tmp_path, found))) == ["b", "d"]
-    why = "its tests, which dbt does not run: its config says enabled: false"
-    assert found.left_out == (f"a: {why}", f"c: {why}")
+    assert found.left_out == ("2 tests of a, c, which dbt does not run: their table's config says enabled: false",)
+
+
+PROJECT = """
+name: shop
+vars:
+  day: "2026-11-01"
+  states: [new, paid]
+  least: 3
+  with_old: false
+  empty: null
+  shop: {day: "2026-11-02"}
+models:
+  shop:
+    staging:
+      +enabled: false
+      kept: {+enabled: true}
+    old: {+enabled: "{{ var('with_old') }}"}
+    perhaps: {+enabled: "{{ target.name == 'prod' }}"}
+seeds: {+enabled: false}
+sources: {shop: {staging: {crm: {lost: {+enabled: false}}}}}
+data_tests:
+  shop:
+    staging: {+severity: warn, +store_failures_as: view}
+    quiet: {+enabled: false}
+    nowhere: {+severity: warn}
+"""
+
+
+def a_project(folder: Path, **files: str) -> Path:
+    """A dbt project whose files are given by their paths, with `__` for a slash and `_yml`, `_sql` for a suffix."""
+    (folder / "dbt_project.yml").write_text(PROJECT)
+    for name, text in files.items():
+        path, _, suffix = name.replace("__", "/").rpartition("_")
+        file = folder / f"{path}.{suffix}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder
+
+
+def _models(*names: str, column: str = "{name: id, data_tests: [unique, not_null]}") -> str:
+    return "models:\n" + "".join(f"  - {{name: {name}, columns: [{column}]}}\n" for name in names)
+
+
+def test_what_dbt_does_not_run_is_not_taken_over(tmp_path: Path) -> None:
+    """As dbt 1.11 does: the model's file, else its YAML, else dbt_project.yml by the folder of the model's file."""
+    found = read(
+        a_project(
+            tmp_path,
+            models__staging__a_sql="select 1",
+            models__staging__kept__b_sql="select 1",
+            models__c_sql="{{ config(meta={'x': {'y': 1}}, enabled=false) }} select 1",
+            models__staging__d_sql="{# {{ config(enabled=false) }} #} {{ config(enabled=var('with_old') == false) }}",
+            models__old__e_sql="select 1",
+            models__perhaps__f_sql="select 1",
+            models__old__m_sql="{{ config(enabled=var('none_such', True) | as_bool) }}",
+            models__perhaps__g_sql="{{ config(schema=target.schema, enabled=true) }}",
+            models__n_sql="{% if target.name == 'x' %} {{ config(enabled=false) }} {% endif %} select 1",
+            models__o_sql="{{ config(enabled=true) }} {{ config(enabled=false) }}",
+            models__unlisted_sql="{{ config(enabled=False) }}",
+            seeds__h_csv="id",
+            models__all_yml=_models("a", "b", "c", "d", "e", "f", "g", "m", "n", "o")
+            + "seeds: [{name: h, data_tests: [unique]}]",
+            models__staging__sources_yml="sources: [{name: crm, tables: [{name: lost, data_tests: [row_count]}, "
+            "{name: people, columns: [{name: id, data_tests: [not_null]}]}]}]",
+            models__quiet__t_yml=_models("i")
+            + "  - {name: j, columns: [{name: id, data_tests: [unique, not_null: {config: {enabled: true}}]}]}",
+            models__rest_yml=_models(
+                "k",
+                column="{name: id, data_tests: [unique: {enabled: false}, not_null: {arguments: {enabled: false}}, "
+                "relationships: {to: ref('unlisted'), field: id}, "
+                "relationships: {to: \"source('crm', 'lost')\", field: id}]}",
+            )
+            + _models("l", column="{name: id, data_tests: [not_null: {enabled: \"{{ var('with_old') }}\"}, unique]}")[
+                8:
+            ],
+        )
+    )
+    project = loaded(tmp_path, found)
+    assert list(sinks(project)) == ["b", "d", "f", "g", "m", "n", "j", "l", "people"]
+    assert [t.test for t in sinks(project)["j"].columns[0].data_tests] == ["not_null"]
+    assert [t.test for t in sinks(project)["l"].columns[0].data_tests] == ["unique"]
+    people = sinks(project)["people"].columns[0].data_tests[0]
+    assert (
+        people.config.severity == "warn" and people.config.store_failures and people.config.enabled
+    )  # by the folder of its YAML
+    assert found.tests == 6 * 2 + 3
+    assert same_message("\n".join(found.left_out))
+
+
+def test_variables_of_the_command_go_before_those_of_the_project(tmp_path: Path) -> None:
+    where = "{name: id, data_tests: [not_null: {where: \"d > '{{ var('day') }}'\"}]}"
+    a_project(tmp_path, models__old__a_sql="select 1", models__a_yml=_models("a", column=where))
+    out = tmp_path / "recon.yml"
+    command = ["import", "dbt", str(tmp_path), "-o", str(out)]
+    assert CliRunner().invoke(app, command).exit_code == 2
+    run = CliRunner().invoke(app, ["--vars", "{with_old: true, day: '2027-01-01'}", *command])
+    assert run.exit_code == 0
+    (test,) = sinks(load(tmp_path))["a"].columns[0].data_tests
+    assert test.config.where == "d > '2027-01-01'"
+
+
+def test_a_project_of_which_dbt_runs_nothing(tmp_path: Path) -> None:
+    with raises(ConfigError):
+        read(a_project(tmp_path, models__staging__a_sql="select 1", models__a_yml=_models("a")))
+
+
+def test_config_within_arguments_is_config(tmp_path: Path) -> None:
+    """As dbt does from 1.10 on: what is in `arguments` goes over what stands beside it."""
+    found = imported(
+        tmp_path,
+        """
+models:
+  - name: a
+    columns:
+      - name: id
+        data_tests:
+          - not_null: {arguments: {severity: warn, where: "id > 1", tags: [x], name: no_null, description: Why.}}
+          - accepted_values: {severity: warn, arguments: {values: [1], severity: error, error_if: ">3"}}
+          - unique: {config: {where: "id > 1"}, arguments: {config: {severity: warn}}}
+          - unique: {arguments: {store_failures_as: view, column_name: line}}
+""",
+    )
+    assert not found.left_out and found.tests == 4
+    null, values, unique, line = sinks(loaded(tmp_path, found))["a"].columns[0].data_tests
+    assert null.arguments == {} and null.config.severity == "warn" and null.config.where == "id > 1"
+    assert (null.config.tags, null.config.alias, null.config.description) == (("x",), "no_null", "Why.")
+    assert values.arguments == {"values": [1]}
+    assert (values.config.severity, values.config.error_if) == ("error", ">3")
+    assert (unique.config.severity, unique.config.where) == ("warn", None)
+    assert line.arguments == {"column_name": "line"} and line.config.store_failures
+
+
+def test_vars_of_the_project_are_the_defaults_of_var(tmp_path: Path) -> None:
+    found = read(
+        a_project(
+            tmp_path,
+            models__a_yml=r"""
+models:
+  - name: a
+    data_tests:
+      - expression_is_true:
+          expression: "day > '{{ var('day') }}' and n > {{ var( \"least\" , (1 + 1)) }} {{ var('empty', 'e') }}"
+      - dbt_utils.expression_is_true: {expression: "{{ var('other', 'x > 1') }}"}
+      - row_count: {min_value: "{{ var('least') }}"}
+    columns:
+      - name: state
+        data_tests:
+          - accepted_values: {values: "{{ var('states') }}"}
+          - accepted_values:
+              arguments: {values: "var('states', [])", quote: true}
+              config: {where: "'{{ var('day') }}' < d"}
+""",
+        )
+    )
+    sink = sinks(loaded(tmp_path, found))["a"]
+    written, other, count = sink.data_tests
+    assert written.arguments == {"expression": "day > '2026-11-02' and n > 3 e"}
+    assert other.arguments == {"expression": "x > 1"} and count.arguments == {"min_value": 3}
+    first, second = sink.columns[0].data_tests
+    assert first.arguments["values"] == second.arguments["values"] == ["new", "paid"]
+    assert second.config.where == "'2026-11-02' < d"
+    given = sinks(loaded(tmp_path, found, day="2027-01-01", least=5))["a"]
+    assert given.data_tests[0].arguments == {"expression": "day > '2027-01-01' and n > 5 e"}
+    assert [said for said in found.left_out if "var" in said] == [
+        f"dbt_project.yml: the value of var {name} is no text, so it stands in the tests, and --vars does not change it"
+        for name in ("least", "states")
+    ]
+
+
+@settings(max_examples=40)
+@given(value=st.text(st.sampled_from("ab '\"\\:#|>\n\té"), max_size=10))
+def test_any_text_of_a_var_survives(tmp_path_factory: pytest.TempPathFactory, value: str):
+    import yaml
+
+    folder = tmp_path_factory.mktemp("dbt")
+    (folder / "models").mkdir()
+    (folder / "dbt_project.yml").write_text(yaml.safe_dump({"name": "shop", "vars": {"x": value}}))
+    where = {"not_null": {"column_name": "id", "where": "a {{ var('x', 'y') }} b"}}
+    (folder / "models/a.yml").write_text(yaml.safe_dump({"models": [{"name": "a", "data_tests": [where]}]}))
+    (test,) = sinks(loaded(folder, read(folder)))["a"].data_tests
+    assert test.config.where == f"a {value} b"
+
+
+@pytest.mark.parametrize(
+    ("test", "file", "sql"),
+    [
+        ("not_null", "macros/own.sql", "{% test not_null(model, column_name) %}{% endtest %}"),
+        ("unique", "tests/generic/own.sql", "{%- data_test unique(model) -%}{% enddata_test %}"),
+        ("unique", "macros/deep/own.sql", "{% macro default__test_unique(model, column_name) %}{% endmacro %}"),
+        ("dbt_utils.not_constant", "macros/own.sql", "{% macro spark__test_not_constant(model) %}{% endmacro %}"),
+        ("unique", "macros/own.sql", "{% macro test_unique(model, column_name) %}{% endmacro %}"),
+    ],
+)
+def test_a_test_that_the_project_overrides_is_not_taken_over(tmp_path: Path, test: str, file: str, sql: str) -> None:
+    """recon's own would take its place without a word; dbt runs the project's."""
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(sql)
+    found = read(
+        a_project(tmp_path, models__a_yml=_models("a", column=f"{{name: id, data_tests: [{test}, not_empty_string]}}"))
+    )
+    assert [t.test for t in sinks(loaded(tmp_path, found))["a"].columns[0].data_tests] == ["not_empty_string"]
+    assert f"# TODO: {file} overrides it" in found.text
+    assert any(
+        said.startswith(f"1 test of a, left as comments: {file} overrides {test}, and recon's")
+        for said in found.left_out
+    )
+
+
+def test_macros_that_override_nothing_change_nothing(tmp_path: Path) -> None:
+    found = read(
+        a_project(
+            tmp_path,
+            macros__own_sql="{# {% test not_null(model) %} #} {% test not_constant(model) %}{% endtest %} "
+            "{% macro unique(model) %}{% endmacro %} {% macro test_latest_test_unique() %}{% endmacro %}",
+            models__a_yml=_models("a", column="{name: id, data_tests: [unique, not_null, dbt_utils.not_constant]}"),
+        )
+    )
+    assert found.tests == 3
+
+
+def test_null_among_accepted_values_means_what_it_means_in_dbt(tmp_path: Path) -> None:
+    """dbt writes '{{ value }}': null is the text None, true the text True; without quotes, null hides every failure."""
+    found = imported(
+        tmp_path,
+        """
+models:
+  - name: a
+    columns:
+      - name: c
+        data_tests:
+          - accepted_values: {values: [a, null, true, 1]}
+          - accepted_values: {values: ["'a'", null], quote: false}
+          - accepted_values: {values: ["'a'", " NULL "], quote: false}
+          - dbt_expectations.expect_column_values_to_be_in_set: {value_set: [null, b]}
+""",
+    )
+    (one, two) = sinks(loaded(tmp_path, found))["a"].columns[0].data_tests
+    assert one.arguments == {"values": ["a", "None", "True", 1]} and two.arguments == {"values": ["None", "b"]}
+    assert same_message("\n".join(found.left_out))
+
+
+def test_an_audit_of_an_imported_project_runs_its_data_tests_and_nothing_else(tmp_path: Path) -> None:
+    """No hook ever wrote: there is no ledger, and one error for each table would say nothing."""
+    found = imported(tmp_path, _models("a", "b", "c"))
+    bounds = bind(loaded(tmp_path, found))
+    assert len(bounds) == 6 and {bound.kind for bound in bounds} == {"data"}
+    run = CliRunner().invoke(app, ["--project-dir", str(tmp_path), "audit", "--no-spark"])
+    assert run.exit_code == 0 and "ERROR=0 SKIP=6 TOTAL=6" in run.stdout
+    assert run.stdout.count("there is no ledger") == 1 and run.stdout.count("could not be proved") == 1

@@ -52,11 +52,11 @@ def test_there_are_the_commands_we_promise() -> None:
         "findings",
         "accept",
     ]
-    alone += ["explain", "sinks", "runbook", "try", "forget"]
+    alone += ["explain", "sinks", "runbook", "try", "forget", "observe"]
     ledger = [f"ledger {c}" for c in ("show", "verify", "prove", "key", "rebuild", "compact")]
     local = [f"local kafka {c}" for c in ("start", "stop")]
     aside = [f"quarantine {c}" for c in ("show", "release")] + [f"repair {c}" for c in ("plan", "apply")]
-    others = ["import dbt", "export gx", "alerts test"]
+    others = ["import dbt", "import odcs", "export gx", "export odcs", "alerts test"]
     assert sorted(COMMANDS) == sorted(f"recon {c}" for c in (*alone, "demo", *ledger, *local, *aside, *others))
 
 

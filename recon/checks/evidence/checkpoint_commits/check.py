@@ -66,10 +66,11 @@ class CheckpointCommits(EvidenceCheck):
         STALE_CHECKPOINT: the checkpoint ends before the ledger does, though it is the same query's: an older copy was
             put back, and the next start reads offsets again (warns).
         INCONCLUSIVE: the checkpoint's offsets were deleted, or do not tell where a micro-batch began; a file is missing
-            between others, is empty, or names a topic or partition twice.
+            between others, is empty, or names a topic or partition twice. Where the query writes without recon: a
+            micro-batch that was never entered, and whose commit the Delta log may have lost since.
         INFLIGHT, REPLAYED, NEW_EPOCH, EMPTY: a micro-batch that is not finished yet, or whose entry is about to be
-            written; one that was tried again and written once, a checkpoint that started a new epoch, micro-batches
-            that read nothing. They explain only.
+            written (where the query writes without recon, by the next audit); one that was tried again and written
+            once, a checkpoint that started a new epoch, micro-batches that read nothing. They explain only.
     """
 
     test: ClassVar[str] = "checkpoint_commits"
@@ -87,7 +88,8 @@ class CheckpointCommits(EvidenceCheck):
         if log is None:
             not_read = why_unknown(witnesses.sink_logs, f"sink {witnesses.sink} was not read")
             return Verdict(unproved=why_unknown(witnesses.delta, not_read))
-        writes = Writes(witnesses.pipeline, witnesses.sink, checkpoint, log, ledger_of(witnesses))
+        ledger = ledger_of(witnesses)
+        writes = Writes(witnesses.pipeline, witnesses.sink, checkpoint, log, ledger, witnesses.observed)
         if writes.ledger is None and not writes.stamped:
             return no_entries(witnesses)
         return _Evaluation(witnesses, checkpoint, writes, self.stalled_after, Findings.of(witnesses)).verdict()
@@ -130,6 +132,13 @@ class _Evaluation:
         batches = self.checkpoint.batches
         self._report_flaws()
         self._report_dropped()
+        if not batches and self._is_fresh():
+            self.findings.add(
+                Code.NEW_EPOCH,
+                f"checkpoint {self.checkpoint.location} belongs to query {self.checkpoint.query_id}, which has planned "
+                "no micro-batch yet: its first one begins a new epoch",
+            )
+            return self.findings.verdict("")
         if not batches:
             self.findings.add(
                 Code.INCONCLUSIVE,
@@ -177,6 +186,10 @@ class _Evaluation:
         return self.findings.verdict(
             message, query_id=self.checkpoint.query_id, batches=len(batches), recorded=recorded, not_judged=len(older)
         )
+
+    def _is_fresh(self) -> bool:
+        """Whether the checkpoint is of a query that the ledger does not know."""
+        return all(head.query_id != self.checkpoint.query_id for head in self.writes.heads if head.is_micro_batch)
 
     def _report_flaws(self) -> None:
         """What cannot be compared, because a file of the checkpoint is gone or damaged."""
@@ -284,6 +297,14 @@ class _Evaluation:
 
     def _report_missing_entry(self, batch: CheckpointBatch, commit: DeltaCommit) -> None:
         stamp = commit.stamp
+        if self.witnesses.observed:
+            self.findings.add(
+                Code.INFLIGHT,
+                f"micro-batch {batch.batch_id} is in the sink as version {commit.version}, and is not entered in the "
+                "ledger yet; the next audit, or `recon observe`, enters it",
+                head=stamp,
+            )
+            return
         if stamp is not None and is_in_progress(self.witnesses, stamp, commit.timestamp, commit.version):
             self.findings.add(
                 Code.INFLIGHT,
@@ -354,12 +375,22 @@ class _Evaluation:
             Code.STALE_CHECKPOINT,
             f"checkpoint {self.checkpoint.location} ends with micro-batch {planned}, and the ledger with "
             f"{newest.batch_id} of the same query: it is an older copy. The next start reads offsets of micro-batches "
-            f"{planned + 1} to {newest.batch_id} again ({some(hulls)}): a micro-batch that Spark plans with the ranges "
-            "of its entry is recognised and writes nothing; one with other ranges begins a new epoch, which stops the "
-            f"query, or with `on_new_epoch: warn` {rows}. Put the newest checkpoint back, or start a new one with the "
-            "offsets that `recon offsets` prints",
+            f"{planned + 1} to {newest.batch_id} again ({some(hulls)}): {self._on_restart(rows)}. Put the newest "
+            "checkpoint back, or start a new one with the offsets that `recon offsets` prints",
             batch_id=planned + 1,
             epoch=newest.epoch,
+        )
+
+    def _on_restart(self, rows: str) -> str:
+        """What the sink does with micro-batches that it has already; `rows` is what becomes of those it writes."""
+        if self.witnesses.observed:
+            return (
+                "Delta drops every micro-batch whose number the table has, also one that Spark plans with other "
+                "ranges, whose further records are then lost"
+            )
+        return (
+            "a micro-batch that Spark plans with the ranges of its entry is recognised and writes nothing; one with "
+            f"other ranges begins a new epoch, which stops the query, or with `on_new_epoch: warn` {rows}"
         )
 
     def _judge_start(self, batch: CheckpointBatch, stamp: ReconStamp | None) -> None:
@@ -431,11 +462,52 @@ class _Evaluation:
                 "no longer tells where it began",
                 batch_id=batch.batch_id,
             )
+        elif (unseen := self._written_unseen(batch)) is not None:
+            self.findings.add(
+                Code.INCONCLUSIVE,
+                f"micro-batch {batch.batch_id} is in the sink as version {unseen}, which Spark's own sink wrote, and "
+                "recon did not observe it: what is in it is not known; compare its rows with the source, then accept "
+                "it",
+                batch_id=batch.batch_id,
+            )
+        elif self._may_be_cleaned_up(batch):
+            for key, planned in plan.items():
+                for span in Spans.of([planned.span]).minus(self.writes.held(key)):
+                    self.findings.add(
+                        Code.INCONCLUSIVE,
+                        f"{key}: {offsets(*span)} of micro-batch {batch.batch_id} have no ledger entry, and the log of "
+                        f"{self.writes.log.location} no longer has the commits of that time (it begins at version "
+                        f"{self.writes.log.first_retained}): whether they were written is not known",
+                        batch_id=batch.batch_id,
+                        key=key,
+                        span=span,
+                    )
         else:
             why = f"Spark finished micro-batch {batch.batch_id}, and neither the sink nor the ledger has it"
             for key, planned in plan.items():
                 for span in Spans.of([planned.span]).minus(self.writes.held(key)):
                     self._report_missed(batch, key, span, why)
+
+    def _written_unseen(self, batch: CheckpointBatch) -> int | None:
+        """The version of a micro-batch that Spark's own sink wrote and that has no entry; None where there is none."""
+        wrote = (self.checkpoint.query_id, batch.batch_id)
+        commits = self.writes.log.commits.items()
+        return next((v for v, commit in commits if commit.wrote == wrote and commit.stamp is None), None)
+
+    def _may_be_cleaned_up(self, batch: CheckpointBatch) -> bool:
+        """Whether the sink's log lost the commits of the time of a plan, where nobody entered them while it had them.
+
+        What the hook writes has its entry right after its commit.
+        """
+        log = self.writes.log
+        if not self.witnesses.observed:
+            return False
+        if len(log.commits) <= max(log.commits, default=-1) - min(log.commits, default=0):
+            return True  # a commit file is missing between others
+        if not log.first_retained:
+            return False
+        oldest = min((commit.timestamp for commit in log.commits.values()), default=None)
+        return oldest is None or batch.planned_at is None or batch.planned_at < oldest
 
     def _judge_unfinished(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> None:
         for key, planned in plan.items():

@@ -27,8 +27,19 @@ class Transactions(NamedTuple):
     fixed_apps: Sequence[str]
 
     @classmethod
-    def of(cls, log: DeltaWitness, commits: Sequence[DeltaCommit], pipeline: str, sink: str | None) -> Transactions:
-        """Reads a table's log; `commits` are those that recon made for the sink."""
+    def of(
+        cls,
+        log: DeltaWitness,
+        commits: Sequence[DeltaCommit],
+        pipeline: str,
+        sink: str | None,
+        observed_query: str | None = None,
+    ) -> Transactions:
+        """Reads a table's log; `commits` are those of the sink.
+
+        Spark's own sink uses the id of its query as app id: it skips micro-batches of no other query, and none that
+        recon writes. `observed_query` is the query that writes so now.
+        """
         taken = frozenset(txn for commit in log.commits.values() for txn in commit.txn.items())
         newest = dict(log.txns)
         for app, version in taken:
@@ -36,7 +47,8 @@ class Transactions(NamedTuple):
         of_batches = [c for c in commits if c.stamp is None or c.stamp.epoch >= 0]
         last_apps = max(of_batches, key=lambda commit: commit.version).txn if of_batches else {}
         apps = dict.fromkeys(app for commit in commits for app in commit.txn)
-        fixed_apps = [app for app in apps if not _is_made_by_recon(app, pipeline, sink)]
+        of_queries = {commit.wrote[0] for commit in commits if commit.wrote is not None} - {observed_query}
+        fixed_apps = [app for app in apps if app not in of_queries and not _is_made_by_recon(app, pipeline, sink)]
         return cls(taken, newest, [app for app in last_apps if app in fixed_apps], fixed_apps)
 
     def skipping(self, batch_id: int, *, beyond: bool) -> str | None:

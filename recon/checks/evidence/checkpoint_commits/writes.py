@@ -58,13 +58,17 @@ class FirstReadings(NamedTuple):
 
 @dataclass
 class Writes:
-    """What one sink holds of one query: its ledger entries, its stamped commits and its transaction numbers."""
+    """What one sink holds of one query: its ledger entries, its stamped commits and its transaction numbers.
+
+    `observed` is whether the query writes without recon.
+    """
 
     pipeline: str
     sink: str | None
     checkpoint: CheckpointWitness
     log: DeltaWitness
     ledger: LedgerSlice | None
+    observed: bool = False
     _readings: dict[Key, FirstReadings] = field(default_factory=dict)
 
     def entry_of(self, batch: CheckpointBatch) -> int | None:
@@ -218,7 +222,8 @@ class Writes:
     def transactions(self) -> Transactions:
         """The transaction numbers of the sink's table."""
         commits = [commit for commits in self.stamped.values() for commit, _ in commits]
-        return Transactions.of(self.log, commits, self.pipeline, self.sink)
+        observed_query = self.checkpoint.query_id if self.observed else None
+        return Transactions.of(self.log, commits, self.pipeline, self.sink, observed_query)
 
     @cached_property
     def _last_recorded(self) -> int:

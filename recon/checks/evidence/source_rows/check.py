@@ -32,7 +32,13 @@ from recon.checks.evidence.source_rows.reasons import (
     reasons,
     without_rows,
 )
-from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, tell_explained
+from recon.checks.evidence.source_rows.rows import (
+    SinkRows,
+    TopicPartition,
+    counts_decide,
+    rewrites,
+    tell_explained,
+)
 from recon.checks.evidence.source_rows.transactions import (
     doubtful_readings,
     judge_aborted,
@@ -81,6 +87,10 @@ class SourceRows(EvidenceCheck):
     A query that keeps state writes other rows than it reads. How many rows deduplication dropped is known from Spark's
     own counts, if `recon.ProgressListener` recorded them ([progress](progress.md)) and they add up with the rows that
     were written; without them offsets that have no row are neither lost nor explained.
+
+    So it is where the query writes without recon (`write: native`): Spark counts the rows that it writes, and nothing
+    shows which record each was made of. Whether the query filters rows it does not say either: with
+    `rows: {filters: false}` fewer rows than records are a GAP, without it they are INCONCLUSIVE.
 
     In a sink whose rows later micro-batches replace (a MERGE, an upsert) a missing row proves nothing. There the rows
     that each micro-batch took in, left out because a later one has the same key, filtered and quarantined are counted
@@ -158,7 +168,7 @@ class SourceRows(EvidenceCheck):
     @override
     def commits_to_read(self, witnesses: Witnesses) -> Sequence[int]:
         ledger = reading_of(witnesses)
-        if ledger is None:
+        if ledger is None or counts_decide(witnesses):
             return ()
         counts = _account_of(ledger, witnesses)
         # Where counts leave a question, the sink's rows are read anyway.
@@ -168,7 +178,7 @@ class SourceRows(EvidenceCheck):
     @override
     def wants_rows(self, witnesses: Witnesses) -> bool:
         ledger = reading_of(witnesses)
-        if ledger is None:
+        if ledger is None or (witnesses.observed and not witnesses.source_columns):
             return False
         counts = _account_of(ledger, witnesses)
         return _misses(counts, witnesses) or bool(perhaps_repeated(counts, witnesses))
@@ -190,7 +200,7 @@ class SourceRows(EvidenceCheck):
         if ledger is None:
             return no_entries(witnesses)
         counts = _account_of(ledger, witnesses)
-        return _judge_rewriting(counts, witnesses) if rewrites(witnesses) else _judge(counts, witnesses)
+        return _judge_counts(counts, witnesses) if counts_decide(witnesses) else _judge(counts, witnesses)
 
 
 def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
@@ -242,7 +252,7 @@ def _misses(counts: Account, witnesses: Witnesses) -> bool:
 
 def _questions_about_rows(counts: Account, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
     """The offsets without a row that nothing explains, and what may be of aborted transactions."""
-    if rewrites(witnesses):
+    if counts_decide(witnesses):
         return rewriting.questions(counts, witnesses)
     sink = _rows_of(counts, witnesses, Findings.of(witnesses))
     if sink is None or _looks_for_repeated_alone(counts, witnesses):
@@ -328,13 +338,17 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
     return without_rows(verdict, witnesses.rows, why, f"{proved:,} of {batches:,} micro-batches are proved by counts; ")
 
 
-def _judge_rewriting(counts: Account, witnesses: Witnesses) -> Verdict:
+def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
     """Counts alone tell what was lost; rows only what is doubled, or which program wrote them."""
     findings = Findings.of(witnesses)
     of_partitions = rewriting.judge(counts, witnesses, findings, attested(counts, witnesses, findings))
     explained = tell_explained(of_partitions, "record", findings)
     for change in changes(counts, witnesses):
         findings.add(Code.INCONCLUSIVE, f"{change}: counts do not show which micro-batches' rows are gone")
+    doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
+    if not rewrites(witnesses):
+        for reason in doubling:
+            findings.add(Code.INCONCLUSIVE, f"{reason}, and no row says which record it was made of")
     sink = _rows_of(counts, witnesses, findings)
     if sink is not None:
         judge_present(sink)
@@ -345,9 +359,15 @@ def _judge_rewriting(counts: Account, witnesses: Witnesses) -> Verdict:
         records = f"the records ({plural(missing, 'offset')} without one)" if missing else "offsets"
         batches = plural(len(counts.counted), "micro-batch")
         message = f"{batches}: rows taken in, left out and quarantined are as many as {records}"
+        if witnesses.observed:
+            message = f"{batches}: as many rows as {records}; which record each row was made of is not known"
+            message += rewriting.said(counts, witnesses)
     verdict = _verdict(counts, findings, message, missing, explained)
-    doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
-    return verdict if sink is not None or not doubling else without_rows(verdict, witnesses.rows, doubling)
+    return (
+        verdict
+        if sink is not None or not doubling or not rewrites(witnesses)
+        else without_rows(verdict, witnesses.rows, doubling)
+    )
 
 
 def _verdict(

@@ -54,10 +54,11 @@ def _taken_in(sink: SinkRows, entry: int, given: CountedRows) -> CountedRows:
 def _judge_uncounted(sink: SinkRows, entry: int) -> None:
     """A commit does not say how many rows it was given: what is not in it, its restored entry does not show."""
     head = sink.ledger.heads[entry]
-    if head.status == "rebuilt":
+    if head.is_uncounted:
+        made = "made" if head.is_observed else "restored"
         sink.findings.add(
             Code.INCONCLUSIVE,
-            f"the ledger entry of {named(head)} was restored from the sink's own record, which does not say how many "
+            f"the ledger entry of {named(head)} was {made} from the sink's own record, which does not say how many "
             "rows the sink was given: whether it holds all that the transform made of each record is not known; "
             "compare them with the source, then accept it",
             head=head,

@@ -198,8 +198,8 @@ def _without_a_record(
         sink.report(
             Code.INCONCLUSIVE,
             (p for p in within(pieces, unseen.intersect(sure)) if sink.counts.counted[p.entry].uncounted),
-            "are in no row, and Kafka has no record there now: compaction may have removed one that was lost, since "
-            "the entry was restored, and no count says how many records were read",
+            "are in no row, and Kafka has no record there now: compaction may have removed one that was lost since "
+            "it was written, and no count says how many records were read",
         )
     log_start = f"are in no row, and Kafka's log now starts at {answer.log_start}"
     gone = [piece for piece in within(pieces, expired) if piece.entry not in proved]
@@ -308,7 +308,12 @@ def _judge_records(sink: SinkRows, unread: Mapping[int, Sequence[Piece]], explai
         elif dropped is None and counts.counted[entry].explodes and filtered_by_transform(sink, entry, pieces):
             for piece in pieces:
                 explained[piece.where]["filtered"] += piece.size
-        elif dropped is None and (counts.counted[entry].explodes or counts.transforms or counts.only_rebuilt):
+        elif dropped is None and (
+            counts.counted[entry].explodes
+            or counts.transforms
+            or counts.only_rebuilt
+            or sink.ledger.heads[entry].is_observed
+        ):
             undecided += pieces
         elif sum(piece.size for piece in pieces) <= (dropped or 0) and not read_others(sink, entry, pieces):
             for piece in pieces:
@@ -318,7 +323,14 @@ def _judge_records(sink: SinkRows, unread: Mapping[int, Sequence[Piece]], explai
         else:
             lost += pieces
     in_kafka = "are in no row and in Kafka"
-    sink.report(Code.INCONCLUSIVE, undecided, f"{in_kafka}, and the micro-batch does not say how many it filtered")
+    if sink.witnesses.observed:
+        unsaid = "whether the query filters rows is not known: where it does not, say so (rows: {filters: false})"
+        if sink.witnesses.declared.filters:
+            unsaid = "the query filters rows, and nothing says which"
+        sink.report(Code.INCONCLUSIVE, undecided, f"{in_kafka}, and {unsaid}")
+    else:
+        unsaid = "the micro-batch does not say how many it filtered"
+        sink.report(Code.INCONCLUSIVE, undecided, f"{in_kafka}, and {unsaid}")
     sink.report(
         Code.INCONCLUSIVE,
         in_state,

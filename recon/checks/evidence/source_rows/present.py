@@ -12,7 +12,7 @@ from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
 from recon.checks.evidence.source_rows.rows import SinkRows, TopicPartition, rewrites, rows_are_no_newer
 from recon.checks.evidence.source_rows.transactions import judge_aborted
 from recon.checks.evidence.table_history import others
-from recon.model import Code, DeltaCommit, RowGroup, Witnesses, parse_offsets
+from recon.model import WITHOUT_NUMBER, Code, DeltaCommit, RowGroup, Witnesses, parse_offsets
 from recon.model.offsets import Span, Spans
 from recon.text import plural, some
 
@@ -178,18 +178,23 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
     if stretches.incarnations > 1:
         sink.report(Code.INCONCLUSIVE, pieces[:1], "lie in a topic that was re-created, and rows share their offsets")
         return
+    before = group.batch_id == WITHOUT_NUMBER and _wrote_before(sink)
     code, _ = doubled(sink.witnesses)
     # Rows of two micro-batches fall into one group where both have this batch_id: two epochs count from 0 each.
     readings = [
         piece
         for piece, head in ((piece, sink.ledger.heads[piece.entry]) for piece in stretches.readings(mine))
-        if head.is_micro_batch and head.batch_id == group.batch_id
+        if head.is_micro_batch and group.batch_id in (head.batch_id, WITHOUT_NUMBER)
     ]
     twice = Spans.of(span for span, depth in _depths(Span(p.start, p.end) for p in readings) if depth > 1)
     if twice.size == surplus:
         sink.report(
             code, stretches.pieces(twice), "have two rows each: remove those of the later attempt", records=True
         )
+        return
+    if before:
+        unknown = "share their offsets with other rows, which the query may have written before recon observed it"
+        sink.report(Code.INCONCLUSIVE, pieces[:1], unknown)
         return
     key, span = Key(0, *where), (min(piece.start for piece in pieces), max(piece.end for piece in pieces))
     declare = ""
@@ -204,6 +209,13 @@ def _judge_group(sink: SinkRows, where: TopicPartition, stretches: ReadStretches
         span=span,
         rows=surplus,
     )
+
+
+def _wrote_before(sink: SinkRows) -> bool:
+    """Whether the table had rows of the query before the first entry, perhaps of a topic that was created again."""
+    proof = sink.witnesses.proofs.of_sink.get(sink.ledger.sink)
+    first = sink.ledger.heads[0]
+    return (proof is not None and proof.unwitnessed) or (sink.ledger.complete and bool(first.sink_version))
 
 
 def _made_several(sink: SinkRows, pieces: Iterable[Piece]) -> bool:
@@ -286,6 +298,8 @@ def _judge_unstamped(sink: SinkRows) -> None:
     for where, present in sorted(sink.present.items()):
         in_ledger, key = accounted.get(where, Spans()), Key(0, *where)
         strays = present.minus(in_ledger)
+        if sink.witnesses.observed:
+            strays = _since_observed(sink, strays, in_ledger)
         if bounded:
             strays = strays.intersect(Spans.of([(0, in_ledger.hull.end if in_ledger.hull is not None else 0)]))
         hull = strays.hull
@@ -297,6 +311,17 @@ def _judge_unstamped(sink: SinkRows) -> None:
                 key=key,
                 span=hull,
             )
+
+
+def _since_observed(sink: SinkRows, strays: Spans, in_ledger: Spans) -> Spans:
+    """Those of some offsets that lie behind what recon first saw of a partition; none where it did not see everything.
+
+    The query wrote before, and rows of a micro-batch whose plan nobody saw are in no entry either.
+    """
+    log = sink.witnesses.of_sink(sink.witnesses.delta)
+    if in_ledger.hull is None or (log is not None and log.unstamped):
+        return Spans()
+    return strays.minus(Spans.of([(0, in_ledger.hull.start)]))
 
 
 def _accounted_for(sink: SinkRows) -> dict[TopicPartition, Spans]:

@@ -1,6 +1,7 @@
-"""The count identity against Kafka's own records: what is judged of a sink whose rows later micro-batches replace.
+"""The count identity against Kafka's own records: what is judged where no row can show which record it was made of.
 
-There a row that is missing proves nothing, since a later one may stand in its place. What can be counted is what each
+In a sink whose rows later micro-batches replace, a row that is missing proves nothing, since a later one may stand in
+its place; rows that Spark's own sink wrote need not say where they come from. What can be counted is what each
 micro-batch accounts for: rows taken in, left out because a later one has the same key, filtered, quarantined. Kafka
 says how many records its ranges hold, and the two must be equal.
 """
@@ -9,15 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from random import Random
 
 from recon.checks.evidence.coverage import Key, is_compacted
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.row_accounting import Account
 from recon.checks.evidence.source_rows.rows import TopicPartition
 from recon.checks.evidence.source_rows.transactions import ended_unread, read_uncommitted, read_while_open
-from recon.model import Code, EntryHead, Witnesses
+from recon.model import Code, EntryHead, Witnesses, known
 from recon.model.offsets import OffsetSpan, Span, Spans
 from recon.text import plural
+
+_CONFIRMED = 200_000  # offsets whose records one audit counts though numbers of rows prove their micro-batches
 
 
 def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
@@ -35,7 +39,7 @@ def given_to(witnesses: Witnesses) -> Mapping[tuple[int, int], int]:
 def questions(counts: Account, witnesses: Witnesses) -> dict[TopicPartition, Spans]:
     """The ranges of the micro-batches that the ledger's counts do not prove, or that may hold aborted records."""
     requested: dict[TopicPartition, list[Span]] = {}
-    for entry in (*counts.open, *perhaps_aborted(counts, witnesses)):
+    for entry in (*counts.open, *perhaps_aborted(counts, witnesses), *to_confirm(counts, witnesses)):
         for read in _ranges(counts, entry):
             requested.setdefault((read.topic, read.partition), []).append(read.span)
     return {where: Spans.of(ranges) for where, ranges in requested.items()}
@@ -57,17 +61,85 @@ def perhaps_aborted(counts: Account, witnesses: Witnesses) -> list[int]:
     )
 
 
+def to_confirm(counts: Account, witnesses: Witnesses) -> list[int]:
+    """Entries of a query that writes without recon, with as many rows as offsets: a row too many, and an offset without
+    a record, would look the same.
+
+    All of those in partitions where others have offsets without a record, and of the rest as many as a bounded reading
+    of Kafka allows, in each audit others.
+    """
+    if not witnesses.observed:
+        return []
+    holed, open_ = _holed(counts, witnesses), set(counts.open)
+    proved = [entry for entry in counts.counted if entry not in open_ and counts.width[entry]]
+    first = [entry for entry in proved if _is_in(counts, entry, holed)]
+    # Where no broker answers, numbers of rows prove as much as they can.
+    others = [entry for entry in proved if entry not in set(first)] if known(witnesses.kafka) is not None else []
+    ledger, most = counts.covered.slice, _CONFIRMED
+    Random(f"{ledger.pipeline}/{ledger.sink}/{ledger.heads[-1].entry_hash}").shuffle(others)
+    for entry in others:
+        if counts.width[entry] <= most:
+            most -= counts.width[entry]
+            first.append(entry)
+    return sorted(first)
+
+
+def _holed(counts: Account, witnesses: Witnesses) -> set[TopicPartition]:
+    """Topic partitions that are known to have offsets without a record, as those of transaction markers."""
+    holed = {(read.topic, read.partition) for entry in counts.open for read in _ranges(counts, entry)}
+    return holed | ended_unread(counts, witnesses)
+
+
+def _is_in(counts: Account, entry: int, places: Collection[TopicPartition]) -> bool:
+    return any((read.topic, read.partition) in places for read in _ranges(counts, entry))
+
+
+def said(counts: Account, witnesses: Witnesses) -> str:
+    """Of how many micro-batches the records were counted in Kafka, for the end of a message."""
+    counted = [
+        entry
+        for entry in to_confirm(counts, witnesses)
+        if not any(isinstance(_held(read, witnesses), str) for read in _ranges(counts, entry))
+    ]
+    return f"; the records of {plural(len(counted), 'micro-batch')} were counted in Kafka" if counted else ""
+
+
 def judge(
     counts: Account, witnesses: Witnesses, findings: Findings, but: Collection[int] = ()
 ) -> dict[TopicPartition, Counter[str]]:
     """Holds the counts of each open entry, `but` some, against Kafka's records; gives what Kafka explains."""
     explained: dict[TopicPartition, Counter[str]] = {}
+    if witnesses.observed and witnesses.declared.explodes:
+        heads = [counts.covered.slice.heads[entry] for entry in counts.counted if counts.width[entry]]
+        findings.add_for_all(
+            Code.INCONCLUSIVE,
+            heads,
+            "the query makes several rows of one record, so that numbers of rows prove nothing: keep Kafka's partition "
+            "and offset in columns of the table, and name them with source_columns",
+        )
+        return explained
     for entry in counts.open:
-        if entry not in but:
+        if entry not in but and not (witnesses.observed and _was_proved(counts, entry, witnesses)):
             _judge(counts, entry, witnesses, findings, explained)
     for entry in perhaps_aborted(counts, witnesses):
         _judge_proved(counts, entry, witnesses, findings)
+    holed = _holed(counts, witnesses)
+    for entry in to_confirm(counts, witnesses):
+        unread = any(isinstance(_held(read, witnesses), str) for read in _ranges(counts, entry))
+        # Elsewhere numbers of rows prove as much as they can where Kafka does not show the records any more.
+        if not unread or (_is_in(counts, entry, holed) and not _was_proved(counts, entry, witnesses)):
+            _judge(counts, entry, witnesses, findings, explained)
     return explained
+
+
+def _was_proved(counts: Account, entry: int, witnesses: Witnesses) -> bool:
+    """Whether an earlier audit proved an entry, of whose records Kafka no longer has all."""
+    head, proof = counts.covered.slice.heads[entry], witnesses.proofs.of_sink.get(counts.covered.slice.sink)
+    if proof is None or head.sequence > proof.position:
+        return False
+    if any((one.finding.epoch, one.finding.batch_id) == (head.epoch, head.batch_id) for one in proof.open):
+        return False
+    return any(isinstance(_held(read, witnesses), str) for read in _ranges(counts, entry))
 
 
 def _judge_proved(counts: Account, entry: int, witnesses: Witnesses, findings: Findings) -> None:
@@ -106,9 +178,8 @@ def _judge(
         findings.add(code, f"{named(head)} {sentence}", head=head, key=key, span=span)
 
     if head.rows_written is None:
-        report(
-            Code.INCONCLUSIVE, "does not say how many rows it wrote, and rows of this sink are replaced by later ones"
-        )
+        replaced = "" if witnesses.observed else ", and rows of this sink are replaced by later ones"
+        report(Code.INCONCLUSIVE, f"does not say how many rows it wrote{replaced}")
         return
     if counted.deficit is None and counts.operators.keeps_state(head):
         report(
@@ -140,7 +211,7 @@ def _judge(
         report(
             Code.GAP,
             f"{sums}: the stream read past {plural(records - accounted, 'record')} that no count covers; read "
-            "exactly its ranges once more through the hook",
+            f"exactly its ranges once more{'' if witnesses.observed else ' through the hook'}",
         )
     elif accounted > records:
         report(

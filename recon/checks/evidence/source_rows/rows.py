@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ from recon.checks.evidence.findings import Findings, named, offsets
 from recon.checks.evidence.own_writes import own_commits
 from recon.checks.evidence.row_accounting import Account, Piece
 from recon.checks.evidence.table_history import is_restore, removes_rows, rows_lost
-from recon.model import Code, CountedRows, LedgerSlice, RowGroup, RowsWitness, Witnesses
+from recon.model import WITHOUT_NUMBER, Code, CountedRows, LedgerSlice, RowGroup, RowsWitness, Witnesses
 from recon.model.fingerprint import PRIME
 from recon.model.offsets import Span, Spans
 from recon.text import plural
@@ -44,10 +44,10 @@ class SinkRows:
 
     def doubles(self, entry: int) -> bool:
         """Whether rows of an entry's micro-batch, as far as rows carry its number, have the same offset."""
-        return self.ledger.heads[entry].batch_id in self._doubling
+        return not self._doubling.isdisjoint((self.ledger.heads[entry].batch_id, WITHOUT_NUMBER))
 
     @cached_property
-    def _doubling(self) -> Collection[int]:
+    def _doubling(self) -> set[int]:
         return {group.batch_id for group in self.rows.groups if group.rows > group.present.size}
 
     @cached_property
@@ -72,6 +72,8 @@ class SinkRows:
         """The rows of the sink by micro-batch; None where other epochs than 0 wrote some of them."""
         log = self.witnesses.of_sink(self.witnesses.delta)
         if log is None or self.witnesses.period_to < self.witnesses.now or not rows_are_no_newer(self):
+            return None
+        if self.witnesses.observed:
             return None
         epochs = {head.epoch for head in self.ledger.heads}
         epochs.update(stamp.epoch for _, stamp in own_commits(log, self.ledger.pipeline, self.ledger.sink))
@@ -161,6 +163,15 @@ def by_partition(groups: Iterable[RowGroup]) -> dict[TopicPartition, list[RowGro
 def rewrites(witnesses: Witnesses) -> bool:
     """Whether later micro-batches may replace the rows of earlier ones, so that a missing row proves nothing."""
     return witnesses.sink in witnesses.rewriting
+
+
+def counts_decide(witnesses: Witnesses) -> bool:
+    """Whether no row can show which record it was made of, so that only numbers of rows can be judged.
+
+    Rows of a sink that later micro-batches rewrite do not say it, nor do rows that Spark's own sink wrote without
+    source columns.
+    """
+    return rewrites(witnesses) or (witnesses.observed and not witnesses.source_columns)
 
 
 def tell_explained(explained: Explained, without: str, findings: Findings) -> Counter[str]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from recon.checks.evidence.findings import Findings
 from recon.checks.evidence.row_accounting import Account
-from recon.checks.evidence.source_rows.rows import rewrites
+from recon.checks.evidence.source_rows.rows import counts_decide
 from recon.model import Code, CommitRows, DeltaCommit, Unavailable, Witnesses
 from recon.model.fingerprint import of_ranges
 from recon.model.ledger import named
@@ -86,7 +86,7 @@ def _own_appends(counts: Account, witnesses: Witnesses, *, made: bool = False) -
 
 def _found_appends(counts: Account, witnesses: Witnesses, *, made: bool) -> Iterator[tuple[int, DeltaCommit]]:
     log, ledger = witnesses.of_sink(witnesses.delta), counts.covered.slice
-    if log is None or rewrites(witnesses):
+    if log is None or counts_decide(witnesses):
         return
     for entry, counted in counts.counted.items():
         head = ledger.heads[entry]
@@ -156,14 +156,16 @@ def _different(ranges: Iterable[OffsetSpan]) -> int:
 
 def unproved(counts: Account, witnesses: Witnesses) -> list[int]:
     """Restored entries of as many rows as offsets, of which nothing shows that each offset has one."""
-    if rewrites(witnesses):
+    if counts_decide(witnesses):
         return []
     heads, operators = counts.covered.slice.heads, counts.operators
     left = [
         entry
         for entry, counted in counts.counted.items()
         # One row of one offset can be no other; what a query with state wrote, Spark's own counts say.
-        if counted.proved and counted.uncounted and counts.width[entry] > 1 and not operators.keeps_state(heads[entry])
+        if counted.proved and counted.uncounted and counts.width[entry] > 1
+        # Of what Spark's own sink wrote, nobody ever promised more than its number of rows.
+        if not (heads[entry].is_observed or operators.keeps_state(heads[entry]))
     ]
     return [entry for entry in left if not _shown(entry, counts, witnesses)]
 
@@ -182,6 +184,9 @@ def _shown(entry: int, counts: Account, witnesses: Witnesses) -> bool:
 def reasons(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     """Why the spot check, or what it could not look at, makes it necessary to read the sink's rows."""
     heads = counts.covered.slice.heads
+    unread = [why.reason for why in witnesses.commit_rows.values() if isinstance(why, Unavailable)]
+    if witnesses.observed and unread:
+        yield f"the rows of {plural(len(unread), 'micro-batch')} that could not be looked at ({unread[0]})"
     found = contradictions(counts, witnesses)
     if found:
         entry, first = next(iter(found.items()))

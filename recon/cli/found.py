@@ -1,0 +1,123 @@
+"""recon init --from: a recon.yml of a stream that runs, from its checkpoint, its table and Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+from recon.errors import ReconError
+from recon.text import plural, short_path
+
+if TYPE_CHECKING:
+    from recon.observer.found import FoundStream
+
+_KAFKA_S = 5.0
+
+
+def found_yaml(found: FoundStream, *, project: str, pipeline: str, folder: Path, kafka: str) -> str:
+    """The text of recon.yml; paths are relative to its `folder` where they are below it."""
+    native = found.native and not found.stamped
+    values = {
+        "project": project,
+        "pipeline": pipeline,
+        "checkpoint": _place(found.checkpoint, folder),
+        "target": _place(found.target, folder),
+        "topics": sorted(found.topics),
+        "ledger": "recon",
+        "query": found.query_id,
+    }
+    quoted = {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
+    template = Template((resources.files("recon.cli") / "templates" / "found.yml").read_text(encoding="utf-8"))
+    return template.substitute(
+        quoted | {"query": found.query_id},
+        day=f"{datetime.now(UTC):%Y-%m-%d}",
+        kafka=_single_quoted(kafka),
+        write="native" if native else "recon",
+        why=_why(found),
+        rows="".join(_rows(found, native)),
+        source="".join(_source(found, native)),
+        columns="".join(_columns(found)),
+    )
+
+
+def _why(found: FoundStream) -> str:
+    if found.stamped:
+        return "recon's hook writes the table"
+    if found.native:
+        return "Spark's own sink writes the table, and recon observes it"
+    return "the table is written by foreachBatch: let recon write it, as docs/index.md shows"
+
+
+def _rows(found: FoundStream, native: bool) -> Iterator[str]:
+    if not native:
+        return
+    if found.as_many:
+        yield "    # Each micro-batch that was looked at has as many rows as offsets: the query filters none.\n"
+        yield "    rows: {filters: false}\n"
+    else:
+        yield "    # Say whether the query drops records: without it fewer rows than offsets cannot be proved.\n"
+        yield "    # rows: {filters: false}\n"
+
+
+def _source(found: FoundStream, native: bool) -> Iterator[str]:
+    names = found.source_columns
+    if native and names is not None:
+        topic = f"topic: {json.dumps(names.topic)}, " if names.topic is not None else ""
+        columns = f"partition: {json.dumps(names.partition)}, offset: {json.dumps(names.offset)}"
+        yield f"        source_columns: {{{topic}{columns}}}   # as the newest rows show\n"
+    elif native:
+        yield "        # Rows do not say which record they were made of: keep Kafka's partition and offset in columns\n"
+        yield "        # of the table, and name them here, to see which offsets have a row.\n"
+        yield "        # source_columns: {partition: kafka_partition, offset: kafka_offset}\n"
+
+
+def _columns(found: FoundStream) -> Iterator[str]:
+    if found.keys:
+        yield "        columns:\n"
+    for key in found.keys:
+        yield f"          - name: {json.dumps(key, ensure_ascii=False)}   # by its name a key\n"
+        yield "            data_tests: [{unique: {config: {severity: warn}}}, {not_null: {config: {severity: warn}}}]\n"
+
+
+def _single_quoted(text: str) -> str:
+    """A text for Jinja within YAML's double quotes."""
+    return "'" + text.replace("\\", "").replace("'", "").replace('"', "") + "'"
+
+
+def _place(location: str, folder: Path) -> str:
+    """A local path relative to the folder where it is below it, else as it is."""
+    path = Path(location)
+    return str(path.relative_to(folder)) if path.is_absolute() and path.is_relative_to(folder) else location
+
+
+def said(found: FoundStream, kafka: str) -> Iterator[str]:
+    """What was found, a line each."""
+    whole = f"; the checkpoint has micro-batches {found.batches[0]} to {found.batches[1]}" if found.batches else ""
+    yield f"Query {found.query_id} reads {', '.join(sorted(found.topics))}{whole}."
+    yield f"It writes {short_path(Path(found.target)) if '://' not in found.target else found.target} ({_why(found)})."
+    yield from _kafka_said(found, kafka)
+
+
+def _kafka_said(found: FoundStream, kafka: str) -> Iterator[str]:
+    """How far behind Kafka's end the query is, or that the broker did not answer."""
+    from recon.evidence import kafka as broker
+
+    conf = {"bootstrap.servers": kafka}
+    try:
+        witness = broker.read(conf, sorted(found.topics), isolation_level="read_uncommitted", timeout_s=_KAFKA_S)
+    except ReconError as error:
+        yield f"Kafka did not answer, so topics were not looked at: {error}"
+        return
+    for name, ends in sorted(found.topics.items()):
+        topic = witness.topics[name]
+        if not topic.exists:
+            yield f"Topic {name} is not there at {kafka}: name the broker that the query reads with --kafka."
+            continue
+        waiting = sum(max(p.log_end - ends.get(number, 0), 0) for number, p in topic.partitions.items())
+        partitions = plural(len(topic.partitions), "partition")
+        yield f"Topic {name}: {partitions}, {plural(waiting, 'offset')} wait to be read."

@@ -1,0 +1,171 @@
+"""What a stream wrote without recon: which micro-batch each commit of Spark's own Delta sink is of, and what it read.
+
+The sink stamps nothing on a commit but the query_id and the batch_id. The offsets of a micro-batch are in the
+checkpoint, for as long as Spark keeps its plan, and afterwards in the ledger, where somebody entered them in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from recon.model import (
+    CheckpointBatch,
+    CheckpointWitness,
+    DeltaCommit,
+    DeltaWitness,
+    EntryHead,
+    LedgerSlice,
+    ReconStamp,
+    Unstamped,
+    offsets_text,
+)
+from recon.model.offsets import OffsetSpan
+
+# How long an audit may take from reading the checkpoint to reading the log: what is older was not written meanwhile.
+_READING = timedelta(minutes=10)
+
+
+class Front(NamedTuple):
+    """The micro-batch of a sink that was entered last: the next one of the same query goes on with its epoch."""
+
+    epoch: int
+    query_id: str
+    batch_id: int
+
+    def epoch_of(self, query_id: str, batch_id: int) -> int:
+        """The epoch of a micro-batch that was written after this one."""
+        goes_on = query_id == self.query_id and batch_id > self.batch_id
+        return self.epoch if goes_on else self.epoch + 1
+
+
+def front_of(head: EntryHead | None) -> Front:
+    """The front after an entry of a micro-batch; before the first entry the next micro-batch begins epoch 0."""
+    return Front(-1, "", -1) if head is None else Front(head.epoch, head.query_id, head.batch_id)
+
+
+def written(log: DeltaWitness, *, after: int = -1) -> Iterator[tuple[DeltaCommit, tuple[str, int]]]:
+    """The commits of Spark's own sink newer than a version, with their (query_id, batch_id), oldest first."""
+    for version, commit in sorted(log.commits.items()):
+        if version > after and commit.wrote is not None:
+            yield commit, commit.wrote
+
+
+def plans(checkpoint: CheckpointWitness) -> Mapping[tuple[str, int], CheckpointBatch]:
+    """The micro-batches that a checkpoint still has whole, by (query_id, batch_id)."""
+    return {(checkpoint.query_id, batch.batch_id): batch for batch in checkpoint.batches if batch.starts_known}
+
+
+def is_of_plan(commit: DeltaCommit, batch: CheckpointBatch) -> bool:
+    """Whether a commit may be of a plan: Spark plans a micro-batch before it writes it.
+
+    A checkpoint that was made anew by hand may have plans for numbers that the table has from before.
+    """
+    return batch.planned_at is None or batch.planned_at <= commit.timestamp
+
+
+def ranges_of(batch: CheckpointBatch) -> tuple[OffsetSpan, ...]:
+    """What a micro-batch read, without topic ids.
+
+    Spark reads a partition that is new in it from its log start, which is not in the checkpoint: it is taken as 0, so
+    that offsets which no row carries are reported as missing. One that went back read nothing.
+    """
+    ranges = [span._replace(start_offset=min(span.start_offset, span.end_offset)) for span in batch.ranges]
+    ranges += [OffsetSpan(topic, None, p, 0, end, source) for source, topic, p, end in batch.new_partitions]
+    return tuple(ranges)
+
+
+def with_stamps(
+    log: DeltaWitness,
+    ledger: LedgerSlice | None,
+    checkpoint: CheckpointWitness | None,
+    pipeline: str,
+    sink: str,
+    now: datetime,
+) -> DeltaWitness:
+    """The log with a stamp on each commit of Spark's own sink of which it is known what it read.
+
+    So the ledger's entries say, or, of those that have no entry yet, the plans in the checkpoint. Of the others of the
+    same queries it says why nothing is known.
+
+    Args:
+        log: a Delta table's log.
+        ledger: the sink's entries.
+        checkpoint: the checkpoint of a query that writes without recon; None for one that recon writes now.
+        pipeline: the pipeline's name.
+        sink: the sink's name.
+        now: the audit's clock, UTC.
+    """
+    entered = dict(_entered(ledger)) if ledger is not None else {}
+    planned = plans(checkpoint) if checkpoint is not None else {}
+    front = _front(ledger)
+    known = _numbers(ledger)
+    queries = {query_id for query_id, _ in known} | ({checkpoint.query_id} if checkpoint is not None else set())
+    commits = dict(log.commits)
+    unstamped: dict[int, Unstamped] = {}
+    for commit, (query_id, batch_id) in written(log):
+        if commit.files_removed:
+            continue  # it replaced rows, as in outputMode complete: judged as anybody's commit that does
+        stamp = entered.get((commit.version, query_id, batch_id))
+        plan = planned.get((query_id, batch_id))
+        if stamp is None and plan is not None and (query_id, batch_id) not in known and is_of_plan(commit, plan):
+            epoch = front.epoch_of(query_id, batch_id)
+            front = Front(epoch, query_id, batch_id)
+            stamp = _stamp(pipeline, sink, front, offsets_text(ranges_of(plan)))
+        if stamp is not None:
+            commits[commit.version] = replace(commit, stamp=stamp)
+        elif query_id in queries:
+            unstamped[commit.version] = _why_unstamped(commit, (query_id, batch_id), ledger, checkpoint, now)
+    return replace(log, commits=commits, unstamped=unstamped)
+
+
+def _why_unstamped(
+    commit: DeltaCommit,
+    wrote: tuple[str, int],
+    ledger: LedgerSlice | None,
+    checkpoint: CheckpointWitness | None,
+    now: datetime,
+) -> Unstamped:
+    last = checkpoint.last if checkpoint is not None and checkpoint.query_id == wrote[0] else None
+    if last is not None and wrote[1] > last.batch_id and commit.timestamp > now - _READING:
+        return Unstamped.LATER
+    if ledger is None:
+        return Unstamped.UNSEEN
+    if any(version == commit.version for _, _, version in ledger.recorded):
+        return Unstamped.ELSEWHERE
+    versions = [head.sink_version for head in ledger.heads if head.sink_version is not None]
+    return Unstamped.BEFORE if ledger.complete and commit.version < min(versions, default=0) else Unstamped.UNSEEN
+
+
+def _entered(ledger: LedgerSlice) -> Iterator[tuple[tuple[int, str, int], ReconStamp]]:
+    """The stamps of entries, by (version, query_id, batch_id): an entry names the commit that it was made of."""
+    for place, head in enumerate(ledger.heads):
+        if head.is_observed and head.sink_version is not None:
+            ranges = ledger.offsets_texts[place] if ledger.offsets_texts else offsets_text(ledger.ranges.of(place))
+            front = Front(head.epoch, head.query_id, head.batch_id)
+            yield (head.sink_version, head.query_id, head.batch_id), _stamp(ledger.pipeline, ledger.sink, front, ranges)
+
+
+def _front(ledger: LedgerSlice | None) -> Front:
+    heads = [] if ledger is None else [head for head in ledger.heads if head.is_micro_batch]
+    return front_of(max(heads, key=lambda head: (head.epoch, head.batch_id), default=None))
+
+
+def _numbers(ledger: LedgerSlice | None) -> Collection[tuple[str, int]]:
+    return set() if ledger is None else {(head.query_id, head.batch_id) for head in ledger.heads}
+
+
+def _stamp(pipeline: str, sink: str, at: Front, ranges: str) -> ReconStamp:
+    """Nothing in such a commit names a ledger entry: it follows none."""
+    return ReconStamp(
+        pipeline=pipeline,
+        sink=sink,
+        epoch=at.epoch,
+        batch_id=at.batch_id,
+        query_id=at.query_id,
+        run_id=None,
+        prev_hash="",
+        offsets_text=ranges,
+    )

@@ -1,0 +1,216 @@
+"""One look at a stream that writes without recon: which of its micro-batches the ledger lacks, and what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from recon.errors import EvidenceError
+from recon.evidence import checkpoint, delta_log, kafka_logs
+from recon.evidence.kafka_admin import KafkaAdmin
+from recon.evidence.observed import front_of, is_of_plan, plans, ranges_of, written
+from recon.ledger import Ledger
+from recon.ledger.entries import new_entry
+from recon.ledger.ledger import utc_now
+from recon.model import (
+    CheckpointBatch,
+    CheckpointWitness,
+    DeltaCommit,
+    DeltaWitness,
+    LedgerEntry,
+    ReconStamp,
+    offsets_text,
+)
+from recon.model.offsets import OffsetSpan
+from recon.model.wire.kafka_state import KafkaState, dump_kafka_state
+from recon.project import Pipeline, Project, Sink
+from recon.storage import Storage
+from recon.text import plural, some
+
+# Micro-batches that wait for a broker which does not give their topics' ids; Spark keeps 100 in the checkpoint.
+_WAIT_AT_MOST = 50
+_RECENT = 100  # the newest entries, among which is one of a micro-batch
+_KAFKA_S = 10.0
+T = TypeVar("T")
+# Puts a question to the broker of these settings; raises EvidenceError where it does not answer.
+Ask = Callable[[Mapping[str, str], Callable[[], T]], T]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What one look found.
+
+    Attributes:
+        entered: the entries that were made, oldest first.
+        unseen: batch ids that the query wrote since the newest entry, and whose plan the checkpoint no longer has:
+            what they read is not known. Before the first entry, every stream that ran for long has some.
+        waits: why micro-batches were left for the next look, in a sentence; "" where none were.
+    """
+
+    entered: Sequence[LedgerEntry] = ()
+    unseen: Sequence[int] = ()
+    waits: str = ""
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """A micro-batch that the table has, with its plan."""
+
+    commit: DeltaCommit
+    batch: CheckpointBatch
+    ranges: tuple[OffsetSpan, ...]
+
+
+def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask) -> Look:  # type: ignore[type-arg]
+    """Enters the micro-batches of a query that the table has and the ledger lacks, in the order of their commits.
+
+    Only whole micro-batches of the query in the checkpoint are entered: those that another query wrote into the table
+    are another program's. Somebody else may enter them at the same moment; then nothing is entered twice.
+
+    Args:
+        project: a loaded recon.yml.
+        pipeline: its pipeline with `write: native`.
+        ledger: the project's.
+        ask: puts a question to a broker, such as `recon.audit.sources.Brokers.ask`.
+
+    Raises:
+        EvidenceError: the table's log or the checkpoint cannot be read.
+        LedgerError: the ledger cannot be read or written.
+    """
+    (sink,) = pipeline.sinks
+    position = ledger.end(pipeline.name, sink.name, again=True)
+    newest = _newest(ledger.last(pipeline.name, sink.name, _RECENT)) if position else None
+    # The log before the checkpoint: whatever it holds was planned before, and is in the checkpoint or was purged.
+    location = project.location(sink)
+    if reason := project.why_unlocated(location):
+        raise EvidenceError(reason)
+    log = _log(Storage(location, project.storage_options), newest)
+    if not any(True for _ in written(log)):
+        return Look()
+    state = checkpoint.read(Storage(project.resolve(pipeline.checkpoint), project.storage_options))
+    found, unseen = [], []
+    planned = plans(state)
+    for commit, (query_id, batch_id) in written(log):
+        batch = planned.get((query_id, batch_id))
+        if batch is not None and is_of_plan(commit, batch):
+            if commit.files_removed:
+                return Look(
+                    waits=f"micro-batch {batch_id} of query {query_id} replaced rows of {log.location} (version "
+                    f"{commit.version}): recon observes queries that append, in outputMode append, alone"
+                )
+            ranges = ranges_of(batch)
+            if not ranges and commit.rows_taken != 0:
+                return Look(
+                    waits=f"micro-batch {batch_id} of query {query_id} has no offsets of Kafka in {state.location}: "
+                    "recon proves streams that read Kafka alone"
+                )
+            found.append(_Observed(commit, batch, ranges))
+        elif query_id == state.query_id:
+            unseen.append(batch_id)
+    if not found:
+        others = "" if unseen else _of_other_queries(log, state)
+        return Look(unseen=unseen, waits=others)
+    try:
+        found = _with_topic_ids(found, project.kafka, ask)
+    except EvidenceError as error:
+        if len(found) < _WAIT_AT_MOST:
+            wait = f"{plural(len(found), 'micro-batch')} of the table wait for an entry until the broker gives the ids"
+            return Look(unseen=unseen, waits=f"{wait} of their topics: {error}")
+    entries = list(_entries(found, newest, pipeline.name, sink, location, log))
+    kafka_state = _kafka_state(found, position + len(entries), project.kafka, ask)
+    entries[-1] = replace(entries[-1], kafka_state=kafka_state)
+    return Look(entered=ledger.extend(entries, after=position), unseen=unseen)
+
+
+def _of_other_queries(log: DeltaWitness, state: CheckpointWitness) -> str:
+    """Which query wrote the table, where it is not the one of the checkpoint."""
+    wrote = {query_id for _, (query_id, _) in written(log)}
+    if state.query_id in wrote:
+        return ""
+    return (
+        f"{log.location} was written by query {some(sorted(wrote))}, and checkpoint {state.location} is of query "
+        f"{state.query_id}: correct the pipeline's checkpoint or the sink's target in recon.yml"
+    )
+
+
+def _newest(entries: Iterable[LedgerEntry]) -> LedgerEntry | None:
+    """The micro-batch that got furthest."""
+    batches = [entry for entry in entries if entry.is_micro_batch]
+    return max(batches, key=lambda entry: (entry.epoch, entry.batch_id), default=None)
+
+
+def _log(storage: Storage, newest: LedgerEntry | None) -> DeltaWitness:
+    """The table's log behind the newest entry; all of it where the table is another one than then."""
+    if newest is None or newest.sink_version is None:
+        return delta_log.read(storage)
+    log = delta_log.read(storage, from_version=newest.sink_version + 1)
+    shorter = log.last is not None and log.last < newest.sink_version
+    another = None not in (log.table_id, newest.sink_table_id) and log.table_id != newest.sink_table_id
+    return delta_log.read(storage) if shorter or another else log
+
+
+def _with_topic_ids(found: Sequence[_Observed], conf: Mapping[str, str], ask: Ask) -> list[_Observed]:  # type: ignore[type-arg]
+    """With the ids of their topics as the broker gives them now; without a broker in recon.yml none are known.
+
+    A topic that was created again between the micro-batch and the look has the new one's id.
+    """
+    if "bootstrap.servers" not in conf:
+        return list(found)
+    topics = sorted({span.topic for one in found for span in one.ranges})
+    ids: Mapping[str, str | None] = ask(conf, lambda: KafkaAdmin(conf).topic_ids(topics, _KAFKA_S)) if topics else {}
+    return [
+        replace(one, ranges=tuple(span._replace(topic_id=ids.get(span.topic)) for span in one.ranges)) for one in found
+    ]
+
+
+def _entries(
+    found: Iterable[_Observed], newest: LedgerEntry | None, pipeline: str, sink: Sink, target: str, log: DeltaWitness
+) -> Iterable[LedgerEntry]:
+    front = front_of(newest)
+    for one in found:
+        commit, batch = one.commit, one.batch
+        assert commit.wrote is not None
+        query_id = commit.wrote[0]
+        front = front._replace(
+            epoch=front.epoch_of(query_id, batch.batch_id), query_id=query_id, batch_id=batch.batch_id
+        )
+        stamp = ReconStamp(
+            pipeline=pipeline,
+            sink=sink.name,
+            epoch=front.epoch,
+            batch_id=front.batch_id,
+            query_id=query_id,
+            run_id=None,
+            prev_hash="",
+            offsets_text=offsets_text(one.ranges),
+        )
+        entry = new_entry(
+            stamp,
+            sink,
+            "observed",
+            target=target,
+            offsets=one.ranges,
+            read=None,
+            written=commit.rows_taken,
+            quarantined=None,
+            filtered=None,
+            version=commit.version,
+            started_at=batch.planned_at or commit.timestamp,
+            sink_table_id=log.table_id,
+        )
+        # The commit's own time: an audit of that period judges it, whenever it was entered.
+        yield replace(entry, committed_at=commit.timestamp)
+
+
+def _kafka_state(found: Sequence[_Observed], after: int, conf: Mapping[str, str], ask: Ask) -> str | None:  # type: ignore[type-arg]
+    """What the broker says of the logs after all of these were read; None where it does not say."""
+    partitions = {(span.topic, span.partition) for one in found for span in one.ranges}
+    if "bootstrap.servers" not in conf or not partitions:
+        return None
+    asked_at = utc_now()
+    try:
+        topics = ask(conf, lambda: kafka_logs.offsets(KafkaAdmin(conf), partitions, _KAFKA_S))
+    except EvidenceError:
+        return None
+    return dump_kafka_state(KafkaState(asked_at=asked_at, after=after, topics=topics))

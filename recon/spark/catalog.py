@@ -1,0 +1,88 @@
+"""Where the catalog tables are that recon.yml names: Spark is asked once, and from then on the location is used.
+
+recon reads a table's log by its path, without Spark. Hive's catalog, Spark's own and Unity Catalog answer alike, by
+`DESCRIBE DETAIL`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from recon.errors import ConfigError
+from recon.project.locations import misplaced
+from recon.spark.errors import without_sqlstate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from recon.project import Project, Sink
+
+
+def active_session() -> SparkSession | None:
+    """The session that is active in this thread; None where there is none."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def locate(project: Project, spark: SparkSession, tables: Sequence[str] | None = None) -> None:
+    """Asks Spark where catalog tables are, by default those of all sinks, and tells the project.
+
+    Of a table that is not found the project remembers why.
+    """
+    for name in project.catalog_tables() if tables is None else tables:
+        try:
+            project.set_location(name, _location(project, spark, name))
+        except ConfigError as error:
+            project.set_unlocated(name, str(error))
+
+
+def ask_active(project: Project) -> None:
+    """Locates the catalog tables of all sinks where a session is active; starts none."""
+    spark = active_session() if project.catalog_tables() else None
+    if spark is not None:
+        locate(project, spark)
+
+
+def require_located(project: Project, sinks: Sequence[Sink], given: SparkSession | None = None) -> None:
+    """The tables of these sinks are located, for which the session is asked, by default the active one.
+
+    Raises:
+        ConfigError: a sink's table is one of a catalog, and no session is active, or it has no such Delta table.
+    """
+    tables = project.catalog_tables(sinks)
+    spark = (given or active_session()) if tables else None
+    if tables and spark is None:
+        raise ConfigError(
+            f"the location of {tables[0]} is known to a catalog alone, and no Spark session is active to ask for it; "
+            "make the session before this call, or write the table's location as target"
+        )
+    if spark is not None:
+        locate(project, spark, tables)
+    for name in project.catalog_tables(sinks):
+        raise ConfigError(project.why_unlocated(project.table_location(name)))
+
+
+def _location(project: Project, spark: SparkSession, name: str) -> str:
+    try:
+        detail = spark.sql(f"DESCRIBE DETAIL {name}").first()
+    except Exception as error:  # whatever Spark, its catalog or the connection to it raises
+        raise ConfigError(
+            f"the catalog of the Spark session gives no location of {name}: {without_sqlstate(error)}; create the "
+            "table there, correct its name, or write the table's location as target"
+        ) from error
+    kind = None if detail is None else detail["format"]
+    if detail is None or kind != "delta" or not detail["location"]:
+        raise ConfigError(
+            f"{name} is no Delta table, but one of format {kind}; write the name of a Delta table, or a path or URI"
+        )
+    location = str(detail["location"])
+    problem = misplaced(location, project.project_dir)
+    if problem:
+        raise ConfigError(f"the location of {name} {problem}")
+    # Spark writes a local path as file:/lake/orders; recon.yml and the ledger have it as /lake/orders.
+    return f"/{location.removeprefix('file:').lstrip('/')}" if location.startswith("file:") else location

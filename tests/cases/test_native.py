@@ -1,0 +1,270 @@
+"""Queries that write with Spark's own Delta sink (`write: native`): recon observes, enters and judges them.
+
+Each fault is made twice: where recon.yml names the columns with the source of each row, and where only numbers of rows
+can be judged. What cannot be proved then is said, and never "complete".
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from recon.ledger import open_ledger
+from recon.model import Level
+from recon.observer import look
+from tests.cases.lake import complete, failing, findings, ranges, told
+from tests.cases.native import NativeLake
+
+Make = Callable[..., NativeLake]
+both = pytest.mark.parametrize("named", [True, False], ids=["rows with their source", "counts alone"])
+
+
+@pytest.fixture
+def make(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -> Make:
+    def made(
+        named: bool = True, partitions: int = 1, config: dict[str, str] | None = None, **options: Any
+    ) -> NativeLake:
+        lake = NativeLake(tmp_path, kafka, spark, topic("n", partitions, config), **options)
+        return lake.named() if named else lake
+
+    return made
+
+
+def answer(run: Any) -> str:
+    return run.pipelines[0].answer
+
+
+def unproved(run: Any) -> set[str]:
+    return {str(f.code) for f in findings(run) if f.level is Level.UNPROVED}
+
+
+def purge(lake: NativeLake, *batch_ids: int) -> None:
+    """Removes the plans of micro-batches, as Spark does when there are 100 newer ones."""
+    for batch_id in batch_ids:
+        (lake.checkpoint / "offsets" / str(batch_id)).unlink()
+        (lake.checkpoint / "commits" / str(batch_id)).unlink()
+
+
+@both
+def test_a_native_stream_is_proved_from_checkpoint_and_log(make: Make, named: bool) -> None:
+    lake = make(named, partitions=2)
+    lake.produce(100)
+    lake.produce(50, partition=1)
+    lake.stream(per_trigger=40)
+    run = lake.audit()
+    assert complete(run), (told(run), [(r.name, r.status, r.message) for r in run.results])
+    entries = lake.entries()
+    assert {e.status for e in entries} == {"observed"} and {e.guarantee for e in entries} == {"observed"}
+    assert [e.batch_id for e in entries] == list(range(len(entries)))
+    assert sum(e.rows_written or 0 for e in entries) == 150
+    assert all(span.topic_id for e in entries for span in e.offsets)
+    assert run.pipelines[0].sinks[0].guarantee == "observed"
+    lake.produce(30)
+    lake.stream()
+    assert complete(lake.audit()) and len(lake.entries()) == len(entries) + 1
+    assert complete(lake.audit()) and len(lake.entries()) == len(entries) + 1
+
+
+@both
+def test_what_ran_before_recon_looked_is_unwitnessed(make: Make, named: bool) -> None:
+    lake = make(named)
+    lake.produce(40)
+    lake.stream(per_trigger=10)
+    purge(lake, 0, 1)  # the plan of micro-batch 2 has no start any more, as the oldest one that Spark keeps
+    run = lake.audit()
+    assert [e.batch_id for e in lake.entries()] == [3]
+    assert "UNWITNESSED" in {str(f.code) for f in findings(run)} and not failing(run), told(run)
+    assert answer(run) == "complete" and "micro-batch 3" in run.pipelines[0].says
+
+
+@both
+def test_a_swallowed_micro_batch_is_a_gap(make: Make, named: bool) -> None:
+    lake = make(named)
+    lake.produce(20)
+    lake.stream()
+    # Another writer has used the query's next number: Delta drops the micro-batch, and Spark commits it all the same.
+    query_id = json.loads((lake.checkpoint / "metadata").read_text())["id"]
+    lake.spark.range(0).selectExpr("CAST(id AS STRING) value", "0 kafka_partition", "id kafka_offset").write.format(
+        "delta"
+    ).option("txnAppId", query_id).option("txnVersion", 1).mode("append").save(str(lake.table))
+    lake.produce(30)
+    lake.stream()
+    run = lake.audit()
+    assert answer(run) == "not complete" and ranges(findings(run, "SKIPPED", "GAP")) >= {(0, 20, 50)}, told(run)
+
+
+@both
+def test_rows_deleted_by_hand_are_missing(make: Make, named: bool) -> None:
+    lake = make(named)
+    lake.produce(100)
+    lake.stream(per_trigger=50)
+    assert complete(lake.audit())
+    lake.sql("DELETE FROM {table} WHERE kafka_offset BETWEEN 10 AND 14")
+    run = lake.audit()
+    assert answer(run) == "not complete" and {"MUTATED", "GAP"} <= failing(run), told(run)
+    if named:
+        assert (0, 10, 15) in ranges(findings(run, "GAP"))
+
+
+@both
+def test_a_restore_undoes_micro_batches(make: Make, named: bool) -> None:
+    lake = make(named)
+    lake.produce(60)
+    lake.stream(per_trigger=20)
+    assert complete(lake.audit())
+    lake.sql("RESTORE TABLE {table} TO VERSION AS OF 0")
+    run = lake.audit()
+    assert answer(run) == "not complete" and {"MUTATED", "GAP"} <= failing(run), told(run)
+
+
+@both
+def test_records_that_expired_unread(make: Make, named: bool) -> None:
+    lake = make(named)
+    lake.produce(20)
+    lake.stream()
+    lake.produce(50)
+    lake.kafka.delete_records({(lake.topic, 0): 40})
+    lake.stream(failOnDataLoss="false")
+    run = lake.audit()
+    if named:
+        assert failing(run) == {"LOSS_RETENTION"}, told(run)
+        assert ranges(findings(run, "LOSS_RETENTION")) == {(0, 20, 40)}
+    else:
+        assert answer(run) in ("not complete", "could not be proved"), told(run)
+
+
+@both
+def test_a_lost_checkpoint_doubles_rows(make: Make, named: bool) -> None:
+    lake = make(named)
+    lake.produce(40)
+    lake.stream()
+    assert complete(lake.audit())
+    lake.forget_checkpoint()
+    lake.stream(starting=json.dumps({lake.topic: {"0": 30}}))
+    run = lake.audit()
+    assert answer(run) == "not complete" and "OVERLAP" in failing(run), told(run)
+    assert {e.epoch for e in lake.entries()} == {0, 1}
+    if named:
+        assert ranges(findings(run, "DUPLICATE")) == {(0, 30, 40)}, told(run)
+
+
+@both
+def test_a_lost_checkpoint_that_starts_late_leaves_a_gap(make: Make, named: bool) -> None:
+    lake = make(named)
+    lake.produce(40)
+    lake.stream()
+    lake.produce(40)
+    lake.audit()
+    lake.forget_checkpoint()
+    lake.stream(starting=json.dumps({lake.topic: {"0": 55}}))
+    run = lake.audit()
+    assert failing(run) == {"GAP"} and (0, 40, 55) in ranges(findings(run, "GAP")), told(run)
+
+
+@both
+def test_transaction_markers_are_explained(make: Make, named: bool) -> None:
+    lake = make(named, isolation_level="read_committed")
+    lake.kafka.transaction(lake.topic, [("k", f"v{i}", 0) for i in range(10)])
+    lake.produce(10)
+    lake.stream()
+    run = lake.audit()
+    assert complete(run), told(run)
+
+
+@both
+def test_an_undeclared_filter_could_not_be_proved(make: Make, named: bool) -> None:
+    lake = make(named, declared={})
+    lake.produce(20)
+    lake.stream(lambda frame: frame.where("kafka_offset % 5 > 0"))
+    run = lake.audit()
+    assert answer(run) == "could not be proved" and unproved(run) == {"INCONCLUSIVE"}, told(run)
+
+
+@both
+def test_a_filter_that_was_declared_not_to_be_is_a_gap(make: Make, named: bool) -> None:
+    lake = make(named)
+    lake.produce(20)
+    lake.stream(lambda frame: frame.where("kafka_offset != 7"))
+    run = lake.audit()
+    assert failing(run) == {"GAP"}, told(run)
+    if named:
+        assert ranges(findings(run, "GAP")) == {(0, 7, 8)}
+
+
+def test_a_row_lost_and_another_doubled_in_one_micro_batch(make: Make) -> None:
+    lake = make(True)
+    lake.produce(20)
+    lake.stream(lambda frame: frame.where("kafka_offset != 7").unionAll(frame.where("kafka_offset = 8")))
+    if not lake.entries() and not (lake.table / "_delta_log").exists():
+        pytest.skip("Spark reads a topic twice for a union of a stream with itself")
+    run = lake.audit()
+    assert answer(run) != "complete", told(run)
+
+
+@both
+def test_micro_batches_that_nobody_saw_are_not_complete(make: Make, named: bool) -> None:
+    lake = make(named)
+    lake.produce(10)
+    lake.stream()
+    assert complete(lake.audit())
+    lake.produce(40)
+    lake.stream(per_trigger=10)
+    purge(lake, 0, 1, 2)  # and with 2 the start of 3
+    run = lake.audit()
+    assert answer(run) == "could not be proved", told(run)
+    assert not failing(run) and (0, 10, 40) in ranges(findings(run, "INCONCLUSIVE")), told(run)
+
+
+def test_commits_after_the_checkpoint_was_read_are_the_next_audits(make: Make) -> None:
+    lake = make(True)
+    lake.produce(10)
+    lake.stream()
+    lake.produce(10)
+    held = lake.path / "held"
+    shutil.copytree(lake.checkpoint, held)
+    lake.stream()
+    newest = lake.checkpoint.rename(lake.path / "newest")
+    held.rename(lake.checkpoint)
+    run = lake.audit()
+    assert not failing(run) and not unproved(run), told(run)
+    shutil.rmtree(lake.checkpoint)
+    newest.rename(lake.checkpoint)
+    assert complete(lake.audit()) and [e.batch_id for e in lake.entries()] == [0, 1]
+
+
+def test_two_looks_at_the_same_moment_enter_once(make: Make) -> None:
+    lake = make(True)
+    lake.produce(30)
+    lake.stream(per_trigger=10)
+    ledger, project = open_ledger(lake.project), lake.project
+    pipeline = project.pipelines[0]
+    other = open_ledger(lake.project)
+
+    def ask(conf: Any, question: Callable[[], Any]) -> Any:
+        if not other.exists():  # somebody else looks, between our reading and our writing
+            look(project, pipeline, other, lambda _, asked: asked())
+        return question()
+
+    assert look(project, pipeline, ledger, ask).entered == ()
+    assert [e.batch_id for e in lake.entries()] == [0, 1, 2]
+    assert complete(lake.audit())
+
+
+def test_an_entry_that_names_another_commit_is_an_orphan(make: Make) -> None:
+    lake = make(True)
+    lake.produce(10)
+    lake.stream()
+    assert complete(lake.audit())
+    table = DeltaTable(str(lake.table))
+    assert table.version() == 0
+    shutil.rmtree(lake.table)
+    lake.forget_checkpoint()
+    lake.stream()
+    run = lake.audit()
+    assert answer(run) == "not complete" and {"LEDGER_ORPHAN", "MUTATED"} & failing(run), told(run)

@@ -1,0 +1,103 @@
+"""recon init --from: a recon.yml of a query that runs, which audits at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recon.audit.run import run_audit
+from recon.project import load
+from tests.support.messages import same_message
+from tests.support.native_stream import NativeStream
+from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
+
+Recon = Callable[..., Ended]
+BROKER = ("--kafka", "localhost:1")
+
+
+@pytest.fixture
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NativeStream:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("recon.cli.found._KAFKA_S", 0.3)
+    place = tmp_path / "lake" / "bronze" / "orders"
+    return NativeStream(tmp_path / "checkpoints" / "orders", place).start({"orders": {0: 0}})
+
+
+def plain(text: str, stream: NativeStream, folder: Path) -> str:
+    return text.replace(stream.query_id, "QUERY").replace(str(folder), "FOLDER")
+
+
+def test_what_is_written_audits_at_once(stream: NativeStream, recon: Recon, tmp_path: Path) -> None:  # noqa: F811
+    stream.batch({"orders": {0: 10}})
+    stream.batch({"orders": {0: 25}})
+    ended = recon("init", "--from", "checkpoints/orders", *BROKER)
+    assert ended.code == 0 and "micro-batches 0 to 1" in ended.out
+    assert same_message(plain(ended.out.split("Kafka did not answer")[0], stream, tmp_path))
+    project = load(tmp_path)
+    (pipeline,) = project.pipelines
+    assert (pipeline.name, pipeline.write, pipeline.checkpoint) == ("orders", "native", "checkpoints/orders")
+    assert pipeline.sinks[0].target == "lake/bronze/orders" and pipeline.rows.filters is False
+    assert pipeline.source_names(pipeline.sinks[0]) is not None
+    run = run_audit(project.model_copy(update={"kafka": {}}), no_spark=True, exclude=["test_name:kafka_end_offsets"])
+    assert run.pipelines[0].answer == "complete", [(r.name, r.message) for r in run.results]
+
+
+def test_fewer_rows_than_offsets_declare_nothing(stream: NativeStream, recon: Recon, tmp_path: Path) -> None:  # noqa: F811
+    stream.batch({"orders": {0: 10}}, [("orders", 0, 3)])
+    assert recon("init", "--from", "checkpoints/orders", "--target", "lake/bronze/orders", *BROKER).code == 0
+    assert load(tmp_path).pipelines[0].rows.filters is None
+    assert load(tmp_path).pipelines[0].source_names(load(tmp_path).pipelines[0].sinks[0]) is not None
+
+
+def test_micro_batches_that_read_nothing_declare_nothing(stream: NativeStream, recon: Recon, tmp_path: Path) -> None:  # noqa: F811
+    stream.batch({"orders": {0: 0}}, [])
+    assert recon("init", "--from", "checkpoints/orders", *BROKER).code == 0
+    (pipeline,) = load(tmp_path).pipelines
+    assert pipeline.rows.filters is None and pipeline.source_names(pipeline.sinks[0]) is None
+
+
+def test_columns_whose_values_are_no_offsets_are_not_taken(stream: NativeStream, recon: Recon, tmp_path: Path) -> None:  # noqa: F811
+    stream.batch({"orders": {0: 3}}, [("orders", 0, 100), ("orders", 0, 101), ("orders", 0, 102)])
+    assert recon("init", "--from", "checkpoints/orders", *BROKER).code == 0
+    (pipeline,) = load(tmp_path).pipelines
+    assert pipeline.source_names(pipeline.sinks[0]) is None
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "no checkpoint",
+        "no micro-batch",
+        "other source",
+        "no table",
+        "not found",
+        "other query",
+        "both",
+        "there already",
+    ],
+)
+def test_bad_input(case: str, stream: NativeStream, recon: Recon, tmp_path: Path) -> None:  # noqa: F811
+    arguments = ["--from", "checkpoints/orders", *BROKER]
+    if case == "no checkpoint":
+        arguments[1] = "checkpoints/nowhere"
+    if case != "no micro-batch":
+        stream.batch({"orders": {0: 3}}, writes=case != "not found")
+    if case == "other source":
+        (stream.checkpoint / "offsets/0").write_text('v1\n{}\n{"logOffset":3}')
+        (stream.checkpoint / "sources/0/0").unlink()
+    if case == "no table":
+        arguments += ["--target", "lake/nothing"]
+    if case == "other query":
+        (stream.checkpoint / "metadata").write_text(json.dumps({"id": "another"}))
+        arguments += ["--target", "lake/bronze/orders"]
+    if case == "both":
+        arguments += ["--topic", "orders"]
+    if case == "there already":
+        (tmp_path / "recon.yml").write_text("mine")
+    ended = recon("init", *arguments)
+    assert ended.code == 2 and same_message(plain(ended.err, stream, tmp_path))
+    mine = tmp_path / "recon.yml"
+    assert mine.read_text() == "mine" if case == "there already" else not mine.exists()
