@@ -68,10 +68,20 @@ def accepted(proofs: Mapping[str, SinkProof]) -> tuple[str, ...]:
 
 
 def _begins(ledger: LedgerSlice) -> Mapping[tuple[str, int], int]:
+    """The first offset of each topic partition that the period's entries read, of any of its sources."""
+    table = ledger.ranges
+    period = slice(int(np.searchsorted(table.entry, ledger.anchors)), None)
+    mine = np.flatnonzero(table.end[period] > table.start[period]) + period.start
+    if not len(mine):
+        return {}
+    width = int(table.partition[mine].max()) + 1
+    code = table.topic[mine].astype(np.int64) * width + table.partition[mine]
+    first = np.full(int(code.max()) + 1, -1)
+    first[code[::-1]] = mine[::-1]  # of several, the last one written stays: the first in the ledger's order
     starts: dict[tuple[str, int], int] = {}
-    of_period = ledger.ranges.take(slice(int(np.searchsorted(ledger.ranges.entry, ledger.anchors)), None))
-    for (_, topic, _, partition), (start, _) in stretches(of_period, len(ledger.heads)):
-        starts.setdefault((topic, partition), start)
+    for place in first[first >= 0].tolist():
+        topic = table.topics[int(table.topic[place])][1]
+        starts.setdefault((topic, int(table.partition[place])), int(table.start[place]))
     return starts
 
 

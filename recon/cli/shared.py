@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TextIO, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast, get_type_hints
 
 import typer
 
@@ -209,36 +209,6 @@ class _Masked:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-class Group(NamedTuple):
-    """A command with subcommands, by name: each a function `f(session, …)` or another group.
-
-    `alone` is run where none of them is named; without it, help is shown.
-    """
-
-    help: str
-    commands: Mapping[str, Callable[..., None] | Group]
-    alone: Callable[..., None] | None = None
-
-
-def new_app(group: Group) -> typer.Typer:
-    """The typer application of a group, with plain help; `Session.guarded` handles its errors."""
-    app = typer.Typer(
-        help=group.help,
-        no_args_is_help=group.alone is None,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-    )
-    if group.alone is not None:
-        app.callback(invoke_without_command=True, help=group.help)(with_session(group.alone))
-    for name, entry in group.commands.items():
-        if isinstance(entry, Group):
-            app.add_typer(new_app(entry), name=name)
-        else:
-            app.command(name)(with_session(entry))
-    return app
 
 
 def with_session(function: Callable[..., None]) -> Callable[..., None]:

@@ -60,8 +60,10 @@ def empty(schema: pa.Schema) -> pa.Table:
 
 def with_nulls(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of a schema, by name; NULL where the table has no such column."""
-    for field in schema:
-        if field.name not in table.column_names:
+    there = set(table.column_names)
+    for name in schema.names:
+        if name not in there:
+            field = schema.field(name)
             table = table.append_column(field, column([None] * table.num_rows, field.type))
     return table.select(schema.names)
 

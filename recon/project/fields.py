@@ -53,7 +53,7 @@ Tags = Annotated[tuple[str, ...], BeforeValidator(one_tag)]
 class Strict(BaseModel):
     """A part of recon.yml: frozen; an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def require_unique(key: str, where: str, names: Iterable[str]) -> None:

@@ -18,10 +18,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from recon.errors import ConfigError
-from recon.model.compliance import ComplianceReport
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+    from recon.model.compliance import ComplianceReport
 
 FORMAT, VERSION = "recon-compliance", 1
 _EMBEDDED = re.compile(r'<script type="application/json" id="document">([A-Za-z0-9+/=\s]*)</script>')
@@ -146,5 +147,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 @cache
 def _adapter() -> TypeAdapter[ComplianceReport]:
     from pydantic import TypeAdapter
+
+    from recon.model.compliance import ComplianceReport
 
     return TypeAdapter(ComplianceReport)

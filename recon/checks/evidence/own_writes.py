@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from recon.checks.evidence.findings import Findings
@@ -52,13 +52,15 @@ def unrecorded(witnesses: Witnesses) -> list[SinkCommit]:
         entered |= {(epoch, batch_id) for epoch, batch_id, _ in ledger.recorded}
     found: Iterator[SinkCommit] = iter(())
     if log is not None:
-        found = _unrecorded_in_log(witnesses, log, ledger)
+        found = _unrecorded_in_log(witnesses, log, ledger, entered)
     elif record is not None:
-        found = _unrecorded_in_record(witnesses, record)
-    return [commit for commit in found if (commit.stamp.epoch, commit.stamp.batch_id) not in entered]
+        found = _unrecorded_in_record(witnesses, record, entered)
+    return list(found)
 
 
-def _unrecorded_in_log(witnesses: Witnesses, log: DeltaWitness, ledger: LedgerSlice | None) -> Iterator[SinkCommit]:
+def _unrecorded_in_log(
+    witnesses: Witnesses, log: DeltaWitness, ledger: LedgerSlice | None, entered: Collection[tuple[int, int]]
+) -> Iterator[SinkCommit]:
     heads: Sequence[EntryHead] = ledger.heads if ledger is not None else ()
     since = judged_since(ledger) if ledger is not None else -1
     last = max((head.sink_version for head in heads if head.sink_version is not None), default=-1)
@@ -72,7 +74,7 @@ def _unrecorded_in_log(witnesses: Witnesses, log: DeltaWitness, ledger: LedgerSl
     begin = witnesses.period_from
     own = own_commits(log, witnesses.pipeline, witnesses.sink)
     newest = {(stamp.epoch, stamp.batch_id): (commit, stamp) for commit, stamp in own}
-    for commit, stamp in newest.values():
+    for commit, stamp in (of for number, of in newest.items() if number not in entered):
         at = commit.timestamp
         earlier = stamp.batch_id < numbers.get(stamp.epoch, -1) and begin is not None and at < begin
         # The entry comes a moment after the commit.
@@ -85,10 +87,13 @@ def _unrecorded_in_log(witnesses: Witnesses, log: DeltaWitness, ledger: LedgerSl
             yield SinkCommit(version=commit.version, stamp=stamp, rows=commit.rows_taken, at=at)
 
 
-def _unrecorded_in_record(witnesses: Witnesses, record: SinkLog) -> Iterator[SinkCommit]:
+def _unrecorded_in_record(
+    witnesses: Witnesses, record: SinkLog, entered: Collection[tuple[int, int]]
+) -> Iterator[SinkCommit]:
     begin = witnesses.period_from
     own = [commit for commit in record.commits if commit.stamp.is_of(witnesses.pipeline, witnesses.sink)]
-    for commit in {(commit.stamp.epoch, commit.stamp.batch_id): commit for commit in own}.values():
+    newest = {(commit.stamp.epoch, commit.stamp.batch_id): commit for commit in own}
+    for commit in (commit for number, commit in newest.items() if number not in entered):
         before = begin is not None and commit.at < begin
         may_follow = entry_may_follow(commit.at, witnesses) or is_in_progress(witnesses, commit.stamp, commit.at)
         if not before and not may_follow:

@@ -6,8 +6,10 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _PROPERTIES = {"delta.logRetentionDuration": "interval 2 days"}
 _CLEAN_EVERY = 100  # versions
 _STALE_S = 3600.0
+_READERS = 4  # data files decoded at the same time; Arrow needs no lock of Python's for it
 # What delta-rs says of a store that does not answer or refuses; of damaged files it says other things.
 _NOT_REACHED = re.compile(
     r"Generic \w+ error|permission denied|access denied|forbidden|unauthori[sz]ed|credential|timed? ?out|connect"
@@ -179,12 +182,14 @@ class DeltalakeStore(Store):
     def _read_files(self, table: DeltaTable, which: Filter, target: pa.Schema) -> pa.Table:
         schema = files.schema_of(self.schema)
         filtered_by = which.columns(self.time_column)
-        tables = [
-            files.read(
-                path, schema, target.names, filtered_by, lambda rows: which.mask(rows, self.time_column), self.added
-            )
-            for path in self._paths(table, which)
-        ]
+
+        def read(path: str) -> pa.Table:
+            wanted = partial(which.mask, time_column=self.time_column)
+            return files.read(path, schema, target.names, filtered_by, wanted, self.added)
+
+        paths = self._paths(table, which)
+        with ThreadPoolExecutor(_READERS) if len(paths) > 1 else nullcontext() as pool:
+            tables = list(map(read, paths) if pool is None else pool.map(read, paths))
         parts = [part for part in tables if part.num_rows]
         if SEQUENCE in target.names:
             # A chain whose files are in its order already need not be sorted: a day's ranges are not copied for it.

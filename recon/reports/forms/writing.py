@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from recon.errors import ConfigError
 from recon.model import RunResult
-from recon.reports.forms.annotations import as_azure, as_github
-from recon.reports.forms.findings import as_arrow, as_csv
-from recon.reports.forms.junit import as_junit
-from recon.reports.forms.markdown import as_markdown
 from recon.reports.run_results import write_text
 from recon.storage import write_private
 from recon.text import did_you_mean
 
-# Name → (the file's name, its text). Parquet alone is no text.
-_TEXTS: Mapping[str, tuple[str, Callable[[RunResult], str]]] = {
-    "markdown": ("report.md", as_markdown),
-    "junit": ("junit.xml", as_junit),
-    "csv": ("findings.csv", as_csv),
-    "github": ("github.txt", as_github),
-    "azure": ("azure.txt", as_azure),
+# Name → the file's name, and what makes its text, which is imported when it is asked for. Parquet alone is no text.
+_TEXTS: Mapping[str, tuple[str, str]] = {
+    "markdown": ("report.md", "markdown:as_markdown"),
+    "junit": ("junit.xml", "junit:as_junit"),
+    "csv": ("findings.csv", "findings:as_csv"),
+    "github": ("github.txt", "annotations:as_github"),
+    "azure": ("azure.txt", "annotations:as_azure"),
 }
 _PARQUET = "parquet"
 FORMS: Mapping[str, str] = {**{name: file for name, (file, _) in _TEXTS.items()}, _PARQUET: "findings.parquet"}
@@ -38,9 +36,10 @@ def text(run: RunResult, form: str, templates: Path | None = None) -> str:
     if form == _PARQUET:
         raise ConfigError("parquet is no text: name a file to write it to")
     _require(form)
-    if form == "markdown":
-        return as_markdown(run, templates)
-    return _TEXTS[form][1](run)
+    module, _, name = _TEXTS[form][1].partition(":")
+    make: Any = getattr(import_module(f"recon.reports.forms.{module}"), name)
+    made: str = make(run, templates) if form == "markdown" else make(run)
+    return made
 
 
 def write(run: RunResult, form: str, path: str | os.PathLike[str], templates: Path | None = None) -> Path:
@@ -53,6 +52,8 @@ def write(run: RunResult, form: str, path: str | os.PathLike[str], templates: Pa
     if form != _PARQUET:
         return write_text(text(run, form, templates), path)
     import pyarrow.parquet as pq
+
+    from recon.reports.forms.findings import as_arrow
 
     content = io.BytesIO()
     pq.write_table(as_arrow(run), content)
