@@ -12,8 +12,8 @@ from typing import Any
 from recon.audit import summary
 from recon.audit.controls.days import Ran
 from recon.audit.extent import Extent, Where
-from recon.ledger import Ledger, arrow
-from recon.ledger.results import RUN, Parameters, evidence_of, findings_of, hash_of, is_sealed, record_of, typed_row
+from recon.ledger import Ledger
+from recon.ledger.results import RUN, Parameters, evidence_of, findings_of, hash_of, record_of, stored_rows, typed_row
 from recon.ledger.store import Filter
 from recon.model import RUNNING, Code, Finding, Level
 from recon.model.proof import SinkProof
@@ -199,7 +199,7 @@ def audited(ledger: Ledger, pipelines: Sequence[str], from_: datetime, to: datet
         LedgerError: the results cannot be read.
     """
     by_pipeline: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in arrow.rows(ledger.results.read(Filter.of(from_=from_))):
+    for row in stored_rows(ledger.results.read(Filter.of(from_=from_))):
         by_pipeline[row["pipeline"]].append(row)
     states, damaged = ledger.proofs.since(pipelines, from_)
     for name in pipelines:
@@ -215,7 +215,7 @@ def _states_gone(ledger: Ledger, pipeline: str, rows: Iterable[Row]) -> str:
     """Says that the proof has fewer states than an audit read; "" where it has them."""
     seen: dict[str, int] = {}
     for row in rows:
-        if row["check"] == "ledger_integrity" and row["sink"] and is_sealed(row):
+        if row["check"] == "ledger_integrity" and row["sink"] and row["is_sealed"]:
             count = evidence_of(row).get("proof_states")
             seen[row["sink"]] = max(seen.get(row["sink"], 0), count if isinstance(count, int) else 0)
     for sink, count in seen.items():
@@ -260,7 +260,7 @@ def _of_pipeline(
 
 def _unsealed(invocation_id: str, rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
-        if not is_sealed(row):
+        if not row["is_sealed"]:
             yield f"the stored result {row['name']} of audit {invocation_id} was edited"
 
 
@@ -279,8 +279,10 @@ def _audit(name: str, rows: Sequence[dict[str, Any]], from_: datetime) -> Stored
     """An audit whose period ends behind this begin; how fast a stream ran proves nothing about its data."""
     parameters = record_of(rows)
     typed = [typed_row(row, sealed=True) for row in rows if row["check"] not in RUNNING and row["kind"] != RUN]
-    kept = [{**row, "findings": findings_of(row)} for row in typed if row["period_to"] > from_]
+    kept = [row for row in typed if row["period_to"] > from_]
     if not kept:
         return None
+    for row in kept:
+        row["findings"] = findings_of(row)
     first = kept[0]
     return StoredAudit(name, first["generated_at"], first["period_from"], first["period_to"], tuple(kept), parameters)

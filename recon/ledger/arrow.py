@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from recon.lazy import np, pa
+from recon.lazy import np, pa, pc
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,7 +42,7 @@ def scalar(value: str | int | datetime) -> pa.Scalar:
     return column([value], pa.string() if isinstance(value, str) else pa.timestamp("us", tz="UTC"))[0]
 
 
-def values(column: pa.ChunkedArray) -> list[Any]:
+def values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """A column as Python values; instants in UTC."""
     if not pa.types.is_timestamp(column.type):
         return list(column.to_pylist())
@@ -53,6 +53,22 @@ def values(column: pa.ChunkedArray) -> list[Any]:
     return [at.replace(tzinfo=UTC) for at in numbers(column).astype("datetime64[us]").tolist()]
 
 
+def distinct(column: pa.ChunkedArray) -> tuple[list[Any], list[int]]:
+    """The distinct values of a flat column, NULL among them, and the place there of each row's value."""
+    coded = column.dictionary_encode("encode")
+    if not len(coded):
+        return [], []
+    indices = pa.chunked_array([chunk.indices for chunk in coded.chunks])
+    return values(coded.chunk(0).dictionary), numbers(indices).tolist()
+
+
+def in_common(column: pa.ChunkedArray) -> bool:
+    """Whether all rows of a column that has some have one value, which may be NULL."""
+    if column.null_count:
+        return bool(column.null_count == len(column))
+    return bool(pc.all(pc.equal(column, column[0])).as_py())
+
+
 def empty(schema: pa.Schema) -> pa.Table:
     """A table without rows."""
     return pa.Table.from_batches([], schema=schema)
@@ -61,9 +77,8 @@ def empty(schema: pa.Schema) -> pa.Table:
 def with_nulls(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of a schema, by name; NULL where the table has no such column."""
     there = set(table.column_names)
-    for name in schema.names:
-        if name not in there:
-            field = schema.field(name)
+    for field in schema:
+        if field.name not in there:
             table = table.append_column(field, column([None] * table.num_rows, field.type))
     return table.select(schema.names)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from itertools import pairwise
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recon.errors import LedgerError
 from recon.lazy import np, pa, pc
 from recon.ledger import arrow
-from recon.ledger.chain import ADDED, seal
+from recon.ledger.chain import ADDED, seals
 from recon.ledger.store import INT32, LedgerTable
 from recon.model import EntryHead, LedgerEntry, LedgerSlice, RangeTable, sort_key
 from recon.model.offsets import OffsetSpan
@@ -94,16 +94,31 @@ def to_table(entries: Sequence[LedgerEntry]) -> pa.Table:
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(structs)], schema=ENTRIES.schema)
 
 
-def heads(table: pa.Table) -> list[EntryHead]:
-    """The entries' heads, in the table's order."""
-    return [_head(values) for values in arrow.rows(table.select(HEAD_COLUMNS))]
+def _parted(table: pa.Table) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """The columns of the entries' heads: the value of each that all have in common, and the cells of the others.
+
+    The hash is always among the others, so that these have as many rows as there are entries.
+    """
+    same, cells = {}, {}
+    for name in HEAD_COLUMNS:
+        column = table[name]
+        if name != "entry_hash" and len(column) and arrow.in_common(column):
+            same[name] = arrow.values(column.slice(0, 1))[0]
+        else:
+            cells[name] = arrow.values(column)
+    return same, cells
 
 
-def _head(values: dict[str, Any]) -> EntryHead:
-    """An `EntryHead` without its constructor, which sets its frozen fields one by one: a day has 8,640 of them."""
-    head = object.__new__(EntryHead)
-    head.__dict__.update(values)
-    return head
+def _heads(same: Mapping[str, Any], cells: Mapping[str, Sequence[Any]]) -> list[EntryHead]:
+    """Heads without their constructor, which sets its frozen fields one by one: a day has 8,640 of them."""
+    made = []
+    for row in zip(*cells.values(), strict=True):
+        head = object.__new__(EntryHead)
+        values = head.__dict__
+        values.update(same)
+        values.update(zip(cells, row, strict=True))
+        made.append(head)
+    return made
 
 
 def entries(table: pa.Table) -> list[LedgerEntry]:
@@ -236,12 +251,12 @@ def to_slice(
     transforms_later: bool | None = None,
 ) -> LedgerSlice:
     """An Arrow table in chain order as the slice that judges read, every seal recomputed."""
-    of_heads = heads(table)
+    same, cells = _parted(table)
+    of_heads = _heads(same, cells)
     of_ranges = ranges(table)
     of_texts = texts(of_ranges, len(of_heads))
-    broken = [
-        i for i, (head, text) in enumerate(zip(of_heads, of_texts, strict=True)) if seal(head, text) != head.entry_hash
-    ]
+    of_content = seals(same, cells, of_texts)
+    broken = [i for i, head in enumerate(of_heads) if head.entry_hash != of_content[i]]
     return LedgerSlice(
         pipeline=pipeline,
         sink=sink,

@@ -71,9 +71,9 @@ def read(
     except KeyError as error:
         raise Unfamiliar(path) from error
     with opened as file:
-        stored_schema = file.schema_arrow
-        stored = [n for n in stored if n in stored_schema.names or n not in added]
-        if any(n not in stored_schema.names or stored_schema.field(n).type != schema.field(n).type for n in stored):
+        types = {field.name: field.type for field in file.schema_arrow}
+        stored = [n for n in stored if n in types or n not in added]
+        if any(types.get(n) != schema.field(n).type for n in stored):
             raise Unfamiliar(path)
         few = file.metadata.num_rows <= _STEP
         rows = file.read(columns=stored if few else [n for n in stored if n != NESTED], use_threads=not few)

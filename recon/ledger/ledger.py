@@ -249,8 +249,8 @@ class Ledger:
                 pc.equal(timed["pipeline"], arrow.scalar(pipeline)), pc.equal(timed["sink"], arrow.scalar(sink))
             )
             found[pipeline, sink] = self._slice(chain, chain.period(from_, to, timed.filter(mine)), operations)
-        there = timed.select(["pipeline", "sink"]).group_by(["pipeline", "sink"]).aggregate([])
-        return found, sorted(set(arrow.tuples(there, "pipeline", "sink")) - found.keys())
+        # Not by `group_by`: that is made of pyarrow.dataset, which imports pandas.
+        return found, sorted(set(arrow.tuples(timed, "pipeline", "sink")) - found.keys())
 
     def _slice(self, chain: ChainReader, period: Period, operations: Sequence[tuple[int, str]] | None) -> LedgerSlice:
         anchors = chain.anchors(period.above, period.day, period.before)

@@ -35,6 +35,7 @@ PROOF = LedgerTable(
         "entry_hash": str,
     },
 )
+_spelled = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _SEALED = ("pipeline", "sink", "sequence", "cause", "at", "state", "recon_version", "prev_hash")
 
 
@@ -187,5 +188,4 @@ def sealed_state(proof: SinkProof, *, number: int, prev_hash: str, cause: str, a
 
 def _seal(row: Mapping[str, Any]) -> str:
     values = [row[name].isoformat() if isinstance(row[name], datetime) else row[name] for name in _SEALED]
-    content = json.dumps(values, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(content.encode()).hexdigest()
+    return hashlib.sha256(_spelled(values).encode()).hexdigest()

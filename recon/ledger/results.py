@@ -9,14 +9,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from recon.errors import LedgerError
-from recon.ledger import arrow
+from recon.ledger import arrow, spelled
 from recon.ledger.store import Filter, LedgerTable, Store
 from recon.model import ChainEnd, CheckResult, Code, Finding, KnownTable, PreviousAudit, RunRecord, RunResult, plain
 from recon.model.wire.values import checked, loads, mapping, optional, text, whole
 from recon.text import first_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _spelled = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _GIVEN = ("pass", "warn", "fail")  # statuses of a check that gave a verdict
@@ -52,6 +55,9 @@ RESULTS = LedgerTable(
         "row_hash": str,
     },
 )
+
+
+_SEALED = tuple(name for name in RESULTS.columns if name != "row_hash")
 
 
 def append_run(store: Store, run: RunResult) -> None:
@@ -160,15 +166,38 @@ def record_of(rows: Iterable[Mapping[str, Any]]) -> Parameters:
 
 def sealed(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with its `row_hash`: SHA-256 over all other columns."""
-    values = [row[name] for name in RESULTS.columns if name != "row_hash"]
-    spelled = [value.isoformat() if isinstance(value, datetime) else value for value in values]
-    content = _spelled(spelled)
-    return {**row, "row_hash": hashlib.sha256(content.encode()).hexdigest()}
+    return {**row, "row_hash": _hash_of_row(row)}
+
+
+def _hash_of_row(row: Mapping[str, Any]) -> str:
+    values = [row[name] for name in _SEALED]
+    content = _spelled([value.isoformat() if isinstance(value, datetime) else value for value in values])
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def is_sealed(row: Mapping[str, Any]) -> bool:
     """Whether a stored row is what an audit wrote there."""
-    return bool(sealed(row)["row_hash"] == row["row_hash"])
+    return bool(_hash_of_row(row) == row["row_hash"])
+
+
+def stored_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Stored results row by row, each with `is_sealed`: whether it is what an audit wrote there.
+
+    The same as `is_sealed` of each row, of which a year has a hundred thousand. Most of their values repeat: each is
+    made, and spelled, once.
+    """
+    columns: dict[str, list[Any]] = {}
+    texts: dict[str, list[str]] = {}
+    for name in table.column_names:
+        found, places = arrow.distinct(table[name])
+        columns[name] = [found[place] for place in places]
+        if name in _SEALED:
+            cells = spelled.cells([value.isoformat() if isinstance(value, datetime) else value for value in found])
+            texts[name] = [cells[place] for place in places]
+    contents = (f"[{','.join(cells)}]" for cells in zip(*(texts[name] for name in _SEALED), strict=True))
+    hashes = (hashlib.sha256(content.encode()).hexdigest() for content in contents)
+    columns["is_sealed"] = [own == computed for own, computed in zip(columns["row_hash"], hashes, strict=True)]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def hash_of(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -183,11 +212,12 @@ def hashes_of_audits(store: Store, since: datetime) -> dict[str, str]:
         LedgerError: the table cannot be read.
     """
     by_audit: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in arrow.rows(store.read(Filter.of(from_=since))):
+    for row in stored_rows(store.read(Filter.of(from_=since))):
         # A row that is stored twice, as a merge of files by two processes can leave it, is one.
         by_audit.setdefault(row["invocation_id"], {})[row["row_hash"]] = row
     return {
-        name: hash_of(rows.values()) if all(map(is_sealed, rows.values())) else "" for name, rows in by_audit.items()
+        name: hash_of(rows.values()) if all(row["is_sealed"] for row in rows.values()) else ""
+        for name, rows in by_audit.items()
     }
 
 
@@ -272,8 +302,10 @@ def evidence_of(row: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         LedgerError: the row does not hold what an audit writes there.
     """
+    if row["evidence"] in (None, "", "{}"):  # of most there is none
+        return {}
     try:
-        return mapping(loads(row["evidence"] or "{}", nan=True))
+        return mapping(loads(row["evidence"], nan=True))
     except (ValueError, TypeError, KeyError) as error:
         raise _malformed(row, error) from error
 
@@ -353,25 +385,18 @@ def typed_row(row: Mapping[str, Any], *, sealed: bool = False) -> dict[str, Any]
         for name in ("generated_at", "period_to"):
             if row[name] is None:
                 raise ValueError(f"{name} is missing")
-        typed = {
-            "chain_head": optional(text, evidence.get("chain_head")),
-            "chain_position": optional(whole, evidence.get("chain_position")),
-            "ledger_version": optional(whole, evidence.get("ledger_version")),
-            "proof_states": optional(whole, evidence.get("proof_states")),
-            "erasures": _erasures(evidence.get("erasures")),
-            "judged": [whole(sequence) for sequence in evidence.get("judged") or ()],
-            "table_id": optional(text, evidence.get("table_id")),
-            "table_version": optional(whole, evidence.get("table_version")),
-            "table_rows": optional(whole, evidence.get("table_rows")),
-            **{
-                name: [(text(topic), whole(partition, 0), whole(at, 0)) for topic, partition, at in evidence[name]]
-                for name in ("log_ends", "log_starts")
-                if evidence.get(name) is not None
-            },
-        }
+        typed = {name: _TYPES[name](value) for name, value in evidence.items() if name in _TYPES and value is not None}
     except (ValueError, TypeError) as error:
         raise _malformed(row, error) from error
     return {**row, "evidence": {**evidence, **typed}}
+
+
+def _sequences(stored: Any) -> list[int]:
+    return [whole(sequence) for sequence in stored or ()]
+
+
+def _log_offsets(stored: Any) -> list[tuple[str, int, int]]:
+    return [(text(topic), whole(partition, 0), whole(at, 0)) for topic, partition, at in stored]
 
 
 def _erasures(stored: Any) -> tuple[int, str] | None:
@@ -380,6 +405,22 @@ def _erasures(stored: Any) -> tuple[int, str] | None:
         return None
     count, newest = stored
     return whole(count, 1), text(newest)
+
+
+# What a later audit goes on from, where the evidence has it.
+_TYPES: Mapping[str, Callable[[Any], Any]] = {
+    "chain_head": text,
+    "chain_position": whole,
+    "ledger_version": whole,
+    "proof_states": whole,
+    "erasures": _erasures,
+    "judged": _sequences,
+    "table_id": text,
+    "table_version": whole,
+    "table_rows": whole,
+    "log_ends": _log_offsets,
+    "log_starts": _log_offsets,
+}
 
 
 def _tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, KnownTable]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -94,6 +95,9 @@ class SinkDays:
     days: Sequence[Day]
     runs: Sequence[Ran]
     entries: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+    _seen: dict[tuple[bool, ...], tuple[Sequence[bool], Sequence[int]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def stretches(
         self, groups: Groups, control: Control, against: Sequence[Against], whole: str = ""
@@ -106,11 +110,11 @@ class SinkDays:
             against: the exceptions that concern it.
             whole: why nothing is shown of any day; "" for no reason.
         """
-        lacking = [run.lacks(groups, control) for run in self.runs]
-        showing = [run for run, why in zip(self.runs, lacking, strict=True) if not why]
-        audited = covered(self.days, [(run.begin, run.end) for run in self.runs])
-        shown = covered(self.days, [(run.begin, run.end) for run in showing])
-        unjudged = self._unjudged(showing)
+        alike, places_of_runs = self._alike
+        of_alike = [run.lacks(groups, control) for run in alike]
+        lacking = [of_alike[at] for at in places_of_runs]
+        audited, _ = self._seen_by((True,) * len(alike))
+        shown, unjudged = self._seen_by(tuple(not why for why in of_alike))
         found = _by_day(len(self.days), against)
         ends = [run.end for run in self.runs]
 
@@ -136,6 +140,34 @@ class SinkDays:
             Stretch(first=(of_run := list(run))[0][0], last=of_run[-1][0], state=state, because=because)
             for (state, because), run in groupby(said, key=lambda one: (one[1], one[2]))
         )
+
+    @cached_property
+    def _alike(self) -> tuple[Sequence[Ran], Sequence[int]]:
+        """The audits that differ in what they ran, one for all that are alike; and the place there of each audit's.
+
+        Most audits of a year ran the same checks.
+        """
+        known: dict[object, int] = {}
+        alike: list[Ran] = []
+        places_of_runs: list[int] = []
+        for run in self.runs:
+            kind = (run.partial, run.limited, tuple(run.checks.items()))
+            if kind not in known:
+                known[kind] = len(alike)
+                alike.append(run)
+            places_of_runs.append(known[kind])
+        return alike, places_of_runs
+
+    def _seen_by(self, which: tuple[bool, ...]) -> tuple[Sequence[bool], Sequence[int]]:
+        """Whether audits cover each day, and how many entries of it none of them judged.
+
+        `which` says of each kind of audits whether they count. Controls rest on few such choices.
+        """
+        if which not in self._seen:
+            _, places_of_runs = self._alike
+            runs = [run for run, at in zip(self.runs, places_of_runs, strict=True) if which[at]]
+            self._seen[which] = covered(self.days, [(run.begin, run.end) for run in runs]), self._unjudged(runs)
+        return self._seen[which]
 
     def _unjudged(self, showing: Sequence[Ran]) -> list[int]:
         """How many entries of each day none of these audits judged."""

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from recon.errors import LedgerError
-from recon.ledger import open_ledger
-from recon.ledger.results import append_run, findings_of, previous_audit
+from recon.ledger import arrow, open_ledger
+from recon.ledger.results import RESULTS, append_run, findings_of, is_sealed, previous_audit, rows_of, stored_rows
 from recon.ledger.store import Store
 from recon.model import ChainEnd, CheckResult, Code, Finding, KnownTable, Level, PreviousAudit, RunResult, Status
 from recon.model.result import PipelineFacts
@@ -139,3 +139,31 @@ def test_a_finding_that_an_older_version_stored_lacks_the_newer_keys() -> None:
     newer = ("topic_id", "rows", "changed_by")
     stored = {name: value for name, value in finding.as_dict().items() if name not in newer}
     assert findings_of({"findings": json.dumps([stored])}) == [finding]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"message": 'a "quoted" \\ line\nbreak, żółć\u2028'},
+        {"failures": None, "sink": None},
+        {"execution_time": -0.0},
+        {"execution_time": float("nan")},
+        {"period_from": NOW},
+        {"status": "pass", "severity": "warn"},
+        {"row_hash": "0" * 64},
+        {"row_hash": None},
+    ],
+)
+def test_rows_that_are_read_at_once_are_as_sealed_as_each_alone(changes: dict[str, Any]) -> None:
+    rows = [{**row, "date": NOW.date()} for row in rows_of(whole(NOW, unique="pass"))]
+    rows[1] |= changes
+    table = arrow.table(rows, RESULTS.schema)
+    read = stored_rows(table)
+    assert [row["is_sealed"] for row in read] == [is_sealed(row) for row in rows] == [True, not changes, True]
+    alone = [{name: value for name, value in row.items() if name != "is_sealed"} for row in read]
+    assert repr(alone) == repr(arrow.rows(table))
+
+
+def test_no_rows_are_read() -> None:
+    assert stored_rows(RESULTS.schema.empty_table()) == []
