@@ -15,6 +15,7 @@ from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.findings import Findings, no_entries, quiet
 from recon.checks.evidence.open_findings import recheck
 from recon.checks.evidence.own_writes import own_commits
+from recon.checks.evidence.quarantine_log import judge_quarantine
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.row_accounting import Account, account
 from recon.checks.evidence.source_rows import rewriting, spot_check
@@ -311,6 +312,7 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
         judge_aborted(counts, witnesses, findings, None)
     judge_surplus(counts, witnesses, findings)
     judge_filtered(counts, witnesses, findings)
+    judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=sink is not None)
     if sink is None:
         _report_perhaps_repeated(counts, witnesses, findings)
 
@@ -343,6 +345,7 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
     findings = Findings.of(witnesses)
     of_partitions = rewriting.judge(counts, witnesses, findings, attested(counts, witnesses, findings))
     explained = tell_explained(of_partitions, "record", findings)
+    judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=False)
     for change in changes(counts, witnesses):
         findings.add(Code.INCONCLUSIVE, f"{change}: counts do not show which micro-batches' rows are gone")
     doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
