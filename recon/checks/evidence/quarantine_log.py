@@ -206,13 +206,18 @@ class QuarantineLog:
             return self.erased is None or (
                 0 < number <= len(self.erased) and rows <= self.erased[number - 1].quarantined
             )
-        # Earlier versions of recon did not mark it.
+        return (self.judged is None or self.whole) and self._erases_unmarked(commit, rows)
+
+    def _erases_unmarked(self, commit: DeltaCommit, rows: int | None) -> bool:
+        """Whether an entry of `recon forget` that marked no commit accounts for one: earlier versions marked none."""
         if ROW_ID not in str(commit.operation_parameters.get("predicate")):
             return False
+        marked = {parse_erased(c.user_metadata) for c in self.log.commits.values()}
         return self.erased is None or any(
             entry.at - timedelta(seconds=1) <= commit.timestamp <= entry.at + _ERASES_WITHIN
             and (rows is None or rows <= entry.quarantined)
-            for entry in self.erased
+            for number, entry in enumerate(self.erased, start=1)
+            if number not in marked
         )
 
 
@@ -364,16 +369,18 @@ def _judge_count(seen: QuarantineLog, lacks: Missing, findings: Findings, *, tol
     step = "`recon audit --full` names their offsets, so that they can be read again"
     if not before and lacks.of_batch:
         for batch, rows in sorted((batch, rows) for batch, rows in lacks.of_batch.items() if batch not in told):
+            what = f"{plural(rows, 'row')} of {named(_Batch(*batch))}"
             findings.add(
                 Code.GAP,
-                f"{table} no longer has {plural(rows, 'row')} of {named(_Batch(*batch))} that waited there{how}; {step}",
+                f"{table} no longer has {what} that waited there{how}; {step}",
                 head=_Batch(*batch),
                 rows=rows,
             )
         return
+    what = plural(lacks.rows - before, "row")
     findings.add(
         Code.GAP,
-        f"{table} no longer has {plural(lacks.rows - before, 'row')} that waited there ({lacks.rows} in all){how}; {step}",
+        f"{table} no longer has {what} that waited there ({lacks.rows} in all){how}; {step}",
         rows=lacks.rows - before,
     )
 

@@ -201,18 +201,19 @@ def test_an_erasure_is_recons_own_as_far_as_its_entry_goes() -> None:
 
 
 def test_an_erasure_of_an_older_version_of_recon_is_known_by_its_time_and_its_rows() -> None:
+    before = [commit(v, HELD) for v in range(5)]
     by_id = update(operation_parameters={"predicate": "_recon_id IN ('a', 'b')"})
     at = by_id.timestamp
-    assert codes(judge(log(by_id), erased=(erasure(2, at - timedelta(minutes=1)),))) == []
-    for entries in (
-        (),
-        (erasure(1, at),),
-        (erasure(2, at + timedelta(hours=1)),),
-        (erasure(2, at - timedelta(days=1)),),
-    ):
-        assert codes(judge(log(by_id), ALL_THERE, erased=entries)) == [Code.MUTATED]
+    first: dict[str, Any] = {"counted": ALL_THERE, "judged": None}
+    assert codes(judge(log(*before, by_id), **first, erased=(erasure(2, at - timedelta(minutes=1)),))) == []
+    later, earlier = at + timedelta(hours=1), at - timedelta(days=1)
+    for entries in ((), (erasure(1, at),), (erasure(2, later),), (erasure(2, earlier),)):
+        assert codes(judge(log(*before, by_id), **first, erased=entries)) == [Code.MUTATED]
     other = update(operation_parameters={"predicate": "amount < 0"})
-    assert codes(judge(log(other), ALL_THERE, erased=(erasure(2, at),))) == [Code.MUTATED]
+    assert codes(judge(log(*before, other), **first, erased=(erasure(2, at),))) == [Code.MUTATED]
+    marked = update(6, user_metadata=dump_erased(1))
+    assert codes(judge(log(*before, by_id, marked), **first, erased=(erasure(2, at),))) == [Code.MUTATED]
+    assert codes(judge(log(by_id), ALL_THERE, erased=(erasure(2, at),))) == [Code.MUTATED], "a newer version marks them"
 
 
 # -- RESTORE -----------------------------------------------------------------------------------------------------
