@@ -143,8 +143,11 @@ class QuarantineLog:
 
     @property
     def needs_whole(self) -> bool:
-        """Whether the commits before those that are to be judged are needed: a RESTORE may have undone them."""
-        return self.is_replaced or self.is_older or any(is_restore(commit) for commit in self.removing)
+        """Whether the commits before those that are to be judged are needed, too.
+
+        A RESTORE may have undone them, and rows that others added before may stand for those that are removed now.
+        """
+        return bool(self.is_replaced or self.is_older or self.removing)
 
     @cached_property
     def _new(self) -> Sequence[DeltaCommit]:
@@ -163,6 +166,12 @@ class QuarantineLog:
     def adding(self) -> Sequence[DeltaCommit]:
         """Commits of others that only added rows."""
         return [commit for commit in self._others if not (commit.files_removed or is_restore(commit))]
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether others removed rows and added others, now or before, so that their number proves nothing."""
+        added = (c for c in self.log.commits.values() if c.data_change and not c.files_removed and not is_restore(c))
+        return bool(self.removing) and any(not self._is_own(commit) for commit in added)
 
     @property
     def _is_questioned(self) -> bool:
@@ -343,7 +352,8 @@ def _judge_restore(seen: QuarantineLog, commit: DeltaCommit, findings: Findings)
         findings.add(
             Code.MUTATED,
             f"{named_version} to version {target}, which undid {what}: rows that were released may wait again, and "
-            "rows that were quarantined may be gone; find out who ran it, and restore the version before it",
+            "rows that were quarantined may be gone; find out who ran it, and compare the table with version "
+            f"{commit.version - 1}",
         )
 
 
@@ -354,6 +364,9 @@ def _judge_count(seen: QuarantineLog, lacks: Missing, findings: Findings, *, tol
     if lacks.rows <= before:
         if lacks.unknown and seen.needs_answer(None) and not seen.whole:
             _report_unread(f"entries of the ledger do not say how many rows they put into {table}, or took", findings)
+        if seen.is_ambiguous and not (seen.whole and told):
+            since = some(f"{commit.version} ({commit.operation})" for commit in seen.removing)
+            _report_unread(f"others added rows to {table}, and removed rows in version {since}", findings)
         return
     if seen.whole and (told or seen.judged is None):
         return  # source_rows reads the rows, and names the offsets that are in no table

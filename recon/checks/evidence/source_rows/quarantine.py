@@ -60,7 +60,7 @@ def doubts(counts: Account, witnesses: Witnesses) -> Iterator[str]:
 def _are_all_there(ledger: LedgerSlice, witnesses: Witnesses, lacks: Missing | None) -> bool:
     """Whether every row that should wait was counted, and nobody added others: those removed had been released."""
     seen = log_of(ledger, witnesses)
-    return lacks is not None and seen is not None and not (lacks.rows or lacks.unknown or seen.adding)
+    return lacks is not None and seen is not None and not (lacks.rows or lacks.unknown or seen.is_ambiguous)
 
 
 def _with_other_counts(counts: Account, log: DeltaWitness) -> list[str]:

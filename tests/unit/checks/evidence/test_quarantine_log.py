@@ -187,6 +187,15 @@ def test_rows_that_others_add_are_told() -> None:
     assert codes(judge(log(foreign))) == [Code.UNSTAMPED]
 
 
+def test_rows_that_others_added_may_stand_for_those_that_are_removed() -> None:
+    for commits in ((commit(5), deletion(6)), (commit(3), deletion(5))):  # the first was judged by an earlier audit
+        found = log(*commits)
+        assert QuarantineLog.of(TODAY, found, seen(found).proofs).needs_whole
+        verdict = judge(found, ALL_THERE)
+        assert verdict.unproved is not None and Code.INCONCLUSIVE in codes(verdict)
+    assert same_message(verdict.unproved)
+
+
 # -- erasures ----------------------------------------------------------------------------------------------------
 
 
