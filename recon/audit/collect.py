@@ -505,30 +505,33 @@ class _Reader:
                 return True
         return False
 
-    def quarantine(self, slices: Slices, proofs: Proofs) -> Mapping[str, DeltaWitness]:
+    def quarantine(self, slices: Slices, proofs: Proofs) -> Mapping[str, DeltaWitness | Unavailable]:
         """The logs of the sinks' quarantine tables, but of sinks that never quarantined a row."""
-        sinks = [sink for sink in self._sinks if is_relied_on(slices[sink.name], proofs)]
-        logs = {sink.name: self._quarantine_log(sink, slices[sink.name], proofs) for sink in sinks}
-        return {sink: log for sink, log in logs.items() if log is not None}
+        logs: dict[str, DeltaWitness | Unavailable] = {}
+        for sink in (sink for sink in self._sinks if is_relied_on(slices[sink.name], proofs)):
+            log = self._quarantine_log(sink, slices[sink.name], proofs)
+            if log is not None:
+                logs[sink.name] = log
+        return logs
 
-    def _quarantine_log(self, sink: Sink, of_sink: LedgerSlice, proofs: Proofs) -> DeltaWitness | None:
+    def _quarantine_log(self, sink: Sink, of_sink: LedgerSlice, proofs: Proofs) -> DeltaWitness | Unavailable | None:
         """The commits behind those that were judged; all of them where entries of the slice are held against them."""
         state = proofs.of_sink.get(sink.name)
         judged = state.quarantine.version if state is not None and state.quarantine is not None else None
         if judged is not None and not of_sink.complete and not quarantines(of_sink):
-            log = self.sources.quarantine_log(sink, judged + 1)
-            if log is None or not QuarantineLog.of(of_sink, log, proofs).needs_whole:
+            log = _attempt("quarantine", lambda: self.sources.quarantine_log(sink, judged + 1))
+            if not isinstance(log, DeltaWitness) or not QuarantineLog.of(of_sink, log, proofs).needs_whole:
                 return log
-        return self.sources.quarantine_log(sink, None)
+        return _attempt("quarantine", lambda: self.sources.quarantine_log(sink, None))
 
     def quarantine_rows(
-        self, slices: Slices, logs: Mapping[str, DeltaWitness], proofs: Proofs
+        self, slices: Slices, logs: Mapping[str, DeltaWitness | Unavailable], proofs: Proofs
     ) -> Mapping[str, QuarantinedRows | Unavailable]:
         """The rows of the sinks' quarantine tables, counted where the log does not show that all of them are there."""
         counted: dict[str, QuarantinedRows | Unavailable] = {}
-        for sink in (sink for sink in self._sinks if sink.name in logs):
-            log = logs[sink.name]
-            if QuarantineLog.of(slices[sink.name], log, proofs).needs_count:
+        for sink in self._sinks:
+            log = logs.get(sink.name)
+            if isinstance(log, DeltaWitness) and QuarantineLog.of(slices[sink.name], log, proofs).needs_count:
                 try:
                     counted[sink.name] = self.sources.quarantine_rows(sink, log)
                 except Exception as error:  # whatever a store raises

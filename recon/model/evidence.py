@@ -550,7 +550,7 @@ class Witnesses:
     rows: RowsWitness | Unavailable
     probes: Mapping[tuple[str, int], ProbeAnswer] = field(default_factory=dict)
     previous: PreviousAudit | Unavailable | None = None
-    quarantine: Mapping[str, DeltaWitness] | Unavailable = Unavailable("quarantine", "not read")
+    quarantine: Mapping[str, DeltaWitness | Unavailable] | Unavailable = Unavailable("quarantine", "not read")
     quarantine_rows: Mapping[str, QuarantinedRows | Unavailable] = field(default_factory=dict)
     sink_logs: Mapping[str, SinkLog] | Unavailable = Unavailable("sink_logs", "not read")
     guarantees: Mapping[str, str] = field(default_factory=dict)

@@ -251,7 +251,14 @@ def is_relied_on(ledger: LedgerSlice, proofs: Proofs) -> bool:
 def log_of(ledger: LedgerSlice, witnesses: Witnesses) -> QuarantineLog | None:
     """The log of the sink's quarantine table; None where it was not read, or could not be."""
     log = (known(witnesses.quarantine) or {}).get(ledger.sink)
-    return None if log is None else QuarantineLog.of(ledger, log, witnesses.proofs)
+    return QuarantineLog.of(ledger, log, witnesses.proofs) if isinstance(log, DeltaWitness) else None
+
+
+def unread(sink: str, witnesses: Witnesses) -> Unavailable | None:
+    """Why the log of a sink's quarantine table is not known; None where it is, or there is none to read."""
+    logs = witnesses.quarantine
+    log = logs if isinstance(logs, Unavailable) else logs.get(sink)
+    return log if isinstance(log, Unavailable) else None
 
 
 def judge_quarantine(ledger: LedgerSlice, witnesses: Witnesses, findings: Findings, *, rows_tell: bool) -> None:
@@ -260,11 +267,12 @@ def judge_quarantine(ledger: LedgerSlice, witnesses: Witnesses, findings: Findin
     `rows_tell` is whether rows of the judged micro-batches were read, which name the offsets that are in no table.
     """
     state = witnesses.proofs.of_sink.get(ledger.sink)
-    if isinstance(witnesses.quarantine, Unavailable):
+    why = unread(ledger.sink, witnesses)
+    if why is not None:
         judged = state.quarantine if state is not None else None
         relies = judged.version is not None if judged is not None else state is not None and not ledger.complete
         if relies:
-            _report_unread(why_unknown(witnesses.quarantine), findings)
+            _report_unread(why.reason, findings)
         return
     seen = log_of(ledger, witnesses)
     if seen is None:
@@ -402,7 +410,7 @@ def quarantine_judged(ledger: LedgerSlice, witnesses: Witnesses) -> QuarantineJu
     """How far the log is judged after this audit; as before where it could not be, so that the next one does."""
     state = witnesses.proofs.of_sink.get(ledger.sink)
     before = state.quarantine if state is not None else None
-    if isinstance(witnesses.quarantine, Unavailable):
+    if unread(ledger.sink, witnesses) is not None:
         return before
     seen = log_of(ledger, witnesses)
     if seen is None:
@@ -423,4 +431,5 @@ __all__ = [
     "log_of",
     "missing",
     "quarantine_judged",
+    "unread",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from recon.checks.evidence.findings import named
 from recon.checks.evidence.own_writes import own_commits
-from recon.checks.evidence.quarantine_log import Missing, log_of, missing
+from recon.checks.evidence.quarantine_log import Missing, log_of, missing, unread
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
 from recon.checks.evidence.source_rows.rows import Explained, SinkRows
 from recon.checks.evidence.table_history import alive, changes_rows, is_restore, rows_lost
@@ -18,8 +18,6 @@ from recon.model import (
     QuarantinedRows,
     RowGroup,
     Witnesses,
-    known,
-    why_unknown,
 )
 from recon.model.offsets import Span, Spans
 from recon.model.wire.app_ids import claim_app_id
@@ -34,11 +32,12 @@ def doubts(counts: Account, witnesses: Witnesses) -> Iterator[str]:
         return
     ledger = counts.covered.slice
     rows = f"{plural(quarantined, 'row')} were quarantined"
-    if known(witnesses.quarantine) is None:
-        yield f"{rows}, and that log was not read ({why_unknown(witnesses.quarantine)})"
+    why = unread(ledger.sink, witnesses)
+    if why is not None:
+        yield f"{rows}, and that log was not read ({why.reason})"
         return
     log = witnesses.of_sink(witnesses.quarantine)
-    if log is None or not log.exists:
+    if not isinstance(log, DeltaWitness) or not log.exists:
         yield f"{rows}, and there is no quarantine table"
         return
     counted_rows = witnesses.quarantine_rows.get(ledger.sink)

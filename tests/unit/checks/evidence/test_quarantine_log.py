@@ -301,6 +301,10 @@ def test_a_log_that_cannot_be_read_proves_nothing_where_rows_may_wait() -> None:
     torn = Unavailable("quarantine", "torn")
     assert judge(torn).unproved is not None and judge(torn, judged=None).unproved is not None
     assert judge(torn, judged=QuarantineJudged()).unproved is None, "nothing was ever quarantined"
+    for of_sink, proved in ((SINK, False), ("other", True)):
+        alone = replace(seen(torn), quarantine={of_sink: torn})
+        assert (SourceRows().judge(alone).unproved is None) == proved
+        assert quarantine_judged(TODAY, alone) == JUDGED
 
 
 # -- from audit to audit -----------------------------------------------------------------------------------------
