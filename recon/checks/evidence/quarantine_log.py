@@ -369,11 +369,11 @@ def _judge_count(seen: QuarantineLog, lacks: Missing, findings: Findings, *, tol
     """Rows that should wait, and that the table does not have; `told` are micro-batches whose rows were read."""
     before = seen.judged.missing if seen.judged is not None else 0
     table = f"the quarantine table {seen.log.location}"
+    since = some(f"{commit.version} ({commit.operation})" for commit in seen.removing)
     if lacks.rows <= before:
         if lacks.unknown and seen.needs_answer(None) and not seen.whole:
             _report_unread(f"entries of the ledger do not say how many rows they put into {table}, or took", findings)
         if seen.is_ambiguous and not (seen.whole and told):
-            since = some(f"{commit.version} ({commit.operation})" for commit in seen.removing)
             _report_unread(f"others added rows to {table}, and removed rows in version {since}", findings)
         return
     if seen.whole and (told or seen.judged is None):
@@ -385,8 +385,7 @@ def _judge_count(seen: QuarantineLog, lacks: Missing, findings: Findings, *, tol
             "earlier audit counted them; `recon audit --full` looks whether the sink has them",
         )
         return
-    since = [f"{commit.version} ({commit.operation})" for commit in seen.removing]
-    how = f"; rows were removed in version {some(since)}" if since else "; there is no table" if seen.is_gone else ""
+    how = f"; rows were removed in version {since}" if since else "; there is no table" if seen.is_gone else ""
     step = "`recon audit --full` names their offsets, so that they can be read again"
     if not before and lacks.of_batch:
         for batch, rows in sorted((batch, rows) for batch, rows in lacks.of_batch.items() if batch not in told):
