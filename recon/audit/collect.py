@@ -20,6 +20,7 @@ from recon.checks.base import EvidenceCheck
 from recon.checks.bound import Bound
 from recon.checks.engine.runner import Answers, Questions
 from recon.checks.evidence.kafka_states import leaders_seen
+from recon.checks.evidence.quarantine_log import QuarantineLog, is_relied_on, quarantines
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import others
 from recon.errors import ConfigError, EvidenceError, LedgerError
@@ -40,6 +41,7 @@ from recon.model import (
     LiveFiles,
     PreviousAudit,
     ProgressWitness,
+    QuarantinedRows,
     RowsWitness,
     SinkLog,
     Unavailable,
@@ -47,6 +49,7 @@ from recon.model import (
     Witnesses,
     known,
 )
+from recon.model.erasure import Erasure
 from recon.model.offsets import Span
 from recon.model.proof import Proofs, SinkProof
 from recon.observer import Look
@@ -144,8 +147,10 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     if attempt("ledgers", lambda: _is_ahead(known(slices) or {}, checkpoints)) is True:
         checkpoints = attempt("checkpoint", lambda: _read_again(_required(checkpoints), sources.checkpoint()))
 
-    # 7. The logs of the quarantine tables of sinks whose entries count quarantined rows.
-    quarantine = read("quarantine", lambda: reader.quarantine(_required(slices)))
+    # 7. The logs of the quarantine tables in which rows may wait, of this period or of earlier ones; where such a log
+    #    leaves a question, the rows are counted.
+    quarantine = read("quarantine", lambda: reader.quarantine(_required(slices), proofs))
+    quarantine_rows = reader.quarantine_rows(known(slices) or {}, known(quarantine) or {}, proofs)
 
     # 8. Kafka's log start and end offsets after the last reading of the ledger: what arrives meanwhile is lag, and
     #    never looks like a loss.
@@ -169,6 +174,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         rows=Unavailable("rows", "the rows were not read"),
         previous=earlier,
         quarantine=quarantine,
+        quarantine_rows=quarantine_rows,
         sink_logs=sink_logs,
         guarantees={sink.name: sink.guarantee for sink in pipeline.sinks},
         rewriting=frozenset(sink.name for sink in pipeline.sinks if sink.rewrites),
@@ -401,7 +407,7 @@ class _Reader:
 
     def _with_erasures(self, proofs: Proofs, previous: PreviousAudit | None) -> Proofs:
         """What was erased of the sinks, held against what earlier audits saw of it."""
-        erased: dict[str, list[str]] = {}
+        erased: dict[str, list[Erasure]] = {}
         edited: dict[str, str] = {}
         ends: dict[str, tuple[int, str]] = {}
         unknown: dict[str, str] = {}
@@ -415,7 +421,7 @@ class _Reader:
             except Exception as error:  # whatever a store raises
                 unknown[sink.name] = first_line(error)
                 continue
-            erased[sink.name] = [erasure.sentence for erasure, _ in chain]
+            erased[sink.name] = [erasure for erasure, _ in chain]
             if (lacks := what_is_gone(self.sources.pipeline.name, sink.name, chain, seen)) is not None:
                 edited[sink.name] = lacks
             elif chain:  # a chain that took another one's place is no end for the next audit to go on from
@@ -499,10 +505,38 @@ class _Reader:
                 return True
         return False
 
-    def quarantine(self, slices: Slices) -> Mapping[str, DeltaWitness]:
-        sinks = [sink for sink in self._sinks if any(h.rows_quarantined for h in slices[sink.name].heads)]
-        logs = {sink.name: self.sources.quarantine_log(sink) for sink in sinks}
-        return {sink: log for sink, log in logs.items() if log is not None}
+    def quarantine(self, slices: Slices, proofs: Proofs) -> Mapping[str, DeltaWitness | Unavailable]:
+        """The logs of the sinks' quarantine tables, but of sinks that never quarantined a row."""
+        logs: dict[str, DeltaWitness | Unavailable] = {}
+        for sink in (sink for sink in self._sinks if is_relied_on(slices[sink.name], proofs)):
+            log = self._quarantine_log(sink, slices[sink.name], proofs)
+            if log is not None:
+                logs[sink.name] = log
+        return logs
+
+    def _quarantine_log(self, sink: Sink, of_sink: LedgerSlice, proofs: Proofs) -> DeltaWitness | Unavailable | None:
+        """The commits behind those that were judged; all of them where entries of the slice are held against them."""
+        state = proofs.of_sink.get(sink.name)
+        judged = state.quarantine.version if state is not None and state.quarantine is not None else None
+        if judged is not None and not of_sink.complete and not quarantines(of_sink):
+            log = _attempt("quarantine", lambda: self.sources.quarantine_log(sink, judged + 1))
+            if not isinstance(log, DeltaWitness) or not QuarantineLog.of(of_sink, log, proofs).needs_whole:
+                return log
+        return _attempt("quarantine", lambda: self.sources.quarantine_log(sink, None))
+
+    def quarantine_rows(
+        self, slices: Slices, logs: Mapping[str, DeltaWitness | Unavailable], proofs: Proofs
+    ) -> Mapping[str, QuarantinedRows | Unavailable]:
+        """The rows of the sinks' quarantine tables, counted where the log does not show that all of them are there."""
+        counted: dict[str, QuarantinedRows | Unavailable] = {}
+        for sink in self._sinks:
+            log = logs.get(sink.name)
+            if isinstance(log, DeltaWitness) and QuarantineLog.of(slices[sink.name], log, proofs).needs_count:
+                try:
+                    counted[sink.name] = self.sources.quarantine_rows(sink, log)
+                except Exception as error:  # whatever a store raises
+                    counted[sink.name] = Unavailable("quarantine", first_line(error))
+        return counted
 
     def kafka(self, slices: Slices, proofs: Proofs) -> KafkaWitness:
         positions = _positions(slices.values())

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from recon.audit import summary
 from recon.audit.scope import Place, stretches
+from recon.checks.evidence.quarantine_log import quarantine_judged
 from recon.checks.evidence.table_rows import rows_to_remember
 from recon.checks.evidence.topic_ids import with_topic_ids
 from recon.model import (
@@ -78,6 +79,7 @@ def advance(
         table_version=table.last if table is not None else None,
         table_rows=_rows(before, table, replace(witnesses, sink=sink)),
         other_rows=_other_rows(before, replace(witnesses, sink=sink)),
+        quarantine=quarantine_judged(ledger, witnesses),
         coverage=covered,
         logs=_logs(before, ledger, covered, witnesses, doubted=_is_log_doubted(mine)),
         open=opened,

@@ -12,7 +12,7 @@ from typing import TypeVar
 from recon.audit.session import AuditSession
 from recon.checks.engine.runner import Answers, Questions
 from recon.errors import EvidenceError
-from recon.evidence import checkpoint, commit_rows, delta_log
+from recon.evidence import checkpoint, commit_rows, delta_log, quarantine_rows
 from recon.evidence.kafka_admin import UnreachableError
 from recon.ledger import Ledger, quarantined
 from recon.ledger.erasures import ErasureTable
@@ -24,6 +24,7 @@ from recon.model import (
     DeltaWitness,
     KafkaWitness,
     ProgressWitness,
+    QuarantinedRows,
     RowsWitness,
     SinkLog,
     Unavailable,
@@ -124,10 +125,24 @@ class Sources:
     def _of_broker(self, sink: KafkaSink, question: Callable[[], T]) -> T:
         return self.brokers.ask({**self.project.kafka, **sink.kafka}, question)
 
-    def quarantine_log(self, sink: Sink) -> DeltaWitness | None:
-        """The log of a sink's quarantine table; None where it has none."""
-        table = quarantined.location(self.project, self.pipeline.name, sink)
-        return None if table is None else delta_log.read(self._located(table))
+    def quarantine_log(self, sink: Sink, from_version: int | None) -> DeltaWitness | None:
+        """The log of a sink's quarantine table, and its data files; None where recon.yml names no place for one."""
+        place = quarantined.location(self.project, self.pipeline.name, sink)
+        if place is None:
+            return None
+        table = self._located(place)
+        log = delta_log.read(table, from_version=from_version, files=True)
+        if log.table_id is not None or log.last is None:
+            return log
+        return replace(log, table_id=delta_log.current_table_id(table, log.last))
+
+    def quarantine_rows(self, sink: Sink, log: DeltaWitness) -> QuarantinedRows:
+        """The rows of a sink's quarantine table, counted without Spark, and those that the whole ledger counts."""
+        entered, released = self.session.ledger().quarantined(self.pipeline.name, sink.name)
+        place = quarantined.location(self.project, self.pipeline.name, sink)
+        # After the ledger: what is quarantined or claimed meanwhile has no entry, and is told apart by that.
+        rows = quarantine_rows.count(self._located(place)) if place is not None and log.last is not None else {}
+        return QuarantinedRows(rows=rows, entered=entered, released=released)
 
     def kafka(
         self,

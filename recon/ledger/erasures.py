@@ -61,8 +61,8 @@ class ErasureTable:
         names = [name for name in ERASURES.columns if name in Erasure.__dataclass_fields__]
         return [(Erasure(**{name: row[name] for name in names}), str(row["entry_hash"])) for row in rows]
 
-    def append(self, erasure: Erasure) -> None:
-        """Enters an erasure behind the newest.
+    def append(self, erasure: Erasure) -> int:
+        """Enters an erasure behind the newest; its number.
 
         Raises:
             LedgerError: the table was edited, or cannot be written.
@@ -83,7 +83,7 @@ class ErasureTable:
                 self.store.append(arrow.table([row], self.store.schema), chain=chain, after=len(rows))
             except ChainMoved:
                 continue  # another erasure was entered meanwhile
-            return
+            return len(rows) + 1
 
     def _rows(self, pipeline: str, sink: str) -> list[dict[str, Any]]:
         if not self.store.exists():

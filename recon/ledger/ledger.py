@@ -20,7 +20,7 @@ from recon.ledger.proofs import PROOF, ProofTable
 from recon.ledger.reader import ChainReader, Period, by_time
 from recon.ledger.results import RESULTS
 from recon.ledger.store import MANY_FILES, SEQUENCE, ChainMoved, Contended, Filter, Store, open_store
-from recon.model import Finding, LedgerEntry, LedgerSlice
+from recon.model import RELEASES, REMOVALS, Finding, LedgerEntry, LedgerSlice
 from recon.model.integrity import verify
 from recon.model.offsets import Spans
 from recon.model.wire.app_ids import chain_id
@@ -286,6 +286,24 @@ class Ledger:
         names = ("epoch", "batch_id", "sink_version")
         return frozenset(arrow.tuples(self.store.read(Filter.of(pipeline, sink), names), *names))
 
+    def quarantined(
+        self, pipeline: str, sink: str
+    ) -> tuple[Mapping[tuple[int, int], int | None], Mapping[int, int | None]]:
+        """The rows that every entry of a (pipeline, sink) quarantined, and those that each release took.
+
+        The first by (epoch, batch_id), the second by the number of the release; None where no entry says how many. A
+        micro-batch that was entered again has one count.
+        """
+        names = ("epoch", "batch_id", "rows_quarantined", "rows_read")
+        entered: dict[tuple[int, int], int | None] = {}
+        released: dict[int, int | None] = {}
+        for epoch, batch_id, rows, read in arrow.tuples(self.store.read(Filter.of(pipeline, sink), names), *names):
+            if epoch == RELEASES:
+                released[batch_id] = _more(released.get(batch_id), read)
+            elif epoch != REMOVALS:
+                entered[epoch, batch_id] = _more(entered.get((epoch, batch_id)), rows)
+        return entered, released
+
     def entries(
         self,
         pipeline: str | None = None,
@@ -321,6 +339,11 @@ class Ledger:
         """Merge the small files of the tables; the metrics of each, by table."""
         tables = (self.store, self.results, self.proofs.store)
         return {store.kind: store.compact() for store in tables if store.exists()}
+
+
+def _more(one: int | None, other: int | None) -> int | None:
+    """The larger of two counts; the one that is known."""
+    return max((count for count in (one, other) if count is not None), default=None)
 
 
 def _transforms(counted: Iterable[tuple[Any, ...]]) -> bool | None:

@@ -429,6 +429,20 @@ class RowsWitness:
 
 
 @dataclass(frozen=True, kw_only=True)
+class QuarantinedRows:
+    """The rows of a sink's quarantine table, counted, and those that the whole ledger says went there and left it.
+
+    `rows` has them by (epoch, batch_id, number of the release that claimed them, None while they wait). `entered` are
+    the rows that entries count as quarantined, by (epoch, batch_id), `released` those that releases took, by number;
+    None where no entry says how many.
+    """
+
+    rows: Mapping[tuple[int | None, int | None, int | None], int]
+    entered: Mapping[tuple[int, int], int | None]
+    released: Mapping[int, int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProbeAnswer:
     """The offsets that two readers receive in a stretch of one topic partition.
 
@@ -511,7 +525,8 @@ class Witnesses:
 
     `sink` is None for a pipeline-level check. `ledgers` has a slice per sink of the pipeline.
     `now` is the audit's clock, so that no check reads the time. `delta` has the log of each sink that is a Delta table,
-    `sink_logs` the own record of each that is not, `quarantine` the log of each sink's quarantine table. `guarantees`
+    `sink_logs` the own record of each that is not, `quarantine` the log of each sink's quarantine table,
+    `quarantine_rows` the counts of its rows, where that log leaves a question. `guarantees`
     has the guarantee that each sink claims, `rewriting` names the sinks whose rows later micro-batches may replace.
     `previous` is None where no audit came before.
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
@@ -535,7 +550,8 @@ class Witnesses:
     rows: RowsWitness | Unavailable
     probes: Mapping[tuple[str, int], ProbeAnswer] = field(default_factory=dict)
     previous: PreviousAudit | Unavailable | None = None
-    quarantine: Mapping[str, DeltaWitness] | Unavailable = Unavailable("quarantine", "not read")
+    quarantine: Mapping[str, DeltaWitness | Unavailable] | Unavailable = Unavailable("quarantine", "not read")
+    quarantine_rows: Mapping[str, QuarantinedRows | Unavailable] = field(default_factory=dict)
     sink_logs: Mapping[str, SinkLog] | Unavailable = Unavailable("sink_logs", "not read")
     guarantees: Mapping[str, str] = field(default_factory=dict)
     rewriting: Collection[str] = ()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from recon.errors import ConfigError
+from recon.model.erasure import Erasure
 from recon.model.offsets import Span, Spans
 from recon.model.result import Code, Finding, Level
 from recon.text import some
@@ -171,6 +172,19 @@ class LogJudged:
 
 
 @dataclass(frozen=True, kw_only=True)
+class QuarantineJudged:
+    """How far an audit judged the log of a sink's quarantine table: up to this version of the table with this id.
+
+    Both are None where there was no table. `missing` is how many rows the table had fewer than should wait there, by
+    the newest audit that counted them: they were reported, and are reported no more than once.
+    """
+
+    table_id: str | None = None
+    version: int | None = None
+    missing: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkProof:
     """The state after an audit, or after somebody accepted a finding.
 
@@ -187,6 +201,8 @@ class SinkProof:
         table_rows: (version, rows): how many rows the table had at a version up to which every one was accounted for,
             by the newest audit that could say so and advanced the proof.
         other_rows: how many rows a sink that is no Delta table had besides those that its own record accounted for.
+        quarantine: how far the log of its quarantine table was judged; None where no audit did, or an older version of
+            recon stored the state.
         results_hash: of the results that the audit stored for the pipeline; "" where that audit is not known.
         coverage: every offset that the entries up to `position` account for.
         logs: Kafka's logs as the audit saw them, where the broker gave leader epochs; one that is doubted stays, and
@@ -210,6 +226,7 @@ class SinkProof:
     table_version: int | None = None
     table_rows: tuple[int, int] | None = None
     other_rows: int | None = None
+    quarantine: QuarantineJudged | None = None
     results_hash: str = ""
     coverage: tuple[CoveredRanges, ...] = ()
     logs: tuple[LogJudged, ...] = ()
@@ -249,8 +266,9 @@ class Proofs:
 
     `damaged` says of a sink what is wrong with its state, `unreadable` why it could not be read; `lengths` is how many
     states each sink has. `contradicted` says of a sink that its ledger does not lead to a head that was signed.
-    `erased` says what was erased of a sink on somebody's request, `erasures_edited` that these entries were edited,
-    `erasures` how many they are, with the hash of the newest, and `erasures_unknown` why they cannot be read.
+    `erased` is what was erased of a sink on somebody's request, in the order of the entries, `erasures_edited` says
+    that these entries were edited, `erasures` how many they are, with the hash of the newest, and `erasures_unknown`
+    why they cannot be read.
     """
 
     of_sink: Mapping[str, SinkProof] = field(default_factory=dict)
@@ -258,7 +276,7 @@ class Proofs:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     lengths: Mapping[str, int] = field(default_factory=dict)
     contradicted: Mapping[str, str] = field(default_factory=dict)
-    erased: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    erased: Mapping[str, Sequence[Erasure]] = field(default_factory=dict)
     erasures_edited: Mapping[str, str] = field(default_factory=dict)
     erasures: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     erasures_unknown: Mapping[str, str] = field(default_factory=dict)

@@ -26,6 +26,7 @@ from recon.ledger.store import Filter, Store, open_store
 from recon.model import CheckResult, RunResult
 from recon.model.erasure import Erasure
 from recon.model.wire.columns import ERASED, QUARANTINE_COLUMNS, REASONS, ROW_ID, STAMPED_COLUMNS
+from recon.model.wire.quarantine import dump_erased
 from recon.project import Pipeline, Project, Sink
 from recon.storage import Storage
 from recon.text import first_line
@@ -125,7 +126,7 @@ class Forgetting:
         for one in found:
             if not one.rows:
                 continue
-            self._erasures.append(
+            number = self._erasures.append(
                 Erasure(
                     pipeline=one.pipeline,
                     sink=one.sink,
@@ -138,7 +139,7 @@ class Forgetting:
                 )
             )
             failpoint("entered")
-            self._erase_quarantined(one)
+            self._erase_quarantined(one, number)
             failpoint("quarantine")
             for some in _parts(one.failures):
                 self._failures.remove(" OR ".join(_named(*row) for row in some))
@@ -206,10 +207,12 @@ class Forgetting:
 
     # -- erasing ------------------------------------------------------------------------------------------
 
-    def _erase_quarantined(self, one: Found) -> None:
-        """Removes the values of rows in quarantine; their ids, places and reasons stay."""
+    def _erase_quarantined(self, one: Found, number: int) -> None:
+        """Removes the values of rows in quarantine, for the erasure of this number; ids, places and reasons stay."""
         if not one.quarantined:
             return
+        from deltalake import CommitProperties
+
         _, sink = self._project.find_sink(one.pipeline, one.sink)
         place = quarantined.location(self._project, one.pipeline, sink)
         assert place is not None, "rows were found there"
@@ -217,9 +220,11 @@ class Forgetting:
         kept = {*QUARANTINE_COLUMNS, *STAMPED_COLUMNS}
         nothing = {f'"{column.name}"': "NULL" for column in table.schema().fields if column.name not in kept}
         updates = {**nothing, REASONS: f"array_append({REASONS}, '{ERASED}')"}
+        marked = CommitProperties(custom_metadata={"userMetadata": dump_erased(number)})
         try:
             for some in _parts(one.quarantined):
-                table.update(predicate=f"{ROW_ID} IN ({', '.join(map(_text, some))})", updates=updates)
+                named = f"{ROW_ID} IN ({', '.join(map(_text, some))})"
+                table.update(predicate=named, updates=updates, commit_properties=marked)
         except Exception as error:  # delta-rs raises many kinds
             raise LedgerError(
                 f"the quarantined rows of {place} cannot be erased: {first_line(error)}; run the same command again"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -20,11 +21,12 @@ from recon.errors import ConfigError, SinkError
 from recon.hook import ForeachBatch
 from recon.ledger.ledger import utc_now
 from recon.ledger.quarantined import rows_by_batch
-from recon.model import LedgerEntry, ReconStamp
+from recon.model import LedgerEntry, Level, ReconStamp, RunResult
 from recon.project import CheckConfig, CheckSpec, QuarantineConfig
 from recon.quarantine.release import release
 from recon.quarantine.show import summaries
 from recon.quarantine.table import QuarantineTable
+from recon.recovery.forget import Forgetting
 from recon.recovery.rebuild import rebuild
 from recon.sinks.failpoints import AFTER_WRITE, BEFORE_LEDGER, BEFORE_WRITE
 from recon.storage import Storage
@@ -401,3 +403,81 @@ def test_of_a_write_that_ran_twice_a_job_counts(make_lake: MakeLake, monkeypatch
     (entry,) = lake.entries()
     assert (entry.rows_written, entry.rows_quarantined) == (1, 1)
     assert lake.audit().pipelines[0].answer == "complete"
+
+
+@dataclass
+class Days:
+    """A lake whose clocks are set ahead, day by day: a daily audit looks at one hour of the day before."""
+
+    lake: Lake
+    patch: pytest.MonkeyPatch
+    day: int = 0
+
+    def on_next_day(self, *records: tuple[str | None, str]) -> RunResult:
+        """The stream reads some records, and an audit follows."""
+        self.day += 1
+        for clock in ("recon.hook.writer.utc_now", "recon.ledger.entries.utc_now", "recon.audit.run.utc_now"):
+            self.patch.setattr(clock, lambda: datetime.now(UTC) + timedelta(days=self.day))
+        produce(self.lake, *records)
+        self.lake.run(hook(self.lake))
+        return self.lake.audit()
+
+    def until_nothing_was_quarantined(self) -> None:
+        """Three rows wait since the first day; two days later no daily audit's period has their micro-batch."""
+        first = self.on_next_day(("a", "1"), (None, "2"), (None, "3"), (None, "4"))
+        runs = [first, self.on_next_day(("b", "5")), self.on_next_day(("c", "6"))]
+        assert [answer(run) for run in runs] == ["complete"] * 3
+
+    def sql(self, statement: str) -> None:
+        self.lake.spark.sql(statement.format(q=f"delta.`{place(self.lake)}`"))
+
+
+def answer(run: RunResult) -> str:
+    return str(run.pipelines[0].answer)
+
+
+def about_rows(run: RunResult) -> set[str]:
+    of_rows = next(r for r in run.results if r.check == "source_rows")
+    return {str(f.code) for f in of_rows.findings if f.level in (Level.FAIL, Level.UNPROVED)}
+
+
+def test_rows_that_wait_since_earlier_days_and_are_deleted_by_hand(
+    make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = Days(lake := make_lake(sink={"post_batch": (HAS_KEY,)}), monkeypatch)
+    days.until_nothing_was_quarantined()
+
+    # What recon itself does there, and what changes no row that waits, asks nothing.
+    assert release(lake.project, "p", repair={"k": "'x'"}, where="n = 2", spark=lake.spark).rows == 1
+    assert answer(days.on_next_day(("d", "7"))) == "complete"
+    forgetting = Forgetting(lake.project, "n = 3", spark=lake.spark)
+    forgetting.erase(forgetting.found(), by="Ada", reason="request 7")
+    assert answer(days.on_next_day(("e", "8"))) == "complete"
+    days.sql("OPTIMIZE {q}")
+    days.sql("DELETE FROM {q} WHERE _recon_release IS NOT NULL")  # which is allowed
+    days.sql("ALTER TABLE {q} ADD COLUMNS (more STRING)")
+    assert answer(days.on_next_day(("f", "9"))) == "complete"
+    assert len(quarantined(lake)) == 2
+
+    days.sql("DELETE FROM {q} WHERE n = 4")
+    run = days.on_next_day(("g", "1"))
+    assert answer(run) == "not complete" and failing(run) == {"GAP"}
+    assert sum(f.rows or 0 for f in findings(run, "GAP")) == 1
+    assert answer(days.on_next_day(("h", "2"))) == "not complete", "it stays open"
+    full = lake.audit(full=True)
+    assert [(f.start_offset, f.end_offset) for f in findings(full, "GAP") if f.topic] == [(3, 4)]
+
+
+def test_rows_that_wait_and_are_overwritten_by_hand(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    days = Days(make_lake(sink={"post_batch": (HAS_KEY,)}), monkeypatch)
+    days.until_nothing_was_quarantined()
+    days.sql("UPDATE {q} SET n = 99 WHERE n = 2")
+    run = days.on_next_day(("d", "7"))
+    assert answer(run) == "not complete" and about_rows(run) == {"MUTATED"}
+    days.sql("DELETE FROM {q} WHERE n = 3")
+    days.sql("RESTORE {q} TO VERSION AS OF 1")
+    run = days.on_next_day(("e", "8"))
+    assert about_rows(run) == {"MUTATED"} and len(findings(run, "MUTATED")) == 1, "what was put back is no loss"
+    rmtree(place(days.lake))
+    run = days.on_next_day(("f", "9"))
+    assert about_rows(run) == {"MUTATED", "GAP"} and sum(f.rows or 0 for f in findings(run, "GAP")) == 3

@@ -99,8 +99,8 @@ def _judge_position(witnesses: Witnesses, ledger: LedgerSlice | None, findings: 
     if sink in witnesses.proofs.erasures_unknown:
         reason = witnesses.proofs.erasures_unknown[sink]
         findings.add(Code.INCONCLUSIVE, f"what was erased on somebody's request cannot be read: {reason}")
-    for sentence in witnesses.proofs.erased.get(sink, ()):
-        findings.add(Code.ERASED, sentence)
+    for erasure in witnesses.proofs.erased.get(sink, ()):
+        findings.add(Code.ERASED, erasure.sentence)
     if sink in witnesses.proofs.contradicted:
         findings.add(Code.TAMPERED, witnesses.proofs.contradicted[sink])
     if sink in witnesses.proofs.unreadable:

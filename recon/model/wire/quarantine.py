@@ -1,4 +1,4 @@
-"""The userMetadata of the commits that a release from quarantine makes besides its write."""
+"""The userMetadata of the commits that releases, and `recon forget`, make in a quarantine table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_CLAIM, _CLOSED, _RETURNED = "recon_claim", "recon_closed", "recon_given_back"
+_CLAIM, _CLOSED, _RETURNED, _ERASED = "recon_claim", "recon_closed", "recon_given_back", "recon_erased"
 _DECISION = ("by", "reason")  # earlier versions do not have them
 
 
@@ -52,9 +52,23 @@ def dump_returned(number: int) -> str:
 
 def parse_returned(user_metadata: str | None) -> int | None:
     """The number of the release whose rows a commit returned to the quarantine table; None for other commits."""
-    if not user_metadata or _RETURNED not in user_metadata:  # most commits carry a long stamp: do not parse it
+    return _number(user_metadata, _RETURNED)
+
+
+def dump_erased(number: int) -> str:
+    """The userMetadata of a commit that removes values from quarantined rows, for the erasure of this number."""
+    return json.dumps({_ERASED: number})
+
+
+def parse_erased(user_metadata: str | None) -> int | None:
+    """The number of the erasure that a commit carries out; None for other commits."""
+    return _number(user_metadata, _ERASED)
+
+
+def _number(user_metadata: str | None, name: str) -> int | None:
+    if not user_metadata or name not in user_metadata:  # most commits carry a long stamp: do not parse it
         return None
-    number = _fields(user_metadata).get(_RETURNED)
+    number = _fields(user_metadata).get(name)
     return number if isinstance(number, int) else None
 
 

@@ -18,6 +18,7 @@ from recon.ledger import open_ledger
 from recon.ledger.erasures import ERASURES, ErasuresEdited, ErasureTable
 from recon.ledger.failures import FAILURES, append_failures, stored_failures
 from recon.ledger.store import open_store
+from recon.model.wire.quarantine import parse_erased
 from recon.project import Project, load
 from recon.recovery.forget import Forgetting, matches
 from recon.reports import html, run_results
@@ -188,6 +189,9 @@ def test_a_row_that_was_removed_without_an_erasure_is_no_erasure(kept: Project, 
     forgetting = Forgetting(kept, "customer_id = 8")
     forgetting.erase(forgetting.found(), by="Carol", reason="ticket 12")
     assert removed() == [1, 0], "an erasure takes no row away"
+    commits = delta_log.read(Storage(str(quarantine(project)))).commits.values()
+    marks = [parse_erased(commit.user_metadata) for commit in commits]
+    assert marks == [None, None, 1], "audits know its commit by the number of its entry"
 
 
 @pytest.mark.parametrize("step", ["entered", "quarantine", "failures"])

@@ -15,6 +15,7 @@ from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.findings import Findings, no_entries, quiet
 from recon.checks.evidence.open_findings import recheck
 from recon.checks.evidence.own_writes import own_commits
+from recon.checks.evidence.quarantine_log import judge_quarantine
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.row_accounting import Account, account
 from recon.checks.evidence.source_rows import rewriting, spot_check
@@ -78,6 +79,10 @@ class SourceRows(EvidenceCheck):
     Of a micro-batch whose ledger entry was restored from its commit, and that no replay counted, the number of rows is
     known alone, which proves nothing: its rows are looked at, in one way or the other.
 
+    Rows that wait in quarantine are part of the account of earlier periods. Each audit therefore judges the commits of
+    the quarantine table since the audit before, whatever the period quarantined, and counts its rows, without Spark,
+    where others removed some or the log does not show it ([quarantine](quarantine.md#what-an-audit-does-with-it)).
+
     What the transform does with rows may be declared in recon.yml: with `rows: {filters: false}` every row that it
     drops is a GAP. Otherwise rows that it drops are counted, and their number is in the message.
 
@@ -113,8 +118,9 @@ class SourceRows(EvidenceCheck):
         GAP: Kafka gives the record, the stream read past it, no row carries it, and nothing says it was filtered; or
             the commit wrote a row for every offset, and rows are missing now; or the sink took in fewer rows than it
             was given, or holds fewer; or a release took the row from quarantine, and neither the sink has it nor did
-            the repair drop it. Of records that a micro-batch filtered and one that was lost besides, fingerprints tell
-            which one is missing; where they do not, every range without a row is reported.
+            the repair drop it; or rows that waited in quarantine are gone from there. Of records that a micro-batch
+            filtered and one that was lost besides, fingerprints tell which one is missing; where they do not, every
+            range without a row is reported.
         LOSS_RETENTION: no row carries the beginning of a micro-batch's range, and Kafka's log now starts beyond it;
             where the query reads committed, it starts right behind it, or did so when the hook asked the broker next.
         DUPLICATE: more rows than one with the same (topic, partition, offset). Rows that a transform made of one record
@@ -122,14 +128,16 @@ class SourceRows(EvidenceCheck):
             micro-batch must be as many as the sink was given. Where another program added rows, the whole table is
             searched for rows that they double; an offset of a topic that was created again has one row of each.
         OVERLAP: offsets of such rows, where another pipeline of recon's that writes this table read them.
-        MUTATED: rows are missing, and a commit of another pipeline of recon's changed rows of this table.
+        MUTATED: rows are missing, and a commit of another pipeline of recon's changed rows of this table; or a commit
+            that is not recon's rewrote rows of the quarantine table, a RESTORE undid recon's commits there, the table
+            is another one or an older copy, or the store lacks data files of it.
         REPEATED: the same in a sink that claims no more than at-least-once (warns).
         PHANTOM_ROWS: rows of records whose transaction was aborted: the stream reads uncommitted, whatever recon.yml
             says. They are looked for where offsets have no row, where a transaction was seen open, and where one ended
             in offsets that no micro-batch read.
         UNUSUAL: a micro-batch of which the transform filtered more than `max_filtered` allows, or, where recon.yml has
             no `max_filtered`, far more than it did of the micro-batches before it (warns).
-        UNSTAMPED: rows that no ledger entry accounts for (warns).
+        UNSTAMPED: rows that no ledger entry accounts for, or that others added to the quarantine table (warns).
         EXPLAINED: how many offsets per partition have no row for a known reason: transaction markers (control),
             aborted, compacted, filtered, quarantined (a row that waits in the quarantine table carries them), or
             without a record when they were read, as an earlier audit found while Kafka still held them.
@@ -140,7 +148,8 @@ class SourceRows(EvidenceCheck):
             transform makes several rows of one record, of which it is not known how many the sink was given; offsets
             without a record today, of which more had one when they were read; rows that were read uncommitted in a
             topic that has transactions, and whose records Kafka has deleted or compacted;
-            offsets of rows that a release claimed and did not enter in the ledger.
+            offsets of rows that a release claimed and did not enter in the ledger; rows in quarantine that could not
+            be counted, or that no earlier audit counted and that are not there.
 
     What Kafka deletes while a micro-batch reads is the beginning of its range. Offsets further in, below today's log
     start, were there when they were read, and so were those of which the broker told the hook later that it still held
@@ -311,6 +320,7 @@ def _judge(counts: Account, witnesses: Witnesses) -> Verdict:
         judge_aborted(counts, witnesses, findings, None)
     judge_surplus(counts, witnesses, findings)
     judge_filtered(counts, witnesses, findings)
+    judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=sink is not None)
     if sink is None:
         _report_perhaps_repeated(counts, witnesses, findings)
 
@@ -343,6 +353,7 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
     findings = Findings.of(witnesses)
     of_partitions = rewriting.judge(counts, witnesses, findings, attested(counts, witnesses, findings))
     explained = tell_explained(of_partitions, "record", findings)
+    judge_quarantine(counts.covered.slice, witnesses, findings, rows_tell=False)
     for change in changes(counts, witnesses):
         findings.add(Code.INCONCLUSIVE, f"{change}: counts do not show which micro-batches' rows are gone")
     doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]

@@ -6,10 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from recon.checks.evidence.findings import named
 from recon.checks.evidence.own_writes import own_commits
+from recon.checks.evidence.quarantine_log import Missing, log_of, missing, unread
 from recon.checks.evidence.row_accounting import Account, Piece, ReadStretches
 from recon.checks.evidence.source_rows.rows import Explained, SinkRows
 from recon.checks.evidence.table_history import alive, changes_rows, is_restore, rows_lost
-from recon.model import Code, DeltaWitness, EntryHead, LedgerSlice, RowGroup, Witnesses, known, why_unknown
+from recon.model import (
+    Code,
+    DeltaWitness,
+    EntryHead,
+    LedgerSlice,
+    QuarantinedRows,
+    RowGroup,
+    Witnesses,
+)
 from recon.model.offsets import Span, Spans
 from recon.model.wire.app_ids import claim_app_id
 from recon.model.wire.quarantine import parse_returned
@@ -21,24 +30,36 @@ def doubts(counts: Account, witnesses: Witnesses) -> Iterator[str]:
     quarantined = sum(counted.quarantined for counted in counts.counted.values())
     if not quarantined:
         return
+    ledger = counts.covered.slice
     rows = f"{plural(quarantined, 'row')} were quarantined"
-    if known(witnesses.quarantine) is None:
-        yield f"{rows}, and that log was not read ({why_unknown(witnesses.quarantine)})"
+    why = unread(ledger.sink, witnesses)
+    if why is not None:
+        yield f"{rows}, and that log was not read ({why.reason})"
         return
     log = witnesses.of_sink(witnesses.quarantine)
-    if log is None or not log.exists:
+    if not isinstance(log, DeltaWitness) or not log.exists:
         yield f"{rows}, and there is no quarantine table"
         return
+    counted_rows = witnesses.quarantine_rows.get(ledger.sink)
+    lacks = missing(counted_rows) if isinstance(counted_rows, QuarantinedRows) else None
+    if lacks is not None and lacks.rows and ledger.complete:
+        yield f"{plural(lacks.rows, 'row')} that should wait in the quarantine table are not there"
     removing = [c.version for c in log.commits.values() if is_restore(c) or (changes_rows(c) and rows_lost(c) != 0)]
-    if removing:
+    if removing and not _are_all_there(ledger, witnesses, lacks):
         yield f"version {some(removing)} of the quarantine table removed rows"
     other = _with_other_counts(counts, log)
     if other:
         yield f"the log of the quarantine table does not have the rows that were quarantined of {some(other)}"
-    unfinished = _unfinished(counts.covered.slice, log, witnesses)
+    unfinished = _unfinished(ledger, log, witnesses)
     if unfinished:
         claimed = f"release {some(unfinished)} was claimed and has no ledger entry"
         yield f"{claimed}: finish it with `recon quarantine release`"
+
+
+def _are_all_there(ledger: LedgerSlice, witnesses: Witnesses, lacks: Missing | None) -> bool:
+    """Whether every row that should wait was counted, and nobody added others: those removed had been released."""
+    seen = log_of(ledger, witnesses)
+    return lacks is not None and seen is not None and not (lacks.rows or lacks.unknown or seen.is_ambiguous)
 
 
 def _with_other_counts(counts: Account, log: DeltaWitness) -> list[str]:

@@ -25,6 +25,7 @@ from tests.support.witnesses import codes, commit, delta, group, rows, told, wit
 CHECK = SourceRows()
 ASIDE = Entry(1, (10, 20), rows_written=7, rows_quarantined=3)
 BOTH = ledger(Entry(0, (0, 10)), ASIDE)
+HELD = Entry(1, rows_written=3)  # what its commit to the quarantine table holds
 
 
 def release(number: int, written: int, **head: Any) -> Entry:
@@ -62,7 +63,7 @@ def test_a_claim_of_the_log_that_changes_no_number_of_rows_asks_nothing() -> Non
 @pytest.mark.parametrize(
     ("quarantine", "why"),
     [
-        (log(commit(1), deletion(2)), "version 2 of the quarantine table removed rows"),
+        (log(commit(1, HELD), deletion(2)), "version 2 of the quarantine table removed rows"),
         (log(exists=False), "there is no quarantine table"),
         ({}, "there is no quarantine table"),
         (Unavailable("quarantine", "torn"), "that log was not read (torn)"),
@@ -75,18 +76,18 @@ def test_a_quarantine_that_may_have_lost_rows_needs_them(quarantine: Any, why: s
 
 
 def test_a_quarantine_table_that_was_made_again_is_not_believed() -> None:
-    held = Entry(1, rows_written=3)
     other = Entry(7, rows_written=3)
-    assert not wants(quarantine=log(commit(0, held), commit(1, other)))
+    assert not wants(quarantine=log(commit(0, HELD), commit(1, other)))
     for of in (
         log(commit(0, other)),
         log(commit(0, Entry(1, rows_written=2))),
         log(commit(0, Entry(1, rows_written=3, epoch=1))),
-        log(commit(0), commit(1, held), commit(2, operation="RESTORE", operation_parameters={"version": "0"})),
     ):
         verdict = judged(quarantine=of)
         assert verdict.unproved is not None
         assert "does not have the rows that were quarantined of micro-batch 1" in verdict.unproved
+    undone = log(commit(0), commit(1, HELD), commit(2, operation="RESTORE", operation_parameters={"version": "0"}))
+    assert wants(quarantine=undone) and Code.MUTATED in codes(judged(quarantine=undone))
     at = START + timedelta(minutes=1)  # when the micro-batch began
     assert wants(quarantine=log(commit(1, other, timestamp=at)))
     assert not wants(quarantine=log(commit(1, other, timestamp=at + timedelta(seconds=1))))  # cleaned up before
@@ -116,7 +117,7 @@ def test_a_restored_entry_learns_from_its_replay() -> None:
 # -- rows --------------------------------------------------------------------------------------------------------
 
 SINK_ROWS = rows(group(0, (0, 10)), group(1, (10, 17)))
-LOST = log(commit(1), deletion(2))
+LOST = log(commit(1, HELD), deletion(2))
 
 
 def test_offsets_in_quarantine_are_explained() -> None:
