@@ -8,9 +8,9 @@ formerly `_commits`) are not seen: such a table looks older here than it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -168,6 +168,23 @@ def numbered(storage: Storage, app_id: str, number: int) -> DeltaCommit | None:
         if commit.txn.get(app_id, number + 1) <= number:
             return commit if commit.txn[app_id] == number else None
     return None
+
+
+def standing(storage: Storage, since: datetime) -> Iterator[DeltaCommit]:
+    """The commits of an instant and later, newest first, without those that a RESTORE undid.
+
+    Raises:
+        EvidenceError: a commit file read for it is torn or no JSON.
+    """
+    log, version = storage.child(_LOG), latest_version(storage)
+    read_commit = reader(log)
+    while version is not None and version >= 0 and (raw := read_commit(version)) is not None:
+        commit, _ = parse_commit(log, version, raw, {})
+        if commit.timestamp < since:
+            return
+        yield commit
+        target = commit.restored_version
+        version = version - 1 if target is None or target >= version else target
 
 
 def table_id(storage: Storage, version: int) -> str | None:

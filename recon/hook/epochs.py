@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from recon.errors import NewEpochError, SinkError
 from recon.lazy import np
@@ -32,6 +33,7 @@ class Batch:
     batch_id: int
     ranges: tuple[OffsetSpan, ...]
     new_partitions: frozenset[tuple[int, str, int]] = frozenset()  # their starts are not in the checkpoint
+    planned_at: datetime | None = None  # None where the checkpoint does not say
 
 
 @dataclass(frozen=True, kw_only=True)

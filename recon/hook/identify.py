@@ -53,6 +53,7 @@ def identify(frame: DataFrame, batch_id: int, *, pipeline: str, storage: Storage
         batch_id=batch_id,
         ranges=_ranges(planned, broker),
         new_partitions=frozenset((source, topic, p) for source, topic, p, _ in planned.new_partitions),
+        planned_at=planned.planned_at,
     )
 
 

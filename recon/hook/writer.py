@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from recon.errors import RefusedError, SinkError
 from recon.events import Emitter, MicroBatchFailed, MicroBatchWritten
 from recon.events.errors import sentence
+from recon.hook.adopt import require_not_written, take_over
 from recon.hook.broker import Broker
 from recon.hook.epochs import Batch, BatchToWrite, Epochs
 from recon.hook.gate import Gate
@@ -79,12 +80,14 @@ class SinkWrite:
 class Opened:
     """What is known of a sink: its ledger, the epochs there, and the number of its newest write that is entered there.
 
-    `number` is None where the sink numbers no writes.
+    `number` is None where the sink numbers no writes. `newest_native` is the newest micro-batch of the query that
+    Spark's own sink wrote there, -1 for none; None until the first one is looked at.
     """
 
     ledger: Ledger
     epochs: Epochs
     number: int | None
+    newest_native: int | None = None
 
 
 class ForeachBatch:
@@ -231,8 +234,15 @@ class ForeachBatch:
         partitions = {(span.topic, span.partition) for span in identified.ranges}
         if not self._broker.was_asked:
             self._broker.ask_state(partitions, after=opened.ledger.end(self.pipeline.name, self.sink.name))
+        if opened.newest_native is None:
+            opened = self._take_over(opened, identified, rows.frame.sparkSession)
         batch = self._to_write(opened, identified)
         stamp, earlier = batch.stamp, batch.replays
+        if earlier is not None and earlier.is_observed:
+            log.warning("%s: Spark's own sink wrote %s before recon took over; it stays", self._name, named(earlier))
+            return
+        if earlier is None:
+            require_not_written(self._name, self._location, identified, opened.newest_native)
 
         landed = self.writer.landed(stamp, earlier.sink_version) if earlier else None
         status: EntryStatus
@@ -350,6 +360,17 @@ class ForeachBatch:
             epochs = Epochs(ledger, self.pipeline.name, self.sink, self._checkpoint.uri, entries)
             self._opened = Opened(ledger=ledger, epochs=epochs, number=number)
         return self._opened
+
+    def _take_over(self, opened: Opened, batch: Batch, spark: SparkSession) -> Opened:
+        """The ledger with what the query wrote without recon before, where that has to be known."""
+        newest, entered = take_over(
+            self.project, self.pipeline, self.sink, self.writer, opened.ledger, opened.epochs.front, batch
+        )
+        if entered:
+            self._opened = None
+            opened = self._open(spark)
+        opened.newest_native = newest
+        return opened
 
     def _enter(self, opened: Opened, entry: LedgerEntry, stamp: ReconStamp, size: int | None) -> None:
         """Appends the entry; where another one came before it, the next micro-batch reads the ledger anew.

@@ -231,6 +231,24 @@ class DeltaCommit:
         return self.operation.upper().startswith("MERGE")
 
     @property
+    def is_restore(self) -> bool:
+        """Whether the commit put an older version in place of the newest."""
+        return self.operation.upper().startswith("RESTORE")
+
+    @property
+    def restored_version(self) -> int | None:
+        """The version a RESTORE went back to; None for another operation, or when only a timestamp was given."""
+        text = str(self.operation_parameters.get("version")).strip('"')
+        return int(text) if self.is_restore and text.isdecimal() else None
+
+    @property
+    def adds_rows(self) -> bool:
+        """Whether the table has more rows after it than before, or may have."""
+        if not (self.data_change and self.files_added) or self.is_restore:
+            return False
+        return self.rows_added is None or self.rows_removed is None or self.rows_added > self.rows_removed
+
+    @property
     def rows_taken(self) -> int | None:
         """The rows that recon's write added or changed; None where neither statistics nor metrics have the count."""
         if self.stamp is not None and self.stamp.taken is not None:

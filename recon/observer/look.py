@@ -62,7 +62,7 @@ class _Observed:
     ranges: tuple[OffsetSpan, ...]
 
 
-def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask) -> Look:  # type: ignore[type-arg]
+def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from_batch: int = 0) -> Look:  # type: ignore[type-arg]
     """Enters the micro-batches of a query that the table has and the ledger lacks, in the order of their commits.
 
     Only whole micro-batches of the query in the checkpoint are entered: those that another query wrote into the table
@@ -70,9 +70,10 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask) -> Look
 
     Args:
         project: a loaded recon.yml.
-        pipeline: its pipeline with `write: native`.
+        pipeline: its pipeline with `write: native`, or one that recon writes from now on; it has one sink.
         ledger: the project's.
         ask: puts a question to a broker, such as `recon.audit.sources.Brokers.ask`.
+        from_batch: micro-batches before this one are left out.
 
     Raises:
         EvidenceError: the table's log or the checkpoint cannot be read.
@@ -92,6 +93,8 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask) -> Look
     found, unseen = [], []
     planned = plans(state)
     for commit, (query_id, batch_id) in written(log):
+        if batch_id < from_batch:
+            continue
         batch = planned.get((query_id, batch_id))
         if batch is not None and is_of_plan(commit, batch):
             if commit.files_removed:
@@ -187,7 +190,7 @@ def _entries(
         )
         entry = new_entry(
             stamp,
-            sink,
+            sink.as_observed(),
             "observed",
             target=target,
             offsets=one.ranges,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from recon.errors import EvidenceError
-from recon.model import LedgerEntry, ReconStamp, SinkChanges, SinkLog, parse_offsets
+from recon.model import DeltaCommit, LedgerEntry, ReconStamp, SinkChanges, SinkLog, parse_offsets
 from recon.model.offsets import OffsetSpan
 from recon.model.sample import FoundRow, Place
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
@@ -107,6 +107,25 @@ class BatchSink(ABC):
         Where it returns None, the hook writes the micro-batch again. A sink without a record of its own trusts the
         ledger.
         """
+
+    def newest_native(self, query_id: str) -> int | None:
+        """The newest batch_id of a query that Spark's own sink wrote into the same table; None where it wrote none.
+
+        Raises:
+            EvidenceError: the table cannot be read.
+        """
+        return None
+
+    def added_since(self, at: datetime, *, apart_from: str) -> DeltaCommit | None:
+        """The first commit without recon's stamp that added rows at an instant or later, and that no RESTORE undid.
+
+        Those that Spark's own sink made of the query `apart_from` are left out. None where there is none, or where the
+        sink keeps no record of them.
+
+        Raises:
+            EvidenceError: the record cannot be read.
+        """
+        return None
 
     def table_id(self, landed: Landed) -> str | None:
         """The id of the table that a confirmed write is in, for sinks whose tables have one; None where unknown."""

@@ -52,15 +52,12 @@ def _alive(delta: DeltaWitness) -> Alive:
 
 def is_restore(commit: DeltaCommit) -> bool:
     """Whether the commit put an older version in place of the newest."""
-    return commit.operation.upper().startswith("RESTORE")
+    return commit.is_restore
 
 
 def restored_version(commit: DeltaCommit) -> int | None:
     """The version a RESTORE went back to; None for another operation, or when only a timestamp was given."""
-    if not is_restore(commit):
-        return None
-    text = str(commit.operation_parameters.get("version")).strip('"')
-    return int(text) if text.isdecimal() else None
+    return commit.restored_version
 
 
 def others(delta: DeltaWitness, ledger: LedgerSlice) -> Sequence[DeltaCommit]:
@@ -83,9 +80,12 @@ def _others(delta: DeltaWitness, ledger: LedgerSlice) -> Iterator[DeltaCommit]:
     first = -1 if whole else first_version(delta, ledger)
     topics = {name for _, name, _ in ledger.ranges.topics}
     still = alive(delta)
+    begin = first_version(delta, ledger)
     for version, commit in sorted(delta.commits.items()):
         if version <= first or version not in still or not commit.data_change or is_restore(commit):
             continue
+        if version < begin and commit.wrote is not None:
+            continue  # of Spark's own sink, before recon took over: such rows have no columns of recon's
         stamp = commit.stamp
         if version in delta.unstamped or (stamp is not None and stamp.is_of(ledger.pipeline, ledger.sink)):
             continue

@@ -107,12 +107,13 @@ def compared(witnesses: Witnesses, ledger: LedgerSlice, delta: DeltaWitness) -> 
 
 
 def _wrote_before(ledger: LedgerSlice) -> int:
-    """The version of the first entry of a query that wrote before recon observed it: what was there is not known.
+    """The version of the first entry where the table was written before recon: what was there is not known.
 
-    0 where nothing was there before the first entry, as where recon writes.
+    0 where nothing was there before the first entry: recon made the table, or somebody did who wrote nothing into it.
     """
     first = ledger.heads[0] if ledger.complete and ledger.heads else None
-    return (first.sink_version or 0) if first is not None and first.is_observed else 0
+    version = (first.sink_version or 0) if first is not None else 0
+    return version if first is not None and (first.is_observed or version > 1) else 0
 
 
 def _since(

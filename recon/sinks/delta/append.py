@@ -26,6 +26,7 @@ from recon.model.wire.app_ids import app_id
 from recon.model.wire.columns import BATCH_ID
 from recon.project import DeltaSink, Project, Sink
 from recon.sinks.base import Landed
+from recon.sinks.delta.adopt import add_columns
 from recon.sinks.path import PathSink
 from recon.storage import Storage, require_location
 
@@ -75,6 +76,7 @@ class DeltaAppend(PathSink):
         super().__init__(target, "delta", storage_options=storage_options, partition_by=partition_by, options=options)
         self._fixed_app_id = txn_app_id
         self._seen: int | None = None  # newest version that was read; later ones are read one by one
+        self._has_columns = False  # whether the table was seen to have recon's columns
 
     @classmethod
     @override
@@ -114,9 +116,17 @@ class DeltaAppend(PathSink):
         """Append with txn and userMetadata; Delta skips it silently if it has the txn's version, or a later one."""
         if self._seen is None:
             self._seen = self._newest()
+        self._add_columns(frame, stamp)
         writer = self._writer(frame, "append").options(**self._commit_options(stamp))
         with refusing_other_writers(self.target, stamp):
             writer.save(self.target)
+
+    def _add_columns(self, frame: DataFrame, stamp: ReconStamp) -> None:
+        """Before the first write into a table that exists: it may have been written without recon until now."""
+        if not self._has_columns and self._seen is not None and self._seen >= 0:
+            with refusing_other_writers(self.target, stamp):
+                add_columns(frame, self.target, stamp.label)
+        self._has_columns = True
 
     def _newest(self) -> int:
         """The newest version of the table, -1 where there is none yet."""
@@ -153,6 +163,19 @@ class DeltaAppend(PathSink):
             return None
         same = commit.stamp.epoch == stamp.epoch and commit.stamp.batch_id == stamp.batch_id
         return _landed(commit) if same and commit.stamp.offsets_text == stamp.offsets_text else None
+
+    @override
+    def newest_native(self, query_id: str) -> int | None:
+        return delta_log.transaction_version(self.storage, query_id)
+
+    @override
+    def added_since(self, at: datetime, *, apart_from: str) -> DeltaCommit | None:
+        found = None
+        for commit in delta_log.standing(self.storage, at):
+            native = commit.wrote is not None and commit.wrote[0] == apart_from
+            if commit.stamp is None and not native and commit.adds_rows:
+                found = commit
+        return found
 
     @override
     def table_id(self, landed: Landed) -> str | None:

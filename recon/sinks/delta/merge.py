@@ -69,6 +69,7 @@ class DeltaMerge(DeltaAppend):
                 with refusing_other_writers(self.target, stamp):
                     self._writer(rows.empty(), "ignore").save(self.target)
                 self.failpoint(failpoints.TABLE_CREATED, stamp)
+            self._add_columns(frame, stamp)
             if counts.rows:
                 self._merge(rows, reduced, counts, stamp)
             else:

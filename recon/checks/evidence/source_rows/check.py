@@ -138,6 +138,7 @@ class SourceRows(EvidenceCheck):
         UNUSUAL: a micro-batch of which the transform filtered more than `max_filtered` allows, or, where recon.yml has
             no `max_filtered`, far more than it did of the micro-batches before it (warns).
         UNSTAMPED: rows that no ledger entry accounts for, or that others added to the quarantine table (warns).
+        UNWITNESSED: rows without `_batch_id` that were there before recon's first write (warns).
         EXPLAINED: how many offsets per partition have no row for a known reason: transaction markers (control),
             aborted, compacted, filtered, quarantined (a row that waits in the quarantine table carries them), or
             without a record when they were read, as an earlier audit found while Kafka still held them.

@@ -286,11 +286,13 @@ def _judge_removals(sink: SinkRows) -> None:
 def _judge_unstamped(sink: SinkRows) -> None:
     """Rows of other programs; offsets are compared only when the whole ledger, up to now, is known."""
     if sink.rows.unstamped_rows:
-        sink.findings.add(
-            Code.UNSTAMPED,
-            f"{plural(sink.rows.unstamped_rows, 'row')} of {sink.rows.location} have no _batch_id: another program "
-            "wrote them",
-        )
+        without = f"{plural(sink.rows.unstamped_rows, 'row')} of {sink.rows.location} have no _batch_id"
+        first = _all_before(sink)
+        if first is None:
+            sink.findings.add(Code.UNSTAMPED, f"{without}: another program wrote them")
+        else:
+            before = f"the table has them from before recon's first write, version {first}: no verdict speaks of them"
+            sink.findings.add(Code.UNWITNESSED, f"{without}: {before}")
     if not sink.ledger.complete or sink.witnesses.period_to < sink.witnesses.now:
         return
     accounted = _accounted_for(sink)
@@ -311,6 +313,21 @@ def _judge_unstamped(sink: SinkRows) -> None:
                 key=key,
                 span=hull,
             )
+
+
+def _all_before(sink: SinkRows) -> int | None:
+    """The version of the first entry, where the table has rows from before and nobody but recon added any since.
+
+    None where others did, or the log does not show every commit since.
+    """
+    log = sink.witnesses.of_sink(sink.witnesses.delta)
+    if log is None or not sink.ledger.complete or not sink.ledger.heads or log.last is None:
+        return None
+    first = sink.ledger.heads[0].sink_version
+    if not first or any(version not in log.commits for version in range(first, log.last + 1)):
+        return None
+    since = (commit for version, commit in log.commits.items() if version > first)
+    return None if any(commit.stamp is None and commit.adds_rows for commit in since) else first
 
 
 def _since_observed(sink: SinkRows, strays: Spans, in_ledger: Spans) -> Spans:
