@@ -15,16 +15,19 @@ from typing_extensions import override
 
 from recon.cli.shared import with_session
 
+Function = str | Callable[..., None]
+
 
 class Group(NamedTuple):
-    """A command with subcommands, by name: each is another group, or `module:function` of this room.
+    """A command with subcommands, by name: each is another group, or a function `f(session, …)`.
 
-    The function is `f(session, …)`. `alone` is run where no subcommand is named; without it, help is shown.
+    A function is given itself or as `module:name` of this room, to be imported when it is needed. `alone` is run where
+    no subcommand is named; without it, help is shown.
     """
 
     help: str
-    commands: Mapping[str, str | Group]
-    alone: str | None = None
+    commands: Mapping[str, Function | Group]
+    alone: Function | None = None
 
 
 def new_app(group: Group) -> typer.Typer:
@@ -40,7 +43,7 @@ def new_app(group: Group) -> typer.Typer:
 class _Commands(Mapping[str, Any]):
     """The commands of a group; one is built when it is first looked up."""
 
-    def __init__(self, entries: Mapping[str, str | Group]) -> None:
+    def __init__(self, entries: Mapping[str, Function | Group]) -> None:
         self._entries = entries
         self._built: dict[str, Any] = {}
 
@@ -61,7 +64,7 @@ class _Commands(Mapping[str, Any]):
         return len(self._entries)
 
 
-def _group_of(entries: Mapping[str, str | Group]) -> type[TyperGroup]:
+def _group_of(entries: Mapping[str, Function | Group]) -> type[TyperGroup]:
     """A class of which typer makes the group itself."""
 
     class OfTable(TyperGroup):
@@ -71,7 +74,7 @@ def _group_of(entries: Mapping[str, str | Group]) -> type[TyperGroup]:
     return OfTable
 
 
-def _single(place: str) -> typer.Typer:
+def _single(place: Function) -> typer.Typer:
     """An application of one command, which typer turns into that command."""
     app = _plain()
     app.command()(with_session(_function(place)))
@@ -84,7 +87,9 @@ def _plain(help: str | None = None, **settings: Any) -> typer.Typer:
     )
 
 
-def _function(place: str) -> Callable[..., None]:
+def _function(place: Function) -> Callable[..., None]:
+    if not isinstance(place, str):
+        return place
     module, _, name = place.partition(":")
     function: Callable[..., None] = getattr(import_module(f"recon.cli.{module}"), name)
     return function

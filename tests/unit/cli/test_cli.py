@@ -16,7 +16,8 @@ import typer
 
 from recon import __version__
 from recon.cli import main
-from recon.cli.shared import Group, Session, new_app, period
+from recon.cli.commands import Group, new_app
+from recon.cli.shared import Session, period
 from recon.errors import ConfigError, EvidenceError
 from recon.ledger import open_ledger
 from recon.project import load
