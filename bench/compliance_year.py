@@ -46,8 +46,10 @@ TURNS = 3
 _READ = """
 import sys
 from deltalake import DeltaTable
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 for kind in ("ledger", "results", "proof"):
-    DeltaTable(f"{sys.argv[1]}/_recon/{kind}").to_pyarrow_table()
+    folder = f"{sys.argv[1]}/_recon/{kind}"
+    DeltaTable(folder).to_pyarrow_table(filesystem=SubTreeFileSystem(folder, LocalFileSystem()))
 """
 
 

@@ -21,6 +21,7 @@ from recon.model.fingerprint import of_offsets
 from recon.model.offsets import Span, Spans
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
 from recon.project import Sink
+from recon.storage import arrow_filesystem
 
 KAFKA = "kafka.json"  # in the recording's folder
 _NUMBERS = ("log_start", "high_watermark", "last_stable", "leader_epoch")
@@ -97,7 +98,10 @@ class RecordedSources(Sources):
         from deltalake import DeltaTable
 
         location = self.project.location(sink)
-        table = DeltaTable(location, version=version).to_pyarrow_table(columns=[BATCH_ID, *SOURCE_COLUMNS])
+        filesystem = arrow_filesystem(location)
+        table = DeltaTable(location, version=version).to_pyarrow_table(
+            columns=[BATCH_ID, *SOURCE_COLUMNS], filesystem=filesystem
+        )
         offsets: dict[tuple[int, str, int], list[int]] = defaultdict(list)
         for batch_id, topic, partition, offset in zip(*(column.to_pylist() for column in table.columns), strict=True):
             offsets[batch_id, topic, partition].append(offset)

@@ -10,7 +10,7 @@ from recon.evidence import delta_log
 from recon.evidence.commit_rows import source_columns
 from recon.model.sample import Place
 from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
-from recon.storage import Storage
+from recon.storage import Storage, arrow_filesystem
 from recon.text import first_line
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def find(storage: Storage, places: Collection[Place], also: Sequence[str] = ()) 
         EvidenceError: the table cannot be read without Spark, or its rows have no source columns.
     """
     try:
-        dataset = delta_log.open_table(storage).to_pyarrow_dataset()
+        dataset = delta_log.open_table(storage).to_pyarrow_dataset(filesystem=arrow_filesystem(storage.uri))
         lacking = [name for name in (BATCH_ID, *SOURCE_COLUMNS) if name not in dataset.schema.names]
         if lacking:
             raise EvidenceError(f"{storage.uri} has no column {lacking[0]}, so its rows name no source record")

@@ -18,6 +18,7 @@ from recon.ledger import arrow
 from recon.ledger.store.base import one_line
 from recon.limits import delta_rs_options
 from recon.spark.lazy import F
+from recon.storage import arrow_filesystem
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -80,7 +81,9 @@ class KeyIndex:
         try:
             table = self._open()
             self._require(parts, self._sizes(table))
-            data = table.to_pyarrow_dataset(file_pruning_predicate=[("part", "in", list(parts))])
+            data = table.to_pyarrow_dataset(
+                file_pruning_predicate=[("part", "in", list(parts))], filesystem=arrow_filesystem(self.uri)
+            )
             rows = 0
             for fragment in data.get_fragments():
                 for batch in fragment.to_batches(schema=data.schema, columns=["h"]):
@@ -149,7 +152,9 @@ class KeyIndex:
         return {part: len(hashes)} if len(hashes) else {}
 
     def _read(self, part: str) -> Hashes:
-        data = self._open().to_pyarrow_dataset(file_pruning_predicate=[("part", "=", part)])
+        data = self._open().to_pyarrow_dataset(
+            file_pruning_predicate=[("part", "=", part)], filesystem=arrow_filesystem(self.uri)
+        )
         return arrow.numbers(data.to_table(columns=["h"])["h"])
 
     def _open(self) -> DeltaTable:
