@@ -150,7 +150,9 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     # 7. The logs of the quarantine tables in which rows may wait, of this period or of earlier ones; where such a log
     #    leaves a question, the rows are counted.
     quarantine = read("quarantine", lambda: reader.quarantine(_required(slices), proofs))
-    quarantine_rows = reader.quarantine_rows(known(slices) or {}, known(quarantine) or {}, proofs)
+    counted = attempt(
+        "quarantine", lambda: reader.quarantine_rows(known(slices) or {}, known(quarantine) or {}, proofs)
+    )
 
     # 8. Kafka's log start and end offsets after the last reading of the ledger: what arrives meanwhile is lag, and
     #    never looks like a loss.
@@ -174,7 +176,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         rows=Unavailable("rows", "the rows were not read"),
         previous=earlier,
         quarantine=quarantine,
-        quarantine_rows=quarantine_rows,
+        quarantine_rows=known(counted) or {},
         sink_logs=sink_logs,
         guarantees={sink.name: sink.guarantee for sink in pipeline.sinks},
         rewriting=frozenset(sink.name for sink in pipeline.sinks if sink.rewrites),
