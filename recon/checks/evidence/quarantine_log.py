@@ -16,6 +16,7 @@ from typing import NamedTuple
 from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.table_history import alive, is_restore, restored_version
 from recon.model import (
+    REPAIRS,
     Code,
     DeltaCommit,
     DeltaWitness,
@@ -40,6 +41,9 @@ _WRITING = ("WRITE", "DELETE", "UPDATE", "MERGE", "TRUNCATE", "REPLACE", "CREATE
 _ERASES_WITHIN = timedelta(hours=1)
 
 
+_ALL_REPAIRS = -1  # in place of a number
+
+
 class _Batch(NamedTuple):
     epoch: int
     batch_id: int
@@ -60,24 +64,35 @@ class Missing:
 def missing(counted: QuarantinedRows) -> Missing:
     """The rows that the ledger counts as quarantined, less those that wait, and those that releases took.
 
-    Rows that a release claimed without an entry still wait: it may be finished, or give them back.
+    Rows that a release claimed without an entry still wait: it may be finished, or give them back. Rows of repairs
+    carry the number of the micro-batch that read their offsets before, so that all repairs are counted together.
     """
     held: dict[tuple[int | None, int | None], int] = {}
     waiting: dict[tuple[int | None, int | None], int] = {}
     left: dict[int, int] = {}
-    for (epoch, batch_id, release), rows in counted.rows.items():
+    for (epoch, number, release), rows in counted.rows.items():
+        batch_id = _ALL_REPAIRS if epoch == REPAIRS else number
         held[epoch, batch_id] = held.get((epoch, batch_id), 0) + rows
         if release is None or release not in counted.released:
             waiting[epoch, batch_id] = waiting.get((epoch, batch_id), 0) + rows
         else:
             left[release] = left.get(release, 0) + rows
-    entered = {batch: held.get(batch, 0) if rows is None else rows for batch, rows in counted.entered.items()}
+    entered: dict[tuple[int, int], int] = {}
+    unsaid = {_group(batch) for batch, rows in counted.entered.items() if rows is None}
+    for batch, rows_of in counted.entered.items():
+        entered[_group(batch)] = entered.get(_group(batch), 0) + (rows_of or 0)
+    entered |= {batch: max(entered[batch], held.get(batch, 0)) for batch in unsaid}
     took = sum(left.get(number, 0) if rows is None else rows for number, rows in counted.released.items())
     lacks = sum(rows - min(rows, waiting.get(batch, 0)) for batch, rows in entered.items()) - took
     of_batch = {batch: rows - held.get(batch, 0) for batch, rows in entered.items() if rows > held.get(batch, 0)}
-    if sum(of_batch.values()) != lacks:
+    if sum(of_batch.values()) != lacks or (REPAIRS, _ALL_REPAIRS) in of_batch:
         of_batch = {}  # released rows were deleted as well, of which nobody knows the micro-batches
-    return Missing(max(lacks, 0), of_batch, None in counted.entered.values() or None in counted.released.values())
+    return Missing(max(lacks, 0), of_batch, bool(unsaid) or None in counted.released.values())
+
+
+def _group(batch: tuple[int, int]) -> tuple[int, int]:
+    """What the rows of a micro-batch or a repair are counted with."""
+    return (REPAIRS, _ALL_REPAIRS) if batch[0] == REPAIRS else batch
 
 
 @dataclass(frozen=True)

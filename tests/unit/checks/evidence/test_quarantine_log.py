@@ -359,3 +359,11 @@ def test_rows_of_a_claim_without_entry_still_wait_and_others_rows_stand_for_none
     two = {"entered": {(0, 0): 3, (0, 1): 2}, "released": {}}
     more = QuarantinedRows(rows={(0, 0, None): 1, (0, 1, None): 4}, **two)
     assert missing(more).rows == 2, "rows too many of one micro-batch make up for none of another"
+
+
+def test_rows_of_repairs_carry_the_number_of_an_earlier_micro_batch() -> None:
+    two: dict[str, Any] = {"entered": {(0, 1): 2, (-2, 0): 3, (-2, 1): 1}, "released": {}}
+    all_there = {(0, 1, None): 2, (-2, 1, None): 3, (-2, 4, None): 1}
+    assert missing(QuarantinedRows(rows=all_there, **two)).rows == 0
+    gone = missing(QuarantinedRows(rows={**all_there, (-2, 1, None): 1}, **two))
+    assert (gone.rows, gone.of_batch) == (2, {})
