@@ -36,7 +36,7 @@ apt_install() {
 }
 
 # A Python that is new enough and can make environments: PYTHON, else the system's own before one that somebody compiled,
-# which without profile-guided optimization is a seventh slower. A pyenv shim may exist for a Python that does not.
+# which without profile-guided optimization is a tenth slower. A pyenv shim may exist for a Python that does not.
 usable_python() {
   local name
   for name in ${PYTHON:+"$PYTHON"} /usr/bin/python3.1{1,2,3} python3.11 python3.12 python3.13 python3; do
