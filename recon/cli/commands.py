@@ -34,7 +34,7 @@ def new_app(group: Group) -> typer.Typer:
     """The typer application of a group, with plain help; `Session.guarded` handles its errors."""
     app = _plain(group.help, cls=_group_of(group.commands), no_args_is_help=group.alone is None)
     if group.alone is not None:
-        app.callback(invoke_without_command=True, help=group.help)(with_session(_function(group.alone)))
+        app.callback(invoke_without_command=True, help=group.help)(with_session(_imported(group.alone)))
     else:
         app.callback(help=group.help)(_nothing)
     return app
@@ -74,10 +74,10 @@ def _group_of(entries: Mapping[str, Function | Group]) -> type[TyperGroup]:
     return OfTable
 
 
-def _single(place: Function) -> typer.Typer:
+def _single(function: Function) -> typer.Typer:
     """An application of one command, which typer turns into that command."""
     app = _plain()
-    app.command()(with_session(_function(place)))
+    app.command()(with_session(_imported(function)))
     return app
 
 
@@ -87,12 +87,12 @@ def _plain(help: str | None = None, **settings: Any) -> typer.Typer:
     )
 
 
-def _function(place: Function) -> Callable[..., None]:
-    if not isinstance(place, str):
-        return place
-    module, _, name = place.partition(":")
-    function: Callable[..., None] = getattr(import_module(f"recon.cli.{module}"), name)
-    return function
+def _imported(function: Function) -> Callable[..., None]:
+    if not isinstance(function, str):
+        return function
+    module, _, name = function.partition(":")
+    found: Callable[..., None] = getattr(import_module(f"recon.cli.{module}"), name)
+    return found
 
 
 def _nothing() -> None:

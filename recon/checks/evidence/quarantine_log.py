@@ -39,8 +39,6 @@ from recon.text import plural, some
 _WRITING = ("WRITE", "DELETE", "UPDATE", "MERGE", "TRUNCATE", "REPLACE", "CREATE OR REPLACE")
 # How long after its entry an erasure may still write; for those of versions of recon that did not mark their commits.
 _ERASES_WITHIN = timedelta(hours=1)
-
-
 _ALL_REPAIRS = -1  # in place of a number
 
 
@@ -210,6 +208,17 @@ class QuarantineLog:
             return False
         return self._is_questioned or (self._is_unknown and counted is not None)
 
+    @property
+    def is_erasure_unknown(self) -> bool:
+        """Whether erasures may have changed rows, and what was erased is not known."""
+        return self.erased is None and any(self._may_erase(commit) for commit in self._new)
+
+    @staticmethod
+    def _may_erase(commit: DeltaCommit) -> bool:
+        marked = parse_erased(commit.user_metadata) is not None
+        by_id = ROW_ID in str(commit.operation_parameters.get("predicate"))
+        return commit.operation.upper().startswith("UPDATE") and (marked or by_id)
+
     def _is_own(self, commit: DeltaCommit) -> bool:
         """Whether recon made a commit for this sink: an append, a claim, rows that are given back, or an erasure."""
         if commit.stamp is not None:
@@ -294,6 +303,8 @@ def judge_quarantine(ledger: LedgerSlice, witnesses: Witnesses, findings: Findin
         return
     _judge_table(seen, findings)
     _judge_commits(seen, findings)
+    if seen.is_erasure_unknown:
+        _report_unread("what was erased on somebody's request is not known, and commits may have done it", findings)
     counted = witnesses.quarantine_rows.get(ledger.sink)
     if seen.needs_answer(counted) and not (seen.whole and rows_tell):
         _report_unread(why_unknown(counted, "they were not counted"), findings)
@@ -430,7 +441,7 @@ def quarantine_judged(ledger: LedgerSlice, witnesses: Witnesses) -> QuarantineJu
     if seen is None:
         return before or QuarantineJudged()
     counted = witnesses.quarantine_rows.get(ledger.sink)
-    if seen.needs_answer(counted):
+    if seen.needs_answer(counted) or seen.is_erasure_unknown:
         return before
     lacks = before.missing if before is not None else 0
     if isinstance(counted, QuarantinedRows):

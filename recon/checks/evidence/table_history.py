@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from recon.model import DeltaCommit, DeltaWitness, LedgerSlice, Unstamped
+from recon.model.wire.columns import SOURCE_OFFSET
 from recon.model.wire.stamp import reads_any_of
+from recon.model.wire.values import loads, mapping, text
 
 # Predicates that say "every row", as Spark and delta-rs write them.
 _EVERY_ROW = {"", "[]", '["true"]', '["(true)"]', "true"}
@@ -80,18 +82,37 @@ def _others(delta: DeltaWitness, ledger: LedgerSlice) -> Iterator[DeltaCommit]:
     first = -1 if whole else first_version(delta, ledger)
     topics = {name for _, name, _ in ledger.ranges.topics}
     still = alive(delta)
-    begin = first_version(delta, ledger)
+    offsets_since = _offsets_since(delta, still)
     for version, commit in sorted(delta.commits.items()):
         if version <= first or version not in still or not commit.data_change or is_restore(commit):
             continue
-        if version < begin and commit.wrote is not None:
-            continue  # of Spark's own sink, before recon took over: such rows have no columns of recon's
+        if version < offsets_since and not commit.files_removed:
+            continue
         stamp = commit.stamp
         if version in delta.unstamped or (stamp is not None and stamp.is_of(ledger.pipeline, ledger.sink)):
             continue
         apart = stamp is not None and not reads_any_of(stamp.offsets_text, topics)
         if not apart or commit.files_removed:
             yield commit
+
+
+def _offsets_since(delta: DeltaWitness, still: Alive) -> int:
+    """The version that added the column with the source offset, as the hook does to a table that was written before.
+
+    Rows of earlier commits carry no offset that another row could double. -1 where the log shows no such commit.
+    """
+    added = (v for v, c in sorted(delta.commits.items()) if v in still and SOURCE_OFFSET in _added_columns(c))
+    return next(added, -1)
+
+
+def _added_columns(commit: DeltaCommit) -> Collection[str]:
+    """The names of the columns that a commit added to the table (ALTER TABLE … ADD COLUMNS)."""
+    if commit.operation.upper() != "ADD COLUMNS":
+        return ()
+    try:
+        return {text(mapping(added)["column"]["name"]) for added in loads(text(commit.operation_parameters["columns"]))}
+    except (KeyError, TypeError, ValueError):
+        return ()  # of another form than Spark's: nothing is known of it
 
 
 def unseen(delta: DeltaWitness, after: int = -1, before: int | None = None) -> Sequence[DeltaCommit]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -522,3 +523,31 @@ def test_commits_of_others_are_looked_for_once_for_all_checks_of_a_log() -> None
     assert [c.version for c in others(one, LEDGER)] == [4] and 3 in alive(one)
     assert [c.version for c in others(other, LEDGER)] == [5] and 3 not in alive(other)
     assert [c.version for c in others(one, LEDGER)] == [4], "what is known of one log is not taken for another's"
+
+
+def _adds_columns(version: int, *columns: dict[str, Any]) -> DeltaCommit:
+    added = json.dumps([{"column": {"nullable": True, **column}} for column in columns])
+    made = {"operation": "ADD COLUMNS", "operation_parameters": {"columns": added}}
+    return commit(version, **made, files_added=0, rows_added=0, data_change=False)
+
+
+def test_rows_from_before_the_column_with_the_offset_double_none() -> None:
+    """A stream that wrote without recon until now: the hook adds its columns, and goes on in version 3."""
+    entries = [Entry(i, (10 * i, 10 * i + 10), sink_version=i + 3) for i in range(4)]
+    slice_, own = ledger(*entries), [commit(i + 3, entry) for i, entry in enumerate(entries)]
+    first, second = stranger(0, "STREAMING UPDATE", wrote=("q-0", 0)), stranger(1, "WRITE")
+    offset = {"name": "_source_offset", "type": "long"}
+
+    def looked_at(added: DeltaCommit, *more: DeltaCommit) -> list[int]:
+        return [c.version for c in others(delta(first, second, added, *own, *more), slice_)]
+
+    assert looked_at(_adds_columns(2, {"name": "_batch_id", "type": "long"}, offset)) == []
+    assert looked_at(_adds_columns(2, {"name": "more", "type": "string"})) == [0, 1], "the table had the column before"
+    nested = {"name": "more", "type": {"type": "struct", "fields": [offset]}}
+    assert looked_at(_adds_columns(2, nested)) == [0, 1], "a field of that name is not the column"
+    torn = replace(_adds_columns(2, offset), operation_parameters={"columns": '[{"column":'})
+    assert looked_at(torn) == [0, 1]
+    last = own[-1].version + 1
+    assert looked_at(_adds_columns(2, offset), stranger(last, "WRITE")) == [last], "rows of later commits have offsets"
+    replaced = replace(second, files_removed=1)
+    assert [c.version for c in others(delta(first, replaced, _adds_columns(2, offset), *own), slice_)] == [1]

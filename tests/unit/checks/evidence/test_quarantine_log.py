@@ -209,6 +209,18 @@ def test_an_erasure_is_recons_own_as_far_as_its_entry_goes() -> None:
     assert codes(judge(log(*parts), ALL_THERE, erased=(erasure(3),))) == [Code.MUTATED] * 2
 
 
+def test_what_may_be_an_erasure_is_open_while_nobody_knows_what_was_erased() -> None:
+    found = seen(log(update(user_metadata=dump_erased(2))))
+    unknown = replace(found, proofs=replace(found.proofs, erased={}, erasures_unknown={SINK: "no answer"}))
+    assert codes(SourceRows().judge(unknown)) == [Code.INCONCLUSIVE]
+    assert quarantine_judged(TODAY, unknown) == JUDGED, "the next audit looks at the commit again"
+    edited = replace(found, proofs=replace(found.proofs, erased={}, erasures_edited={SINK: "edited"}))
+    assert codes(SourceRows().judge(edited)) == [Code.INCONCLUSIVE]
+    nothing = seen(log(commit(5, HELD)))
+    nothing = replace(nothing, proofs=replace(nothing.proofs, erased={}, erasures_unknown={SINK: "no answer"}))
+    assert codes(SourceRows().judge(nothing)) == [] and quarantine_judged(TODAY, nothing) == replace(JUDGED, version=5)
+
+
 def test_an_erasure_of_an_older_version_of_recon_is_known_by_its_time_and_its_rows() -> None:
     before = [commit(v, HELD) for v in range(5)]
     by_id = update(operation_parameters={"predicate": "_recon_id IN ('a', 'b')"})
