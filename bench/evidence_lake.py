@@ -240,7 +240,7 @@ class Lake:
         import pyarrow as pa
 
         from recon.audit.run import run_audit
-        from recon.ledger.results import RESULTS
+        from recon.ledger.results import RESULTS, sealed
         from recon.ledger.store import Filter
         from recon.project import load
 
@@ -257,7 +257,7 @@ class Lake:
                     row[name] -= timedelta(days=back)
                 if back:  # the newest is the one that the next audit goes on from
                     row["invocation_id"] = str(uuid.uuid4())
-                shifted.append(row)
+                shifted.append(sealed(row))
             store.append(pa.Table.from_pylist(shifted, schema=RESULTS.schema))
 
     # -- the sink ----------------------------------------------------------------------------------

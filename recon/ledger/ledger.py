@@ -289,20 +289,25 @@ class Ledger:
     def quarantined(
         self, pipeline: str, sink: str
     ) -> tuple[Mapping[tuple[int, int], int | None], Mapping[int, int | None]]:
-        """The rows that every entry of a (pipeline, sink) quarantined, and those that each release took.
+        """The rows that entries of a (pipeline, sink) quarantined, and those that each release took.
 
-        The first by (epoch, batch_id), the second by the number of the release; None where no entry says how many. A
-        micro-batch that was entered again has one count.
+        The first by (epoch, batch_id) of those that quarantined some, the second by the number of the release; None
+        where no entry says how many. A micro-batch that was entered again has one count.
         """
         names = ("epoch", "batch_id", "rows_quarantined", "rows_read")
+        which = Filter.of(pipeline, sink)
+        # Most micro-batches quarantine nothing. What is NULL in one entry may be said by another of its micro-batch.
+        found = self.store.read(replace(which, not_zero=("rows_quarantined", RELEASES)), names)
+        if found["rows_quarantined"].null_count:
+            found = self.store.read(which, names)
         entered: dict[tuple[int, int], int | None] = {}
         released: dict[int, int | None] = {}
-        for epoch, batch_id, rows, read in arrow.tuples(self.store.read(Filter.of(pipeline, sink), names), *names):
+        for epoch, batch_id, rows, read in arrow.tuples(found, *names):
             if epoch == RELEASES:
                 released[batch_id] = _more(released.get(batch_id), read)
             elif epoch != REMOVALS:
                 entered[epoch, batch_id] = _more(entered.get((epoch, batch_id)), rows)
-        return entered, released
+        return {batch: rows for batch, rows in entered.items() if rows != 0}, released
 
     def entries(
         self,
@@ -343,7 +348,9 @@ class Ledger:
 
 def _more(one: int | None, other: int | None) -> int | None:
     """The larger of two counts; the one that is known."""
-    return max((count for count in (one, other) if count is not None), default=None)
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
 
 
 def _transforms(counted: Iterable[tuple[Any, ...]]) -> bool | None:

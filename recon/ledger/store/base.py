@@ -82,8 +82,9 @@ def _arrow_type(of: Any) -> pa.DataType:
 class Filter:
     """What to read: equality on any column, half-open bounds on a time column and its `date` partition, and a run.
 
-    `above` (excluded) and `upto` (included) bound the `sequence` of entries, and `apart_from` is an epoch whose entries
-    are left out; only the ledger's table has these columns.
+    `above` (excluded) and `upto` (included) bound the `sequence` of entries, `apart_from` is an epoch whose entries
+    are left out, and `not_zero` a count (with an epoch): entries of other epochs are read only where that count is not
+    0; only the ledger's table has these columns.
     """
 
     equals: tuple[tuple[str, str], ...] = ()
@@ -93,6 +94,7 @@ class Filter:
     above: int | None = None
     upto: int | None = None
     apart_from: int | None = None
+    not_zero: tuple[str, int] | None = None
 
     @classmethod
     def of(
@@ -125,6 +127,9 @@ class Filter:
             terms.append(f"{SEQUENCE} <= {self.upto}")
         if self.apart_from is not None:
             terms.append(f"{EPOCH} <> {self.apart_from}")
+        if self.not_zero is not None:
+            count, epoch = self.not_zero
+            terms.append(f"({count} IS NULL OR {count} <> 0 OR {EPOCH} = {epoch})")
         terms.extend(f"{name} = '{_quoted(value)}'" for name, value in self.equals)
         return " AND ".join(terms) or None
 
@@ -137,9 +142,10 @@ class Filter:
         return self.dates is None or day in self.dates
 
     def files(self, adds: pa.Table) -> pa.Table:
-        """The data files that may have matching rows, by the bounds of names and sequences that the log gives.
+        """The data files that may have matching rows, by the bounds of names, sequences and counts that the log gives.
 
-        `adds` has a row per file and the columns `min.NAME` and `max.NAME`, null where the log has no bound.
+        `adds` has a row per file and the columns `min.NAME`, `max.NAME` and `null_count.NAME`, null where the log does
+        not say.
         """
         bounds: list[tuple[str, str | int | None, str | int | None]] = [(name, of, of) for name, of in self.equals]
         bounds.append((SEQUENCE, None if self.above is None else self.above + 1, self.upto))
@@ -150,7 +156,7 @@ class Filter:
                 adds = adds.filter(_true_or_unknown(pc.greater_equal(adds[f"max.{name}"], arrow.scalar(lowest))))
             if highest is not None:
                 adds = adds.filter(_true_or_unknown(pc.less_equal(adds[f"min.{name}"], arrow.scalar(highest))))
-        return adds
+        return adds if self.not_zero is None else _but_zeros(adds, *self.not_zero)
 
     def columns(self, time_column: str) -> list[str]:
         """The columns that `mask` needs."""
@@ -160,7 +166,8 @@ class Filter:
             *(name for name, _ in self.equals),
             *([time_column] if bounded else []),
             *([SEQUENCE] if by_place else []),
-            *([EPOCH] if self.apart_from is not None else []),
+            *([EPOCH] if self.apart_from is not None or self.not_zero is not None else []),
+            *([self.not_zero[0]] if self.not_zero is not None else []),
         ]
 
     def mask(self, rows: pa.Table, time_column: str) -> pa.ChunkedArray | None:
@@ -176,8 +183,24 @@ class Filter:
             terms.append(pc.less_equal(rows[SEQUENCE], arrow.scalar(self.upto)))
         if self.apart_from is not None:
             terms.append(pc.not_equal(rows[EPOCH], arrow.scalar(self.apart_from)))
+        if self.not_zero is not None:
+            count, epoch = self.not_zero
+            other = _true_or_unknown(pc.not_equal(rows[count], arrow.scalar(0)))
+            terms.append(pc.or_(other, pc.equal(rows[EPOCH], arrow.scalar(epoch))))
         terms = [term for term in terms if not pc.all(term, skip_nulls=False).as_py()]
         return reduce(pc.and_, terms) if terms else None
+
+
+def _but_zeros(adds: pa.Table, count: str, epoch: int) -> pa.Table:
+    """The files but those of which the log says that the count is 0 in all rows, and that none is of the epoch."""
+    needed = (f"min.{count}", f"max.{count}", f"null_count.{count}", f"min.{EPOCH}", f"max.{EPOCH}")
+    if not set(needed) <= set(adds.column_names):
+        return adds
+    lowest, highest, nulls, first, last = (adds[name] for name in needed)
+    zero, of_epoch = arrow.scalar(0), arrow.scalar(epoch)
+    zeros = reduce(pc.and_kleene, [pc.equal(bound, zero) for bound in (lowest, highest, nulls)])
+    outside = pc.or_kleene(pc.greater(first, of_epoch), pc.less(last, of_epoch))
+    return adds.filter(_true_or_unknown(pc.invert(pc.and_kleene(zeros, outside))))
 
 
 def _true_or_unknown(mask: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from recon.errors import LedgerError
 from recon.ledger import columns, coverage, open_ledger
 from recon.ledger.chain import link
+from recon.ledger.reader import in_order
 from recon.ledger.store import BeingMerged, Filter, merging
 from recon.model import RangeTable, offsets_text, parse_offsets
 from recon.model.integrity import verify
+from recon.model.ledger import RELEASES, REMOVALS
 from recon.model.offsets import OffsetSpan, Spans
 from tests.support.ledger_entries import AT, entry, project
 from tests.support.messages import raises
@@ -427,3 +429,73 @@ def test_no_file_is_left_out_that_has_a_wanted_row(data: st.DataObject) -> None:
     for place, rows in enumerate(files):
         wanted = any(n == name and (above is None or s > above) and (upto is None or s <= upto) for n, s in rows)
         assert place in kept or (known[place] and not wanted)
+
+
+def test_what_entries_quarantined_is_read_of_the_files_that_may_say_so(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    opened: list[str] = []
+    for n, rows in enumerate((0, 7, 0)):
+        before = set(Path(ledger.location).glob("date=*/*.parquet"))
+        ledger.append(entry(n, rows_quarantined=rows))
+        if not rows:
+            opened += [file.name for file in set(Path(ledger.location).glob("date=*/*.parquet")) - before]
+    ledger.append(entry(1, epoch=RELEASES, rows_quarantined=0, rows_read=3, offsets=()))
+    ledger.append(entry(2, epoch=REMOVALS, rows_quarantined=0, offsets=()))
+    assert ledger.quarantined("orders", "orders") == ({(0, 1): 7}, {1: 3})
+    assert ledger.quarantined("orders", "copy") == ({}, {})
+    for name in opened:
+        next(Path(ledger.location).glob(f"date=*/{name}")).unlink()
+    assert ledger.quarantined("orders", "orders") == ({(0, 1): 7}, {1: 3}), "files with zeros alone are not opened"
+
+
+def test_a_count_that_one_entry_of_a_micro_batch_has_is_its_count(tmp_path: Path) -> None:
+    ledger = open_ledger(project(tmp_path))
+    ledger.append(entry(0, rows_quarantined=0))
+    ledger.append(entry(0, attempt=2, status="already_committed", rows_quarantined=None))
+    ledger.append(entry(1, rows_quarantined=None))
+    ledger.append(entry(2, rows_quarantined=4))
+    ledger.append(entry(2, attempt=2, status="already_committed", rows_quarantined=None))
+    assert ledger.quarantined("orders", "orders") == ({(0, 1): None, (0, 2): 4}, {})
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(-3, 1), st.none() | st.integers(0, 2)), min_size=1, max_size=3)))
+def test_no_file_is_left_out_that_has_a_count_or_the_epoch(files: list[list[tuple[int, int | None]]]) -> None:
+    counts = [[count for _, count in rows if count is not None] for rows in files]
+    adds = pa.table(
+        {
+            "path": pa.array([str(place) for place in range(len(files))], pa.string()),
+            "min.rows_quarantined": pa.array([min(of, default=None) for of in counts], pa.int64()),
+            "max.rows_quarantined": pa.array([max(of, default=None) for of in counts], pa.int64()),
+            "null_count.rows_quarantined": pa.array(
+                [len(rows) - len(of) for rows, of in zip(files, counts, strict=True)], pa.int64()
+            ),
+            "min.epoch": pa.array([min(epoch for epoch, _ in rows) for rows in files], pa.int64()),
+            "max.epoch": pa.array([max(epoch for epoch, _ in rows) for rows in files], pa.int64()),
+        }
+    )
+    which = Filter(not_zero=("rows_quarantined", RELEASES))
+    kept = which.files(adds)["path"].to_pylist()
+    for place, rows in enumerate(files):
+        wanted = [count != 0 or epoch == RELEASES for epoch, count in rows]
+        table = pa.table(
+            {
+                "epoch": pa.array([epoch for epoch, _ in rows], pa.int64()),
+                "rows_quarantined": pa.array([count for _, count in rows], pa.int64()),
+            }
+        )
+        mask = which.mask(table, "committed_at")
+        assert (mask.to_pylist() if mask is not None else [True] * len(rows)) == wanted
+        assert str(place) in kept or not any(wanted)
+    assert which.files(adds.drop_columns(["null_count.rows_quarantined"])).num_rows == len(files), "bounds not known"
+
+
+@given(st.permutations(range(12)))
+def test_entries_are_put_in_order_whatever_lies_together(order: list[int]) -> None:
+    table = pa.table({"sequence": pa.array(order, pa.int64()), "value": [f"v{n}" for n in order]})
+    assert in_order(table)["value"].to_pylist() == [f"v{n}" for n in range(12)]
+
+
+def test_many_pieces_are_put_in_order_at_once() -> None:
+    order = [*range(1, 1000, 2), *range(0, 1000, 2)]
+    table = pa.table({"sequence": pa.array(order, pa.int64())})
+    assert in_order(table)["sequence"].to_pylist() == list(range(1000))

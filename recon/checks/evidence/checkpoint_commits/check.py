@@ -462,7 +462,7 @@ class _Evaluation:
                 "no longer tells where it began",
                 batch_id=batch.batch_id,
             )
-        elif (unseen := self._written_unseen(batch)) is not None:
+        elif (unseen := self.writes.unseen.get(batch.batch_id)) is not None:
             self.findings.add(
                 Code.INCONCLUSIVE,
                 f"micro-batch {batch.batch_id} is in the sink as version {unseen}, which Spark's own sink wrote, and "
@@ -488,25 +488,18 @@ class _Evaluation:
                 for span in Spans.of([planned.span]).minus(self.writes.held(key)):
                     self._report_missed(batch, key, span, why)
 
-    def _written_unseen(self, batch: CheckpointBatch) -> int | None:
-        """The version of a micro-batch that Spark's own sink wrote and that has no entry; None where there is none."""
-        wrote = (self.checkpoint.query_id, batch.batch_id)
-        commits = self.writes.log.commits.items()
-        return next((v for v, commit in commits if commit.wrote == wrote and commit.stamp is None), None)
-
     def _may_be_cleaned_up(self, batch: CheckpointBatch) -> bool:
         """Whether the sink's log lost the commits of the time of a plan, where nobody entered them while it had them.
 
         What the hook writes has its entry right after its commit.
         """
-        log = self.writes.log
         if not self.witnesses.observed:
             return False
-        if len(log.commits) <= max(log.commits, default=-1) - min(log.commits, default=0):
-            return True  # a commit file is missing between others
-        if not log.first_retained:
+        if self.writes.lacks_commits:
+            return True
+        if not self.writes.log.first_retained:
             return False
-        oldest = min((commit.timestamp for commit in log.commits.values()), default=None)
+        oldest = self.writes.oldest
         return oldest is None or batch.planned_at is None or batch.planned_at < oldest
 
     def _judge_unfinished(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> None:

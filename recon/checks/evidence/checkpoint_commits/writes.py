@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -159,6 +160,26 @@ class Writes:
         for commit, stamp in own_commits(self.log, self.pipeline, self.sink):
             of_batch.setdefault((stamp.query_id, stamp.batch_id), []).append((commit, stamp))
         return of_batch
+
+    @cached_property
+    def unseen(self) -> Mapping[int, int]:
+        """The versions of this query's micro-batches that Spark's own sink wrote, by batch_id."""
+        versions: dict[int, int] = {}
+        for version, commit in self.log.commits.items():
+            if commit.stamp is None and commit.wrote is not None and commit.wrote[0] == self.checkpoint.query_id:
+                versions.setdefault(commit.wrote[1], version)
+        return versions
+
+    @cached_property
+    def lacks_commits(self) -> bool:
+        """Whether a commit file is missing between others."""
+        versions = self.log.commits
+        return len(versions) <= max(versions, default=-1) - min(versions, default=0)
+
+    @cached_property
+    def oldest(self) -> datetime | None:
+        """When the sink's oldest commit was made, of those that its log still has."""
+        return min((commit.timestamp for commit in self.log.commits.values()), default=None)
 
     @cached_property
     def _entries(self) -> Mapping[int, Sequence[int]]:
