@@ -38,6 +38,8 @@ BENCHES: Mapping[str, str] = {
     "heads_proof": "bench.heads_proof:run",
     "compliance_year": "bench.compliance_year:as_html",
     "compliance_year_pdf": "bench.compliance_year:as_pdf",
+    "first_verdict": "bench.first_verdict:run",
+    "native_proved": "bench.native_proved:run",
 }
 
 

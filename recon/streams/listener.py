@@ -23,10 +23,12 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from recon.errors import ConfigError, EvidenceError
 from recon.events import Emitter
 from recon.evidence import checkpoint as checkpoints
+from recon.ledger import open_ledger
 from recon.ledger.progress import PROGRESS, row_of
 from recon.ledger.store import BeingMerged, Store, open_store
 from recon.project import Project, as_project, without_yaml
 from recon.storage import Storage
+from recon.streams.looks import Looks
 from recon.streams.watch import StreamWatch
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ log = logging.getLogger("recon")
 
 MOST_WAITING = 10_000  # rows kept in memory while the store cannot be written
 COMPACT_EVERY = 100  # appends
+MOST_BETWEEN_LOOKS = 20  # micro-batches; Spark keeps the plans of about 100
+_LAST_LOOK_S = 10.0
 _LOOK_AGAIN_S = 60.0  # before the pipeline of an unknown query is looked up again
 
 
@@ -50,6 +54,9 @@ class ProgressListener(StreamingQueryListener):
 
     A query belongs to the pipeline whose checkpoint it writes (the checkpoint's `metadata` holds its id), else to the
     pipeline of its name; other queries are ignored.
+
+    Micro-batches of a pipeline with `write: native` are entered in the ledger as well, as `recon observe` does: before
+    Spark removes their plans from the checkpoint, and without a change to the write.
     """
 
     def __init__(
@@ -72,8 +79,9 @@ class ProgressListener(StreamingQueryListener):
             checkpoint: without a project: the query's checkpointLocation; None records queries with the pipeline's
                 name or without a name.
             ledger: without a project: folder of the ledger.
-            every: append when this many micro-batches wait.
-            seconds: or when the first of them has waited this long. When a query ends or idles, all are appended.
+            every: append when this many micro-batches wait; so often are those of a `write: native` pipeline entered.
+            seconds: or when the first of them has waited this long. When a query ends or idles, all are appended, and
+                entered.
             keep_days: days of progress to keep; older ones are removed.
             stalled_after: seconds after which a query that runs and says nothing is told as stalled (`stream.stalled`
                 of docs/events.md); longer than a micro-batch and a trigger take. By default that of `alerts` in
@@ -112,8 +120,18 @@ class ProgressListener(StreamingQueryListener):
         configured = self._project.alerts.stalled_after
         if stalled_after is None and configured is not None:
             stalled_after = configured.seconds
+        self.looks = Looks(
+            self._project,
+            pipelines,
+            lambda: open_ledger(self._project, self._spark()),
+            every=min(self._every, MOST_BETWEEN_LOOKS),
+            seconds=seconds,
+            failed=lambda error: self._log_once(error, "micro-batches are not entered in the ledger for now"),
+            tell=self._tell_once,
+        )
+        self._told: set[str] = set()  # what looks could not enter
         self._watch = StreamWatch(self.emitter, self._project.name, self._find_pipeline, stalled_after)
-        atexit.register(self.flush)
+        atexit.register(self._at_exit)
 
     @property
     def _jlistener(self) -> Any:
@@ -155,12 +173,14 @@ class ProgressListener(StreamingQueryListener):
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Appends the waiting rows; an idle trigger is not recorded."""
         self._safely(self.flush)
+        self._safely(self.looks.now)
         if self.emitter.active:
             self._safely(lambda: self._watch.heard(*_ids(event)))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Appends the waiting rows of a query that ended."""
         self._safely(self.flush)
+        self._safely(self.looks.now)
         if self.emitter.active:
             self._safely(lambda: self._watch.terminated(*_ids(event), _error(event)))
 
@@ -185,6 +205,7 @@ class ProgressListener(StreamingQueryListener):
         executed = "addBatch" in (progress.get("durationMs") or {})
         if pipeline is None or not executed or self._last.get(query_id) == (run_id, batch_id):
             return
+        self.looks.ended(pipeline)
         if self.emitter.active:
             self._watch.progressed(pipeline, progress)
         cores, version = self._of_session()
@@ -229,6 +250,10 @@ class ProgressListener(StreamingQueryListener):
             many = many or any(day <= last for day in store.dates())
         if many:
             store.forget(last)  # also removes the files that were merged
+
+    def _at_exit(self) -> None:
+        self.flush()
+        self.looks.wait(_LAST_LOOK_S)  # what is not entered then, the next look enters
 
     @cached_property
     def _store(self) -> Store:
@@ -295,12 +320,17 @@ class ProgressListener(StreamingQueryListener):
         except Exception as error:  # Spark would log it at every micro-batch
             self._log_once(error)
 
-    def _log_once(self, error: Exception) -> None:
+    def _log_once(self, error: Exception, what: str = "progress is not recorded for now") -> None:
         kind = type(error).__name__
-        if kind not in self._logged:
-            self._logged.add(kind)
+        if f"{what} {kind}" not in self._logged:
+            self._logged.add(f"{what} {kind}")
             message = f"{kind}: {self._project.mask(str(error))}"
-            log.warning("progress is not recorded for now; further errors of this kind are not logged: %s", message)
+            log.warning("%s; further errors of this kind are not logged: %s", what, message)
+
+    def _tell_once(self, sentence: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            log.warning("%s", self._project.mask(sentence))
 
 
 # -- events are PySpark's, or the JVM's own, whose fields are methods --------------------------------------------------

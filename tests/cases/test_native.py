@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from deltalake import DeltaTable
 from recon.ledger import open_ledger
 from recon.model import Level
 from recon.observer import look
+from recon.streams.listener import ProgressListener
 from tests.cases.lake import complete, failing, findings, ranges, told
 from tests.cases.native import NativeLake
 
@@ -268,3 +270,37 @@ def test_an_entry_that_names_another_commit_is_an_orphan(make: Make) -> None:
     lake.stream()
     run = lake.audit()
     assert answer(run) == "not complete" and {"LEDGER_ORPHAN", "MUTATED"} & failing(run), told(run)
+
+
+def test_a_listener_enters_what_spark_forgets(make: Make) -> None:
+    """One line in the driver, no change to the write; the checkpoint keeps five micro-batches alone."""
+    lake = make()
+    listener = ProgressListener(lake.project, every=1)
+    kept = "spark.sql.streaming.minBatchesToRetain"
+    before = lake.spark.conf.get(kept)
+    lake.spark.conf.set(kept, "5")
+    lake.spark.streams.addListener(listener)
+    try:
+        for _ in range(6):
+            lake.produce(20)
+            lake.stream(per_trigger=10)
+            until(lambda: lake.entries()[-1:] and lake.entries()[-1].batch_id == newest_plan(lake))
+    finally:
+        lake.spark.streams.removeListener(listener)
+        lake.spark.conf.set(kept, before)
+    batches = [entry.batch_id for entry in lake.entries()]
+    assert batches == list(range(newest_plan(lake) + 1)) and len(batches) > 10
+    assert not (lake.checkpoint / "offsets/0").exists(), "Spark kept all plans: this shows nothing"
+    run = lake.audit()
+    assert complete(run), told(run)
+
+
+def newest_plan(lake: NativeLake) -> int:
+    return max(int(name.name) for name in (lake.checkpoint / "commits").iterdir() if name.name.isdigit())
+
+
+def until(holds: Callable[[], Any]) -> None:
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end, "waited for 30 s"
+        time.sleep(0.1)
