@@ -360,12 +360,12 @@ def _mapping(text: str | None) -> dict[str, Any]:
     """--vars as a mapping."""
     if text is None:
         return {}
-    import yaml
+    from recon.project.yaml import mapping
 
     try:
-        variables = yaml.safe_load(text)
-    except yaml.YAMLError:
-        variables = None
-    if not isinstance(variables, dict):
+        variables = mapping(text)
+    except ConfigError as error:
+        raise ConfigError(f"--vars: {error}") from None
+    if variables is None:
         raise ConfigError("--vars must be a mapping in YAML or JSON, such as '{day: 2026-11-01, team: payments}'")
-    return {str(key): value for key, value in variables.items()}
+    return variables

@@ -55,6 +55,7 @@ _FILLED_IN = {
     "Compliance": ("line",),
 }  # fields that no file has
 
+_MOST_COMPARED = 1_000  # unknown keys that are compared with those that are missing
 _Loc = tuple[str | int, ...]
 
 
@@ -63,20 +64,32 @@ def validation_message(error: ValidationError, root: type[BaseModel], document: 
     items = error.errors(include_url=False)
     unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]
     # A misspelt key is reported once, not also as the missing key that was meant.
-    misspelt = {(*loc[:-1], *nearest(str(loc[-1]), _keys(root, document, loc[:-1]))) for loc in unknown}
+    near: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    misspelt = set()
+    for loc in unknown:
+        name, keys = str(loc[-1]), tuple(_keys(root, document, loc[:-1]))
+        if (name, keys) not in near:
+            near[name, keys] = nearest(name, keys) if len(near) < _MOST_COMPARED else []
+        misspelt.add((*loc[:-1], *near[name, keys]))
+    # pydantic counts only the valid items of a list; the others have errors of their own.
+    inside = {item["loc"][:n] for item in items for n in range(len(item["loc"]))}
     problems = []
     for item in items:
         if item["type"] == "missing" and item["loc"] in misspelt:
             continue
-        if item["type"] == "too_short" and any(_inside(other["loc"], item["loc"]) for other in items):
-            continue  # pydantic counts only the valid items of a list; the others have errors of their own
+        if item["type"] == "too_short" and item["loc"] in inside:
+            continue
         cause = item.get("ctx", {}).get("error")
         path = (*item["loc"], *cause.path) if isinstance(cause, BadValue) else item["loc"]
-        line = _line(document.root, path)
-        problems.append((line, item["type"] == "missing", _message(root, item, path, cause, line, document)))
-    line, _, message = min(problems)  # on the same line, a wrong value comes before a missing key
+        # On the same line, a wrong value comes before a missing key.
+        problems.append(((_line(document.root, path), item["type"] == "missing"), item, path, cause))
+    first = min(place for place, *_ in problems)
+    line, _ = first
+    on_line = [
+        _message(root, item, path, cause, line, document) for place, item, path, cause in problems if place == first
+    ]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{document.name}:{line}: {message}{more}"
+    return f"{document.name}:{line}: {min(on_line)}{more}"
 
 
 def arguments_message(error: ValidationError) -> str:
@@ -91,10 +104,6 @@ def arguments_message(error: ValidationError) -> str:
 
 
 _MAY_HOLD_SECRETS = {"connection", "driver_options", "kafka", "options", "storage_options"}
-
-
-def _inside(path: _Loc, other: _Loc) -> bool:
-    return len(path) > len(other) and path[: len(other)] == other
 
 
 def _message(root: type[BaseModel], item: Any, path: _Loc, cause: Any, line: int, document: Document) -> str:

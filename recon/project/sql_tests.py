@@ -25,6 +25,7 @@ from jinja2.sandbox import safe_range
 
 from recon.errors import ConfigError
 from recon.project.checks import CheckConfig, config_of
+from recon.project.frugal import sandbox
 from recon.project.secrets import mask
 from recon.project.templates import (
     TemplateContext,
@@ -33,7 +34,6 @@ from recon.project.templates import (
     read_text,
     reference,
     rendered,
-    sandbox,
     template_error,
 )
 
@@ -175,6 +175,7 @@ class SqlTests:
     def _run(self, template: Callable[[], Template], file: str, line: int) -> Rendered:
         rendering = _Rendering()
         token = _RENDERING.set(rendering)
+        self._library.environment.begin()
         try:
             text = rendered(template())
             config = config_of(rendering.config)

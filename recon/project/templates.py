@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template, TemplateSyntaxError, UndefinedError
+from jinja2 import Environment, Template, TemplateSyntaxError, UndefinedError
 from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -69,13 +68,13 @@ class Bounded(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """An operator whose result would be too large is an error, before it is computed."""
         if operator == "*" and _length(left) * _count(right) + _length(right) * _count(left) > MOST_TEXT:
-            raise _too_large("a repetition")
+            raise too_large("a repetition")
         if operator == "**" and _count(right) > _MOST_DIGITS:
-            raise _too_large("a power")
+            raise too_large("a power")
         if operator == "%" and isinstance(left, str) and any(int(w) > MOST_TEXT for w in _WIDTH.findall(left)):
-            raise _too_large("a width")
+            raise too_large("a width")
         if operator == "+" and _length(left) + _length(right) > MOST_TEXT:
-            raise _too_large("a text or list")
+            raise too_large("a text or list")
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Context, function: Any, /, *arguments: Any, **named: Any) -> Any:
@@ -94,7 +93,7 @@ def bounded_range() -> Callable[..., range]:
         made = range(*arguments)
         given += len(made)
         if given > MOST_NUMBERS:
-            raise _too_large("a range, or ranges within loops,")
+            raise too_large("a range, or ranges within loops,")
         return made
 
     return numbers
@@ -107,11 +106,13 @@ def rendered(template: Template, **values: Any) -> str:
         SecurityError: it is longer than a file may be.
     """
     parts, length = [], 0
+    if (begin := getattr(template.environment, "begin", None)) is not None:
+        begin()
     for part in template.generate(**values):
         parts.append(part)
         length += len(part)
         if length > MOST_TEXT:
-            raise _too_large("the rendered text")
+            raise too_large("the rendered text")
     return "".join(parts)
 
 
@@ -125,31 +126,18 @@ def _count(value: Any) -> int:
 
 def _require_small(values: Iterable[Any]) -> None:
     if any(_count(value) > MOST_TEXT for value in values):
-        raise _too_large("a width")
+        raise too_large("a width")
 
 
-def _too_large(what: str) -> SecurityError:
-    return SecurityError(
-        f"{what} is too large: a file has at most {MOST_TEXT:,} characters, ranges {MOST_NUMBERS:,} numbers"
-    )
-
-
-def sandbox(
-    functions: Mapping[str, Any],
-    extensions: Sequence[str | type[Extension]],
-    finalize: Callable[[Any], Any] | None = None,
-) -> ImmutableSandboxedEnvironment:
-    """An environment in which templates can call these functions and nothing else."""
-    environment = Bounded(undefined=StrictUndefined, extensions=extensions, finalize=finalize, autoescape=False)
-    bound_widths(environment)
-    environment.globals.clear()
-    environment.globals.update(functions)
-    return environment
+def too_large(what: str, why: str = "") -> SecurityError:
+    """What is refused, and the bound."""
+    bounds = f"a file has at most {MOST_TEXT:,} characters, ranges {MOST_NUMBERS:,} numbers"
+    return SecurityError(f"{what} is too large: {why or bounds}")
 
 
 def bound_widths(environment: Environment) -> None:
     """Bounds the filters that take a width."""
-    for name in ("center", "indent", "wordwrap", "truncate", "format"):
+    for name in ("batch", "center", "indent", "slice", "wordwrap", "truncate", "format"):
         environment.filters[name] = _with_small_widths(environment.filters[name])
 
 

@@ -12,7 +12,8 @@ from jinja2 import Environment, TemplateError, meta, nodes
 from jinja2.environment import TemplateExpression
 
 from recon.errors import ReconError
-from recon.project.templates import TemplateContext, sandbox
+from recon.project.frugal import sandbox
+from recon.project.templates import TemplateContext
 
 JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 # The functions that recon.yml's Jinja knows; any other would stop the whole file from being read.
@@ -147,6 +148,7 @@ class Variables:
 
     def _evaluated(self, expression: nodes.Expr) -> Any:
         tree = nodes.Template([nodes.Assign(nodes.Name("result", "store"), expression, lineno=1)], lineno=1)
+        self._environment.begin()
         try:
             tree.set_environment(self._environment)
             return TemplateExpression(self._environment.from_string(tree), True)()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from jinja2 import Environment
 
+from recon.cli.shared import _mapping
 from recon.errors import ConfigError
 from recon.project import load
+from recon.project.frugal import sandbox
 from tests.support.messages import same_message
 
 
@@ -33,21 +39,78 @@ def refused(folder: Path, text: str) -> str:
         aliases(),
         "name: \"{{ 'x' * 10000000000 }}\"",
         "name: \"{{ 10000000000 * ['x'] }}\"",
-        'name: "{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}"',
-        'name: "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"',
+        'name: "{% for i in range(999999) %}{% for j in range(999999) %}x{% endfor %}{% endfor %}"',
+        'name: "{% for i in range(999999) %}{% for j in range(999999) %}{% endfor %}{% endfor %}"',
         'name: "{{ range(10000000000) }}"',
         "name: \"{% for i in range(1000) %}{{ 'x' * 10000 }}{% endfor %}\"",
         "name: \"{{ 'x'.ljust(10000000000) }}\"",
         "name: \"{{ 'x'|center(10000000000) }}\"",
         "name: \"{{ '%10000000000d' % 1 }}\"",
         'name: "{{ 9 ** 99999999 }}"',
+        "name: \"{{ ['x' * 1000] * 1000000 }}\"",
+        'name: "{{ [1]|slice(1000000000)|list }}"',
+        "name: \"{{ 'x'|batch(100000000, 'y')|list }}\"",
+        "name: \"{{ ('x' * 199000)|wordwrap(1) }}\"",
+        "name: \"{{ ('x' * 190000)|list|tojson|urlize }}\"",
+        "name: \"{{ ('a,' * 90000)|replace(',', 'b' * 40000) }}\"",
+        "name: \"{{ ('a' * 50000).replace('a', 'b' * 40000) }}\"",
+        "name: \"{{ (',' * 90000).join(['x'] * 90000) }}\"",
+        "name: \"{{ '%*d' % (1000000000, 1) }}\"",
+        "name: \"{{ '{:>1000000000}'.format(1) }}\"",
+        "name: \"{% set a = 'x' * 1000 %}" + "{% set a = a ~ a %}" * 30 + '{{ a }}"',
+        "name: \"{% set a = 'x' * 1000 %}" + "{% set a %}{{ a }}{{ a }}{% endset %}" * 30 + '{{ a }}"',
+        'name: "{% set l = [1] * 99 %}' + "{% set l = [l] * 99 %}" * 4 + '{{ l|string|length }}"',
+        'name: "{% set r = range(1000) %}' + "{% for a in r %}" * 3 + "{% endfor %}" * 3 + '"',
+        'name: "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}"',
+        'name: "{% for a in [1, 2] recursive %}{{ loop([1, 2]) }}{% endfor %}"',
+        "name: \"{% for a in range(1000) %}{% for b in range(900) %}{% set c = 'x' * 90000 %}"
+        + "{% endfor %}" * 2
+        + '"',
+        "name: " + ":".join(["1"] * 100_000),
+        "\n".join(f"k{n}: 1" for n in range(150_000)),
+        "pipelines:\n" + "".join(f"  - nam: p{n}\n" for n in range(10_000)),
+        "pipelines: [" + "{name: p, sinks: []}," * 6000 + "]",
         "[" * 5000 + "]" * 5000,
         "- " * 3000 + "x",
     ],
-    ids=lambda text: str(len(text)),
+    ids=lambda text: re.sub(r"\W+", " ", text)[:50].strip() or str(len(text)),
 )
 def test_what_would_never_end(tmp_path: Path, text: str) -> None:
+    began = time.thread_time()
     assert same_message(refused(tmp_path, text))
+    assert time.thread_time() - began < 5, "not a figure: without bounds each of them takes minutes, or gigabytes"
+
+
+def test_variables_have_the_bounds_of_a_file() -> None:
+    bomb = "{" + ", ".join(aliases().splitlines()) + "}"
+    for text, code in ((bomb, "more than 40,000 values"), ("[" * 500, "must be a mapping"), ("{a: 1, b: [2]}", "")):
+        if code:
+            with pytest.raises(ConfigError, match=code):
+                _mapping(text)
+        else:
+            assert _mapping(text) == {"a": 1, "b": [2]}
+
+
+def test_what_expressions_make_is_as_jinja_makes_it(tmp_path: Path) -> None:
+    """The steps between which the clock is looked at change no result."""
+    text = (
+        "{% for a in [3, 4] if a > 3 %}{{ loop.index }}/{{ loop.length }}{{ loop.last }}"
+        "{% else %}none{% endfor %}-{{ 'a' ~ 1 ~ ['b'] }}-{{ ['x', 'y']|map('upper')|join('+') }}-"
+        "{% for k, v in {'q': 1}.items() %}{{ k ~ v }}{% endfor %}-{{ [1, 2, 3]|batch(2)|list }}-"
+        "{{ '%s.%s' % (1, 'z') }}-"
+        "{{ 'abc'.replace('b', 'BB') }}-{{ '{}:{}'.format(1, 2) }}-{{ 86400000|string }}-{{ 'a b c'|truncate(3) }}"
+    )
+    made = sandbox({}, []).from_string(text).render()
+    assert made == Environment().from_string(text).render()
+
+
+def test_each_thread_has_its_own_clock() -> None:
+    environment = sandbox({}, [])
+    template = environment.from_string("{% for a in l %}{{ a }}{% endfor %}")
+    environment.begin()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(template.render, l=[1, 2]).result() == "12"
+    assert template.render(l=[1, 2]) == "12"
 
 
 def test_a_file_that_is_too_long(tmp_path: Path) -> None:

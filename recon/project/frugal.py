@@ -1,0 +1,227 @@
+"""Jinja that cannot take minutes or gigabytes: the sandbox of recon.yml, of its SQL tests and of dbt's YAML.
+
+No single step makes a value that is too large, and between two steps the clock is looked at: expressions that repeat
+something do so in a loop or a macro, whose every turn is a step.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
+from math import inf
+from typing import Any, TypeVar
+
+from jinja2 import StrictUndefined, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension
+from jinja2.runtime import Context
+from jinja2.visitor import NodeTransformer
+
+from recon.project.templates import Bounded, too_large
+
+MOST_OF_VALUE = 200_000  # characters and items of what an expression makes, and of what a filter gets
+MOST_S = 0.7  # of processor time, for all expressions of a file
+_COUNTED, _JOINED = "recon_counted", "recon_joined"  # filters that stand in the tree for `for` and `~`
+_STAR = re.compile(r"%[^a-zA-Z%]*\*")
+_LONG_NUMBER = re.compile(r"\d{6,}")  # a width of str.format
+T = TypeVar("T")
+
+
+class Frugal(Bounded):
+    """Jinja's sandbox with bounds on each value, and on the time of one rendering."""
+
+    def __init__(self, *, finalize: Callable[[Any], Any] | None = None, **options: Any) -> None:
+        """`finalize` makes what Jinja writes of an expression's value, None as it is."""
+
+        def write(value: Any) -> Any:
+            self.require_small(value)
+            return value if finalize is None else finalize(value)
+
+        self._clock = threading.local()  # processor time is a thread's
+        super().__init__(finalize=write, **options)
+        for name, of_jinja in list(self.filters.items()):
+            self.filters[name] = self._bounded(name, of_jinja)
+        self.filters[_COUNTED], self.filters[_JOINED] = self.counted, self._joined
+
+    def begin(self) -> None:
+        """A rendering begins, in this thread."""
+        self._clock.until = time.thread_time() + MOST_S
+
+    def step(self) -> None:
+        """Raises SecurityError where the rendering takes too long."""
+        if time.thread_time() > getattr(self._clock, "until", inf):
+            raise SecurityError(f"loops and expressions take longer than {MOST_S:g} s; write what they make by hand")
+
+    def require_small(self, *values: Any) -> None:
+        """Raises SecurityError where values are too large together."""
+        self.step()
+        if size(values) > MOST_OF_VALUE:
+            raise too_large("a value", f"an expression has at most {MOST_OF_VALUE:,} characters and items")
+
+    def counted(self, items: Iterable[T]) -> Iterator[T]:
+        """The items; before each of them the clock is looked at."""
+        for item in items:
+            self.step()
+            yield item
+
+    def _joined(self, values: Iterable[Any]) -> str:
+        """What `~` makes."""
+        values = list(values)
+        self.require_small(values)
+        return "".join(map(str, values))
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree = super()._parse(source, name, filename)
+        _Steps().visit(tree)
+        tree.set_environment(self)
+        return tree
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """As in `Bounded`, and what it makes is small."""
+        estimate = 0
+        if operator == "*":
+            estimate = size(left) * _times(right) + size(right) * _times(left)
+        elif operator == "%" and isinstance(left, str):
+            widths = sum(_times(value) for value in (right if isinstance(right, tuple) else (right,)))
+            estimate = len(left) + left.count("%") * size(right) + (widths if _STAR.search(left) else 0)
+        self._require(estimate)
+        made = super().call_binop(context, operator, left, right)
+        self.require_small(made)
+        return made
+
+    def call(self, context: Context, function: Any, /, *arguments: Any, **named: Any) -> Any:
+        """A method of a text makes no other that is too large."""
+        self.step()
+        method = getattr(function, "__wrapped__", function)  # Jinja wraps `format`
+        of = getattr(method, "__self__", None)
+        if isinstance(of, str):
+            estimate: Callable[..., int] = _ESTIMATES.get(getattr(method, "__name__", ""), _any_width)
+            self._require(estimate(of, *arguments, *named.values()))
+        made = super().call(context, function, *arguments, **named)
+        return self.counted(made) if isinstance(made, Iterator) else made
+
+    def _require(self, estimate: int) -> None:
+        self.step()
+        if estimate > MOST_OF_VALUE:
+            raise too_large("a value", f"an expression has at most {MOST_OF_VALUE:,} characters and items")
+
+    def _bounded(self, name: str, of_jinja: Callable[..., Any]) -> Callable[..., Any]:
+        passes = 1 if getattr(of_jinja, "jinja_pass_arg", None) is not None else 0
+
+        @wraps(of_jinja)
+        def call(*arguments: Any, **named: Any) -> Any:
+            given = (*arguments[passes:], *named.values())
+            self.require_small(given)
+            if name in _ESTIMATES:
+                self._require(_ESTIMATES[name](*given))
+            made = of_jinja(*arguments, **named)
+            if isinstance(made, Iterator):
+                return self.counted(made)
+            self.require_small(made)
+            return made
+
+        return call
+
+
+def sandbox(
+    functions: Mapping[str, Any],
+    extensions: Sequence[str | type[Extension]],
+    finalize: Callable[[Any], Any] | None = None,
+) -> Frugal:
+    """An environment in which templates can call these functions and nothing else."""
+    environment = Frugal(undefined=StrictUndefined, extensions=extensions, finalize=finalize, autoescape=False)
+    environment.globals.clear()
+    environment.globals.update(functions)
+    return environment
+
+
+class _Steps(NodeTransformer):
+    """Puts the filters of the steps around what loops go through, and in place of `~`."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        """A loop; one that calls itself has no bound."""
+        self.generic_visit(node)
+        if node.recursive:
+            raise SecurityError("a loop cannot be recursive here; write what it makes by hand")
+        node.iter = _filter(_COUNTED, node.iter)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        """Texts put together by `~`."""
+        self.generic_visit(node)
+        return _filter(_JOINED, nodes.List(node.nodes, lineno=node.lineno))
+
+
+def _filter(name: str, of: nodes.Node) -> nodes.Filter:
+    return nodes.Filter(of, name, [], [], None, None, lineno=of.lineno)
+
+
+def size(value: Any) -> int:
+    """Characters and items of a value, at any depth and however often a part is in it; counted up to the bound."""
+    found, waiting = 0, [value]
+    while waiting and found <= MOST_OF_VALUE:
+        one = waiting.pop()
+        if isinstance(one, (str, bytes)):
+            found += len(one)
+        elif isinstance(one, Mapping):
+            found += len(one)
+            waiting += [*one.keys(), *one.values()]
+        elif isinstance(one, (list, tuple, set, frozenset)):
+            found += len(one)
+            waiting += one
+        elif isinstance(one, int):
+            found += one.bit_length() // 3
+    return found
+
+
+def _times(value: Any) -> int:
+    return max(value, 0) if isinstance(value, int) else 0
+
+
+def _any_width(of: Any, *arguments: Any) -> int:
+    return size(of) + sum(map(_times, arguments))
+
+
+def _each_line(of: Any, *arguments: Any) -> int:
+    return size(of) + (str(of).count("\n") + 1) * sum(
+        _times(a) + (len(a) if isinstance(a, str) else 0) for a in arguments
+    )
+
+
+def _replaced(of: Any, old: Any = "", new: Any = "", *_: Any) -> int:
+    text, old = str(of), str(old)
+    return len(text) + (text.count(old) if old else len(text) + 1) * len(str(new))
+
+
+def _joins(of: Any, *arguments: Any) -> int:
+    """`sep.join(items)` or `items|join(sep)`."""
+    parts = (of, *arguments)
+    separators = sum(len(part) for part in parts if isinstance(part, str))
+    return size(parts) + separators * sum(len(part) for part in parts if isinstance(part, (list, tuple)))
+
+
+def _formats(of: Any, *arguments: Any) -> int:
+    text = str(of)
+    if _LONG_NUMBER.search(text) or _STAR.search(text):
+        return MOST_OF_VALUE + 1
+    return len(text) + (text.count("%") + text.count("{")) * size(arguments)
+
+
+# The largest text or list that a method of a text or a filter makes of its arguments.
+_ESTIMATES: Mapping[str, Callable[..., int]] = {
+    "batch": _any_width,
+    "center": _any_width,
+    "expandtabs": lambda of, width=8: size(of) + str(of).count("\t") * _times(width),
+    "format": _formats,
+    "format_map": _formats,
+    "indent": _each_line,
+    "join": _joins,
+    "replace": _replaced,
+    "slice": _any_width,
+    "translate": lambda of, table=(): size(of) * (1 + size(table)),
+    "truncate": _any_width,
+    "wordwrap": _any_width,
+}
