@@ -21,6 +21,10 @@ class LedgerError(ReconError):
     """The ledger cannot be read or written."""
 
 
+class UnreachedLedgerError(LedgerError):
+    """A table of the ledger is not reached: this user may not read it, or its store does not answer."""
+
+
 class SinkError(ReconError):
     """A sink write failed, was swallowed, or must not go on."""
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from recon._version import __version__
-from recon.errors import LedgerError
+from recon.errors import LedgerError, UnreachedLedgerError
 from recon.ledger import arrow
 from recon.ledger.store import ChainMoved, Filter, LedgerTable, Store
 from recon.model import Code, Finding
@@ -92,9 +92,14 @@ class ProofTable:
         """The states of pipelines since an instant with the cause of each, oldest first; and what is wrong with others.
 
         Both are by pipeline: none of the states of a pipeline is used of which one is not what recon stored.
+
+        Raises:
+            UnreachedLedgerError: the table is not reached, so that nothing is known of it.
         """
         try:
             rows = arrow.rows(self.store.read(Filter.of(from_=since)))
+        except UnreachedLedgerError:
+            raise
         except LedgerError as error:
             return {}, dict.fromkeys(pipelines, str(error))
         states: dict[str, list[tuple[str, SinkProof]]] = {name: [] for name in pipelines}

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from typing_extensions import override
 
-from recon.errors import LedgerError
+from recon.errors import LedgerError, UnreachedLedgerError
 from recon.lazy import pa
 from recon.ledger import arrow, files
 from recon.ledger.store import merging
@@ -73,6 +73,7 @@ class DeltalakeStore(Store):
                 self._handle.update_incremental()
             self._refreshed_at = time.monotonic()
         except TableNotFoundError:
+            self._require_absent()
             return None
         except LedgerError:
             raise
@@ -85,16 +86,24 @@ class DeltalakeStore(Store):
         return self._local is None or (self._local / f"_delta_log/{version + 1:020d}.json").exists()
 
     def _unreadable(self, error: Exception) -> LedgerError:
-        return LedgerError(
-            f"the {self.kind} table {self._uri} cannot be read: {one_line(error)}; {self._advice(error)}"
-        )
-
-    def _advice(self, error: Exception) -> str:
-        """What to do about a table that cannot be read. Only one that is damaged is moved away."""
-        if isinstance(error, PermissionError) or _NOT_REACHED.search(str(error)):
-            return "check its path, the storage_options, and what this user may read there"
+        """Only a table that is damaged is moved away."""
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else one_line(error)
+        cannot = f"the {self.kind} table {self._uri} cannot be read: {reason}"
+        if isinstance(error, PermissionError | NotADirectoryError) or _NOT_REACHED.search(str(error)):
+            step = "check its path, the storage_options, and what this user may read there"
+            return UnreachedLedgerError(f"{cannot}; {step}")
         anew = "run `recon ledger rebuild`" if self.kind == "ledger" else "begin a new one"
-        return f"restore the folder from a backup, or move it away and {anew}"
+        return LedgerError(f"{cannot}; restore the folder from a backup, or move it away and {anew}")
+
+    def _require_absent(self) -> None:
+        """Raises where there may be a table that this user cannot see; delta-rs says then that there is none."""
+        if self._local is not None:
+            try:
+                (self._local / "_delta_log").stat()
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                raise self._unreadable(error) from error
 
     @override
     def exists(self) -> bool:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.errors import LedgerError
+from recon.errors import LedgerError, UnreachedLedgerError
 from recon.ledger import columns, coverage, open_ledger
 from recon.ledger.chain import link
 from recon.ledger.reader import in_order
@@ -180,6 +180,21 @@ def test_only_a_damaged_table_is_to_be_moved_away(
             store.exists()
         assert ("move it away" in str(caught.value)) == moves_it_away
         assert ("rebuild" in str(caught.value)) == (moves_it_away and store is ledger.store)
+
+
+def test_a_table_that_is_not_reached_is_not_one_that_is_not_there(tmp_path: Path) -> None:
+    """As where this user may not enter the folder: delta-rs says of both that there is no table."""
+    (tmp_path / "_recon").write_text("a file where the folder would be")
+    ledger = open_ledger(project(tmp_path))
+    for read in (
+        ledger.store.exists,
+        ledger.entries,
+        ledger.chains,
+        lambda: ledger.proofs.since(["orders"], AT),
+        lambda: ledger.append(entry(0)),
+    ):
+        with pytest.raises(UnreachedLedgerError, match=r"cannot be read: Not a directory; check its path"):
+            read()
 
 
 def test_an_unwritable_folder_is_one_sentence(tmp_path: Path) -> None:
