@@ -102,6 +102,10 @@ class Storage:
         except FileNotFoundError:
             return None
 
+    def _unlisted(self, folder: str, error: OSError) -> EvidenceError:
+        step = "check its path, the storage_options, and what this user may read there"
+        return EvidenceError(f"{self.uri}/{folder} cannot be listed: {error.strerror or error}; {step}")
+
     def names(self, folder: str = "") -> list[str]:
         """Names directly inside `folder`, unsorted; empty when the folder does not exist."""
         try:
@@ -111,7 +115,7 @@ class Storage:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise EvidenceError(f"{self.uri}/{folder} cannot be listed: {error}") from error
+            raise self._unlisted(folder, error) from error
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Sizes of the files directly inside `folder`, by name; one that vanishes meanwhile is left out."""
@@ -128,7 +132,7 @@ class Storage:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:
-            raise EvidenceError(f"{self.uri}/{folder} cannot be listed: {error}") from error
+            raise self._unlisted(folder, error) from error
 
     def opened(self, name: str) -> IO[bytes]:
         """A file to read in parts, such as the footer alone; close it.
@@ -158,7 +162,7 @@ class Storage:
             infos = filesystem.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
             return {info.path[len(path) + 1 :]: info.size for info in infos if info.type == FileType.File}
         except OSError as error:
-            raise EvidenceError(f"{self.uri}/{folder} cannot be listed: {error}") from error
+            raise self._unlisted(folder, error) from error
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file, replacing an existing one: a reader sees the whole new content, the earlier one, or no file.

@@ -12,6 +12,7 @@ reports. `recon.audit(…)` is `recon.run_audit(…)`.
 from __future__ import annotations
 
 import sys
+from inspect import Signature, signature
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,13 @@ class _Callable(ModuleType):
         from recon.audit.run import run_audit
 
         return run_audit(*arguments, **options)
+
+    @property
+    def __signature__(self) -> Signature:
+        """What an editor or a notebook shows of `recon.audit(…)`."""
+        from recon.audit.run import run_audit
+
+        return signature(run_audit)
 
 
 package = sys.modules[__name__]

@@ -122,7 +122,7 @@ class StoredAudit:
             if row["sink"] not in (None, sink):
                 continue
             whole = _evaluated(row, answered)
-            why = "" if whole else (row["message"] or "") if row["status"] in ("error", "skipped") else "in part only"
+            why = "" if whole else _why_not_whole(row)
             if row["kind"] == "data" and partial:
                 whole, why = False, "which of these tests recon.yml had is not known, as not all checks were selected"
             before = checks.get(row["check"], (True, ""))
@@ -169,6 +169,14 @@ def _evaluated(row: Row, answered: Collection[object]) -> bool:
     asked = [finding for finding in row["findings"] if finding.level is Level.UNPROVED]
     looked = row["status"] == "error" and not row["evidence"].keys() & {"unread", "probe"}
     return looked and bool(asked) and all(key_of(finding) in answered for finding in asked)
+
+
+def _why_not_whole(row: Row) -> str:
+    """Why a check was not evaluated whole: its message, or what it could not read."""
+    if row["status"] in ("error", "skipped"):
+        return row["message"] or ""
+    unread = row["evidence"].get("unread") or row["evidence"].get("probe")
+    return f"in part only: {unread}" if isinstance(unread, str) else "in part only: some of what it needs was not read"
 
 
 def _is_of(finding: Finding, extents: Mapping[str, Extent], where: Collection[Where | None] = ("within", None)) -> bool:

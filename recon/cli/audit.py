@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -29,6 +30,7 @@ from recon.cli.shared import (
     writing,
 )
 from recon.errors import ConfigError
+from recon.instants import instant
 from recon.storage import make_private_folder, private_mode
 from recon.text import short_path
 
@@ -383,11 +385,16 @@ def report(
 
         run = stored_run(session.project(), run_id)
     elif last is not None:
+        from recon.audit.past import MAX_DAYS
         from recon.audit.stored import newest_run
 
-        since, _ = period(last, None)
+        since = instant("--last", last)
         assert since is not None
+        if since >= datetime.now(UTC):
+            raise ConfigError(f"--last {last} is not before now; give how long ago, such as 30d, or a day that is past")
         run = newest_run(session.project(), since)
+        if since < datetime.now(UTC) - timedelta(days=MAX_DAYS):
+            typer.echo(f"Note: the report shows the audits of the newest {MAX_DAYS} days, at most.", err=True)
     else:
         source = target / RESULTS
         if not source.is_file():
@@ -399,7 +406,7 @@ def report(
         typer.echo(text, nl=False)
         return
     page = (output or target / ("report.html" if format == "html" else forms.FORMS[format])).absolute()
-    with writing(page.parent):
+    with writing(page):
         if format == "html":
             html.write(run, page, templates=folder)
         else:
@@ -446,7 +453,7 @@ def compliance(
         typer.echo(text(gather(project, start, end), format, templates=folder), nl=False)
         return
     document = gather(project, start, end)
-    with writing(page.parent):
+    with writing(page):
         write(document, page, format, templates=folder)
     typer.echo(f"Compliance report: {short_path(page)}")
 
@@ -465,6 +472,6 @@ def pack(
 
     page = (output or session.target(None) / "pack.html").absolute()
     document = gather(session.project(), start, end)
-    with writing(page.parent):
+    with writing(page):
         write(document, page)
     typer.echo(f"Auditor's pack: {short_path(page)}")

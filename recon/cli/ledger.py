@@ -204,7 +204,7 @@ def prove(
         proof = proving.prove_growth(project, ledger, keys, chain, old[0])
     name = f"proof-{'-'.join(chain)}-{proof['sequence'] if entry is not None else 'heads'}.json"
     file = (output or session.target(None) / name).absolute()
-    with writing(file.parent):
+    with writing(file):
         write_private(file, proving.dump(proof))
     typer.echo(f"Proof: {short_path(file)}")
 

@@ -65,7 +65,7 @@ def sample(
         typer.echo(reports.text(drawn, format), nl=False)
         return
     page = (output or session.target(None) / f"sample.{format}").absolute()
-    with writing(page.parent):
+    with writing(page):
         reports.write(drawn, page, format)
     if drawn.records:
         print_table(*reports.table(drawn))

@@ -127,7 +127,7 @@ def try_recording(
         run = audited(folder, recorded_at, console.line)
         console.summary(run)
     page = folder / "target" / "report.html"
-    with writing(page.parent):
+    with writing(page):
         run_results.write(run, page.with_name("run_results.json"))
         html.write(run, page)
     typer.echo()

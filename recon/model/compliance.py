@@ -315,26 +315,29 @@ class ComplianceReport:
         where no micro-batch was written on it.
         """
         levels = {e.finding.level for e in self.exceptions_of(sink) if e.open}
-        completeness = [
-            days
-            for control in self.controls
-            if control.id == "completeness"
-            for days in control.sinks
-            if (days.pipeline, days.sink) == (sink.pipeline, sink.sink)
-        ]
         if sink.batches_refuted or sink.ranges_refuted or sink.chain.verified is False or Level.FAIL in levels:
             return "not complete"
         if (
             sink.batches_unproved
             or sink.ranges_unproved
             or sink.days_without_audit
-            or any(days.count("not shown") or days.count("no audit") for days in completeness)
+            or self.days_not_shown(sink)
             or sink.chain.verified is None
             or Level.UNPROVED in levels
             or not self.audits
         ):
             return "could not be proved"
         return "complete"
+
+    def days_not_shown(self, sink: SinkCompliance) -> int:
+        """On how many days of the period no audit showed the sink's completeness, audited or not."""
+        return sum(
+            days.count("not shown") + days.count("no audit")
+            for control in self.controls
+            if control.id == "completeness"
+            for days in control.sinks
+            if (days.pipeline, days.sink) == (sink.pipeline, sink.sink)
+        )
 
     @property
     def answer(self) -> Answer:

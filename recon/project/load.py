@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,13 @@ def as_project(project: str | Path | Project) -> Project:
     """The project itself, or the one of a recon.yml or its folder.
 
     Raises:
-        ConfigError: recon.yml is missing or cannot be used.
+        ConfigError: recon.yml is missing or cannot be used, or this is neither.
     """
-    return project if isinstance(project, Project) else load(project)
+    if isinstance(project, Project):
+        return project
+    if not isinstance(project, (str, PathLike)):
+        raise ConfigError(f"project is {project!r}; give the folder of recon.yml, the file itself, or a Project")
+    return load(project)
 
 
 def load(path: str | Path, vars: Mapping[str, Any] | None = None) -> Project:

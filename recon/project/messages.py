@@ -179,7 +179,14 @@ def _child(node: LocatedValue, part: str | int) -> LocatedValue | None:
     return next((node.items[key] for key in spellings if key in node.items), None)
 
 
-_SINGULAR = {"pipelines": "pipeline", "sinks": "sink", "columns": "column", "tables": "table"}
+_SINGULAR = {
+    "pipelines": "pipeline",
+    "sinks": "sink",
+    "columns": "column",
+    "tables": "table",
+    "frameworks": "framework",
+    "statements": "statement",
+}
 
 
 def _place(document: Document, path: _Loc) -> str:
@@ -190,7 +197,7 @@ def _place(document: Document, path: _Loc) -> str:
         if isinstance(part, str):
             keys.append(part)
         elif above in _SINGULAR:
-            name = node.value.get("name") if isinstance(node.value, dict) else None
+            name = node.value.get("name", node.value.get("id")) if isinstance(node.value, dict) else None
             named = document.shown(name, node.line) if isinstance(name, str) else f"number {part + 1}"
             owner, keys = f"{_SINGULAR[above]} {named}", []
         elif above in ("data_tests", "tests", "post_batch"):

@@ -13,7 +13,8 @@ HIDDEN = "***"
 # Names of settings and variables whose values are credentials: Kafka's, the object stores', JDBC's, Spark's.
 SECRET_NAME = re.compile(
     r"passw(or)?d|pwd|passphrase|secret|token|jaas|credential|connection.?string|key\.pem|keystore\.key"
-    r"|(access|account|api|private|storage|shared|encryption|client).?key|(?<![a-z])(sas|sig)(?![a-z])",
+    r"|(access|account|api|auth|client|encryption|function|hmac|master|private|shared|signing|storage|subscription).?key"
+    r"|ssl\.key$|user\.info|(?<![a-z])(sas|sig|pw|pass|pat|bearer)(?![a-z])",
     re.IGNORECASE,
 )
 # What a URL or a connection string holds: user:password@host, AccountKey=…;, ?sig=…

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from typing_extensions import override
 
+from recon.errors import ConfigError
 from recon.model import RunResult
 from recon.reports import pages
 from recon.text import plural
@@ -65,13 +66,20 @@ class AuditRun(RunResult):
             templates: a folder of report templates of yours (docs/report_templates.md).
 
         Raises:
-            ConfigError: a template has a fault; run_results.json is written, and no report.
+            ConfigError: a template has a fault; run_results.json is written, and no report. Or the folder is none
+                that can be written.
         """
         from recon.reports import html, run_results
 
+        if not isinstance(folder, (str, os.PathLike)):
+            raise ConfigError(f"folder is {folder!r}; give a path")
         folder = Path(folder)
-        run_results.write(self, folder / "run_results.json")
-        html.write(self, folder / "report.html", templates=None if templates is None else Path(templates))
+        try:
+            run_results.write(self, folder / "run_results.json")
+            html.write(self, folder / "report.html", templates=None if templates is None else Path(templates))
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConfigError(f"{folder} cannot be written: {reason}; choose another folder") from error
         return folder
 
     @override

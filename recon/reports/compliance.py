@@ -186,6 +186,8 @@ def _because(report: ComplianceReport, sink: SinkCompliance) -> str:
         return f"The ledger's hash chain was not verified{': ' + sink.chain.reason if sink.chain.reason else ''}."
     if any(e.finding.level is Level.UNPROVED for e in open_exceptions):
         return "The last audit could not prove everything."
+    if days := report.days_not_shown(sink):
+        return f"Completeness was not shown on {plural(days, 'day')} of the period; why stands at that control."
     if not sink.batches:
         return "Nothing was written in the period, and no audit reported a loss."
     but = _but_for(report.accepted_of(sink))
@@ -204,7 +206,8 @@ def _audited(report: ComplianceReport) -> str:
         days = [str(first) if first == last else f"{first} to {last}" for first, last in day_ranges(missing)]
         sentences.append(f"{plural(len(missing), 'day')} of the period without an audit: {', '.join(days)}.")
     elif report.audits:
-        sentences.append(f"Every day of the period{' up to now' if report.days_to_come else ''} was audited.")
+        up_to_now = report.days_to_come or report.generated_at < report.period_to
+        sentences.append(f"Every day of the period{' up to now' if up_to_now else ''} was audited.")
     else:
         sentences.append("No audit ran in the period.")
     if report.days_to_come:

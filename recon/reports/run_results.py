@@ -46,8 +46,11 @@ def read(path: str | os.PathLike[str]) -> RunResult:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise EvidenceError(f"{path} does not exist; run 'recon audit' first") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise EvidenceError(f"{path} cannot be read as JSON: {error}; run 'recon audit' again") from error
+    except OSError as error:
+        raise EvidenceError(f"{path} cannot be read: {error.strerror}; check what this user may read there") from error
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise EvidenceError(f"{path} cannot be read as JSON: {reason}; run 'recon audit' again") from error
     return from_dict(content, where=str(path))
 
 

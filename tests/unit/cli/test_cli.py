@@ -329,7 +329,7 @@ def test_a_folder_that_cannot_be_written(recon: Callable[..., Ended], project: P
     (project / "file").write_text("")
     ended = recon("report", "--output", "file/page.html")
     assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
-    assert ended.err.startswith(f"Error: {project}/file cannot be written: ")
+    assert ended.err.startswith(f"Error: {project}/file/page.html cannot be written: ")
 
 
 # --- audit, compliance ------------------------------------------------------------------------------------
