@@ -277,7 +277,7 @@ def test_a_listener_enters_what_spark_forgets(make: Make) -> None:
     lake = make()
     listener = ProgressListener(lake.project, every=1)
     kept = "spark.sql.streaming.minBatchesToRetain"
-    before = lake.spark.conf.get(kept)
+    before = lake.spark.conf.get(kept) or "100"
     lake.spark.conf.set(kept, "5")
     lake.spark.streams.addListener(listener)
     try:

@@ -8,9 +8,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from recon.ledger import open_ledger
+from recon.project import load
+from recon.streams.listener import ProgressListener
+from tests.cases.test_native import until
+from tests.support import pages
 
 PAGE = Path(__file__).parents[2] / "docs/quickstart.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -30,16 +37,12 @@ def alike(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
-@pytest.fixture
-def shop(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -> tuple[Path, str]:
-    """A folder with the checkpoint and the table of a native query, and the topic that it read."""
-    name, folder = topic("orders", 2), tmp_path / "shop"
-    folder.mkdir()
-    kafka.produce(name, [(f"k{i}", f'{{"order_id": {i}}}', i % 2) for i in range(2000)])
+def drain(spark: Any, bootstrap_servers: str, topic: str, folder: Path) -> None:
+    """The query: it reads what is there, and ends."""
     query = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-        .option("subscribe", name)
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", 500)
         .load()
@@ -54,6 +57,15 @@ def shop(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -> t
         .start(str(folder / "lake/orders"))
     )
     assert query.awaitTermination(180)
+
+
+@pytest.fixture
+def shop(kafka: Any, spark: Any, topic: Callable[..., str], tmp_path: Path) -> tuple[Path, str]:
+    """A folder with the checkpoint and the table of a native query, and the topic that it read."""
+    name, folder = topic("orders", 2), tmp_path / "shop"
+    folder.mkdir()
+    kafka.produce(name, [(f"k{i}", f'{{"order_id": {i}}}', i % 2) for i in range(2000)])
+    drain(spark, kafka.bootstrap_servers, name, folder)
     return folder, name
 
 
@@ -77,6 +89,26 @@ def test_the_page_is_what_a_new_user_sees(kafka: Any, spark: Any, shop: tuple[Pa
             assert alike(out) == alike(printed), (command, done.stdout, done.stderr)
             ran.append((command.split()[1], done.returncode))
     assert ran == [("init", 0), ("audit", 0), ("audit", 1)]
+
+
+# docs/quickstart.md and docs/observe.md have the line.
+@pytest.mark.parametrize("page", ["quickstart.md", "observe.md"])
+def test_its_line_listens(kafka: Any, spark: Any, shop: tuple[Path, str], page: str, monkeypatch: Any) -> None:
+    folder, topic = shop
+    monkeypatch.chdir(folder)
+    init = [str(Path(sys.executable).with_name("recon")), "init", "--from", "checkpoints/orders"]
+    subprocess.run([*init, "--kafka", kafka.bootstrap_servers], check=True, capture_output=True)
+    added: list[ProgressListener] = []
+    driver = SimpleNamespace(streams=SimpleNamespace(addListener=added.append))
+    pages.run(PAGE.with_name(page), {"spark": driver})
+    (listener,) = added
+    spark.streams.addListener(listener)
+    try:
+        kafka.produce(topic, [("k", '{"order_id": 5000}', 0)])
+        drain(spark, kafka.bootstrap_servers, topic, folder)
+        until(lambda: len(open_ledger(load(folder)).entries("orders", "orders")) == 5)
+    finally:
+        spark.streams.removeListener(listener)
 
 
 def test_there_are_fewer_than_ten_lines_to_type() -> None:

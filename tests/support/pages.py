@@ -45,6 +45,8 @@ RUN_BY = {
     "quarantine.md": ("tests/kafka/test_documented_stream.py",),
     "compare.md": ("tests/spark/test_documented_frames.py",),
     "files_sink.md": ("tests/spark/test_documented_frames.py",),
+    "quickstart.md": ("tests/cases/test_quickstart.py",),
+    "observe.md": ("tests/cases/test_quickstart.py",),
     "progress.md": ("tests/spark/test_documented_frames.py",),
     "own_checks.md": ("tests/spark/test_own_checks_run.py", "tests/unit/checks/test_own_checks.py"),
     "own_sinks.md": ("tests/spark/test_own_sinks_run.py", "tests/support/own_sinks.py"),

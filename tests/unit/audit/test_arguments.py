@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
+import recon
 from recon.audit.compliance import compliance
 from recon.audit.options import texts
 from recon.audit.run import run_audit
 from recon.errors import ConfigError
 from recon.instants import instant
 from recon.ledger import open_ledger
+from recon.reports.audit_run import AuditRun
 from tests.support.ledger_entries import AT, entry, project
 from tests.support.messages import raises
+from tests.support.sample_run import sample_run
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -66,3 +70,22 @@ def test_an_audit_and_a_report_refuse_what_they_do_not_understand(tmp_path: Path
     assert report.sinks[0].batches == 1 and report.period_to - report.period_from == timedelta(days=1)
     run = run_audit(lake, select="ledger_integrity_orders", from_=date(2026, 11, 20), no_spark=True, keep=False)
     assert [result.status for result in run.results] == ["pass"]
+
+
+def test_a_project_that_is_none() -> None:
+    for call in (recon.audit, recon.run_audit, recon.open_ledger):
+        with pytest.raises(ConfigError, match=r"project is 5; give the folder of recon.yml"):
+            call(5)  # type: ignore[operator]
+
+
+def test_a_notebook_shows_what_audit_takes() -> None:
+    assert inspect.signature(recon.audit) == inspect.signature(recon.run_audit)  # type: ignore[arg-type]
+
+
+def test_a_run_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    run = AuditRun.of(sample_run())
+    with pytest.raises(ConfigError, match=r"file cannot be written: .*; choose another folder"):
+        run.write(tmp_path / "file")
+    with pytest.raises(ConfigError, match=r"folder is 5; give a path"):
+        run.write(5)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Forty secrets in recon.yml, the environment and --vars, and every output searched for them."""
+"""Fifty secrets in recon.yml, the environment and --vars, and every output searched for them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ NAMES = {
         "ssl.truststore.password",
         "schema.registry.basic.auth.token",
         "rest.api.key",
+        "schema.registry.basic.auth.user.info",
     ),
     "storage_options": (
         "AWS_SECRET_ACCESS_KEY",
@@ -42,6 +43,11 @@ NAMES = {
         "api_key",
         "private_key",
         "access_key",
+        "auth_key",
+        "signing_key",
+        "hmac_key",
+        "subscription-key",
+        "bearer",
     ),
     "conf": (
         "spark.hadoop.fs.s3a.secret.key",
@@ -51,7 +57,7 @@ NAMES = {
         "spark.authenticate.secret",
         "spark.hadoop.fs.azure.sas.fixed.token",
     ),
-    "vars": ("db_password", "apiKey", "sas", "client_secret", "auth_token", "passphrase"),
+    "vars": ("db_password", "apiKey", "sas", "client_secret", "auth_token", "passphrase", "pw", "db_pass", "pat"),
     "env": ("DB_PASSWORD", "PGPASSWORD", "LAKE_SAS", "WEBHOOK_TOKEN"),
 }
 PARTS = ("pa55word-of-a-url", "key-of-a-connection", "sig-of-a-sas-url", "one-line-of-a-key")
@@ -63,7 +69,7 @@ def secret(group: str, name: str) -> str:
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A project that holds forty secrets; yields them."""
+    """A project that holds fifty secrets; yields them."""
     monkeypatch.chdir(tmp_path)
     kafka = {name: secret("kafka", name) for name in NAMES["kafka"]}
     kafka["ssl.key.pem"] = "-----BEGIN PRIVATE KEY-----\n" + PARTS[3] + "\n-----END PRIVATE KEY-----"
