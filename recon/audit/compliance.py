@@ -177,7 +177,7 @@ def derive(
         config_versions=config_versions(records),
         changes=changes(found),
     )
-    return replace(report, unproved=tuple(unproved(report, left_out)))
+    return project.masked(replace(report, unproved=tuple(unproved(report, left_out))))
 
 
 def _periods(audits: Sequence[StoredAudit]) -> list[tuple[datetime | None, datetime]]:

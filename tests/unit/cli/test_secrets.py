@@ -126,7 +126,7 @@ def shown(planted: list[str], text: str) -> list[str]:
 
 
 def test_no_output_shows_one(planted: list[str], recon: Callable[..., Ended], tmp_path: Path) -> None:  # noqa: F811
-    assert len(planted) == 40
+    assert len(planted) == 49
     open_ledger(load(tmp_path, json.loads(VARIABLES))).append(entry(0, pipeline="orders", sink="lake"))
     commands = (
         ("audit", "--no-spark", "--annotate", "github"),
@@ -139,6 +139,19 @@ def test_no_output_shows_one(planted: list[str], recon: Callable[..., Ended], tm
         ("report", "--format", "csv", "--output", "-"),
         ("report", "--output", "-"),
         ("audit", "--select", "nosuch", "--debug"),
+        ("debug",),
+        *(
+            (*command, "--from", "2026-11-20", "--to", "2026-11-21", "--debug")
+            for command in (
+                ("compliance",),
+                ("compliance", "--format", "json", "--output", "-"),
+                ("compliance", "sample", "--n", "3"),
+                ("compliance", "pack"),
+            )
+        ),
+        ("quarantine", "show", "--pipeline", "orders", "--debug"),
+        ("ledger", "verify", "--debug"),
+        ("advise", "--debug"),
         (
             "audit",
             "--no-spark",
