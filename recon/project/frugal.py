@@ -22,9 +22,12 @@ from jinja2.visitor import NodeTransformer
 
 from recon.project.templates import Bounded, too_large
 
-MOST_OF_VALUE = 200_000  # characters and items of what an expression makes, and of what a filter gets
+MOST_OF_VALUE = 100_000  # characters and items of what an expression makes, and of what a filter gets
 MOST_S = 0.7  # of processor time, for all expressions of a file
-_COUNTED, _JOINED = "recon_counted", "recon_joined"  # filters that stand in the tree for `for` and `~`
+# Filters that stand in the tree: for `for`, for `~`, and around what is compared or is a key.
+_COUNTED, _JOINED, _SMALL = "recon_counted", "recon_joined", "recon_small"
+# They take longer than a small text deserves, and make nothing that belongs into a file.
+_LEFT_OUT = ("pprint", "striptags", "urlize")
 _STAR = re.compile(r"%[^a-zA-Z%]*\*")
 _LONG_NUMBER = re.compile(r"\d{6,}")  # a width of str.format
 T = TypeVar("T")
@@ -42,9 +45,11 @@ class Frugal(Bounded):
 
         self._clock = threading.local()  # processor time is a thread's
         super().__init__(finalize=write, **options)
-        for name, of_jinja in list(self.filters.items()):
-            self.filters[name] = self._bounded(name, of_jinja)
-        self.filters[_COUNTED], self.filters[_JOINED] = self.counted, self._joined
+        for name in _LEFT_OUT:
+            del self.filters[name]
+        self.filters = {name: self._bounded(name, of_jinja) for name, of_jinja in self.filters.items()}
+        self.tests = {name: self._bounded("", of_jinja) for name, of_jinja in self.tests.items()}
+        self.filters.update({_COUNTED: self.counted, _JOINED: self._joined, _SMALL: self._small})
 
     def begin(self) -> None:
         """A rendering begins, in this thread."""
@@ -73,6 +78,15 @@ class Frugal(Bounded):
         self.require_small(values)
         return "".join(map(str, values))
 
+    def _small(self, value: T) -> T:
+        """The value: a list that holds itself often over would be compared, or hashed, for hours."""
+        self.require_small(value)
+        return value
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """An item; its key is small."""
+        return super().getitem(obj, self._small(argument))
+
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
         _Steps().visit(tree)
@@ -94,7 +108,7 @@ class Frugal(Bounded):
 
     def call(self, context: Context, function: Any, /, *arguments: Any, **named: Any) -> Any:
         """A method of a text makes no other that is too large."""
-        self.step()
+        self.require_small(arguments, named)
         method = getattr(function, "__wrapped__", function)  # Jinja wraps `format`
         of = getattr(method, "__self__", None)
         if isinstance(of, str):
@@ -108,7 +122,7 @@ class Frugal(Bounded):
         if estimate > MOST_OF_VALUE:
             raise too_large("a value", f"an expression has at most {MOST_OF_VALUE:,} characters and items")
 
-    def _bounded(self, name: str, of_jinja: Callable[..., Any]) -> Callable[..., Any]:
+    def _bounded(self, name: str, of_jinja: Any) -> Callable[..., Any]:
         passes = 1 if getattr(of_jinja, "jinja_pass_arg", None) is not None else 0
 
         @wraps(of_jinja)
@@ -147,6 +161,20 @@ class _Steps(NodeTransformer):
         if node.recursive:
             raise SecurityError("a loop cannot be recursive here; write what it makes by hand")
         node.iter = _filter(_COUNTED, node.iter)
+        return node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        """What is compared, on both sides."""
+        self.generic_visit(node)
+        node.expr = _filter(_SMALL, node.expr)
+        for operand in node.ops:
+            operand.expr = _filter(_SMALL, operand.expr)
+        return node
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:
+        """A key of a mapping."""
+        self.generic_visit(node)
+        node.key = _filter(_SMALL, node.key)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:

@@ -50,8 +50,8 @@ def refused(folder: Path, text: str) -> str:
         "name: \"{{ ['x' * 1000] * 1000000 }}\"",
         'name: "{{ [1]|slice(1000000000)|list }}"',
         "name: \"{{ 'x'|batch(100000000, 'y')|list }}\"",
-        "name: \"{{ ('x' * 199000)|wordwrap(1) }}\"",
-        "name: \"{{ ('x' * 190000)|list|tojson|urlize }}\"",
+        "name: \"{{ ('x' * 99000)|wordwrap(1) }}\"",
+        "name: \"{{ ('x' * 90000)|list|tojson }}\"",
         "name: \"{{ ('a,' * 90000)|replace(',', 'b' * 40000) }}\"",
         "name: \"{{ ('a' * 50000).replace('a', 'b' * 40000) }}\"",
         "name: \"{{ (',' * 90000).join(['x'] * 90000) }}\"",
@@ -66,6 +66,14 @@ def refused(folder: Path, text: str) -> str:
         "name: \"{% for a in range(1000) %}{% for b in range(900) %}{% set c = 'x' * 90000 %}"
         + "{% endfor %}" * 2
         + '"',
+        'name: "'
+        + "".join(f"{{% set {v} = [1] %}}" + f"{{% set {v} = [{v}, {v}] %}}" * 60 for v in "ab")
+        + '{{ a == b }}"',
+        'name: "{% set a = (1,) %}' + "{% set a = (a, a) %}" * 60 + '{% set d = {a: 1} %}"',
+        'name: "{% set a = (1,) %}' + "{% set a = (a, a) %}" * 60 + '{{ {}[a] }}"',
+        'name: "{% set a = (1,) %}' + "{% set a = (a, a) %}" * 60 + '{{ {}.get(a) }}"',
+        'name: "{% set a = (1,) %}' + "{% set a = (a, a) %}" * 60 + '{{ a is in([1]) }}"',
+        "name: \"{{ ('(' * 45000 ~ ')' * 45000)|urlize }}\"",
         "name: " + ":".join(["1"] * 100_000),
         "\n".join(f"k{n}: 1" for n in range(150_000)),
         "pipelines:\n" + "".join(f"  - nam: p{n}\n" for n in range(10_000)),
@@ -98,6 +106,7 @@ def test_what_expressions_make_is_as_jinja_makes_it(tmp_path: Path) -> None:
         "{% else %}none{% endfor %}-{{ 'a' ~ 1 ~ ['b'] }}-{{ ['x', 'y']|map('upper')|join('+') }}-"
         "{% for k, v in {'q': 1}.items() %}{{ k ~ v }}{% endfor %}-{{ [1, 2, 3]|batch(2)|list }}-"
         "{{ '%s.%s' % (1, 'z') }}-"
+        "{{ 3 > 2 and 'a' in 'abc' and [1] == [1] and 2 is even and 1 is in([1]) }}-{{ {'k': {'n': 5}}['k']['n'] }}-"
         "{{ 'abc'.replace('b', 'BB') }}-{{ '{}:{}'.format(1, 2) }}-{{ 86400000|string }}-{{ 'a b c'|truncate(3) }}"
     )
     made = sandbox({}, []).from_string(text).render()
