@@ -16,6 +16,7 @@ from recon.audit.pack import pack
 from recon.ledger import open_ledger
 from recon.ledger.heads.signing import key_of
 from recon.reports import pack as packs
+from tests.browser.axe import serious_faults
 from tests.support.heads import NOW, OTHER_SEED, grow, publish_heads, signing_project
 from tests.support.ledger_entries import AT, entry
 
@@ -179,3 +180,9 @@ def test_published_heads_are_compared(open_page, tmp_path, page, made):
         "example.org/lake/orders/orders: the same head",
         "example.org/lake/orders/copy: the same head",
     ]
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
+def test_axe_finds_no_serious_fault(open_page, tmp_path, page, theme, width):
+    browser = shown(open_page, tmp_path, page, width=width, theme=theme)
+    assert serious_faults(browser, tmp_path / "pack.html") == []
