@@ -210,6 +210,10 @@ def check_command(words: list[str]) -> None:
     elif program == "python":
         demo = {file.name for file in (ROOT / "recon/demo/templates").iterdir()}
         assert (ROOT / rest[0]).is_file() or rest[0] in demo, words
+    elif program == "spark-submit":
+        assert [word for word in rest if word.endswith(".py") and (ROOT / word).is_file()], words
+    elif program in ("systemctl", "journalctl"):
+        assert (ROOT / "examples/schedule" / rest[-1]).is_file(), words
     elif program.endswith(".sh"):
         assert program in _KAFKA_TOOLS, words
     else:
