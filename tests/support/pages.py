@@ -45,6 +45,7 @@ RUN_BY = {
     "quarantine.md": ("tests/kafka/test_documented_stream.py",),
     "compare.md": ("tests/spark/test_documented_frames.py",),
     "files_sink.md": ("tests/spark/test_documented_frames.py",),
+    "event_hubs.md": ("tests/unit/evidence/test_event_hubs.py",),
     "quickstart.md": ("tests/cases/test_quickstart.py",),
     "observe.md": ("tests/cases/test_quickstart.py",),
     "progress.md": ("tests/spark/test_documented_frames.py",),
