@@ -177,7 +177,13 @@ def derive(
         config_versions=config_versions(records),
         changes=changes(found),
     )
-    return project.masked(replace(report, unproved=tuple(unproved(report, left_out))))
+    return project.masked(replace(report, unproved=tuple(unproved(report, left_out, _begins(slices)))))
+
+
+def _begins(slices: Mapping[tuple[str, str], LedgerSlice]) -> dict[tuple[str, str], date]:
+    """The day of the very first entry of each chain that has it in the period."""
+    firsts = {names: of_sink.heads[of_sink.anchors :][:1] for names, of_sink in slices.items()}
+    return {names: head.date for names, first in firsts.items() for head in first if head.sequence == 1}
 
 
 def _periods(audits: Sequence[StoredAudit]) -> list[tuple[datetime | None, datetime]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from functools import cached_property
 from typing import Any
 
@@ -234,10 +235,15 @@ def _leaves_open(one: Sightings, control: Control) -> bool:
     return control == "completeness" and not of_unread and bool(checks - tests - set(RUNNING))
 
 
-def unproved(report: ComplianceReport, left_out: Sequence[tuple[str, str]] = ()) -> Iterator[str]:
+def unproved(
+    report: ComplianceReport,
+    left_out: Sequence[tuple[str, str]] = (),
+    begins: Mapping[tuple[str, str], date] | None = None,
+) -> Iterator[str]:
     """What could not be proved, and what nobody ever witnessed, as sentences.
 
-    `left_out` are (pipeline, sink) that have ledger entries of the period and are not in recon.yml.
+    `left_out` are (pipeline, sink) that have ledger entries of the period and are not in recon.yml, `begins` the day of
+    the very first entry of those that have it in the period.
     """
     several = len(report.sinks) > 1
 
@@ -267,6 +273,13 @@ def unproved(report: ComplianceReport, left_out: Sequence[tuple[str, str]] = ())
             missed = plural(len(one.days_without_audit), "day")
             what = f"No audit looked at {missed}{of(one.pipeline, one.sink)} so"
             yield f"{what} nothing is known of what Kafka held then."
+    for (pipeline, sink), first in (begins or {}).items():
+        before = (first - report.period_from.date()).days
+        if before > 0:
+            yield (
+                f"The first ledger entry{of(pipeline, sink)} is of {first}: on {plural(before, 'day')} of the period "
+                "before that nothing was recorded, and a control that is shown on them says no more than that."
+            )
     for pipeline, sink in left_out:
         what = f"The ledger has entries of pipeline {pipeline}, sink {sink},"
         yield f"{what} which is not in recon.yml: nothing is said of it here."

@@ -54,3 +54,19 @@ def test_the_bench_is_a_lake_that_recon_could_have_written(lake: Path) -> None:
     assert open_ledger(project).verify() == []
     report = compliance(project, compliance_year.BEGIN, compliance_year.BEGIN + WEEK)
     assert report.controls[1].state == "shown" and report.controls[0].state == "answered"
+
+
+@pytest.mark.parametrize("before", [0, 9])
+def test_days_before_the_first_entry_are_told(lake: Path, before: int) -> None:
+    begin = compliance_year.BEGIN - timedelta(days=before)
+    told = [
+        one for one in compliance(load(lake), begin, compliance_year.BEGIN + WEEK).unproved if "first ledger" in one
+    ]
+    assert len(told) == (5 if before else 0)
+    for one, name in zip(told, compliance_year.names(5), strict=False):
+        assert one.startswith(
+            f"The first ledger entry of pipeline {name}, sink {name}, is of {compliance_year.BEGIN:%F}"
+        )
+        assert f"on {before} days of the period before that nothing was recorded" in one
+    later = compliance(load(lake), compliance_year.BEGIN + compliance_year.DAY, compliance_year.BEGIN + WEEK)
+    assert not any("first ledger" in one for one in later.unproved)
