@@ -73,17 +73,26 @@ def retrieve(into: Path) -> None:
     Raises:
         ConfigError: they could not be fetched.
     """
+    fetch(into, ("org.apache.kafka", f"kafka_{_SCALA}", KAFKA_VERSION), f"the jars of Kafka {KAFKA_VERSION}")
+
+
+def fetch(into: Path, dependency: tuple[str, str, str], what: str) -> None:
+    """Lets the Ivy of pyspark fetch an artefact (group, name, version) with all that it needs into a new folder.
+
+    Raises:
+        ConfigError: it could not be fetched; `what` begins the sentence.
+    """
     java = find_java()
     ivy = next(iter(sorted((pyspark_home() / "jars").glob("ivy-*.jar"))), None)
     if ivy is None:
         raise ConfigError(f"pyspark in {pyspark_home()} carries no ivy-*.jar; reinstall pyspark")
     # `-types jar bundle`: some artefacts (snakeyaml) are published as OSGi bundles.
     command = [str(java), "-jar", str(ivy), "-types", "jar", "bundle"]
-    command += ["-dependency", "org.apache.kafka", f"kafka_{_SCALA}", KAFKA_VERSION, "-confs", "default"]
+    command += ["-dependency", *dependency, "-confs", "default"]
     command += ["-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"]
     # Ivy resolves relative to, and leaves reports in, its working folder.
     completed = subprocess.run(command, capture_output=True, text=True, cwd=into.parent, check=False)
-    if completed.returncode == 0 and any(into.glob(f"kafka_{_SCALA}-*.jar")):
+    if completed.returncode == 0 and any(into.glob(f"{dependency[1]}-*.jar")):
         return
     shutil.rmtree(into, ignore_errors=True)
     output = (completed.stdout + completed.stderr).splitlines()
@@ -92,6 +101,6 @@ def retrieve(into: Path) -> None:
         f"Ivy ended with exit code {completed.returncode}",
     )
     raise ConfigError(
-        f"the jars of Kafka {KAFKA_VERSION} could not be fetched from Maven Central: {reason}; "
+        f"{what} could not be fetched from Maven Central: {reason}; "
         f"check the network (and _JAVA_OPTIONS for a proxy), or copy them to {cache_dir()}"
     )

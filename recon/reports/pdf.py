@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from html import escape
 from itertools import count
@@ -75,21 +75,35 @@ def make(page: str, *, path: object, header: str, footer: str, data: str, at: da
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        attachment = weasyprint.Attachment(
-            string=data,
-            name=ATTACHMENT,
-            description="The numbers of this document, for recon compliance verify",
-            created=at,
-            modified=at,
-            relationship="Data",
-        )
-        document = weasyprint.HTML(string=for_paper(page, header, footer, at), url_fetcher=refuse)
-        content: bytes = document.write_pdf(
-            pdf_variant=VARIANT, attachments=[attachment], finisher=_icons_are_decoration
-        )
+        content, missing = b"", frozenset[str]()
+        for _ in range(2):
+            text = _named(for_paper(page, header, footer, at), missing)
+            attachment = weasyprint.Attachment(
+                string=data,
+                name=ATTACHMENT,
+                description="The numbers of this document, for recon compliance verify",
+                created=at,
+                modified=at,
+                relationship="Data",
+            )
+            document = weasyprint.HTML(string=text, url_fetcher=refuse).render(pdf_variant=VARIANT)
+            content = document.write_pdf(pdf_variant=VARIANT, attachments=[attachment], finisher=_icons_are_decoration)
+            # A box in place of a character is no text, and not allowed in PDF/A: its number says what it is.
+            missing = frozenset(chr(code) for font in document.fonts.values() for code in font.missing)
+            if not missing:
+                break
     finally:
         log.setLevel(level)
     return content
+
+
+def _named(text: str, missing: Collection[str]) -> str:
+    """The text with some of its characters as their numbers in Unicode.
+
+    >>> _named("a 🛒", "🛒")
+    'a U+1F6D2'
+    """
+    return text.translate({ord(one): f"U+{ord(one):04X}" for one in missing})
 
 
 def for_paper(page: str, header: str, footer: str, at: datetime) -> str:
@@ -219,7 +233,9 @@ def words_of(content: bytes, name: str, apart: Iterable[str]) -> str:
             text = text.replace(one, "")
         words.append(text)
     # Numbers in the contents depend on where pages break, and marks of lists follow the text of their page.
-    return re.sub(r"\.{3,}\d+|•", "", "".join(words))
+    text = re.sub(r"\.{3,}\d+|•", "", "".join(words))
+    # A character that the fonts of the one machine have, and those of another do not.
+    return _named(text, {one for one in text if not one.isascii()})
 
 
 def _dense(text: str) -> str:
