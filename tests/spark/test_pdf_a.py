@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from recon.errors import ConfigError
 from recon.reports import compliance
 from tests.support.sample_run import sample_compliance
-from tests.support.verapdf import validator
+from tests.support.verapdf import jars, validator
 
 pytest.importorskip("weasyprint", exc_type=ImportError)
 pypdf = pytest.importorskip("pypdf")
@@ -19,6 +20,10 @@ pypdf = pytest.importorskip("pypdf")
 
 @pytest.fixture(scope="module")
 def faults() -> Iterator[Any]:
+    try:
+        jars()
+    except ConfigError as error:
+        pytest.skip(f"veraPDF is not here: {error}")
     with validator() as found:
         yield found
 

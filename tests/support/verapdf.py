@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from recon.errors import ConfigError
 from recon.local.jars import cache_dir, fetch, pyspark_home
 from recon.spark.jars import digest
 
@@ -20,7 +19,7 @@ def jars() -> list[Path]:
     """The validator's jars.
 
     Raises:
-        ConfigError: they could not be fetched, or are not the published ones.
+        ConfigError: they could not be fetched.
     """
     folder = cache_dir() / f"verapdf-{VERSION}"
     if not folder.is_dir():
@@ -29,8 +28,7 @@ def jars() -> list[Path]:
             fetched = Path(scratch) / "jars"
             fetch(fetched, ("org.verapdf", "validation-model", VERSION), f"the jars of veraPDF {VERSION}")
             found = sorted(f"{digest(file)}  {file.name}" for file in fetched.iterdir())
-            if found != sorted(_LIST.read_text().splitlines()):
-                raise ConfigError(f"the jars of veraPDF {VERSION} are not those of {_LIST.name}")
+            assert found == sorted(_LIST.read_text().splitlines()), f"the jars are not those of {_LIST.name}"
             if not folder.is_dir():
                 fetched.rename(folder)
     return sorted(folder.iterdir())
