@@ -202,6 +202,7 @@ def _run(session: Session, target: Path, options: Options, wanted: _Forms) -> No
     project = session.project()
 
     from recon.audit import run as audits
+    from recon.ledger.ledger import why_unwritable
     from recon.reports import forms, run_results
     from recon.reports.console import Console
 
@@ -220,6 +221,14 @@ def _run(session: Session, target: Path, options: Options, wanted: _Forms) -> No
                     pass
                 for file in (RESULTS, page.name, *forms.FORMS.values()):
                     (target / file).unlink(missing_ok=True)
+            if reason := why_unwritable(project):
+                typer.echo(
+                    session.mask(
+                        f"Warning: {reason}: what this audit finds is not kept beside the ledger, and the next one "
+                        "begins where this one did"
+                    ),
+                    err=True,
+                )
             console.expect(count)
 
         spark_log = None if session.debug else target / "spark.log"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ from recon.model.integrity import verify
 from recon.model.offsets import Spans
 from recon.model.wire.app_ids import chain_id
 from recon.project import Project, Sink, as_project
+from recon.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -359,6 +361,16 @@ def _transforms(counted: Iterable[tuple[Any, ...]]) -> bool | None:
         (read, returned) for status, read, returned in counted if status == "committed" and None not in (read, returned)
     ]
     return any(read != returned for read, returned in pairs) if pairs else None
+
+
+def why_unwritable(project: Project) -> str:
+    """Why an audit could keep nothing beside the ledger; "" where it can, or where only trying tells."""
+    if project.ledger.table or not project.ledger.location:
+        return ""
+    folder = Storage(project.resolve(project.ledger.location)).local
+    if folder is None or not folder.exists() or os.access(folder, os.W_OK | os.X_OK):
+        return ""
+    return f"{folder} cannot be written by this user"
 
 
 def open_ledger(project: str | Path | Project, spark: SparkSession | None = None) -> Ledger:

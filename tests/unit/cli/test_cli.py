@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -333,6 +334,20 @@ def test_a_folder_that_cannot_be_written(recon: Callable[..., Ended], project: P
 
 
 # --- audit, compliance ------------------------------------------------------------------------------------
+
+
+def test_audit_says_first_that_it_cannot_keep_what_it_finds(
+    recon: Callable[..., Ended], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(load(project).resolve(load(project).ledger.location))
+    folder.mkdir(parents=True)
+    assert recon("audit", "--no-spark").err == ""
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder and access(path, mode))
+    assert recon("audit", "--no-spark").err == (
+        f"Warning: {folder} cannot be written by this user: what this audit finds is not kept beside the ledger, and "
+        "the next one begins where this one did\n"
+    )
 
 
 def test_audit_writes_results_and_exits_1_when_nothing_can_be_proved(
