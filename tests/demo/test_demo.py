@@ -247,7 +247,13 @@ def test_with_the_broker_and_then_without(demo: Demo, tmp_path: Path) -> None:
 def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     with log.open("w") as out:
-        process = subprocess.Popen([*RECON, "demo", "--dir", str(tmp_path / "lake")], stdout=out, stderr=out)
+        # A shell starts what runs behind it (`make test &`) with Ctrl-C ignored, and this process would inherit that.
+        process = subprocess.Popen(
+            [*RECON, "demo", "--dir", str(tmp_path / "lake")],
+            stdout=out,
+            stderr=out,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
     job = None
     deadline = time.monotonic() + 120
     while job is None and time.monotonic() < deadline and process.poll() is None:
