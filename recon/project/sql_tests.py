@@ -25,7 +25,7 @@ from jinja2.sandbox import safe_range
 
 from recon.errors import ConfigError
 from recon.project.checks import CheckConfig, config_of
-from recon.project.frugal import sandbox
+from recon.project.sandbox import sandbox
 from recon.project.secrets import mask
 from recon.project.templates import (
     TemplateContext,

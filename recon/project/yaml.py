@@ -17,7 +17,7 @@ from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
 from recon.errors import ConfigError
-from recon.project.frugal import sandbox
+from recon.project.sandbox import sandbox
 from recon.project.secrets import HIDDEN, mask
 from recon.project.templates import (
     TemplateContext,

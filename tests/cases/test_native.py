@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from recon.ledger import open_ledger
+from recon.local.client import wait_until
 from recon.model import Level
 from recon.observer import look
 from recon.streams.listener import ProgressListener
@@ -284,7 +284,9 @@ def test_a_listener_enters_what_spark_forgets(make: Make) -> None:
         for _ in range(6):
             lake.produce(20)
             lake.stream(per_trigger=10)
-            until(lambda: lake.entries()[-1:] and lake.entries()[-1].batch_id == newest_plan(lake))
+            wait_until(
+                lambda: [entry.batch_id for entry in lake.entries()][-1:] == [newest_plan(lake)], "nothing was entered"
+            )
     finally:
         lake.spark.streams.removeListener(listener)
         lake.spark.conf.set(kept, before)
@@ -297,10 +299,3 @@ def test_a_listener_enters_what_spark_forgets(make: Make) -> None:
 
 def newest_plan(lake: NativeLake) -> int:
     return max(int(name.name) for name in (lake.checkpoint / "commits").iterdir() if name.name.isdigit())
-
-
-def until(holds: Callable[[], Any]) -> None:
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end, "waited for 30 s"
-        time.sleep(0.1)

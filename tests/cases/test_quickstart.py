@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from recon.ledger import open_ledger
+from recon.local.client import wait_until
 from recon.project import load
 from recon.streams.listener import ProgressListener
-from tests.cases.test_native import until
 from tests.support import pages
 
 PAGE = Path(__file__).parents[2] / "docs/quickstart.md"
@@ -106,7 +106,7 @@ def test_its_line_listens(kafka: Any, spark: Any, shop: tuple[Path, str], page: 
     try:
         kafka.produce(topic, [("k", '{"order_id": 5000}', 0)])
         drain(spark, kafka.bootstrap_servers, topic, folder)
-        until(lambda: len(open_ledger(load(folder)).entries("orders", "orders")) == 5)
+        wait_until(lambda: len(open_ledger(load(folder)).entries("orders", "orders")) == 5, "nothing was entered")
     finally:
         spark.streams.removeListener(listener)
 

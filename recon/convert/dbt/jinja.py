@@ -12,7 +12,7 @@ from jinja2 import Environment, TemplateError, meta, nodes
 from jinja2.environment import TemplateExpression
 
 from recon.errors import ReconError
-from recon.project.frugal import sandbox
+from recon.project.sandbox import sandbox
 from recon.project.templates import TemplateContext
 
 JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)

@@ -13,7 +13,7 @@ from jinja2 import Environment
 from recon.cli.shared import _mapping
 from recon.errors import ConfigError
 from recon.project import load
-from recon.project.frugal import sandbox
+from recon.project.sandbox import sandbox
 from tests.support.messages import same_message
 
 

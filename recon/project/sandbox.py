@@ -33,7 +33,7 @@ _LONG_NUMBER = re.compile(r"\d{6,}")  # a width of str.format
 T = TypeVar("T")
 
 
-class Frugal(Bounded):
+class Sandbox(Bounded):
     """Jinja's sandbox with bounds on each value, and on the time of one rendering."""
 
     def __init__(self, *, finalize: Callable[[Any], Any] | None = None, **options: Any) -> None:
@@ -62,9 +62,7 @@ class Frugal(Bounded):
 
     def require_small(self, *values: Any) -> None:
         """Raises SecurityError where values are too large together."""
-        self.step()
-        if size(values) > MOST_OF_VALUE:
-            raise too_large("a value", f"an expression has at most {MOST_OF_VALUE:,} characters and items")
+        self._require(size(values))
 
     def counted(self, items: Iterable[T]) -> Iterator[T]:
         """The items; before each of them the clock is looked at."""
@@ -144,9 +142,9 @@ def sandbox(
     functions: Mapping[str, Any],
     extensions: Sequence[str | type[Extension]],
     finalize: Callable[[Any], Any] | None = None,
-) -> Frugal:
+) -> Sandbox:
     """An environment in which templates can call these functions and nothing else."""
-    environment = Frugal(undefined=StrictUndefined, extensions=extensions, finalize=finalize, autoescape=False)
+    environment = Sandbox(undefined=StrictUndefined, extensions=extensions, finalize=finalize, autoescape=False)
     environment.globals.clear()
     environment.globals.update(functions)
     return environment
