@@ -7,7 +7,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from recon.reports import compliance, html
+from recon.reports import compliance, html, sample
 from tests.browser.axe import serious_faults
 from tests.support import sample_run
 
@@ -22,6 +22,8 @@ def pages(tmp_path_factory):
         "hostile": html.write(sample_run.hostile_run(), folder / "hostile.html"),
         "large": html.write(sample_run.large_run(120, 1200), folder / "large.html"),
         "big": html.write(sample_run.big_run(), folder / "big.html"),
+        "sample": sample.write(sample_run.sample_of_records(), folder / "sample.html"),
+        "hostile sample": sample.write(sample_run.sample_of_records(sample_run.HOSTILE), folder / "bad_sample.html"),
         "compliance": compliance.write(sample_run.sample_compliance(), folder / "compliance.html"),
     }
 
@@ -125,7 +127,7 @@ def test_dark_by_the_system_and_by_the_button(open_page, pages, page):
     assert luminance("h1", "color") < 0.2
 
 
-@pytest.mark.parametrize("page", ["report", "hostile", "big", "large", "compliance"])
+@pytest.mark.parametrize("page", ["report", "hostile", "big", "large", "compliance", "sample", "hostile sample"])
 def test_a_phone_does_not_scroll_sideways(open_page, pages, page):
     browser = open_page(pages[page], width=390)
     browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true; })")
@@ -137,6 +139,9 @@ def test_data_does_not_run(open_page, pages):
     browser = open_page(pages["hostile"])
     browser.find_element(By.ID, "f-text").send_keys("alert('x')")
     assert len(findings(browser)) > 0
+    assert browser.find_elements(By.CSS_SELECTOR, "main script") == []
+    browser = open_page(pages["hostile sample"])
+    assert "<script>alert" in browser.find_element(By.TAG_NAME, "main").text
     assert browser.find_elements(By.CSS_SELECTOR, "main script") == []
 
 
@@ -223,6 +228,8 @@ def test_an_incident_has_a_link_of_its_own_and_commands_to_copy(open_page, pages
         ("large", "light", 1280),
         ("compliance", "light", 1280),
         ("compliance", "dark", 390),
+        ("sample", "light", 1280),
+        ("sample", "dark", 390),
     ],
 )
 def test_axe_finds_no_serious_fault(open_page, pages, page, theme, width):

@@ -37,6 +37,16 @@ from recon.model.compliance import (
     SinkCompliance,
 )
 from recon.model.past import DayCost, DayLag, Detection, PastAudit, PastAudits, PipelineLag, Spell, Strip
+from recon.model.sample import (
+    Frame,
+    LedgerHead,
+    Outcome,
+    Sample,
+    SampledPath,
+    SampledRecord,
+    SampledWrite,
+    SourceRecord,
+)
 
 START = datetime(2026, 3, 17, 6, 0, tzinfo=UTC)
 STEP = timedelta(minutes=10)
@@ -752,9 +762,12 @@ def _hostile_past(bad: str) -> PastAudits:
     )
 
 
+HOSTILE = "<script>alert('x')</script>\"&\x1b[31m"
+
+
 def hostile_run() -> RunResult:
     """Markup, control characters and quotes in every place that data can reach."""
-    bad = "<script>alert('x')</script>\"&\x1b[31m"
+    bad = HOSTILE
     run = sample_run()
     payments = run.pipelines[1]
     sink = payments.sinks[0]
@@ -978,4 +991,54 @@ def sample_compliance() -> ComplianceReport:
         audits=audits,
         days_without_audit=(date(2026, 3, 22), date(2026, 3, 23)),
         signatures=(Signature(role="Prepared by"), Signature(role="Reviewed by")),
+    )
+
+
+def sample_of_records(text: str = "orders") -> Sample:
+    """Three sampled records: one found, one missing, one not decided; `text` is what names and messages say."""
+    ended = START + timedelta(hours=24)
+    written = SampledWrite(
+        epoch=0,
+        batch_id=41,
+        sequence=42,
+        status="committed",
+        entry_hash=_hash("entry 42"),
+        committed_at=START,
+        version=43,
+        at=START,
+        by=f"WRITE by {text}",
+        confirmed=True,
+        said="the table's log has the commit with this entry's stamp",
+    )
+
+    def record(number: int, offset: int, outcome: Outcome, said: str, *writes: SampledWrite) -> SampledRecord:
+        source = SourceRecord("orders", 0, text, "mXVJdmZ4Q0uB9w0S0aXq3g", 3, offset)
+        path = SampledPath(
+            pipeline="orders",
+            sink="orders",
+            kind="delta",
+            target=f"s3://lake/{text}",
+            writes=writes,
+            outcome=outcome,
+            said=said,
+            places=(f"part-00000-{_hash('file')[:36]}.snappy.parquet",) * len(writes),
+        )
+        return SampledRecord(number=number, record=source, paths=(path, path))
+
+    return Sample(
+        project="lake",
+        recon_version="0.0.0",
+        generated_at=ended,
+        period_from=START,
+        period_to=ended,
+        seed=text,
+        asked=3,
+        stratified=False,
+        heads=(LedgerHead("orders", "orders", _hash("entry 90"), 90), LedgerHead("orders", "archive", "", 0)),
+        population=(Frame("orders", 0, text, "mXVJdmZ4Q0uB9w0S0aXq3g", 3, 0, 9_000),),
+        records=(
+            record(1, 410, "found", "one row of the table has this offset", written),
+            record(2, 4_100, "missing", f"no row of {text} has this offset, and Kafka still has the record", written),
+            record(3, 8_000, "not decided", "the table could not be read"),
+        ),
     )

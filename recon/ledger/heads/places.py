@@ -64,6 +64,15 @@ def folder_of(project: Project, place: Place) -> Storage | None:
     return None
 
 
+def options_at(project: Project, uri: str) -> Mapping[str, str]:
+    """The `storage_options` that reach a URI: of the place whose folder it is, or is in; else the project's."""
+    for place in project.heads.publish:
+        folder = folder_of(project, place)
+        if folder is not None and f"{uri.rstrip('/')}/".startswith(f"{folder.uri.rstrip('/')}/"):
+            return folder.options
+    return project.storage_options
+
+
 def _write(folder: Storage, document: Document) -> None:
     # Never over another: a document that is there already is the same one.
     folder.create(document.name, document.dump())

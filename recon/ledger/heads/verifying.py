@@ -19,7 +19,7 @@ from recon.ledger.heads.documents import Document, parse
 from recon.ledger.heads.keys import PublicKey
 from recon.ledger.heads.merkle import is_consistent
 from recon.ledger.heads.notes import Head
-from recon.ledger.heads.places import documents
+from recon.ledger.heads.places import documents, options_at
 from recon.ledger.heads.signing import Chain, leads_to, origin_of
 from recon.ledger.heads.tiles import TiledLeaves
 from recon.ledger.ledger import Ledger
@@ -50,7 +50,8 @@ def read(places: Sequence[str], keys: Sequence[PublicKey], project: Project) -> 
     """
     found: list[Document] = []
     for place in places:
-        folder = Storage(place, project.storage_options)
+        options = options_at(project, place)
+        folder = Storage(place, options)
         if folder.local is not None and not folder.local.exists():
             raise LedgerError(f"there are no heads at {place}: it does not exist")
         names = folder.names()
@@ -58,7 +59,7 @@ def read(places: Sequence[str], keys: Sequence[PublicKey], project: Project) -> 
             found += documents(folder, keys)
         else:
             above, _, name = place.rpartition("/")
-            found.append(parse(Storage(above or ".", project.storage_options).read(name), keys, place))
+            found.append(parse(Storage(above or ".", options).read(name), keys, place))
     mine = [document for document in found if any(head.ledger == origin_of(project) for head in document.heads)]
     if not mine:
         others = {head.ledger for document in found for head in document.heads}
