@@ -183,6 +183,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         routed=pipeline.routes.sinks if pipeline.routes else (),
         progress=progress,
         observed=pipeline.is_observed,
+        may_write_nothing=pipeline.may_write_nothing,
         source_columns=_source_columns(pipeline),
         proofs=proofs,
         declared=DeclaredRows(
@@ -313,15 +314,17 @@ def _with_stamps(
     plans: CheckpointWitness | None,
     now: datetime,
 ) -> Mapping[str, DeltaWitness] | Unavailable:
-    """The logs, with stamps on what Spark's own sink wrote, now or before recon took the sink over."""
+    """The logs, with stamps on what the query wrote without recon, now or before recon took the sink over."""
     if isinstance(logs, Unavailable):
         return logs
+    apps = {sink.name: sink.observed_app_id for sink in pipeline.sinks}
 
     def stamped(sink: str, log: DeltaWitness) -> DeltaWitness:
         of_sink = slices.get(sink)
         was_observed = of_sink is not None and any(head.is_observed for head in of_sink.heads)
         if not (pipeline.is_observed or was_observed):
             return log
+        log = observed.attributed(log, apps[sink], plans, of_sink.heads if of_sink is not None else ())
         return observed.with_stamps(log, of_sink, plans, pipeline.name, sink, now)
 
     return {sink: stamped(sink, log) for sink, log in logs.items()}

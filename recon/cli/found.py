@@ -21,7 +21,6 @@ _KAFKA_S = 5.0
 
 def found_yaml(found: FoundStream, *, project: str, pipeline: str, folder: Path, kafka: str) -> str:
     """The text of recon.yml; paths are relative to its `folder` where they are below it."""
-    native = found.native and not found.stamped
     values = {
         "project": project,
         "pipeline": pipeline,
@@ -37,10 +36,11 @@ def found_yaml(found: FoundStream, *, project: str, pipeline: str, folder: Path,
         quoted | {"query": found.query_id},
         day=f"{datetime.now(UTC):%Y-%m-%d}",
         kafka=_single_quoted(kafka),
-        write="native" if native else "recon",
+        write="recon" if not found.observed else "native" if found.native else "foreach_batch",
         why=_why(found),
-        rows="".join(_rows(found, native)),
-        source="".join(_source(found, native)),
+        rows="".join(_rows(found)),
+        app="".join(_app(found)),
+        source="".join(_source(found)),
         columns="".join(_columns(found)),
     )
 
@@ -48,13 +48,20 @@ def found_yaml(found: FoundStream, *, project: str, pipeline: str, folder: Path,
 def _why(found: FoundStream) -> str:
     if found.stamped:
         return "recon's hook writes the table"
+    if found.app_id is not None:
+        return "a function of its own writes the table, and recon observes it"
     if found.native:
         return "Spark's own sink writes the table, and recon observes it"
     return "the table is written by foreachBatch: let recon write it, as docs/index.md shows"
 
 
-def _rows(found: FoundStream, native: bool) -> Iterator[str]:
-    if not native:
+def _app(found: FoundStream) -> Iterator[str]:
+    if found.observed and found.app_id is not None:
+        yield f"        txn_app_id: {json.dumps(found.app_id)}   # of its commits, whose txnVersion is the batch_id\n"
+
+
+def _rows(found: FoundStream) -> Iterator[str]:
+    if not found.observed:
         return
     if found.as_many:
         yield "    # Each micro-batch that was looked at has as many rows as offsets: the query filters none.\n"
@@ -64,13 +71,13 @@ def _rows(found: FoundStream, native: bool) -> Iterator[str]:
         yield "    # rows: {filters: false}\n"
 
 
-def _source(found: FoundStream, native: bool) -> Iterator[str]:
+def _source(found: FoundStream) -> Iterator[str]:
     names = found.source_columns
-    if native and names is not None:
+    if found.observed and names is not None:
         topic = f"topic: {json.dumps(names.topic)}, " if names.topic is not None else ""
         columns = f"partition: {json.dumps(names.partition)}, offset: {json.dumps(names.offset)}"
         yield f"        source_columns: {{{topic}{columns}}}   # as the newest rows show\n"
-    elif native:
+    elif found.observed:
         yield "        # Rows do not say which record they were made of: keep Kafka's partition and offset in columns\n"
         yield "        # of the table, and name them here, to see which offsets have a row.\n"
         yield "        # source_columns: {partition: kafka_partition, offset: kafka_offset}\n"

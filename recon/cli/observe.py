@@ -29,7 +29,7 @@ def observe(
         str | None, typer.Option("--every", help="Look again and again, such as 60s or 5m; once without it.")
     ] = None,
 ) -> None:
-    """Enter in the ledger what streams with `write: native` wrote.
+    """Enter in the ledger what streams with `write: native` or `foreach_batch` wrote.
 
     Reads their checkpoints and the logs of their tables, and writes ledger entries alone. Spark keeps about 100
     micro-batches in a checkpoint: look more often than it writes so many. Every audit looks once by itself.
@@ -43,8 +43,8 @@ def observe(
     if not watched:
         named = f"pipeline {pipeline} has" if pipeline else "no pipeline of recon.yml has"
         raise ConfigError(
-            f"{named} `write: native`: there is nothing to observe, since recon's hook enters what it writes; set that "
-            "key where Spark's own Delta sink writes"
+            f"{named} `write: native` or `foreach_batch`: there is nothing to observe, since recon's hook enters what "
+            "it writes; set that key where Spark's own Delta sink writes, or a function of yours"
         )
     pause = None if every is None else _seconds(every)
     ledger = open_ledger(project)

@@ -76,7 +76,7 @@ def _init_from(file: Path, checkpoint: str, target: str | None, pipeline: str | 
     for line in said(found, kafka):
         typer.echo(line)
     _write(file, text)
-    if found.native:
+    if found.observed:
         typer.echo("Next: 'recon audit' enters what the query wrote, and judges it; nothing of the query changes.")
     else:
         typer.echo("Next: read it, then let the query write by recon.foreach_batch, with the same checkpoint.")

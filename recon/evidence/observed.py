@@ -1,12 +1,14 @@
-"""What a stream wrote without recon: which micro-batch each commit of Spark's own Delta sink is of, and what it read.
+"""What a stream wrote without recon: which micro-batch each commit of its table is of, and what it read.
 
-The sink stamps nothing on a commit but the query_id and the batch_id. The offsets of a micro-batch are in the
-checkpoint, for as long as Spark keeps its plan, and afterwards in the ledger, where somebody entered them in time.
+Spark's own Delta sink puts the query_id and the batch_id on a commit, and nothing else. A function of the user's for
+foreachBatch may put an application id and the batch_id there (Delta's options txnAppId and txnVersion). The offsets of
+a micro-batch are in the checkpoint, for as long as Spark keeps its plan, and afterwards in the ledger, where somebody
+entered them in time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -46,8 +48,45 @@ def front_of(head: EntryHead | None) -> Front:
     return Front(-1, "", -1) if head is None else Front(head.epoch, head.query_id, head.batch_id)
 
 
+def attributed(
+    log: DeltaWitness, app_id: str | None, checkpoint: CheckpointWitness | None, heads: Iterable[EntryHead] = ()
+) -> DeltaWitness:
+    """The log, in which commits of the user's own function for foreachBatch say what they wrote, as Spark's own do.
+
+    Such a commit has the batch_id, and not the query_id. It is of the query that an entry of the ledger names for its
+    version, or else of the checkpoint's; not of that one where it was committed before its number was planned there,
+    or after the next one was: then another query wrote it, such as an earlier one whose checkpoint is lost, or its
+    numbers are no batch_ids.
+
+    Args:
+        log: a Delta table's log.
+        app_id: the application id of its function; None for a query that writes otherwise, or did once.
+        checkpoint: the query's; None where it cannot be read.
+        heads: the ledger's entries.
+    """
+    entered = {head.sink_version: head for head in heads if head.is_observed and head.sink_version is not None}
+    planned = {} if checkpoint is None else {batch.batch_id: batch for batch in checkpoint.batches}
+    commits = dict(log.commits)
+    for version, commit in log.commits.items():
+        if commit.stamp is not None or commit.wrote is not None or not commit.txn:
+            continue
+        head = entered.get(version)
+        if head is not None and is_of_entry(commit, head):
+            wrote = (head.query_id, head.batch_id)
+        elif app_id is not None and checkpoint is not None and app_id in commit.txn:
+            number = commit.txn[app_id]
+            batch, following = planned.get(number), planned.get(number + 1)
+            early = batch is not None and not is_of_plan(commit, batch)
+            late = following is not None and is_of_plan(commit, following) and following.planned_at is not None
+            wrote = ("" if early or late else checkpoint.query_id, number)
+        else:
+            continue
+        commits[version] = replace(commit, wrote=wrote)
+    return replace(log, commits=commits)
+
+
 def written(log: DeltaWitness, *, after: int = -1) -> Iterator[tuple[DeltaCommit, tuple[str, int]]]:
-    """The commits of Spark's own sink newer than a version, with their (query_id, batch_id), oldest first."""
+    """The commits newer than a version that name their micro-batch, with (query_id, batch_id), oldest first."""
     for version, commit in sorted(log.commits.items()):
         if version > after and commit.wrote is not None:
             yield commit, commit.wrote
@@ -64,6 +103,12 @@ def is_of_plan(commit: DeltaCommit, batch: CheckpointBatch) -> bool:
     A checkpoint that was made anew by hand may have plans for numbers that the table has from before.
     """
     return batch.planned_at is None or batch.planned_at <= commit.timestamp
+
+
+def is_of_entry(commit: DeltaCommit, head: EntryHead) -> bool:
+    """Whether a commit is the one that an observed entry was made of, where its version is the entry's."""
+    own = commit.wrote is None and commit.stamp is None and head.batch_id in commit.txn.values()
+    return own or commit.wrote == (head.query_id, head.batch_id)
 
 
 def ranges_of(batch: CheckpointBatch) -> tuple[OffsetSpan, ...]:
@@ -85,13 +130,13 @@ def with_stamps(
     sink: str,
     now: datetime,
 ) -> DeltaWitness:
-    """The log with a stamp on each commit of Spark's own sink of which it is known what it read.
+    """The log with a stamp on each commit of a micro-batch, written without recon, of which it is known what it read.
 
     So the ledger's entries say, or, of those that have no entry yet, the plans in the checkpoint. Of the others of the
     same queries it says why nothing is known.
 
     Args:
-        log: a Delta table's log.
+        log: a Delta table's log, attributed.
         ledger: the sink's entries.
         checkpoint: the checkpoint of a query that writes without recon; None for one that recon writes now.
         pipeline: the pipeline's name.

@@ -35,7 +35,8 @@ def take_over(
     """Enters what Spark's own sink wrote of this query and the ledger lacks as `observed`, where that has to be known.
 
     It has to where the table has this micro-batch already, and where the ledger has observed ones, which go on until
-    this one. Without an entry yet, what was before this micro-batch stays unknown.
+    this one. Without an entry yet, what was before this micro-batch stays unknown. What a function for foreachBatch
+    wrote does not name the query: then nobody may have added rows since this micro-batch was planned.
 
     Args:
         project: a loaded recon.yml.
@@ -50,12 +51,14 @@ def take_over(
         The newest batch_id of the query that Spark's own sink wrote, -1 for none, and whether entries were made.
 
     Raises:
-        NewEpochError: the ledger is empty, and somebody else added rows to the table after this micro-batch's plan.
+        NewEpochError: the ledger is empty, or ends with what a function of the user's wrote, and somebody else added
+            rows to the table after this micro-batch's plan.
         EvidenceError: the table's log or the checkpoint cannot be read.
     """
-    if front is None:
-        _require_nobody_wrote(f"pipeline {pipeline.name}, sink {sink.name}", sink, writer, batch)
     newest = writer.newest_native(batch.query_id)
+    entered = front is not None and (front.query_id, front.batch_id) == (batch.query_id, batch.batch_id)
+    if front is None or (front.is_observed and newest is None and not entered):
+        _require_nobody_wrote(f"pipeline {pipeline.name}, sink {sink.name}", sink, writer, batch)
     if newest is None:
         return -1, False
     if len(pipeline.sinks) > 1 or not (newest >= batch.batch_id or (front is not None and front.is_observed)):
@@ -91,7 +94,7 @@ def require_not_written(name: str, target: str, batch: Batch, newest: int | None
 
 
 def _require_nobody_wrote(name: str, sink: Sink, writer: BatchSink, batch: Batch) -> None:
-    """Before the first entry, and between the plan of a micro-batch and the hook, nobody else adds rows."""
+    """Between the plan of the first micro-batch that the hook is given and the hook, nobody else adds rows."""
     if batch.planned_at is None or sink.rewrites:
         return
     commit = writer.added_since(batch.planned_at, apart_from=batch.query_id)

@@ -86,8 +86,8 @@ def foreach_batch(
     routed = project.find_pipeline(pipeline)
     if routed.is_observed:
         raise ConfigError(
-            f"pipeline {pipeline} has `write: native` in recon.yml: Spark's own sink writes it, and recon observes it; "
-            "take that key out to let recon write"
+            f"pipeline {pipeline} has `write: {routed.write}` in recon.yml: it is written without recon, which "
+            "observes it; take that key out to let recon write"
         )
     if routed.routes is not None and sink is None:
         for each in routed.sinks:

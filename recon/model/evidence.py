@@ -549,8 +549,9 @@ class Witnesses:
     `previous` is None where no audit came before.
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
     `commit_rows` has, by version, the rows of those commits of the sink that a check asks for.
-    `observed` is whether the query writes without recon (`write: native`); `source_columns` then names the user's
-    columns with the source of each row, "" where there are none.
+    `observed` is whether the query writes without recon (`write: native` or `foreach_batch`); `source_columns` then
+    names the user's columns with the source of each row, "" where there are none. `may_write_nothing` is whether a
+    micro-batch with records may leave no commit.
     `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
     that earlier audits left of each sink. `declared` is what recon.yml says of the transform.
     """
@@ -576,6 +577,7 @@ class Witnesses:
     routed: Collection[str] = ()
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")
     observed: bool = False
+    may_write_nothing: bool = False
     source_columns: str = ""
     proofs: Proofs = field(default_factory=Proofs)
     declared: DeclaredRows = DeclaredRows()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from recon.errors import ConfigError, EvidenceError
 from recon.evidence import checkpoint, commit_rows, delta_log
-from recon.evidence.observed import is_of_plan, plans, ranges_of, written
+from recon.evidence.observed import attributed, is_of_plan, plans, ranges_of, written
 from recon.model import CheckpointBatch, CheckpointWitness, CommitRows, DeltaCommit, DeltaWitness
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.columns import BATCH_ID, SourceNames
@@ -44,6 +44,8 @@ class FoundStream:
         batches: the micro-batches that the checkpoint has whole: the first and the last one's number; None for none.
         target: the table's path or URI.
         native: whether Spark's own sink writes the table; False where its commits are of foreachBatch, or of recon.
+        app_id: the application id under which a function for foreachBatch writes the table, with the numbers of the
+            query's micro-batches; None where no commit has one, or those of several fit.
         stamped: whether recon's hook writes it.
         columns: the table's columns and their types.
         keys: columns that look like a key of its rows.
@@ -63,6 +65,12 @@ class FoundStream:
     keys: Sequence[str] = ()
     source_columns: SourceNames | None = None
     as_many: bool | None = None
+    app_id: str | None = None
+
+    @property
+    def observed(self) -> bool:
+        """Whether recon can observe what writes the table now."""
+        return (self.native or self.app_id is not None) and not self.stamped
 
 
 def found_stream(location: str, target: str | None, options: Mapping[str, str]) -> FoundStream:
@@ -84,8 +92,12 @@ def found_stream(location: str, target: str | None, options: Mapping[str, str]) 
     log = delta_log.read(storage)
     if not log.exists:
         raise ConfigError(f"there is no Delta table at {where}; name the table that the query writes with --target")
-    commits = [(commit, wrote) for commit, wrote in written(log) if wrote[0] == state.query_id]
-    _require_of_query(state, log, native=bool(commits))
+    native = any(wrote[0] == state.query_id for _, wrote in written(log))
+    _require_of_query(state, log, native=native)
+    app_id = None if native else _app_of(log, state)
+    commits = [
+        (commit, wrote) for commit, wrote in written(attributed(log, app_id, state)) if wrote[0] == state.query_id
+    ]
     planned = plans(state)
     looked = [
         (commit, planned[wrote])
@@ -100,12 +112,13 @@ def found_stream(location: str, target: str | None, options: Mapping[str, str]) 
         topics=topics,
         batches=(min(whole), max(whole)) if whole else None,
         target=where,
-        native=bool(commits),
+        native=native,
         stamped=any(commit.stamp is not None for commit in log.commits.values()),
         columns=columns,
         keys=_keys(columns, where),
         source_columns=_source_columns(storage, columns, sorted(topics), looked),
         as_many=_as_many(looked),
+        app_id=app_id,
     )
 
 
@@ -172,6 +185,19 @@ def _require_of_query(state: CheckpointWitness, log: DeltaWitness, *, native: bo
             f"{log.location} was written by query {some(others)}, and checkpoint {state.location} is of query "
             f"{state.query_id}: name the checkpoint and the table of one query"
         )
+
+
+def _app_of(log: DeltaWitness, state: CheckpointWitness) -> str | None:
+    """The one application id whose numbers are those of micro-batches that were planned before."""
+    planned = {batch.batch_id: batch for batch in state.batches}
+    apps = {
+        app
+        for commit in log.commits.values()
+        if commit.stamp is None and commit.wrote is None
+        for app, number in commit.txn.items()
+        if number in planned and is_of_plan(commit, planned[number])
+    }
+    return apps.pop() if len(apps) == 1 else None
 
 
 def _columns(storage: Storage) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from recon.errors import EvidenceError
 from recon.evidence import checkpoint, delta_log, kafka_logs
 from recon.evidence.kafka_admin import KafkaAdmin
-from recon.evidence.observed import front_of, is_of_plan, plans, ranges_of, written
+from recon.evidence.observed import attributed, front_of, is_of_plan, plans, ranges_of, written
 from recon.ledger import Ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import utc_now
@@ -70,7 +70,7 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
 
     Args:
         project: a loaded recon.yml.
-        pipeline: its pipeline with `write: native`, or one that recon writes from now on; it has one sink.
+        pipeline: one that it observes, or one that recon writes from now on; it has one sink.
         ledger: the project's.
         ask: puts a question to a broker, such as `recon.audit.sources.Brokers.ask`.
         from_batch: micro-batches before this one are left out.
@@ -87,9 +87,11 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
     if reason := project.why_unlocated(location):
         raise EvidenceError(reason)
     log = _log(Storage(location, project.storage_options), newest)
-    if not any(True for _ in written(log)):
+    app_id = sink.observed_app_id
+    if not any(commit.wrote is not None or app_id in commit.txn for commit in log.commits.values()):
         return Look()
     state = checkpoint.read(Storage(project.resolve(pipeline.checkpoint), project.storage_options))
+    log = attributed(log, app_id, state)
     found, unseen = [], []
     planned = plans(state)
     for commit, (query_id, batch_id) in written(log):
@@ -100,7 +102,7 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
             if commit.files_removed:
                 return Look(
                     waits=f"micro-batch {batch_id} of query {query_id} replaced rows of {log.location} (version "
-                    f"{commit.version}): recon observes queries that append, in outputMode append, alone"
+                    f"{commit.version}): recon observes queries that append (outputMode append) alone"
                 )
             ranges = ranges_of(batch)
             if not ranges and commit.rows_taken != 0:
@@ -128,8 +130,8 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
 
 def _of_other_queries(log: DeltaWitness, state: CheckpointWitness) -> str:
     """Which query wrote the table, where it is not the one of the checkpoint."""
-    wrote = {query_id for _, (query_id, _) in written(log)}
-    if state.query_id in wrote:
+    wrote = {query_id for _, (query_id, _) in written(log) if query_id}
+    if not wrote or state.query_id in wrote:
         return ""
     return (
         f"{log.location} was written by query {some(sorted(wrote))}, and checkpoint {state.location} is of query "

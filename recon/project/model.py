@@ -117,14 +117,13 @@ class Rows(Strict):
     explodes: bool | None = None
 
 
-# Keys of a Delta sink that say how the hook writes; Spark's own sink knows nothing of them.
+# Keys of a Delta sink that say how the hook writes; who writes without recon knows nothing of them.
 _OF_THE_HOOK = (
     "stamp_source_offsets",
     "on_new_epoch",
     "trim_replayed_offsets",
     "quarantine",
     "post_batch",
-    "txn_app_id",
     "partition_by",
     "options",
 )
@@ -133,15 +132,15 @@ _OF_THE_HOOK = (
 class Pipeline(WithTests):
     """One streaming query: its checkpoint, its source, its sinks, its tests; `routes` split it between the sinks.
 
-    `write` is who writes: `recon`, by the callable of `foreach_batch`, or `native`, Spark's own Delta sink; recon then
-    observes what checkpoint and table show.
+    `write` is who writes: `recon`, by the callable of `foreach_batch`; `native`, Spark's own Delta sink; or
+    `foreach_batch`, a function of your own. Without recon's callable, recon observes what checkpoint and table show.
     `rows` declares what its transform does with rows, `max_filtered` the share of a micro-batch that it may drop.
     `owner`, or dbt's `meta: {owner: …}`, is who answers for it.
     """
 
     name: Name
     checkpoint: str
-    write: Literal["recon", "native"] = "recon"
+    write: Literal["recon", "native", "foreach_batch"] = "recon"
     description: str | None = None
     owner: str | None = None
     meta: dict[str, Any] = Field(default_factory=dict)
@@ -161,7 +160,12 @@ class Pipeline(WithTests):
     @property
     def is_observed(self) -> bool:
         """Whether the query writes without recon."""
-        return self.write == "native"
+        return self.write != "recon"
+
+    @property
+    def may_write_nothing(self) -> bool:
+        """Whether a micro-batch with records may leave no commit: a function of the user's need not write it."""
+        return self.write == "foreach_batch" and self.rows.filters is not False
 
     def source_names(self, sink: Sink) -> SourceNames | None:
         """The columns of a sink's table that say which record a row was made of; None where nothing says it."""
@@ -179,8 +183,8 @@ class Pipeline(WithTests):
         for sink in named:
             if not self.is_observed:
                 raise BadValue(
-                    f"source_columns of sink '{sink.name}' are for rows that Spark's own sink writes (write: native); "
-                    "recon's hook adds columns of its own: leave them out",
+                    f"source_columns of sink '{sink.name}' are for rows that are written without recon (write: native "
+                    "or foreach_batch); recon's hook adds columns of its own: leave them out",
                     "sinks",
                     whole=True,
                 )
@@ -200,23 +204,32 @@ class Pipeline(WithTests):
             return self
         if self.routes is not None or len(self.sinks) > 1:
             raise BadValue(
-                f"is native, and a query writes natively into one table; pipeline '{self.name}' has "
+                f"is {self.write}, and recon observes one table of a pipeline; pipeline '{self.name}' has "
                 f"{'routes' if self.routes is not None else plural(len(self.sinks), 'sink')}: write a pipeline for "
-                "each query",
+                "each table",
                 "write",
             )
         (sink,) = self.sinks
-        if sink.kind != "delta":
+        if not isinstance(sink, DeltaSink):
             raise BadValue(
-                f"is native, and sink '{sink.name}' is of kind {sink.kind}: recon observes Spark's own Delta sink "
-                "alone (kind: delta); other sinks need the hook, recon.foreach_batch",
+                f"is {self.write}, and sink '{sink.name}' is of kind {sink.kind}: recon observes tables that are "
+                "appended to (kind: delta) alone; other sinks need the hook, recon.foreach_batch",
                 "write",
             )
-        written = [key for key in _OF_THE_HOOK if key in sink.model_fields_set]
+        of_the_hook = _OF_THE_HOOK if self.write == "foreach_batch" else (*_OF_THE_HOOK, "txn_app_id")
+        written = [key for key in of_the_hook if key in sink.model_fields_set]
         if written:
             raise BadValue(
-                f"is native, and '{written[0]}' of sink '{sink.name}' is for what recon writes; leave it out, or let "
-                "recon write (write: recon)",
+                f"is {self.write}, and '{written[0]}' of sink '{sink.name}' is for what recon writes; leave it out, or "
+                "let recon write (write: recon)",
+                "write",
+            )
+        if self.write == "foreach_batch" and sink.txn_app_id is None:
+            raise BadValue(
+                f"is foreach_batch, and sink '{sink.name}' has no txn_app_id: nothing on a commit then says which "
+                "micro-batch it is of; let the function write with Delta's options txnAppId and txnVersion (the "
+                "batch_id), which also keep a retry from doubling rows, and name that txnAppId here, or let recon "
+                "write (write: recon)",
                 "write",
             )
         return self

@@ -113,8 +113,8 @@ def release(
     pipe, out = project.find_sink(pipeline, sink)
     if out.observed:
         raise ConfigError(
-            f"pipeline {pipeline} has `write: native`: recon does not write sink {out.name}, and nothing of it is in "
-            "quarantine"
+            f"pipeline {pipeline} has `write: {pipe.write}`: recon does not write sink {out.name}, and nothing of it "
+            "is in quarantine"
         )
     if not isinstance(out, DeltaSink):
         raise ConfigError(

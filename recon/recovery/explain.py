@@ -320,16 +320,18 @@ class _Witnesses:
         return tuple(answers)
 
     def _observed(self, sink: Sink, query_id: str | None, batch_id: int | None) -> Prediction | None:
-        """What Spark's own sink does: Delta takes each number of a query once. None where recon writes the sink."""
+        """What a write without recon does: Delta takes each number of an app once. None where recon writes the sink."""
         if not sink.observed:
             return None
         if query_id is None or batch_id is None:
-            return "unknown", "is written by Spark's own sink, and which micro-batch comes next is not known"
+            return "unknown", "is written without recon, and which micro-batch comes next is not known"
         storage = Storage(self.project.location(sink), self.project.storage_options)
-        newest = delta_log.transaction_version(storage, query_id)
+        app_id = sink.observed_app_id
+        newest = delta_log.transaction_version(storage, query_id if app_id is None else app_id)
+        of = "the query" if app_id is None else f"txnAppId {app_id}"
         if newest is not None and newest >= batch_id:
-            return "skip", f"drops it: Delta has micro-batch {newest} of the query, and takes no number twice"
-        return "write", "writes it: Delta has no micro-batch of the query with this number or a later one"
+            return "skip", f"drops it: Delta has micro-batch {newest} of {of}, and takes no number twice"
+        return "write", f"writes it: Delta has no micro-batch of {of} with this number or a later one"
 
     def _replayed(self, batch: Batch, sink: Sink, recent: Sequence[LedgerEntry]) -> Prediction:
         entry, restored = self.replayed_entry(sink, recent, batch)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from recon._version import __version__
 from recon.errors import ConfigError, EvidenceError, LedgerError, ReconError
-from recon.evidence import commit_rows, delta_log, delta_rows
+from recon.evidence import commit_rows, delta_log, delta_rows, observed
 from recon.instants import instant
 from recon.lazy import np
 from recon.ledger import Ledger, coverage, open_ledger, quarantined
@@ -327,7 +327,7 @@ class _Trace:
                 return None, None, f"version {version} is no longer in the log, which begins at {log.first_retained}"
             return False, None, f"the log has no version {version}"
         if head.is_observed:
-            if commit.wrote != (head.query_id, head.batch_id):
+            if not observed.is_of_entry(commit, head):
                 return False, commit.timestamp, f"version {version} is another commit ({commit.operation or 'unknown'})"
             return True, commit.timestamp, f"version {version} is this micro-batch's ({commit.operation})"
         stamp = commit.stamp

@@ -55,8 +55,8 @@ class ProgressListener(StreamingQueryListener):
     A query belongs to the pipeline whose checkpoint it writes (the checkpoint's `metadata` holds its id), else to the
     pipeline of its name; other queries are ignored.
 
-    Micro-batches of a pipeline with `write: native` are entered in the ledger as well, as `recon observe` does: before
-    Spark removes their plans from the checkpoint, and without a change to the write.
+    Micro-batches of a pipeline that recon only observes are entered in the ledger as well, as `recon observe` does:
+    before Spark removes their plans from the checkpoint, and without a change to the write.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ProgressListener(StreamingQueryListener):
             checkpoint: without a project: the query's checkpointLocation; None records queries with the pipeline's
                 name or without a name.
             ledger: without a project: folder of the ledger.
-            every: append when this many micro-batches wait; so often are those of a `write: native` pipeline entered.
+            every: append when this many micro-batches wait; so often are those of an observed pipeline entered.
             seconds: or when the first of them has waited this long. When a query ends or idles, all are appended, and
                 entered.
             keep_days: days of progress to keep; older ones are removed.

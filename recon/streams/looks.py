@@ -1,4 +1,4 @@
-"""Looks at streams that write without recon, from inside their driver: `write: native` pipelines of the listener.
+"""Looks at streams that write without recon, from inside their driver: those pipelines of the listener.
 
 A look reads the checkpoint and the table's log and asks the broker, which may take seconds where one of them is slow.
 It runs on a thread of its own, so that neither the query nor Spark's other listeners wait for it.
@@ -37,7 +37,7 @@ class Looks:
 
         Args:
             project: a loaded recon.yml.
-            pipelines: those of its pipelines that are looked at where `write: native` stands in them.
+            pipelines: those of its pipelines that are looked at where recon only observes them.
             ledger: opens the project's ledger, at the first look.
             every: look when so many micro-batches of a pipeline ended since the last look.
             seconds: or when one ended so long after it.

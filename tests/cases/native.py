@@ -1,17 +1,23 @@
-"""A lake whose query writes with Spark's own Delta sink, as streams run that never heard of recon."""
+"""A lake whose query writes without recon, by Spark's own Delta sink or a function of its own for foreachBatch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
+import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from typing_extensions import override
 
 from recon.project import CheckSpec, DeltaSink, LedgerConfig, Pipeline, Project, Source
 from recon.project.model import Rows
 from tests.cases.lake import Lake
 
+APP = "orders-writer"  # what the function names itself by in Delta's transactions
+COLUMNS = ("CAST(value AS STRING) AS value", "partition AS kafka_partition", "offset AS kafka_offset")
 SOURCE_COLUMNS = {"partition": "kafka_partition", "offset": "kafka_offset"}
 CHECKS = ("ledger_integrity", "offset_continuity", "checkpoint_commits", "delta_history", "source_rows")
 
@@ -22,18 +28,22 @@ class NativeLake(Lake):
 
     checks: tuple[str, ...] = CHECKS
     declared: Mapping[str, bool] = field(default_factory=lambda: {"filters": False})
+    write: Literal["native", "foreach_batch", "recon"] = "native"
 
     @property
     @override
     def project(self) -> Project:
         tests = tuple(CheckSpec(test=name) for name in self.checks)
+        app = {"txn_app_id": APP} if self.write == "foreach_batch" else {}
         pipeline = Pipeline(
             name="p",
             checkpoint=self.checkpoint_name,
-            write="native",
+            write=self.write,
             rows=Rows(**self.declared),
             source=Source.model_validate({"topics": (self.topic,), "isolation_level": self.isolation_level}),
-            sinks=(DeltaSink.model_validate({"name": "s", "target": "table", "data_tests": tests, **self.sink}),),
+            sinks=(
+                DeltaSink.model_validate({"name": "s", "target": "table", "data_tests": tests, **app, **self.sink}),
+            ),
         )
         return Project(
             name="lake",
@@ -42,6 +52,10 @@ class NativeLake(Lake):
             project_dir=self.path,
             pipelines=(pipeline,),
         )
+
+    def taken_over(self, **sink: str) -> Project:
+        """The project once recon writes the table."""
+        return replace(self, write="recon", sink=sink).project
 
     def named(self) -> NativeLake:
         """The same lake, whose recon.yml names the columns with the source of each row."""
@@ -56,6 +70,36 @@ class NativeLake(Lake):
         **options: str,
     ) -> None:
         """Drains the topic into the table with availableNow; recon takes no part."""
+        query = self._frame(starting, per_trigger, options)
+        self._drain(transform(query).writeStream.format("delta").option("path", str(self.table)))
+
+    def run(
+        self,
+        function: Callable[[DataFrame, int], None],
+        *,
+        starting: str = "earliest",
+        per_trigger: int | None = None,
+        fails: bool = False,
+        columns: Sequence[str] = COLUMNS,
+        **options: str,
+    ) -> None:
+        """Drains the topic through a function for foreachBatch."""
+        frame = self._frame(starting, per_trigger, options, columns)
+        writer = frame.writeStream.foreachBatch(function)
+        if fails:
+            with pytest.raises(StreamingQueryException):
+                self._drain(writer)
+        else:
+            self._drain(writer)
+
+    def append(self, frame: DataFrame, batch_id: int) -> None:
+        """Such a function, as Delta's documentation has it: a retry writes nothing."""
+        options = {"txnAppId": APP, "txnVersion": str(batch_id)}
+        frame.write.format("delta").mode("append").options(**options).save(str(self.table))
+
+    def _frame(
+        self, starting: str, per_trigger: int | None, options: Mapping[str, str], columns: Sequence[str] = COLUMNS
+    ) -> DataFrame:
         reader = (
             self.spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.kafka.bootstrap_servers)
@@ -66,16 +110,10 @@ class NativeLake(Lake):
         )
         if per_trigger:
             reader = reader.option("maxOffsetsPerTrigger", per_trigger)
-        frame = reader.load().selectExpr(
-            "CAST(value AS STRING) AS value", "partition AS kafka_partition", "offset AS kafka_offset"
-        )
-        query = (
-            transform(frame)
-            .writeStream.format("delta")
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start(str(self.table))
-        )
+        return reader.load().selectExpr(*columns)
+
+    def _drain(self, writer: DataStreamWriter) -> None:
+        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination(180)
         assert not query.isActive, "the stream did not drain in time"
 

@@ -1,4 +1,4 @@
-"""A query that writes with Spark's own Delta sink, made by hand and without Spark: its checkpoint and its commits."""
+"""A query that writes without recon, made by hand and without Spark: its checkpoint and its commits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Ends = Mapping[str, Mapping[int, int]]  # topic → partition → offset
 class NativeStream:
     """One query; rows carry `kafka_topic`, `kafka_partition` and `kafka_offset`.
 
-    `at` is the time of the next micro-batch, which is planned then and committed a second later.
+    `at` is the time of the next micro-batch, which is planned then and committed a second later. Spark's own sink
+    writes it, or with `app_id` a function for foreachBatch.
     """
 
     checkpoint: Path
@@ -29,6 +30,7 @@ class NativeStream:
     query_id: str = ""
     batch_id: int = 0
     position: dict[str, dict[int, int]] = field(default_factory=dict)
+    app_id: str = ""
 
     def start(self, starting: Ends) -> NativeStream:
         """A new checkpoint that begins at these offsets."""
@@ -73,7 +75,7 @@ class NativeStream:
         return number
 
     def commit(self, number: int, rows: Sequence[tuple[str, int, int]], *, mode: Any = "append") -> int:
-        """The commit of a micro-batch, as Spark's sink makes it; gives its version."""
+        """The commit of a micro-batch, as Spark makes it; gives its version."""
         names = ("kafka_topic", "kafka_partition", "kafka_offset")
         types = (pa.string(), pa.int32(), pa.int64())
         columns = {
@@ -84,19 +86,20 @@ class NativeStream:
             str(self.table),
             pa.table(columns),
             mode=mode,
-            commit_properties=CommitProperties(app_transactions=[Transaction(self.query_id, number)]),
+            commit_properties=CommitProperties(app_transactions=[Transaction(self.app_id or self.query_id, number)]),
         )
         version = DeltaTable(str(self.table)).version()
-        self._as_streaming_update(version, number)
+        self._as_spark_says_it(version, number)
         return version
 
-    def _as_streaming_update(self, version: int, number: int) -> None:
+    def _as_spark_says_it(self, version: int, number: int) -> None:
         file = self.table / "_delta_log" / f"{version:020d}.json"
         actions = [json.loads(line) for line in file.read_text().splitlines() if line]
         info = next(action["commitInfo"] for action in actions if "commitInfo" in action)
         info["timestamp"] = int((self.at + timedelta(seconds=1)).timestamp() * 1000)
-        info["operation"] = "STREAMING UPDATE"
-        info["operationParameters"] = {"outputMode": "Append", "queryId": self.query_id, "epochId": str(number)}
+        if not self.app_id:
+            info["operation"] = "STREAMING UPDATE"
+            info["operationParameters"] = {"outputMode": "Append", "queryId": self.query_id, "epochId": str(number)}
         file.write_text("\n".join(json.dumps(action) for action in actions) + "\n")
 
     def purge(self, *batch_ids: int) -> None:

@@ -47,7 +47,7 @@ RUN_BY = {
     "files_sink.md": ("tests/spark/test_documented_frames.py",),
     "event_hubs.md": ("tests/unit/evidence/test_event_hubs.py",),
     "quickstart.md": ("tests/cases/test_quickstart.py",),
-    "observe.md": ("tests/cases/test_quickstart.py",),
+    "observe.md": ("tests/cases/test_quickstart.py", "tests/cases/test_own_function.py"),
     "progress.md": ("tests/spark/test_documented_frames.py",),
     "own_checks.md": ("tests/spark/test_own_checks_run.py", "tests/unit/checks/test_own_checks.py"),
     "own_sinks.md": ("tests/spark/test_own_sinks_run.py", "tests/support/own_sinks.py"),

@@ -83,7 +83,7 @@ class DeltaHistory(EvidenceCheck):
             its first versions are gone (warns).
         UNUSUAL: a micro-batch has far more or fewer rows than the others (warns).
         INCONCLUSIVE: commit files are missing in the middle of the log, a RESTORE does not say to which version, or the
-            table's data files could not be looked for. Where the query writes without recon (`write: native`):
+            table's data files could not be looked for. Where the query writes without recon:
             micro-batches whose plan was gone from the checkpoint before recon looked.
         INFLIGHT: where the query writes without recon, micro-batches that the next audit enters in the ledger.
         EMPTY: entries without offsets, rows and commit; they explain and do not fail.
@@ -327,7 +327,7 @@ def _report_unseen(commits: Sequence[DeltaCommit], findings: Findings) -> None:
     if numbers:
         findings.add(
             Code.INCONCLUSIVE,
-            f"{plural(len(numbers), 'micro-batch')} that Spark's own sink wrote (batch_id {some(numbers)}) had no plan "
+            f"{plural(len(numbers), 'micro-batch')} written without recon (batch_id {some(numbers)}) had no plan "
             "in the checkpoint when recon looked: what was read into them is not known; let `recon observe "
             "--every 60s` run beside the stream, or audit before Spark has written 100 micro-batches more",
             batch_id=numbers[-1],

@@ -12,6 +12,11 @@ from recon.model import Code, EntryHead, Finding, LedgerSlice, Level, Verdict, W
 from recon.model.ledger import Numbered, named
 from recon.text import some
 
+# Of a function of the user's that left a micro-batch without a commit.
+WROTE_NOTHING = (
+    "because its function filtered every record, or because it failed and raised no error; say "
+    "`rows: {filters: false}` where it drops no record"
+)
 LIMIT = 1000  # findings that a check returns; the last one says how many more there were
 
 

@@ -23,7 +23,7 @@ from recon.checks.evidence.coverage import (
     missed,
     widths,
 )
-from recon.checks.evidence.findings import Findings, named, no_entries, offsets, quiet
+from recon.checks.evidence.findings import WROTE_NOTHING, Findings, named, no_entries, offsets, quiet
 from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import unseen
@@ -202,6 +202,16 @@ def _judge_hole(
             span=(hole.start, hole.end),
         )
         return
+    if unread and witnesses.may_write_nothing and _skips_numbers(covered, hole):
+        findings.add(
+            Code.INCONCLUSIVE,
+            f"{key}: {offsets(hole.start, hole.end)} are in no ledger entry: a micro-batch before {named(head)} wrote "
+            f"nothing, {WROTE_NOTHING}",
+            head=head,
+            key=key,
+            span=(hole.start, hole.end),
+        )
+        return
     _report_missed(key, unread, head, _reason(covered, hole), findings)
     if not unread:
         findings.add(
@@ -213,8 +223,14 @@ def _judge_hole(
         )
 
 
+def _skips_numbers(covered: Coverage, hole: Hole) -> bool:
+    """Whether micro-batches may have run in a hole and have no entry: of one query, by its numbers, or of two."""
+    before, at = (covered.slice.heads[entry] for entry in (hole.before.last, hole.at.first))
+    return at.query_id != before.query_id or at.batch_id > before.batch_id + 1
+
+
 def _unseen_in(covered: Coverage, hole: Hole, witnesses: Witnesses) -> str:
-    """What Spark's own sink wrote between the two micro-batches of a hole, and nobody saw, in a clause; "" for nothing.
+    """What was written without recon in a hole, and nobody saw, in a clause; "" for nothing.
 
     A commit that the log has no more may have been such a micro-batch, too.
     """
@@ -225,7 +241,7 @@ def _unseen_in(covered: Coverage, hole: Hole, witnesses: Witnesses) -> str:
         return ""
     numbers = sorted(commit.wrote[1] for commit in unseen(log, -1 if before is None else before, at) if commit.wrote)
     if numbers:
-        return f"micro-batch {some(numbers)}, which Spark's own sink wrote,"
+        return f"micro-batch {some(numbers)}, which was written without recon,"
     if before is None or at is None:
         return "a commit that no entry names"
     gone = [version for version in range(before + 1, at) if version not in log.commits]

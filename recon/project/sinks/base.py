@@ -34,11 +34,11 @@ class Guarantee:
     needs: str
 
 
-# What recon can say of a sink that the stream writes without recon (`write: native` of the pipeline).
+# What recon can say of a sink that the stream writes without recon (`write: native` or `foreach_batch`).
 OBSERVED = Guarantee(
     label="observed",
-    how="Spark's own sink writes, and recon enters afterwards what the checkpoint planned and the table's log holds; "
-    "nothing was counted during the write",
+    how="the query writes without recon, which enters afterwards what the checkpoint planned and what the table's log "
+    "holds; nothing was counted during the write",
     needs="an audit or `recon observe` before Spark removes a micro-batch from the checkpoint, which keeps about 100",
 )
 
@@ -123,7 +123,7 @@ class Sink(WithTests):
 
     @property
     def observed(self) -> bool:
-        """Whether the stream writes it without recon, which observes: `write: native` of the pipeline."""
+        """Whether the stream writes it without recon, which observes: `write: native` or `foreach_batch`."""
         return self._observed
 
     def as_observed(self) -> Self:
@@ -131,6 +131,11 @@ class Sink(WithTests):
         copy = self.model_copy()
         copy._observed = True
         return copy
+
+    @property
+    def observed_app_id(self) -> str | None:
+        """Delta's application id by which commits of a sink that recon observes name their micro-batches, if any."""
+        return None
 
     @property
     def kept(self) -> Guarantee:

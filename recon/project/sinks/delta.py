@@ -13,7 +13,7 @@ from recon.project.sinks.base import Guarantee, Sink
 
 
 class SourceColumns(Strict):
-    """Columns of your own that say which record a row was made of, where Spark's own sink writes (`write: native`).
+    """Columns of your own that say which record a row was made of, where the query writes without recon.
 
     `topic`: the column with Kafka's topic; may be left out where the pipeline reads one topic. `partition`, `offset`:
     those with Kafka's partition and offset.
@@ -27,9 +27,12 @@ class SourceColumns(Strict):
 class DeltaSink(Sink):
     """Appends to the Delta table at `target`: a path, a URI, or its name in a catalog.
 
-    `txn_app_id`: a fixed Delta application id, for tables that already have one; recon's own is safer.
+    `txn_app_id`: a fixed Delta application id, for tables that already have one; recon's own is safer. With
+    `write: foreach_batch` the one that your function writes with, as Delta's option txnAppId; its txnVersion is then
+    the batch_id.
     `partition_by`, `options`: passed to Spark's writer.
-    `source_columns`: with `write: native`, columns of your own with Kafka's topic, partition and offset.
+    `source_columns`: with `write: native` or `foreach_batch`, columns of your own with Kafka's topic, partition and
+    offset.
     """
 
     writer = "recon.sinks.delta.append:DeltaAppend"
@@ -41,6 +44,11 @@ class DeltaSink(Sink):
     partition_by: tuple[str, ...] = ()
     options: Texts = Field(default_factory=dict)
     source_columns: SourceColumns | None = None
+
+    @property
+    @override
+    def observed_app_id(self) -> str | None:
+        return self.txn_app_id if self.observed else None
 
     @property
     @override

@@ -100,7 +100,7 @@ def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
     )
     if sink.observed:
         return (
-            f"{name} is written by Spark's own sink (write: native), and recon only observes it: read the ranges once "
+            f"{name} is written without recon (write: {pipeline.write}), which only observes it: read the ranges once "
             "more with a query of your own, then accept the finding"
         )
     if why := ability(sink).refused:

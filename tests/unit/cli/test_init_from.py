@@ -45,6 +45,44 @@ def test_what_is_written_audits_at_once(stream: NativeStream, recon: Recon, tmp_
     assert run.pipelines[0].answer == "complete", [(r.name, r.message) for r in run.results]
 
 
+def test_a_function_for_foreach_batch_is_found_by_its_transactions(
+    stream: NativeStream,
+    recon: Recon,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    stream.app_id = "writer of 'orders'"
+    stream.batch({"orders": {0: 10}})
+    stream.batch({"orders": {0: 25}})
+    ended = recon("init", "--from", "checkpoints/orders", "--target", "lake/bronze/orders", *BROKER)
+    assert ended.code == 0 and "a function of its own writes the table" in ended.out, ended
+    project = load(tmp_path)
+    (pipeline,) = project.pipelines
+    assert pipeline.write == "foreach_batch" and pipeline.sinks[0].observed_app_id == stream.app_id
+    assert pipeline.rows.filters is False and pipeline.source_names(pipeline.sinks[0]) is not None
+    run = run_audit(project.model_copy(update={"kafka": {}}), no_spark=True, exclude=["test_name:kafka_end_offsets"])
+    assert run.pipelines[0].answer == "complete", [(r.name, r.message) for r in run.results]
+
+
+@pytest.mark.parametrize("other", ["second app", ""], ids=["two fit", "none has one"])
+def test_a_function_without_an_application_id_of_its_own_is_not_observed(
+    stream: NativeStream,
+    recon: Recon,  # noqa: F811
+    tmp_path: Path,
+    other: str,
+) -> None:
+    stream.app_id = "first app"
+    stream.batch({"orders": {0: 10}})
+    if other:
+        stream.app_id = other
+        stream.commit(0, [("orders", 0, 3)])
+    else:
+        file = next((stream.table / "_delta_log").glob("*.json"))
+        file.write_text("\n".join(line for line in file.read_text().splitlines() if '"txn"' not in line) + "\n")
+    ended = recon("init", "--from", "checkpoints/orders", "--target", "lake/bronze/orders", *BROKER)
+    assert ended.code == 0 and load(tmp_path).pipelines[0].write == "recon"
+    assert "let recon write it" in ended.out
+
+
 def test_fewer_rows_than_offsets_declare_nothing(stream: NativeStream, recon: Recon, tmp_path: Path) -> None:  # noqa: F811
     stream.batch({"orders": {0: 10}}, [("orders", 0, 3)])
     assert recon("init", "--from", "checkpoints/orders", "--target", "lake/bronze/orders", *BROKER).code == 0

@@ -252,6 +252,8 @@ def test_the_hook_refuses_a_pipeline_that_it_does_not_write(tmp_path: Path) -> N
             "name: s\n        target: table\n      - name: two\n        target: two\n",
         ),
         ("write: native", "write: recon"),
+        ("write: native", "write: foreach_batch"),
+        ("name: s\n", "name: s\n        txn_app_id: app\n"),
         ("topics: [t]}", "topics: [t, u]}"),
     ],
 )

@@ -15,7 +15,7 @@ from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.checkpoint_commits.plans import Planned, planned_ranges, stamped_ranges
 from recon.checks.evidence.checkpoint_commits.writes import Writes
 from recon.checks.evidence.coverage import Key, by_key, missed, partition_of, ranges_of
-from recon.checks.evidence.findings import Findings, ledger_of, named, no_entries, offsets
+from recon.checks.evidence.findings import WROTE_NOTHING, Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.own_writes import is_in_progress
 from recon.checks.period import Period
@@ -465,9 +465,8 @@ class _Evaluation:
         elif (unseen := self.writes.unseen.get(batch.batch_id)) is not None:
             self.findings.add(
                 Code.INCONCLUSIVE,
-                f"micro-batch {batch.batch_id} is in the sink as version {unseen}, which Spark's own sink wrote, and "
-                "recon did not observe it: what is in it is not known; compare its rows with the source, then accept "
-                "it",
+                f"micro-batch {batch.batch_id} is in the sink as version {unseen}, written without recon, which "
+                "did not observe it: what is in it is not known; compare its rows with the source, then accept it",
                 batch_id=batch.batch_id,
             )
         elif self._may_be_cleaned_up(batch):
@@ -478,6 +477,17 @@ class _Evaluation:
                         f"{key}: {offsets(*span)} of micro-batch {batch.batch_id} have no ledger entry, and the log of "
                         f"{self.writes.log.location} no longer has the commits of that time (it begins at version "
                         f"{self.writes.log.first_retained}): whether they were written is not known",
+                        batch_id=batch.batch_id,
+                        key=key,
+                        span=span,
+                    )
+        elif self.witnesses.may_write_nothing:
+            for key, planned in plan.items():
+                for span in Spans.of([planned.span]).minus(self.writes.held(key)):
+                    self.findings.add(
+                        Code.INCONCLUSIVE,
+                        f"{key}: {offsets(*span)} of micro-batch {batch.batch_id}, which Spark finished, have no "
+                        f"commit in the sink: it wrote nothing, {WROTE_NOTHING}",
                         batch_id=batch.batch_id,
                         key=key,
                         span=span,

@@ -93,7 +93,7 @@ class SourceRows(EvidenceCheck):
     own counts, if `recon.ProgressListener` recorded them ([progress](progress.md)) and they add up with the rows that
     were written; without them offsets that have no row are neither lost nor explained.
 
-    So it is where the query writes without recon (`write: native`): Spark counts the rows that it writes, and nothing
+    So it is where the query writes without recon: Spark counts the rows that it writes, and nothing
     shows which record each was made of. Whether the query filters rows it does not say either: with
     `rows: {filters: false}` fewer rows than records are a GAP, without it they are INCONCLUSIVE.
 
