@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from recon.recovery.repair.run import Repaired, repair
     from recon.recovery.repair.witnesses import repair_plans
     from recon.recovery.starting_offsets import starting_offsets
+    from recon.recovery.trace import Trace, trace
     from recon.reports.audit_run import AuditRun
     from recon.sinks import BatchSink, Landed
     from recon.sinks.custom import Batch
@@ -98,6 +99,7 @@ __all__ = [
     "SinkError",
     "SinkLog",
     "TableReplacedError",
+    "Trace",
     "__version__",
     "accept",
     "already_processed",
@@ -117,6 +119,7 @@ __all__ = [
     "repair_plans",
     "run_audit",
     "starting_offsets",
+    "trace",
 ]
 
 _MODULES = {
@@ -145,6 +148,7 @@ _MODULES = {
     "recon.recovery.repair.run": ("Repaired", "repair"),
     "recon.recovery.repair.witnesses": ("repair_plans",),
     "recon.recovery.starting_offsets": ("starting_offsets",),
+    "recon.recovery.trace": ("Trace", "trace"),
     "recon.reports.audit_run": ("AuditRun",),
     "recon.sinks": ("BatchSink", "Landed"),
     "recon.sinks.custom": ("Batch",),

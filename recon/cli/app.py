@@ -42,6 +42,7 @@ app = new_app(
             "init": "start:init",
             "demo": "start:demo",
             "explain": "explain:explain",
+            "trace": "trace:trace",
             "runbook": "runbook:runbook",
             "sinks": "sinks:sinks",
             "debug": "debug:debug",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from recon.errors import EvidenceError
 from recon.evidence import delta_log
 from recon.evidence.commit_rows import source_columns
 from recon.model.sample import Place
-from recon.model.wire.columns import BATCH_ID, SOURCE_COLUMNS
+from recon.model.wire.columns import BATCH_ID, OWN_NAMES, SOURCE_COLUMNS, SourceNames
 from recon.storage import Storage, arrow_filesystem
 from recon.text import first_line
 
@@ -50,6 +51,23 @@ def find(storage: Storage, places: Collection[Place], also: Sequence[str] = ()) 
         raise EvidenceError(f"the rows of {storage.uri} cannot be read without Spark: {first_line(error)}") from error
 
 
+def live_files(storage: Storage) -> Collection[str] | None:
+    """The data files of the table's newest version, as `in_commit` names them.
+
+    None for a table with deletion vectors: rows of a file may be gone then.
+
+    Raises:
+        EvidenceError: the table cannot be read without Spark.
+    """
+    try:
+        table = delta_log.open_table(storage)
+        if table.protocol().min_reader_version > 2:
+            return None
+        return set(table.file_uris())
+    except Exception as error:  # as of `find`
+        raise EvidenceError(f"the files of {storage.uri} cannot be listed: {first_line(error)}") from error
+
+
 def one_of(places: Iterable[Place]) -> ds.Expression:
     """The condition that a row carries one of these source offsets."""
     import pyarrow.dataset as ds
@@ -73,20 +91,25 @@ def placed(table: pa.Table) -> Iterator[tuple[Place, dict[str, Any]]]:
         yield (str(row[topic]), int(row[partition]), int(row[offset])), row
 
 
-def in_commit(storage: Storage, version: int, places: Collection[Place]) -> dict[Place, str]:
-    """The data files that a commit added and that have a row of these source offsets, whatever became of it since.
+def in_commit(
+    storage: Storage, version: int, places: Collection[Place], names: SourceNames = OWN_NAMES
+) -> dict[Place, dict[str, int]]:
+    """The data files that a commit added and that have rows of these source offsets, whatever became of them since.
+
+    With how many rows each file has of an offset.
 
     Raises:
         EvidenceError: the commit or one of its files is there no more, or cannot be read.
     """
-    found: dict[Place, str] = {}
+    found: dict[Place, dict[str, int]] = {}
     try:
         for path, action in delta_log.added_files(storage, version).items():
-            table = source_columns(storage, path, action)
+            table = source_columns(storage, path, action, names)
             import pyarrow.dataset as ds
 
-            for place, _ in placed(ds.dataset(table).to_table(filter=one_of(places))):
-                found[place] = path
+            rows = Counter(place for place, _ in placed(ds.dataset(table).to_table(filter=one_of(places))))
+            for place, count in rows.items():
+                found.setdefault(place, {})[path] = count
     except EvidenceError:
         raise
     except FileNotFoundError as error:

@@ -6,8 +6,9 @@ they stay the dictionary that Parquet keeps them in, and the ranges of rows that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import date
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from recon.lazy import pa, pc
@@ -16,6 +17,17 @@ from recon.ledger import arrow
 NESTED = "offsets"
 _NAMES = ("offsets.list.element.topic", "offsets.list.element.topic_id")
 _STEP = 64  # entries decoded at a time where few of a file are wanted
+# Rows of one row group, whose bounds Parquet keeps: what is looked for is in few of a day's, and the others are left.
+ROW_GROUP = 2_048
+_IN_RANGES = "offsets.list.element."
+
+
+class Place(NamedTuple):
+    """One offset of a topic partition, whatever the topic's id."""
+
+    topic: str
+    partition: int
+    offset: int
 
 
 class Unfamiliar(Exception):
@@ -89,17 +101,81 @@ def read(
 
 
 def _ranges(file: pa.parquet.ParquetFile, mask: pa.Array | None, count: int) -> pa.ChunkedArray:
-    """The ranges of the rows under the mask; decoding stops at the last of them."""
+    """The ranges of the rows under the mask; row groups without one are left, and none is decoded behind the last."""
+    kind, groups = file.schema_arrow.field(NESTED).type, range(file.metadata.num_row_groups)
     if mask is None or count * 2 > len(mask):
-        column = file.read(columns=[NESTED])[NESTED]
+        # One by one: Arrow reads no texts inside of lists as dictionaries from several row groups at once.
+        of_groups = (file.read_row_group(group, columns=[NESTED])[NESTED].chunks for group in groups)
+        column = pa.chunked_array([chunk for chunks in of_groups for chunk in chunks], type=kind)
         return column if mask is None else column.filter(mask)
-    parts, at, left = [], 0, count
-    for batch in file.iter_batches(_STEP, columns=[NESTED]) if left else ():
-        mine = mask.slice(at, len(batch))
-        matching = int(pc.sum(mine).as_py() or 0)
-        if matching:
-            parts.append(batch.column(0).filter(mine))
-        at, left = at + len(batch), left - matching
+    parts, begin, left = [], 0, count
+    for group in groups:
+        at, begin = begin, begin + file.metadata.row_group(group).num_rows
+        here = _true(mask.slice(at, begin - at))
+        left -= here
+        for batch in file.iter_batches(_STEP, row_groups=[group], columns=[NESTED]) if here else ():
+            mine = mask.slice(at, len(batch))
+            if matching := _true(mine):
+                parts.append(batch.column(0).filter(mine))
+            at, here = at + len(batch), here - matching
+            if not here:
+                break
         if not left:
             break
-    return pa.chunked_array(parts, type=file.schema_arrow.field(NESTED).type)
+    return pa.chunked_array(parts, type=kind)
+
+
+def _true(mask: pa.Array) -> int:
+    return int(pc.sum(mask).as_py() or 0)
+
+
+def sequences(path: str, equals: Sequence[tuple[str, str]], place: Place) -> list[int]:
+    """The sequences of those entries of a data file whose ranges hold an offset, whose texts are the given ones.
+
+    Row groups whose bounds exclude it are not decoded.
+
+    Raises:
+        OSError: the file is missing or torn.
+    """
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(pa.memory_map(path), read_dictionary=list(_NAMES), pre_buffer=False) as file:
+        names = [*(name for name, _ in equals), "sequence"]
+        names += [_IN_RANGES + name for name in ("topic", "partition", "start_offset", "end_offset")]
+        of_group = file.metadata.row_group
+        groups = [n for n in range(file.metadata.num_row_groups) if _may_hold(of_group(n), equals, place)]
+        return [n for one in groups for n in holding(file.read_row_group(one, columns=names), equals, place)]
+
+
+def _may_hold(group: Any, equals: Sequence[tuple[str, str]], place: Place) -> bool:
+    """Whether a row group may have such an entry, by the bounds that Parquet keeps of its columns."""
+    of_column = {(column := group.column(n)).path_in_schema: column for n in range(group.num_columns)}
+    for name, least, most in _bounds(equals, place):
+        found = of_column[name].statistics if name in of_column else None
+        if found is not None and found.has_min_max and not (found.min <= most and found.max >= least):
+            return False
+    return True
+
+
+def _bounds(equals: Sequence[tuple[str, str]], place: Place) -> Iterator[tuple[str, Any, Any]]:
+    yield f"{_IN_RANGES}start_offset", 0, place.offset
+    yield f"{_IN_RANGES}end_offset", place.offset + 1, float("inf")
+    yield f"{_IN_RANGES}partition", place.partition, place.partition
+    yield from ((name, text, text) for name, text in equals)
+
+
+def holding(rows: pa.Table, equals: Sequence[tuple[str, str]], place: Place) -> list[int]:
+    """The sequences of those rows whose ranges hold an offset, whose texts are the given ones."""
+    for name, text in equals:
+        rows = rows.filter(pc.equal(rows[name], arrow.scalar(text)))
+    rows = rows.unify_dictionaries().combine_chunks()
+    if not rows.num_rows:
+        return []
+    ranges, numbers = rows[NESTED].chunk(0), rows["sequence"].chunk(0)
+    flat = ranges.flatten()
+    at = arrow.scalar(place.offset)
+    holds = pc.and_(pc.less_equal(flat.field("start_offset"), at), pc.greater(flat.field("end_offset"), at))
+    holds = pc.and_(holds, pc.equal(flat.field("partition"), arrow.scalar(place.partition)))
+    of_topic = arrow.values(flat.field("topic").filter(holds))
+    of_entry = arrow.values(numbers.take(pc.list_parent_indices(ranges).filter(holds)))
+    return list(dict.fromkeys(n for n, topic in zip(of_entry, of_topic, strict=True) if topic == place.topic))

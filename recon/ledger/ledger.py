@@ -17,8 +17,9 @@ from recon.errors import LedgerError
 from recon.lazy import pa, pc
 from recon.ledger import arrow, columns, coverage
 from recon.ledger.chain import GENESIS, link
+from recon.ledger.files import Place
 from recon.ledger.proofs import PROOF, ProofTable
-from recon.ledger.reader import ChainReader, Period, by_time
+from recon.ledger.reader import ChainReader, Period, by_time, in_order
 from recon.ledger.results import RESULTS
 from recon.ledger.store import MANY_FILES, SEQUENCE, ChainMoved, Contended, Filter, Store, open_store
 from recon.model import RELEASES, REMOVALS, Finding, LedgerEntry, LedgerSlice
@@ -270,6 +271,14 @@ class Ledger:
             later=() if later is None else frozenset(arrow.tuples(later, *numbers)),
             transforms_later=None if later is None else _transforms(arrow.tuples(later, *counts)),
         )
+
+    def readings(self, pipeline: str, sink: str, topic: str, partition: int, offset: int) -> LedgerSlice:
+        """Those entries of a (pipeline, sink) alone whose ranges hold an offset of a topic, whatever its topic id."""
+        which = Filter.of(pipeline, sink)
+        found = sorted(self.store.holding(which, Place(topic, partition, offset)))
+        parts = [self.store.read(replace(which, above=number - 1, upto=number)) for number in found]
+        table = in_order(pa.concat_tables(parts) if parts else arrow.empty(self.store.schema))
+        return columns.to_slice(table, pipeline=pipeline, sink=sink, anchors=0, complete=False, operations=())
 
     def coverage(self, pipeline: str, sink: str, *, apart_from: int | None = None) -> dict[coverage.Key, Spans]:
         """Every offset that the entries of a (pipeline, sink) account for; reads the whole ledger, a day at a time.

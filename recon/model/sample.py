@@ -17,6 +17,7 @@ from recon.model.offsets import Spans
 # in the quarantine table. filtered: the transform returned no row of it. The next three are of offsets that have no
 # record of their own to deliver. missing: Kafka has the record, nothing filtered it, and the sink has no row of it.
 # not decided: everything was looked at that exists, and it does not say. not read: something could not be looked at.
+# in no micro-batch: no ledger entry has the offset, and no row (of a trace alone: a sample chooses from the entries).
 Outcome = Literal[
     "found",
     "removed",
@@ -28,6 +29,7 @@ Outcome = Literal[
     "missing",
     "not decided",
     "not read",
+    "in no micro-batch",
 ]
 Place = tuple[str, int, int]  # topic, partition, offset
 
@@ -119,6 +121,11 @@ class SampledRecord:
     record: SourceRecord
     paths: tuple[SampledPath, ...]
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        paths = [{**vars(path), "writes": [vars(write) for write in path.writes]} for path in self.paths]
+        return {"number": self.number, **self.record._asdict(), "paths": paths}
+
 
 METHOD = (
     "Population: every offset that the ledger's entries of the period say was read, once for each pipeline and topic "
@@ -176,14 +183,7 @@ class Sample:
             "size": self.size,
             "heads": [head._asdict() for head in self.heads],
             "population": [frame._asdict() for frame in self.population],
-            "records": [
-                {
-                    "number": one.number,
-                    **one.record._asdict(),
-                    "paths": [{**vars(path), "writes": [vars(write) for write in path.writes]} for path in one.paths],
-                }
-                for one in self.records
-            ],
+            "records": [one.as_dict() for one in self.records],
         }
 
 

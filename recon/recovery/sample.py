@@ -6,45 +6,34 @@ the sink's own record of its writes, its rows, its quarantine table, the files o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
-from functools import cached_property
+from collections.abc import Collection, Mapping
+from datetime import date, datetime
+from functools import partial
 from pathlib import Path
 
 from recon._version import __version__
-from recon.errors import ConfigError, EvidenceError, LedgerError, ReconError
-from recon.evidence import commit_rows, delta_log, delta_rows, observed
+from recon.errors import ConfigError, LedgerError
 from recon.instants import instant
 from recon.lazy import np
-from recon.ledger import Ledger, coverage, open_ledger, quarantined
+from recon.ledger import coverage, open_ledger
 from recon.ledger.ledger import utc_now
-from recon.limits import STATEMENT_S, within
-from recon.model import EntryHead, KafkaWitness, LedgerSlice, ProbeAnswer, Unavailable, known
+from recon.model import LedgerSlice
 from recon.model.offsets import Spans
-from recon.model.proof import OpenFinding
 from recon.model.sample import (
-    FoundRow,
     Frame,
     LedgerHead,
-    Outcome,
-    Place,
     Sample,
     SampledPath,
     SampledRecord,
-    SampledWrite,
     SourceRecord,
     choose,
     frames_of,
     key_of,
 )
-from recon.model.wire.columns import RELEASE
-from recon.project import Pipeline, Project, Sink, as_project
-from recon.sinks import BatchSink, open_sink
+from recon.project import Pipeline, Project, as_project
+from recon.recovery.paths import Broker, RecordPaths
 from recon.spark.catalog import ask_active
-from recon.storage import Storage
 
-_EDGE = timedelta(minutes=5)  # clocks of the driver and of the sink may be so far apart
 Names = tuple[str, str]  # pipeline, sink
 
 
@@ -106,10 +95,11 @@ def sample(
     paths: dict[SourceRecord, list[SampledPath]] = {record: [] for record in records}
     for pipe, chosen_sinks in of_pipeline:
         mine = [record for record in records if record.pipeline == pipe.name]
-        broker = _Broker(project, pipe, mine)
+        broker = Broker(project, pipe, mine)
         for one in chosen_sinks if mine else ():
-            trace = _Trace(project, pipe, one, ledger, slices[pipe.name, one.name], mine, broker)
-            for record, path in trace.paths().items():
+            every = partial(ledger.slice, pipe.name, one.name, after=0, operations=())
+            followed = RecordPaths(project, pipe, one, ledger, slices[pipe.name, one.name], mine, broker, every)
+            for record, path in followed.paths().items():
                 paths[record].append(path)
     return Sample(
         project=project.name,
@@ -147,356 +137,3 @@ def _frames(pipe: Pipeline, slices: Mapping[Names, LedgerSlice]) -> list[Frame]:
             for key, spans in coverage.of(ranges.take(reads[ranges.entry] & of_source[ranges.topic])).items():
                 covered[source, *key] = covered.get((source, *key), Spans()).union(spans)
     return frames_of(pipe.name, covered)
-
-
-class _Broker:
-    """What Kafka says of some records; asked once, and only when a sink has no row of one."""
-
-    def __init__(self, project: Project, pipeline: Pipeline, records: Sequence[SourceRecord]) -> None:
-        self._project, self._pipeline, self._records = project, pipeline, records
-        self._said: tuple[KafkaWitness, Mapping[tuple[str, int], ProbeAnswer]] | Unavailable | None = None
-
-    def ask(self) -> tuple[KafkaWitness, Mapping[tuple[str, int], ProbeAnswer]] | Unavailable:
-        if self._said is None:
-            try:
-                self._said = self._answers()
-            except ReconError as error:
-                self._said = Unavailable("kafka", str(error))
-        return self._said
-
-    def _answers(self) -> tuple[KafkaWitness, Mapping[tuple[str, int], ProbeAnswer]]:
-        from recon.evidence import kafka, kafka_probe
-
-        wanted: dict[tuple[str, int], Spans] = {}
-        for record in self._records:
-            place = (record.topic, record.partition)
-            wanted[place] = wanted.get(place, Spans()).union(Spans.of_offsets([record.offset]))
-        topics, level = sorted({topic for topic, _ in wanted}), self._pipeline.source.isolation_level
-        described = kafka.read(self._project.kafka, topics, isolation_level=level)
-        return described, kafka_probe.probe(self._project.kafka, wanted)
-
-    def of(self, record: SourceRecord) -> tuple[Outcome | None, str]:
-        """What Kafka has at an offset: an outcome where there is no record to deliver, None where there is one."""
-        said = self.ask()
-        if isinstance(said, Unavailable):
-            return "not read", f"Kafka could not be asked: {said.reason}"
-        topic, answer = said[0].topics.get(record.topic), said[1].get((record.topic, record.partition))
-        if topic is None or answer is None or not topic.exists:
-            return "not decided", f"Kafka has no topic {record.topic} any more"
-        if None not in (topic.topic_id, record.topic_id) and topic.topic_id != record.topic_id:
-            return "not decided", f"topic {record.topic} was deleted and created again: these are other records now"
-        if record.offset in answer.committed:
-            return None, "Kafka has the record"
-        if record.offset < answer.log_start:
-            return "not decided", f"Kafka deleted the offset (the log starts at {answer.log_start})"
-        if answer.truncated is not None:
-            return "not decided", f"Kafka could not be read to an answer: {answer.truncated}"
-        if record.offset in answer.uncommitted:
-            return "aborted", "the record is of a transaction that was aborted"
-        if topic.cleanup_policy == "delete":
-            return "control record", "Kafka has no record at this offset, and the topic is not compacted"
-        return "compacted or control record", f"Kafka has no record there (cleanup.policy={topic.cleanup_policy})"
-
-
-@dataclass
-class _Trace:
-    """Follows the records of one pipeline into one sink."""
-
-    project: Project
-    pipeline: Pipeline
-    sink: Sink
-    ledger: Ledger
-    entries: LedgerSlice
-    records: Sequence[SourceRecord]
-    broker: _Broker
-    _writes: dict[int, SampledWrite] = field(default_factory=dict)
-
-    def paths(self) -> dict[SourceRecord, SampledPath]:
-        covering = {record: _covering(self.entries, record, self.entries.anchors) for record in self.records}
-        batches = {r.place: [self.entries.heads[at].batch_id for at in found] for r, found in covering.items()}
-        rows = self._rows(batches)
-        quarantine = self._in_quarantine()
-        findings = self._findings()
-        self._confirm({at for found in covering.values() for at in found})
-        paths = {}
-        for record, found in covering.items():
-            outcome, said, places = self._outcome(record, found, rows, quarantine)
-            named = [one for one in findings if _is_about(one, record)]
-            paths[record] = SampledPath(
-                pipeline=self.pipeline.name,
-                sink=self.sink.name,
-                kind=self.sink.kind,
-                target=self.project.mask(self.project.location(self.sink)),
-                writes=tuple(self._writes[at] for at in found),
-                outcome=outcome,
-                said=self.project.mask("; ".join([said, *(_finding(one) for one in named)])),
-                places=tuple(self.project.mask(place) for place in places),
-            )
-        return paths
-
-    # -- the witnesses ---------------------------------------------------------------------------------------------
-
-    def _writer(self) -> BatchSink:
-        return open_sink(self.project, self.pipeline.name, self.sink)
-
-    def _rows(self, batches: Mapping[Place, Collection[int]]) -> Mapping[Place, Sequence[FoundRow]] | Unavailable:
-        if self.sink.observed:
-            return Unavailable("rows", "recon did not write the rows, and looks for no single one of them")
-        if not self.sink.stamp_source_offsets:
-            return Unavailable("rows", "the sink stamps no source offsets, so its rows name no source record")
-        try:
-            slow = f"the rows of sink {self.sink.name} were not looked at: it did not answer"
-            return within(2 * STATEMENT_S, lambda: self._writer().rows_at(batches), slow)
-        except ReconError as error:
-            return Unavailable("rows", str(error))
-        except Exception as error:  # a sink of the user's own package
-            return Unavailable("rows", f"{type(error).__name__}: {error}")
-
-    def _in_quarantine(self) -> Mapping[Place, Sequence[delta_rows.Row]] | Unavailable:
-        place = quarantined.location(self.project, self.pipeline.name, self.sink)
-        if place is None:
-            return {}
-        storage = Storage(place, self.project.storage_options)
-        try:
-            if not quarantined.exists(storage):
-                return {}
-            return delta_rows.find(storage, [record.place for record in self.records], [RELEASE])
-        except ReconError as error:
-            return Unavailable("quarantine", str(error))
-
-    def _findings(self) -> Sequence[OpenFinding]:
-        try:
-            state = self.ledger.proofs.newest(self.pipeline.name, self.sink.name)
-        except LedgerError:
-            return ()
-        return state.open if state is not None else ()
-
-    def _confirm(self, places: Collection[int]) -> None:
-        """The writes of these entries, as the sink's own record has them."""
-        heads = [self.entries.heads[at] for at in places]
-        recorded: Mapping[tuple[int, int], datetime] | Unavailable | None = None
-        if heads and not self.sink.is_delta:
-            recorded = self._recorded(min(head.committed_at for head in heads) - _EDGE)
-        for at in places:
-            head = self.entries.heads[at]
-            confirmed, when, said = (
-                self._commit_of(head) if self.sink.is_delta else _in_record(head, recorded, self.sink.name)
-            )
-            who = f"query {head.query_id}" + (f", run {head.run_id}" if head.run_id else "")
-            self._writes[at] = SampledWrite(
-                epoch=head.epoch,
-                batch_id=head.batch_id,
-                sequence=head.sequence,
-                status=head.status,
-                entry_hash=head.entry_hash,
-                committed_at=head.committed_at,
-                version=head.sink_version,
-                at=when,
-                by=f"{who}, recon {head.recon_version}",
-                confirmed=confirmed,
-                said=self.project.mask(said),
-            )
-
-    def _recorded(self, since: datetime) -> Mapping[tuple[int, int], datetime] | Unavailable | None:
-        """When the sink's record says that micro-batches were written; None where it keeps no record."""
-        try:
-            slow = f"the record of sink {self.sink.name} was not looked at: it did not answer"
-            log = within(STATEMENT_S, lambda: self._writer().log(since=since), slow)
-        except ReconError as error:
-            return Unavailable("sink_logs", str(error))
-        if not log.recorded:
-            return None
-        return {
-            (commit.stamp.epoch, commit.stamp.batch_id): commit.at
-            for commit in log.commits
-            if commit.stamp.is_of(self.pipeline.name, self.sink.name)
-        }
-
-    def _commit_of(self, head: EntryHead) -> tuple[bool | None, datetime | None, str]:
-        """What the Delta log has of an entry's commit."""
-        version = head.sink_version
-        if version is None:
-            return None, None, "the entry names no version"
-        try:
-            log = delta_log.read(self._storage, from_version=version, to_version=version)
-        except ReconError as error:
-            return None, None, str(error)
-        commit = log.commits.get(version)
-        if commit is None:
-            if log.first_retained is not None and version < log.first_retained:
-                return None, None, f"version {version} is no longer in the log, which begins at {log.first_retained}"
-            return False, None, f"the log has no version {version}"
-        if head.is_observed:
-            if not observed.is_of_entry(commit, head):
-                return False, commit.timestamp, f"version {version} is another commit ({commit.operation or 'unknown'})"
-            return True, commit.timestamp, f"version {version} is this micro-batch's ({commit.operation})"
-        stamp = commit.stamp
-        ours = stamp is not None and stamp.is_of(self.pipeline.name, self.sink.name)
-        if stamp is None or not ours or (stamp.epoch, stamp.batch_id) != (head.epoch, head.batch_id):
-            return False, commit.timestamp, f"version {version} is another commit ({commit.operation or 'unknown'})"
-        return True, commit.timestamp, f"version {version} carries this micro-batch's stamp ({commit.operation})"
-
-    @property
-    def _storage(self) -> Storage:
-        return Storage(self.project.location(self.sink), self.project.storage_options)
-
-    # -- the verdict -------------------------------------------------------------------------------------------------
-
-    def _outcome(
-        self,
-        record: SourceRecord,
-        found: Sequence[int],
-        rows: Mapping[Place, Sequence[FoundRow]] | Unavailable,
-        quarantine: Mapping[Place, Sequence[delta_rows.Row]] | Unavailable,
-    ) -> tuple[Outcome, str, tuple[str, ...]]:
-        if isinstance(rows, Unavailable):
-            return "not read", f"the sink's rows could not be read: {rows.reason}", ()
-        if record.place in rows:
-            return self._with_rows(record, found, rows[record.place])
-        if isinstance(quarantine, Unavailable):
-            return "not read", f"no row in the sink; the quarantine could not be read: {quarantine.reason}", ()
-        if record.place in quarantine:
-            waiting = [row for _, row in quarantine[record.place] if row.get(RELEASE) is None]
-            state = "waits there" if waiting else "was released, and the sink has no row of it"
-            files = tuple(f"quarantine: {file}" for file, _ in quarantine[record.place])
-            without: Outcome = "not decided" if self.sink.rewrites else "missing"
-            return ("quarantined" if waiting else without), f"the row is in the quarantine table and {state}", files
-        return self._without_row(record, found)
-
-    def _with_rows(
-        self, record: SourceRecord, found: Sequence[int], rows: Sequence[FoundRow]
-    ) -> tuple[Outcome, str, tuple[str, ...]]:
-        where = tuple(dict.fromkeys(row.where for row in rows))
-        known_as = {self.entries.heads[at].batch_id for at in found}
-        others = {row.batch_id for row in rows} - known_as
-        if others:
-            others -= {self._whole.heads[at].batch_id for at in _covering(self._whole, record, 0)}
-        numbers = ", ".join(str(one) for one in sorted({row.batch_id for row in rows}, key=str))
-        if others:
-            return "not decided", f"a row has the offset and _batch_id {numbers}, which no entry of it has", where
-        count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
-        if len(rows) < 1 + len(self._namesakes(record, {row.batch_id for row in rows})):
-            why = f"the topic was created again, and micro-batches of both have _batch_id {numbers}"
-            return "not decided", f"the sink has {count} with the offset, and it may be of another record: {why}", where
-        return "found", f"the sink has {count} of it (_batch_id {numbers})", where
-
-    @cached_property
-    def _whole(self) -> LedgerSlice:
-        """All entries of the sink."""
-        return self.ledger.slice(self.pipeline.name, self.sink.name, after=0, operations=())
-
-    def _namesakes(self, record: SourceRecord, batches: Collection[int | None]) -> set[str]:
-        """The other topics of the record's name, by their ids, of which such a micro-batch read the same offset."""
-        ids = {topic_id for _, name, topic_id in self._whole.ranges.topics if name == record.topic}
-        others = (record._replace(topic_id=one) for one in ids if None not in (one, record.topic_id))
-        return {
-            str(one.topic_id)
-            for one in others
-            if one != record
-            and any(self._whole.heads[at].batch_id in batches for at in _covering(self._whole, one, 0, by_name=False))
-        }
-
-    def _without_row(self, record: SourceRecord, found: Sequence[int]) -> tuple[Outcome, str, tuple[str, ...]]:
-        if not found:
-            return "not decided", "no row, and no ledger entry of this sink in the period has the offset", ()
-        removed, looked_at = self._in_files(record, found)
-        if removed is not None:
-            why = "; a later record of its key may have replaced it" if self.sink.rewrites else ""
-            return "removed", f"{removed[0]}, and the table has no row of it any more{why}", (removed[1],)
-        outcome, said = self.broker.of(record)
-        if outcome in ("aborted", "control record", "compacted or control record"):
-            return outcome, f"no row; {said}", ()
-        heads = [self.entries.heads[at] for at in found]
-        if outcome is not None:
-            if not any(_read_every_offset(head, self.entries, at) for head, at in zip(heads, found, strict=True)):
-                return outcome, f"no row; {said}", ()
-            said += "; each offset of the micro-batch was counted as a record when it was read"
-        if dropped := self._filtered(heads):
-            return "filtered", f"no row; {said}; {dropped}", ()
-        if any(head.rows_filtered is None for head in heads):
-            return "not decided", f"no row; {said}; whether the transform dropped it was not counted", ()
-        if any(head.rows_filtered for head in heads):
-            counts = ", ".join(f"{head.rows_filtered:,}" for head in heads)
-            return "not decided", f"no row; {said}; {counts} rows were filtered, and which ones is not recorded", ()
-        if self.sink.rewrites:
-            return "not decided", f"no row; {said}; a later record of its key may have replaced the row", ()
-        return "missing", f"no row; {said}; nothing of the micro-batch was filtered; {looked_at}", ()
-
-    def _in_files(self, record: SourceRecord, found: Sequence[int]) -> tuple[tuple[str, str] | None, str]:
-        """The commit that wrote a row of the record, with its file; else what was looked at."""
-        if not self.sink.is_delta:
-            return None, "the sink keeps no files of single writes"
-        said = []
-        for version in {self.entries.heads[at].sink_version for at in found} - {None}:
-            assert version is not None
-            try:
-                files = delta_rows.in_commit(self._storage, version, [record.place])
-            except EvidenceError as error:
-                said.append(f"the files of version {version} could not be read: {error}")
-                continue
-            if record.place in files:
-                return (f"version {version} wrote a row", files[record.place]), ""
-            said.append(f"the files of version {version} have no row of it")
-        return None, "; ".join(said) or "no version is known"
-
-    def _filtered(self, heads: Sequence[EntryHead]) -> str:
-        """Why it is known that the sink was not given the record: its commits have what it was given, and no more."""
-        if not self.sink.is_delta or self.sink.rewrites:
-            return ""
-        for head in heads:
-            version = head.sink_version
-            if not head.rows_filtered or head.given is None or head.given.fingerprint is None or version is None:
-                return ""
-            of_commit = known(commit_rows.read(self._storage, [version])[version])
-            if of_commit is None or of_commit.held != head.given:
-                return ""
-        filtered = sum(head.rows_filtered or 0 for head in heads)
-        return f"the transform dropped {filtered:,} rows, and the commit has exactly the rows that it returned"
-
-
-def _covering(entries: LedgerSlice, record: SourceRecord, anchors: int, *, by_name: bool = True) -> list[int]:
-    """The entries, by index, whose ranges of the record's topic hold its offset and that read them from Kafka.
-
-    `by_name` is whether an entry that does not know the topic's id may be of it.
-    """
-    ranges = entries.ranges
-    topics = [
-        source == record.source
-        and name == record.topic
-        and topic_id in ((record.topic_id, None) if by_name else (record.topic_id,))
-        for source, name, topic_id in ranges.topics
-    ]
-    if not any(topics):
-        return []
-    holds = (ranges.partition == record.partition) & (ranges.start <= record.offset) & (ranges.end > record.offset)
-    holds &= np.array(topics, np.bool_)[ranges.topic]
-    return [at for at in dict.fromkeys(ranges.entry[holds].tolist()) if at >= anchors and entries.heads[at].reads]
-
-
-def _read_every_offset(head: EntryHead, entries: LedgerSlice, at: int) -> bool:
-    """Whether a micro-batch counted as many records as its ranges have offsets: then each offset has a record."""
-    return head.rows_read is not None and head.rows_read == sum(span.span.size for span in entries.ranges.of(at))
-
-
-def _in_record(
-    head: EntryHead, recorded: Mapping[tuple[int, int], datetime] | Unavailable | None, sink: str
-) -> tuple[bool | None, datetime | None, str]:
-    if recorded is None:
-        return None, None, "the sink keeps no record of its writes: the ledger alone says so"
-    if isinstance(recorded, Unavailable):
-        return None, None, f"the sink's record could not be read: {recorded.reason}"
-    at = recorded.get((head.epoch, head.batch_id))
-    if at is None:
-        return False, None, f"the record of sink {sink} has no such write"
-    return True, at, "the sink's own record has the write"
-
-
-def _is_about(one: OpenFinding, record: SourceRecord) -> bool:
-    finding = one.finding
-    place = (finding.topic, finding.partition) == (record.topic, record.partition)
-    return place and finding.topic_id in (None, record.topic_id) and record.offset in one.spans
-
-
-def _finding(one: OpenFinding) -> str:
-    state = "open" if one.accepted is None else f"accepted by {one.accepted.by}"
-    return f"finding {one.id} ({one.finding.code}, {state})"

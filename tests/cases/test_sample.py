@@ -1,4 +1,4 @@
-"""recon compliance sample on real parts: a stream, its Delta table, a broker with aborted transactions."""
+"""recon compliance sample and recon trace on real parts: streams, their sinks, a broker with aborted transactions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from recon import trace
 from recon.model.sample import Sample
 from recon.recovery.sample import sample
 from recon.spark.lazy import F
@@ -27,6 +28,13 @@ def outcomes(drawn: Sample) -> dict[int, str]:
     return {one.record.offset: one.paths[0].outcome for one in drawn.records}
 
 
+def traced(lake: Lake) -> dict[int, str]:
+    """What `recon trace` says of each offset that the sample has, one by one."""
+    found = {offset: trace(lake.project, f"{lake.topic}/0/{offset}") for offset in outcomes(whole(lake))}
+    assert all(len(one.paths) == 1 for one in found.values())
+    return {offset: one.paths[0].outcome for offset, one in found.items()}
+
+
 def test_each_record_is_followed_to_its_end(make_lake: Callable[..., Lake]) -> None:
     lake = make_lake(isolation_level="read_committed")
     lake.produce(10)
@@ -41,6 +49,7 @@ def test_each_record_is_followed_to_its_end(make_lake: Callable[..., Lake]) -> N
 
     lake.sql("DELETE FROM {table} WHERE _source_offset = 20")
     assert outcomes(whole(lake))[20] == "removed"
+    assert traced(lake) == outcomes(whole(lake))
 
 
 @pytest.fixture
@@ -65,6 +74,7 @@ def test_files_of_manifests(make_sink: Callable[..., DatabaseLake]) -> None:
     lake = make_sink(kind="parquet", target="files")
     drawn = whole(lake)
     assert outcomes(drawn) == dict.fromkeys(range(20), "found") and confirmed(drawn) == {True}
+    assert traced(lake) == outcomes(drawn)
     (place,) = drawn.records[0].paths[0].places
     (lake.path / "files" / place).unlink()
     assert set(outcomes(whole(lake)).values()) == {"not read"}
@@ -75,6 +85,7 @@ def test_records_of_a_kafka_sink(make_sink: Callable[..., DatabaseLake], topic: 
     drawn = whole(lake)
     assert outcomes(drawn) == dict.fromkeys(range(20), "found") and confirmed(drawn) == {True}
     assert "offset" in drawn.records[0].paths[0].places[0]
+    assert traced(lake) == outcomes(drawn)
     lake.kafka.delete_topic(str(lake.sink["target"]))
     assert set(outcomes(whole(lake)).values()) == {"not read"}
 
@@ -86,5 +97,6 @@ def test_rows_of_a_database(make_sink: Callable[..., DatabaseLake], postgres: An
     assert outcomes(drawn) == dict.fromkeys(range(20), "found") and confirmed(drawn) == {True}
     postgres.sql("DELETE FROM sampled WHERE _source_offset = 13")
     assert outcomes(whole(lake))[13] == "missing"
+    assert traced(lake) == outcomes(whole(lake))
     postgres.sql("DROP TABLE sampled")
     assert set(outcomes(whole(lake)).values()) == {"not read"}

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cached_property, reduce
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from recon.errors import LedgerError
 from recon.lazy import pa, pc
 from recon.ledger import arrow
+from recon.ledger.files import NESTED, Place, holding
 
 SCHEMA_VERSION = 1
 MANY_FILES = 100  # of one day
@@ -257,6 +258,15 @@ class Store(ABC):
     @abstractmethod
     def read(self, which: Filter, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows that match, in no particular order; an empty table when there is no table yet."""
+
+    def holding(self, which: Filter, place: Place) -> list[int]:
+        """The sequences of the entries that match and whose ranges hold an offset; a day of entries is read at once."""
+        names = [*(name for name, _ in which.equals), SEQUENCE, NESTED]
+        found: list[int] = []
+        for day in self.dates():
+            rows = self.read(replace(which, dates=(day,)), names)
+            found += holding(rows, which.equals, place) if rows.num_rows else []
+        return found
 
     @abstractmethod
     def length(self, chain: str) -> int:

@@ -26,7 +26,7 @@ from recon.limits import delta_rs_options
 from recon.storage import Storage, read_file
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, WriterProperties
 
 # Every open and every commit of delta-rs lists the log folder, and a 10 s micro-batch adds 8,700 files a day to it:
 # at Delta's usual 30 days an append would take a second. An audit looks at the history since the one before it.
@@ -131,6 +131,7 @@ class DeltalakeStore(Store):
                     schema_mode=None if set(rows.column_names) <= set(stored) else "merge",
                     commit_properties=CommitProperties(app_transactions=txn),
                     post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=clean),
+                    writer_properties=_written_as(),
                 )
         except CommitFailedError as error:
             self._handle = None
@@ -205,6 +206,22 @@ class DeltalakeStore(Store):
             parts.sort(key=lambda part: int(arrow.numbers(part[SEQUENCE].slice(0, 1))[0]))
         return pa.concat_tables(parts) if parts else arrow.empty(files.schema_of(target))
 
+    @override
+    def holding(self, which: Filter, place: files.Place) -> list[int]:
+        table = self._table()
+        if table is None or self._local is None or table.protocol().min_reader_version > 1:
+            return super().holding(which, place)
+        try:
+            paths = self._paths(table, which)
+            with ThreadPoolExecutor(_READERS) as pool:
+                return [
+                    n
+                    for found in pool.map(lambda path: files.sequences(path, which.equals, place), paths)
+                    for n in found
+                ]
+        except Exception as error:  # as of `read`
+            raise self._unreadable(error) from error
+
     def _paths(self, table: DeltaTable, which: Filter) -> list[str]:
         """The data files that may have matching rows."""
         assert self._local is not None
@@ -278,7 +295,7 @@ class DeltalakeStore(Store):
         try:
             with merging.claimed(table, f"the {self.kind} table {self._uri}"):
                 table.update_incremental()
-                return table.optimize.compact()
+                return table.optimize.compact(writer_properties=_written_as())
         except LedgerError:
             self._handle = None
             raise
@@ -316,3 +333,10 @@ class DeltalakeStore(Store):
 def _columns(table: DeltaTable) -> Sequence[str]:
     """The names of the table's columns."""
     return [field.name for field in table.schema().fields]
+
+
+def _written_as() -> WriterProperties:
+    from deltalake import WriterProperties
+
+    # Compressed as by default: delta-rs does not compress where it is given properties that do not say so.
+    return WriterProperties(compression="SNAPPY", max_row_group_size=files.ROW_GROUP)

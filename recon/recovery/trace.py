@@ -1,0 +1,167 @@
+"""Follows one source record to every sink of every pipeline that reads its topic, by every witness there is.
+
+The ledger says which micro-batches read the offset: of a year of entries only those are decoded whose bounds in the
+data files may hold it. What became of the record then is read as for a sample (recon.recovery.paths).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from recon._version import __version__
+from recon.errors import ConfigError, LedgerError
+from recon.ledger import Ledger, open_ledger
+from recon.ledger.ledger import utc_now
+from recon.model import LedgerSlice
+from recon.model.sample import Outcome, SampledPath, SampledRecord, SourceRecord
+from recon.project import Pipeline, Project, Sink, as_project
+from recon.recovery.paths import Broker, RecordPaths
+from recon.spark.catalog import ask_active
+from recon.text import some
+
+_RECENT = 100  # newest entries, among which is one that says how far a partition was read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One offset of a topic partition, and what became of it.
+
+    `records` has one for each pipeline and each topic id under which the offset was read: a topic that was deleted and
+    created again has two records there. Each has a path to each sink of its pipeline.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    project: str
+    recon_version: str
+    generated_at: datetime
+    records: tuple[SampledRecord, ...]
+
+    @property
+    def paths(self) -> tuple[SampledPath, ...]:
+        """The paths of all records."""
+        return tuple(path for one in self.records for path in one.paths)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {**vars(self), "records": [one.as_dict() for one in self.records]}
+
+
+def trace(project: str | Path | Project, record: str, *, pipeline: str | None = None, sink: str | None = None) -> Trace:
+    """What became of one source record in the sinks of the pipelines that read its topic.
+
+    Starts no Spark, and asks Kafka only where a sink has no row of the record.
+
+    Args:
+        project: where recon.yml is, or a `Project`.
+        record: `TOPIC/PARTITION/OFFSET`, such as `orders/3/18442`.
+        pipeline: only this one; by default all that read the topic.
+        sink: only this sink of it.
+
+    Raises:
+        ConfigError: `record` is none, or no pipeline reads its topic.
+        LedgerError: there is no ledger, or it cannot be read.
+    """
+    topic, partition, offset = _place(record)
+    project = as_project(project)
+    ask_active(project)
+    if pipeline is not None:
+        project.find_sink(pipeline, sink) if sink is not None else project.find_pipeline(pipeline)
+    ledger = open_ledger(project)
+    if not ledger.exists():
+        raise LedgerError(f"there is no ledger at {ledger.location}; nothing was ever recorded, so nothing is traced")
+    asked = [one for one in project.pipelines if pipeline in (None, one.name)]
+    readers = [one for one in asked if not one.source.topics or topic in one.source.topics]
+    if not readers:
+        known = sorted({name for one in asked for name in one.source.topics})
+        raise ConfigError(f"no pipeline reads topic {topic}; recon.yml has {some(known)}")
+    found = [
+        record
+        for one in readers
+        for record in _of_pipeline(
+            project, one, sink, ledger, SourceRecord(one.name, 0, topic, None, partition, offset)
+        )
+    ]
+    return Trace(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        project=project.name,
+        recon_version=__version__,
+        generated_at=utc_now(),
+        records=tuple(
+            SampledRecord(number=number, record=one, paths=paths) for number, (one, paths) in enumerate(found, 1)
+        ),
+    )
+
+
+def _place(record: str) -> tuple[str, int, int]:
+    topic, _, rest = str(record).partition("/")
+    partition, _, offset = rest.partition("/")
+    if not (topic and partition.isdecimal() and offset.isdecimal() and partition.isascii() and offset.isascii()):
+        raise ConfigError(f"'{record}' names no record; write TOPIC/PARTITION/OFFSET, such as orders/3/18442")
+    return topic, int(partition), int(offset)
+
+
+def _of_pipeline(
+    project: Project, pipe: Pipeline, sink: str | None, ledger: Ledger, place: SourceRecord
+) -> Iterator[tuple[SourceRecord, tuple[SampledPath, ...]]]:
+    """The records that a pipeline read at an offset, with their paths."""
+    sinks = [one for one in pipe.sinks if sink in (None, one.name)]
+    readings = {one.name: ledger.readings(pipe.name, one.name, *place.place) for one in sinks}
+    records = sorted({record for entries in readings.values() for record in _records(entries, place)}, key=str)
+    if not records and not pipe.source.topics:
+        return  # nothing says that it reads the topic
+    records = records or [place]
+    broker = Broker(project, pipe, records)
+    paths: dict[SourceRecord, list[SampledPath]] = {record: [] for record in records}
+    for one in sinks:
+        entries = readings[one.name]
+        without = _without_entry(ledger, pipe, one, place)
+        every = partial(_same, entries)
+        followed = RecordPaths(
+            project, pipe, one, ledger, entries, records, broker, every, near=True, without_entry=without
+        )
+        for record, path in followed.paths().items():
+            paths[record].append(path)
+    yield from ((record, tuple(of_record)) for record, of_record in paths.items())
+
+
+def _same(entries: LedgerSlice) -> LedgerSlice:
+    return entries
+
+
+def _records(entries: LedgerSlice, place: SourceRecord) -> Iterator[SourceRecord]:
+    """The records at an offset that entries read: one for each source and topic id."""
+    for at in range(len(entries.heads)):
+        for span in entries.ranges.of(at):
+            of_partition = (span.topic, span.partition) == (place.topic, place.partition)
+            if of_partition and span.start_offset <= place.offset < span.end_offset:
+                yield place._replace(source=span.source, topic_id=span.topic_id)
+
+
+def _without_entry(ledger: Ledger, pipe: Pipeline, sink: Sink, place: SourceRecord) -> tuple[Outcome, str]:
+    """What is said of an offset that no entry of a sink has."""
+    newest = ledger.last(pipe.name, sink.name, _RECENT)
+    if not newest:
+        return "in no micro-batch", "the ledger has no entry of this sink"
+    ends = [
+        span.end_offset
+        for entry in newest
+        for span in entry.offsets
+        if (span.topic, span.partition) == (place.topic, place.partition)
+    ]
+    if not ends:
+        return "in no micro-batch", f"no recent entry of this sink read partition {place.partition} of {place.topic}"
+    if place.offset >= max(ends):
+        return "in no micro-batch", f"no micro-batch read it yet: the newest one ended at offset {max(ends)}"
+    return "in no micro-batch", (
+        f"no ledger entry of this sink has the offset, though later ones were read (up to {max(ends)}): the stream "
+        "began behind it, or left it out, which `recon audit` tells"
+    )
