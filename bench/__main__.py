@@ -23,6 +23,7 @@ BENCHES: Mapping[str, str] = {
     "evidence_audit_day": "bench.evidence_audit:day",
     "evidence_audit_year": "bench.evidence_audit:year",
     "evidence_audit_next": "bench.evidence_audit:next_audit",
+    "trace_year": "bench.trace_year:run",
     "many_pipelines": "bench.many_pipelines:run",
     "ledger_contention": "bench.ledger_contention:run",
     "probe": "bench.probe:run",

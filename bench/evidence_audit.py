@@ -34,15 +34,15 @@ _FLOOR = (
 
 
 def day() -> dict[str, Any]:
-    with _lake(1) as lake:
+    with lake_of(1) as lake:
         ours, floor = _medians(lake)
     return {"name": "evidence_audit_day", "ours": ours, "floor": floor, "ratio": ours / floor, "unit": "s", "peers": {}}
 
 
 def year() -> dict[str, Any]:
-    with _lake(1) as lake:
+    with lake_of(1) as lake:
         floor, _ = _medians(lake)
-    with _lake(365) as lake:
+    with lake_of(365) as lake:
         ours, _ = _medians(lake)
     return {
         "name": "evidence_audit_year",
@@ -55,7 +55,7 @@ def year() -> dict[str, Any]:
 
 
 def next_audit() -> dict[str, Any]:
-    with _lake(1) as lake:
+    with lake_of(1) as lake:
         first, then = [], []
         for turn in range(RUNS + 1):
             _forget_audits(lake)
@@ -74,7 +74,7 @@ def next_audit() -> dict[str, Any]:
     }
 
 
-class _lake:
+class lake_of:
     """A lake of so many days with its broker; the lake is kept for the day it was made for."""
 
     def __init__(self, days: int) -> None:

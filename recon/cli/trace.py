@@ -19,6 +19,9 @@ def trace(
     record: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET, such as orders/3/18442.")],
     pipeline: PipelineOption = None,
     sink: SinkOption = None,
+    all_rows: Annotated[
+        bool, typer.Option("--all-rows", help="Look at all rows of a Delta table, for further rows of the record.")
+    ] = False,
     output: OutputOption = "text",
 ) -> None:
     """Show what became of one source record.
@@ -31,7 +34,7 @@ def trace(
 
     from recon.recovery.trace import trace as traced
 
-    found = traced(session.project(), record, pipeline=pipeline, sink=sink)
+    found = traced(session.project(), record, pipeline=pipeline, sink=sink, all_rows=all_rows)
     if output == "json":
         print_json(found.as_dict())
     else:

@@ -168,7 +168,11 @@ class RecordPaths:
                     for version, of_version in of_record
                 ]
                 outcome: Outcome = "found"
-                said[record] = (outcome, f"{' and '.join(rows)} of it, and the table still has the files", files)
+                said[record] = (
+                    outcome,
+                    f"{' and '.join(rows)} of it, in files that the table still has; other rows were not looked for",
+                    files,
+                )
         return said
 
     def _rows_of(

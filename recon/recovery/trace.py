@@ -6,10 +6,9 @@ data files may hold it. What became of the record then is read as for a sample (
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,14 @@ class Trace:
         return {**vars(self), "records": [one.as_dict() for one in self.records]}
 
 
-def trace(project: str | Path | Project, record: str, *, pipeline: str | None = None, sink: str | None = None) -> Trace:
+def trace(
+    project: str | Path | Project,
+    record: str,
+    *,
+    pipeline: str | None = None,
+    sink: str | None = None,
+    all_rows: bool = False,
+) -> Trace:
     """What became of one source record in the sinks of the pipelines that read its topic.
 
     Starts no Spark, and asks Kafka only where a sink has no row of the record.
@@ -63,6 +69,8 @@ def trace(project: str | Path | Project, record: str, *, pipeline: str | None = 
         record: `TOPIC/PARTITION/OFFSET`, such as `orders/3/18442`.
         pipeline: only this one; by default all that read the topic.
         sink: only this sink of it.
+        all_rows: look at all rows of a Delta table, also where the files of the record's own commits have it: others
+            may have put further rows of it there.
 
     Raises:
         ConfigError: `record` is none, or no pipeline reads its topic.
@@ -81,12 +89,11 @@ def trace(project: str | Path | Project, record: str, *, pipeline: str | None = 
     if not readers:
         known = sorted({name for one in asked for name in one.source.topics})
         raise ConfigError(f"no pipeline reads topic {topic}; recon.yml has {some(known)}")
+    tracing = _Tracing(project, ledger, sink, all_rows)
     found = [
-        record
+        of_record
         for one in readers
-        for record in _of_pipeline(
-            project, one, sink, ledger, SourceRecord(one.name, 0, topic, None, partition, offset)
-        )
+        for of_record in tracing.of_pipeline(one, SourceRecord(one.name, 0, topic, None, partition, offset))
     ]
     return Trace(
         topic=topic,
@@ -109,32 +116,45 @@ def _place(record: str) -> tuple[str, int, int]:
     return topic, int(partition), int(offset)
 
 
-def _of_pipeline(
-    project: Project, pipe: Pipeline, sink: str | None, ledger: Ledger, place: SourceRecord
-) -> Iterator[tuple[SourceRecord, tuple[SampledPath, ...]]]:
-    """The records that a pipeline read at an offset, with their paths."""
-    sinks = [one for one in pipe.sinks if sink in (None, one.name)]
-    readings = {one.name: ledger.readings(pipe.name, one.name, *place.place) for one in sinks}
-    records = sorted({record for entries in readings.values() for record in _records(entries, place)}, key=str)
-    if not records and not pipe.source.topics:
-        return  # nothing says that it reads the topic
-    records = records or [place]
-    broker = Broker(project, pipe, records)
-    paths: dict[SourceRecord, list[SampledPath]] = {record: [] for record in records}
-    for one in sinks:
-        entries = readings[one.name]
-        without = _without_entry(ledger, pipe, one, place)
-        every = partial(_same, entries)
-        followed = RecordPaths(
-            project, pipe, one, ledger, entries, records, broker, every, near=True, without_entry=without
-        )
-        for record, path in followed.paths().items():
-            paths[record].append(path)
-    yield from ((record, tuple(of_record)) for record, of_record in paths.items())
+@dataclass(frozen=True)
+class _Tracing:
+    """One question to a project; `sink` and `all_rows` are as `trace` was asked."""
 
+    project: Project
+    ledger: Ledger
+    sink: str | None
+    all_rows: bool
 
-def _same(entries: LedgerSlice) -> LedgerSlice:
-    return entries
+    def of_pipeline(
+        self, pipe: Pipeline, place: SourceRecord
+    ) -> Iterator[tuple[SourceRecord, tuple[SampledPath, ...]]]:
+        """The records that a pipeline read at an offset, with their paths."""
+        sinks = [one for one in pipe.sinks if self.sink in (None, one.name)]
+        readings = {one.name: self.ledger.readings(pipe.name, one.name, *place.place) for one in sinks}
+        records = sorted({record for entries in readings.values() for record in _records(entries, place)}, key=str)
+        if not records and not pipe.source.topics:
+            return  # nothing says that it reads the topic
+        records = records or [place]
+        broker = Broker(self.project, pipe, records)
+        of_sinks = [self._paths(pipe, one, readings[one.name], records, broker) for one in sinks]
+        for record in records:
+            yield record, tuple(paths[record] for paths in of_sinks)
+
+    def _paths(
+        self, pipe: Pipeline, sink: Sink, entries: LedgerSlice, records: Sequence[SourceRecord], broker: Broker
+    ) -> Mapping[SourceRecord, SampledPath]:
+        return RecordPaths(
+            self.project,
+            pipe,
+            sink,
+            self.ledger,
+            entries,
+            records,
+            broker,
+            lambda: entries,
+            near=not self.all_rows,
+            without_entry=_without_entry(self.ledger, pipe, sink, records[0]),
+        ).paths()
 
 
 def _records(entries: LedgerSlice, place: SourceRecord) -> Iterator[SourceRecord]:

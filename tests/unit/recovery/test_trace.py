@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
 from tests.unit.recovery.test_sample import Lake, broker, lake, stray  # noqa: F401
 
 Broker = Callable[..., None]
+BATCHES = int(os.environ.get("RECON_TRACED_BATCHES", "12"))  # ten records each
 
 
 def traced(lake: Lake, offset: int) -> SampledPath:  # noqa: F811
@@ -38,7 +40,9 @@ def test_a_record_is_followed_to_its_commit_and_its_file(lake: Lake) -> None:  #
     lake.write(0)
     lake.write(1)
     path = traced(lake, 13)
-    assert path.outcome == "found" and path.said == "version 1 wrote 1 row of it, and the table still has the files"
+    assert path.outcome == "found" and path.said == (
+        "version 1 wrote 1 row of it, in files that the table still has; other rows were not looked for"
+    )
     assert [Path(place).is_file() for place in path.places] == [True]
     (write,) = path.writes
     assert (write.batch_id, write.version, write.confirmed) == (1, 1, True)
@@ -64,6 +68,14 @@ def test_both_readings_of_an_offset_are_shown(lake: Lake) -> None:  # noqa: F811
     path = traced(lake, 3)
     assert [write.epoch for write in path.writes] == [0, 1] and len(path.places) == 2
     assert path.said.startswith("version 0 wrote 1 row and version 1 wrote 1 row of it")
+
+
+def test_rows_that_others_put_there_are_looked_for_where_that_is_asked(lake: Lake) -> None:  # noqa: F811
+    lake.write(0)
+    stray(lake, 3, batch_id=0)
+    assert traced(lake, 3).said.startswith("version 0 wrote 1 row of it")
+    (path,) = trace(lake.project, "orders/0/3", all_rows=True).paths
+    assert (path.outcome, path.said, len(path.places)) == ("found", "the sink has 2 rows of it (_batch_id 0)", 2)
 
 
 def test_a_topic_that_was_created_again_has_two_records_at_an_offset(lake: Lake) -> None:  # noqa: F811
@@ -93,7 +105,7 @@ def test_a_pipeline_that_names_no_topics_is_one_that_read_the_offset(lake: Lake)
 def test_every_record_is_traced_to_what_happened_to_it(lake: Lake, broker: Broker) -> None:  # noqa: F811
     """Against a model: rows lost, deleted, filtered, doubled, moved to other files, and offsets without a record."""
     rng, truth, aborted = random.Random(5), {}, []
-    for number in range(12):
+    for number in range(BATCHES):
         offsets = list(range(10 * number, 10 * number + 10))
         fate = rng.choice(("whole", "whole", "lost", "marker", "twice", "deleted"))
         one = rng.choice(offsets)
@@ -109,11 +121,11 @@ def test_every_record_is_traced_to_what_happened_to_it(lake: Lake, broker: Broke
             truth[one] = "missing"
         elif fate == "marker":
             truth[one], aborted = "aborted", [*aborted, one]
-        if number == 6:
+        if number == BATCHES // 2:
             DeltaTable(lake.table).optimize.compact()
-    broker(
-        [(0, 120)], [span for a, b in zip([-1, *aborted], [*aborted, 120], strict=True) if (span := (a + 1, b))[0] < b]
-    )
+    end = 10 * BATCHES
+    records = [(a + 1, b) for a, b in zip([-1, *aborted], [*aborted, end], strict=True) if a + 1 < b]
+    broker([(0, end)], records)
     assert len(set(truth.values())) == 4
     found = {offset: traced(lake, offset).outcome for offset in truth}
     assert found == truth
