@@ -183,7 +183,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         routed=pipeline.routes.sinks if pipeline.routes else (),
         progress=progress,
         observed=pipeline.is_observed,
-        may_write_nothing=pipeline.may_write_nothing,
+        own_function=pipeline.write == "foreach_batch",
         source_columns=_source_columns(pipeline),
         proofs=proofs,
         declared=DeclaredRows(
@@ -459,6 +459,11 @@ class _Reader:
             never = "has the hook ever written?"
             if self.sources.pipeline.is_observed:
                 never = "nothing that the query wrote could be entered yet"
+                if self.sources.pipeline.write == "foreach_batch":
+                    never += (
+                        ": no commit of its table has a txn with the txn_app_id that recon.yml names and the number of "
+                        "a micro-batch that the checkpoint has"
+                    )
             raise LedgerError(f"there is no ledger at {ledger.location}; {never}")
         operations = ledger.store.operations(after=previous.ledger_version if previous else None)
         name, after = self.sources.pipeline.name, self._positions(ledger, goes_on, begin)

@@ -550,8 +550,8 @@ class Witnesses:
     `routed` names the sinks that the pipeline's routes lead to, none where it has no routes.
     `commit_rows` has, by version, the rows of those commits of the sink that a check asks for.
     `observed` is whether the query writes without recon (`write: native` or `foreach_batch`); `source_columns` then
-    names the user's columns with the source of each row, "" where there are none. `may_write_nothing` is whether a
-    micro-batch with records may leave no commit.
+    names the user's columns with the source of each row, "" where there are none. `own_function` is whether a
+    function of the user's own writes (`write: foreach_batch`).
     `progress` is Spark's own report of each micro-batch, empty where no listener recorded it. `proofs` has the state
     that earlier audits left of each sink. `declared` is what recon.yml says of the transform.
     """
@@ -577,11 +577,16 @@ class Witnesses:
     routed: Collection[str] = ()
     progress: ProgressWitness | Unavailable = Unavailable("progress", "not read")
     observed: bool = False
-    may_write_nothing: bool = False
+    own_function: bool = False
     source_columns: str = ""
     proofs: Proofs = field(default_factory=Proofs)
     declared: DeclaredRows = DeclaredRows()
     commit_rows: Mapping[int, CommitRows | Unavailable] = field(default_factory=dict)
+
+    @property
+    def may_write_nothing(self) -> bool:
+        """Whether a micro-batch with records may leave no commit: a function need not write what it filtered whole."""
+        return self.own_function and self.declared.filters is not False
 
     def of_sink(self, by_sink: Mapping[str, W] | Unavailable) -> W | None:
         """The judged sink's own of a witness per sink, such as `delta`; None where it was not read."""

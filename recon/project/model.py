@@ -162,11 +162,6 @@ class Pipeline(WithTests):
         """Whether the query writes without recon."""
         return self.write != "recon"
 
-    @property
-    def may_write_nothing(self) -> bool:
-        """Whether a micro-batch with records may leave no commit: a function of the user's need not write it."""
-        return self.write == "foreach_batch" and self.rows.filters is not False
-
     def source_names(self, sink: Sink) -> SourceNames | None:
         """The columns of a sink's table that say which record a row was made of; None where nothing says it."""
         if not self.is_observed:

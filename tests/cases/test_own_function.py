@@ -170,7 +170,8 @@ def test_another_query_that_uses_the_same_application_id(make: Make, named: bool
     lake.run(lake.append)
     assert len(lake.rows()) == 50, "Delta dropped the micro-batch"
     run = lake.audit()
-    assert answer(run) == "not complete" and ranges(findings(run, "SKIPPED", "GAP")) >= {(0, 20, 50)}, told(run)
+    assert answer(run) == "could not be proved" and not failing(run), told(run)
+    assert any(f"txn version 1 of app id {APP}" in f.message for f in findings(run, "INCONCLUSIVE")), told(run)
 
 
 @both

@@ -14,8 +14,8 @@ from recon.text import some
 
 # Of a function of the user's that left a micro-batch without a commit.
 WROTE_NOTHING = (
-    "because its function filtered every record, or because it failed and raised no error; say "
-    "`rows: {filters: false}` where it drops no record"
+    "because its function filtered every record, because it failed and raised no error, or because Delta dropped the "
+    "write under a number that it had; where the function drops no record, say `rows: {filters: false}`"
 )
 LIMIT = 1000  # findings that a check returns; the last one says how many more there were
 

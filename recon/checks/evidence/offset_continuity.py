@@ -118,10 +118,25 @@ def _judge_start(
     below = min(first.start, first.end)
     if below and covered.judged(first.first) and not anywhere:
         head = covered.slice.heads[first.first]
+        if witnesses.observed and head.batch_id and not _is_entered(covered, head.query_id, head.batch_id - 1):
+            findings.add(
+                Code.INCONCLUSIVE,
+                f"{key}: the partition is new in {named(head)} and was read from offset {below} on; whether the "
+                "micro-batch before it, which is in no ledger entry, read what is below is not known",
+                head=head,
+                key=key,
+                span=(0, below),
+            )
+            return
         reason = f"the partition is new in {named(head)} and was read from offset {below} on, not from 0"
         # Where Kafka does not say, they were deleted: Spark reads a new partition from its log start.
         unread = missed(witnesses.kafka, key, incarnation.topic_id, (0, below), unknown=Code.LOSS_RETENTION)
         _report_missed(key, unread, head, reason, findings)
+
+
+def _is_entered(covered: Coverage, query_id: str, batch_id: int) -> bool:
+    """Whether a micro-batch has an entry, as far as the slice has them."""
+    return any((head.query_id, head.batch_id) == (query_id, batch_id) for head in covered.slice.heads)
 
 
 def _judge_incarnation(
@@ -242,6 +257,10 @@ def _unseen_in(covered: Coverage, hole: Hole, witnesses: Witnesses) -> str:
     numbers = sorted(commit.wrote[1] for commit in unseen(log, -1 if before is None else before, at) if commit.wrote)
     if numbers:
         return f"micro-batch {some(numbers)}, which was written without recon,"
+    between = range(0 if before is None else before + 1, 0 if at is None else at)
+    strange = [v for v in between if (c := log.commits.get(v)) is not None and c.stamp is None and c.adds_rows]
+    if strange:
+        return f"version {some(strange)} of the sink, which names no micro-batch of the query,"
     if before is None or at is None:
         return "a commit that no entry names"
     gone = [version for version in range(before + 1, at) if version not in log.commits]

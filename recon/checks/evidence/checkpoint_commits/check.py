@@ -25,6 +25,7 @@ from recon.model import (
     Code,
     DeltaCommit,
     DeltaWitness,
+    EntryHead,
     ReconStamp,
     Verdict,
     Witnesses,
@@ -54,7 +55,8 @@ class CheckpointCommits(EvidenceCheck):
             swallowed. Also the offsets between the ledger's end and the start of a checkpoint that started a new epoch.
         UNWITNESSED: micro-batches ran before the ledger's first entry, as where recon was added to a running query:
             what they wrote is not known, and no verdict speaks of them (warns). They are a GAP where the query is known
-            from its first micro-batch on, and nobody wrote to the table before recon did.
+            from its first micro-batch on, and nobody wrote to the table before recon did. So it is of rows that the
+            table had before the first micro-batch that recon observed.
         LOSS_RETENTION: the same, and Kafka has deleted the records meanwhile; or a micro-batch that is not finished
             needs records that Kafka has deleted.
         SKIPPED: the sink's txn app id already has this batch_id from other offsets, so Delta drops the write unseen.
@@ -115,6 +117,12 @@ def _log_of(witnesses: Witnesses) -> DeltaWitness | None:
     return DeltaWitness(
         location=record.location, exists=record.exists, first_retained=0, last=len(commits) - 1, commits=commits
     )
+
+
+def _numbers(commit: DeltaCommit) -> str:
+    """What a commit's transactions say, and when it was made."""
+    txns = ", ".join(f"txn version {version} of app id {app}" for app, version in commit.txn.items()) or "no txn"
+    return f"{txns}, {commit.timestamp:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass
@@ -239,7 +247,15 @@ class _Evaluation:
         Before the ledger's first entry nobody judged anything.
         """
         first = self.writes.first_entry
-        if first is None or first.query_id != self.checkpoint.query_id or not first.batch_id:
+        runs_on = first is not None and first.query_id == self.checkpoint.query_id and first.batch_id
+        if first is not None and not runs_on and first.is_observed and self._had_rows_before(first):
+            self.findings.add(
+                Code.UNWITNESSED,
+                f"the table had rows before version {first.sink_version}, with which recon's verdict begins "
+                f"({named(first)}): no verdict speaks of them, nor of whether they repeat records that were read since",
+                head=first,
+            )
+        if first is None or not runs_on:
             return older
         known = {batch.batch_id: batch for batch in older}
         if len(known) == first.batch_id and self._nobody_wrote(older):
@@ -256,6 +272,14 @@ class _Evaluation:
                 batch_id=first.batch_id - 1,
             )
         return []
+
+    def _had_rows_before(self, first: EntryHead) -> bool:
+        """Whether somebody added rows to the table before the first entry's commit, as far as the log shows."""
+        log = known(self.witnesses.delta) and self.witnesses.of_sink(self.witnesses.delta)
+        if not isinstance(log, DeltaWitness) or first.sink_version is None:
+            return False
+        before = range(first.sink_version)
+        return any((commit := log.commits.get(version)) is None or commit.adds_rows for version in before)
 
     def _nobody_wrote(self, older: Sequence[CheckpointBatch]) -> bool:
         """Whether the sink is known from its beginning on, and was empty when recon first wrote to it.
@@ -440,15 +464,24 @@ class _Evaluation:
                 self._judge_unfinished(batch, plan)
             return
         app = self.writes.skipping_app(batch, new_epoch=new_epoch)
-        if app is not None:
+        if batch.committed and self.witnesses.own_function and (commit := self._unplaced(batch)) is not None:
+            self.findings.add(
+                Code.INCONCLUSIVE,
+                f"micro-batch {batch.batch_id} has no commit that is known to be its own, and version "
+                f"{commit.version} ({_numbers(commit)}) may be it, or another program's: compare its rows with the "
+                "source, then accept it; txn_app_id of recon.yml must be the function's txnAppId, and txnVersion the "
+                "batch_id",
+                batch_id=batch.batch_id,
+            )
+        elif app is not None:
             for key, planned in plan.items():
                 if planned.span.size:
                     version = self.writes.transactions.newest.get(app, -1)
                     self.findings.add(
                         Code.SKIPPED,
                         f"{key}: {offsets(*planned.span)} of micro-batch {batch.batch_id} are not in the sink: app id "
-                        f"{app} already has txn version {version} from other offsets, so Delta drops the write "
-                        "and reports no error; remove txn_app_id from the sink and read the range again",
+                        f"{app} already has txn version {version}, so Delta drops the write and reports no error; "
+                        f"{self._with_another_number()} and read the range again",
                         batch_id=batch.batch_id,
                         key=key,
                         span=planned.span,
@@ -497,6 +530,15 @@ class _Evaluation:
             for key, planned in plan.items():
                 for span in Spans.of([planned.span]).minus(self.writes.held(key)):
                     self._report_missed(batch, key, span, why)
+
+    def _unplaced(self, batch: CheckpointBatch) -> DeltaCommit | None:
+        following = next((one for one in self.checkpoint.batches if one.batch_id == batch.batch_id + 1), None)
+        return self.writes.unplaced(batch, following)
+
+    def _with_another_number(self) -> str:
+        if self.witnesses.observed:
+            return "give the function a new txnAppId, in recon.yml, too, after an audit has looked once more,"
+        return "remove txn_app_id from the sink"
 
     def _may_be_cleaned_up(self, batch: CheckpointBatch) -> bool:
         """Whether the sink's log lost the commits of the time of a plan, where nobody entered them while it had them.

@@ -170,6 +170,32 @@ class Writes:
                 versions.setdefault(commit.wrote[1], version)
         return versions
 
+    def unplaced(self, batch: CheckpointBatch, following: CheckpointBatch | None) -> DeltaCommit | None:
+        """A commit that may be a micro-batch's, or another's, where a function of the user's own writes.
+
+        It has the number under some application id and was taken for no micro-batch, or adds rows between this plan and
+        the next one and has no number at all.
+        """
+        until = None if following is None else following.planned_at
+        for commit in self.log.commits.values():
+            placed = commit.stamp is not None or commit.version in self._entered_versions
+            placed = placed or commit.version <= self._looked_up_to
+            if placed or (commit.wrote is not None and commit.wrote[0]):
+                continue
+            in_time = batch.planned_at is not None and commit.timestamp >= batch.planned_at
+            in_time = in_time and (until is None or commit.timestamp <= until)
+            if batch.batch_id in commit.txn.values() or (in_time and commit.adds_rows):
+                return commit
+        return None
+
+    @cached_property
+    def _entered_versions(self) -> set[int]:
+        """The versions of the sink that entries name."""
+        recorded = {version for _, _, version in self.ledger.recorded} if self.ledger is not None else set()
+        return {version for version in recorded if version is not None} | {
+            head.sink_version for head in self.heads if head.sink_version is not None
+        }
+
     @cached_property
     def lacks_commits(self) -> bool:
         """Whether a commit file is missing between others."""
