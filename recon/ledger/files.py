@@ -142,16 +142,17 @@ def sequences(path: str, equals: Sequence[tuple[str, str]], place: Place) -> lis
     with pq.ParquetFile(pa.memory_map(path), read_dictionary=list(_NAMES), pre_buffer=False) as file:
         names = [*(name for name, _ in equals), "sequence"]
         names += [_IN_RANGES + name for name in ("topic", "partition", "start_offset", "end_offset")]
+        at = {file.schema.column(n).path: n for n in range(len(file.schema.names))}
+        bounds = [(at[name], least, most) for name, least, most in _bounds(equals, place) if name in at]
         of_group = file.metadata.row_group
-        groups = [n for n in range(file.metadata.num_row_groups) if _may_hold(of_group(n), equals, place)]
+        groups = [n for n in range(file.metadata.num_row_groups) if _may_hold(of_group(n), bounds)]
         return [n for one in groups for n in holding(file.read_row_group(one, columns=names), equals, place)]
 
 
-def _may_hold(group: Any, equals: Sequence[tuple[str, str]], place: Place) -> bool:
+def _may_hold(group: Any, bounds: Sequence[tuple[int, Any, Any]]) -> bool:
     """Whether a row group may have such an entry, by the bounds that Parquet keeps of its columns."""
-    of_column = {(column := group.column(n)).path_in_schema: column for n in range(group.num_columns)}
-    for name, least, most in _bounds(equals, place):
-        found = of_column[name].statistics if name in of_column else None
+    for column, least, most in bounds:
+        found = group.column(column).statistics
         if found is not None and found.has_min_max and not (found.min <= most and found.max >= least):
             return False
     return True

@@ -143,6 +143,9 @@ class _Tracing:
     def _paths(
         self, pipe: Pipeline, sink: Sink, entries: LedgerSlice, records: Sequence[SourceRecord], broker: Broker
     ) -> Mapping[SourceRecord, SampledPath]:
+        without: tuple[Outcome, str] = ("in no micro-batch", "no ledger entry of this sink has the offset")
+        if not entries.heads:  # why, takes a look at the newest ones
+            without = _without_entry(self.ledger, pipe, sink, records[0])
         return RecordPaths(
             self.project,
             pipe,
@@ -153,7 +156,7 @@ class _Tracing:
             broker,
             lambda: entries,
             near=not self.all_rows,
-            without_entry=_without_entry(self.ledger, pipe, sink, records[0]),
+            without_entry=without,
         ).paths()
 
 
