@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from recon.model.sample import SampledPath, SampledRecord
 
 
+# The record is in the sink, or it is known why it is not to be there, or not yet.
+_WELL = {"found", "quarantined", "filtered", "aborted", "control record", "compacted or control record"}
+
+
 def trace(
     session: Session,
     record: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET, such as orders/3/18442.")],
@@ -28,7 +32,8 @@ def trace(
 
     Which micro-batches read it, in which commit, file or row each sink has it, or that it is in quarantine, was
     filtered, is no record of its own, or is missing. Reads ledger, sinks, quarantine and, where a sink has no row,
-    Kafka; starts no Spark. Exit 1 when a sink lacks the record and nothing explains it.
+    Kafka; starts no Spark. Exit 0 when each sink has the record, or it is known why not; 1 when a sink lacks it, or it
+    is not known.
     """
     session.check_names(pipeline, sink)
 
@@ -43,7 +48,8 @@ def trace(
                 typer.echo(session.mask(one_line(line)) if line else "")
         if not found.records:
             typer.echo("No pipeline has an entry of this offset.")
-    raise typer.Exit(1 if any(path.outcome == "missing" for path in found.paths) else 0)
+    outcomes = {path.outcome for path in found.paths}
+    raise typer.Exit(0 if outcomes and outcomes <= _WELL else 1)
 
 
 def _record(one: SampledRecord) -> Iterator[str]:

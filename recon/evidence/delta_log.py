@@ -274,6 +274,15 @@ def transaction_version(storage: Storage, app_id: str) -> int | None:
     return int(known) if known is not None else None
 
 
+def data_file(storage: Storage, path: str) -> str:
+    """The full path or URI of a data file, percent-decoded, by its path in the log."""
+    path = unquote(path)
+    if path.startswith("/") or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path):
+        return path
+    root = str(storage.local) if storage.local is not None else storage.uri.rstrip("/")
+    return f"{root}/{path}"
+
+
 def added_files(storage: Storage, version: int) -> dict[str, Mapping[str, Any]]:
     """The add actions with dataChange of `version`, by the data file's full path or URI, percent-decoded.
 
@@ -287,15 +296,12 @@ def added_files(storage: Storage, version: int) -> dict[str, Mapping[str, Any]]:
             f"Delta table {storage.uri} has no commit file for version {version}: it was never written or "
             "the log was cleaned up; only versions that the log still holds can be read"
         )
-    root = str(storage.local) if storage.local is not None else storage.uri.rstrip("/")
     files: dict[str, Mapping[str, Any]] = {}
     try:
         for action in actions(log, file_name(version), raw):
             add = action.get("add")
             if add is not None and mapping(add).get("dataChange", True):
-                path = unquote(text(add["path"]))
-                absolute = path.startswith("/") or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path)
-                files[path if absolute else f"{root}/{path}"] = add
+                files[data_file(storage, text(add["path"]))] = add
     except (KeyError, TypeError) as error:
         raise EvidenceError(
             f"Delta log file {log.uri}/{file_name(version)} has an add action that is not of the protocol's form "

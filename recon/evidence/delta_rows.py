@@ -8,41 +8,44 @@ from typing import TYPE_CHECKING, Any
 from recon.errors import EvidenceError
 from recon.evidence import delta_log
 from recon.evidence.commit_rows import source_columns
-from recon.lazy import np
+from recon.lazy import np, pa
 from recon.model.sample import Place
 from recon.model.wire.columns import BATCH_ID, OWN_NAMES, SOURCE_COLUMNS, SourceNames
 from recon.storage import Storage, arrow_filesystem
 from recon.text import first_line
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pyarrow.dataset as ds
 
 Row = tuple[str, dict[str, Any]]  # the data file, and the wanted columns
 
 
-def find(storage: Storage, places: Collection[Place], also: Sequence[str] = ()) -> dict[Place, list[Row]]:
+def find(
+    storage: Storage, places: Collection[Place], also: Sequence[str] = (), names: SourceNames = OWN_NAMES
+) -> dict[Place, list[Row]]:
     """The rows of the table's newest version that carry these source offsets, by place; files are pruned by statistics.
 
     Args:
         storage: the table.
         places: the source offsets.
         also: further columns that are wanted, beside `_batch_id`.
+        names: the columns with the source of each row; with others than recon's, no `_batch_id` is wanted.
 
     Raises:
         EvidenceError: the table cannot be read without Spark, or its rows have no source columns.
     """
     try:
         dataset = delta_log.open_table(storage).to_pyarrow_dataset(filesystem=arrow_filesystem(storage.uri))
-        lacking = [name for name in (BATCH_ID, *SOURCE_COLUMNS) if name not in dataset.schema.names]
+        needed = (*((BATCH_ID,) if names == OWN_NAMES else ()), *names.renamed)
+        lacking = [name for name in needed if name not in dataset.schema.names]
         if lacking:
             raise EvidenceError(f"{storage.uri} has no column {lacking[0]}, so its rows name no source record")
-        wanted = [name for name in (BATCH_ID, *SOURCE_COLUMNS, *also) if name in dataset.schema.names]
+        wanted = [name for name in (*needed, *also) if name in dataset.schema.names]
         found: dict[Place, list[Row]] = {}
-        among = one_of(places)
+        among = one_of(places, names)
         for fragment in dataset.get_fragments(among):
             table = fragment.to_table(schema=dataset.schema, columns=wanted, filter=among)
-            for place, row in placed(table):
+            for place, row in placed(table, names):
                 found.setdefault(place, []).append((fragment.path, row))
         return found
     except EvidenceError:
@@ -63,7 +66,8 @@ def live_files(storage: Storage) -> Collection[str] | None:
         table = delta_log.open_table(storage)
         if table.protocol().min_reader_version > 2:
             return None
-        return set(table.file_uris())
+        listed = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist()
+        return {delta_log.data_file(storage, path) for path in listed}
     except Exception as error:  # as of `find`
         raise EvidenceError(f"the files of {storage.uri} cannot be listed: {first_line(error)}") from error
 
@@ -83,27 +87,28 @@ def _counted(table: pa.Table, places: Iterable[Place]) -> Iterator[tuple[Place, 
             yield place, count
 
 
-def one_of(places: Iterable[Place]) -> ds.Expression:
+def one_of(places: Iterable[Place], names: SourceNames = OWN_NAMES) -> ds.Expression:
     """The condition that a row carries one of these source offsets."""
     import pyarrow.dataset as ds
 
     offsets: dict[tuple[str, int], list[int]] = {}
     for topic, partition, offset in places:
         offsets.setdefault((topic, partition), []).append(offset)
-    topic_column, partition_column, offset_column = (ds.field(name) for name in SOURCE_COLUMNS)
+    partition_column, offset_column = ds.field(names.partition), ds.field(names.offset)
     condition = ds.scalar(False)
     for (topic, partition), of_partition in offsets.items():
         among = offset_column.isin(of_partition) & (offset_column >= min(of_partition))
         among &= offset_column <= max(of_partition)  # ranges are what statistics are compared with
-        condition |= (topic_column == topic) & (partition_column == partition) & among
+        of_topic = ds.scalar(names.only_topic == topic) if names.topic is None else ds.field(names.topic) == topic
+        condition |= of_topic & (partition_column == partition) & among
     return condition
 
 
-def placed(table: pa.Table) -> Iterator[tuple[Place, dict[str, Any]]]:
+def placed(table: pa.Table, names: SourceNames = OWN_NAMES) -> Iterator[tuple[Place, dict[str, Any]]]:
     """Each row of a table with its source offset."""
-    topic, partition, offset = SOURCE_COLUMNS
     for row in table.to_pylist():
-        yield (str(row[topic]), int(row[partition]), int(row[offset])), row
+        topic = names.only_topic if names.topic is None else row[names.topic]
+        yield (str(topic), int(row[names.partition]), int(row[names.offset])), row
 
 
 def in_commit(

@@ -136,10 +136,15 @@ def sequences(path: str, equals: Sequence[tuple[str, str]], place: Place) -> lis
 
     Raises:
         OSError: the file is missing or torn.
+        Unfamiliar: another writer wrote it, with columns of other names.
     """
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(pa.memory_map(path), read_dictionary=list(_NAMES), pre_buffer=False) as file:
+    try:
+        opened = pq.ParquetFile(pa.memory_map(path), read_dictionary=list(_NAMES), pre_buffer=False)
+    except KeyError as error:
+        raise Unfamiliar(path) from error
+    with opened as file:
         names = [*(name for name, _ in equals), "sequence"]
         names += [_IN_RANGES + name for name in ("topic", "partition", "start_offset", "end_offset")]
         at = {file.schema.column(n).path: n for n in range(len(file.schema.names))}

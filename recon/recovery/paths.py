@@ -133,17 +133,25 @@ class RecordPaths:
     def _rows(self, batches: Mapping[Place, Collection[int]]) -> Mapping[Place, Sequence[FoundRow]] | Unavailable:
         if not batches:
             return {}
-        if self.sink.observed:
-            return Unavailable("rows", "recon did not write the rows, and looks for no single one of them")
+        names = self.pipeline.source_names(self.sink)
+        if names is None:
+            return Unavailable("rows", "its rows name no source record, as recon.yml has no source_columns")
         if not self.sink.stamp_source_offsets:
             return Unavailable("rows", "the sink stamps no source offsets, so its rows name no source record")
         try:
             slow = f"the rows of sink {self.sink.name} were not looked at: it did not answer"
+            if self.sink.observed:
+                return within(2 * STATEMENT_S, lambda: self._rows_by(names, batches), slow)
             return within(2 * STATEMENT_S, lambda: self._writer().rows_at(batches), slow)
         except ReconError as error:
             return Unavailable("rows", str(error))
         except Exception as error:  # a sink of the user's own package
             return Unavailable("rows", f"{type(error).__name__}: {error}")
+
+    def _rows_by(self, names: SourceNames, places: Collection[Place]) -> Mapping[Place, Sequence[FoundRow]]:
+        """Rows that carry their source in columns of the user's own; which micro-batch wrote them they do not say."""
+        found = delta_rows.find(self._storage, places, names=names)
+        return {place: [FoundRow(file, None) for file, _ in rows] for place, rows in found.items()}
 
     def _near(
         self, covering: Mapping[SourceRecord, Sequence[int]]
@@ -179,6 +187,8 @@ class RecordPaths:
         self, record: SourceRecord, found: Sequence[int], names: SourceNames, live: Collection[str]
     ) -> Sequence[tuple[int, Mapping[str, int]]]:
         """The rows of a record in each of its commits, by version; none where one has no rows in live files."""
+        if self._namesakes(record, {self.entries.heads[at].batch_id for at in found}):
+            return ()  # which of them a row is of takes a look at all of them
         rows = []
         for version in dict.fromkeys(self.entries.heads[at].sink_version for at in found):
             if version is None:
@@ -286,6 +296,8 @@ class RecordPaths:
         rows: Mapping[Place, Sequence[FoundRow]] | Unavailable,
         quarantine: Mapping[Place, Sequence[delta_rows.Row]] | Unavailable,
     ) -> tuple[Outcome, str, tuple[str, ...]]:
+        if isinstance(rows, Unavailable) and not found:
+            return self.without_entry[0], f"{self.without_entry[1]}; its rows could not be read: {rows.reason}", ()
         if isinstance(rows, Unavailable):
             return "not read", f"the sink's rows could not be read: {rows.reason}", ()
         if record.place in rows:
@@ -304,16 +316,18 @@ class RecordPaths:
         self, record: SourceRecord, found: Sequence[int], rows: Sequence[FoundRow]
     ) -> tuple[Outcome, str, tuple[str, ...]]:
         where = tuple(dict.fromkeys(row.where for row in rows))
-        known_as = {self.entries.heads[at].batch_id for at in found}
-        others = {row.batch_id for row in rows} - known_as
+        written = {self.entries.heads[at].batch_id for at in found}
+        # Rows that recon did not write do not say their micro-batch.
+        batches = written if self.sink.observed and found else {row.batch_id for row in rows}
+        others = batches - written
         if others:
             others -= {self._whole.heads[at].batch_id for at in _covering(self._whole, record, 0)}
-        numbers = ", ".join(str(one) for one in sorted({row.batch_id for row in rows}, key=str))
+        numbers = ", ".join(str(one) for one in sorted(batches, key=str))
         if others:
             return "not decided", f"a row has the offset and _batch_id {numbers}, which no entry of it has", where
         count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
-        if len(rows) < 1 + len(self._namesakes(record, {row.batch_id for row in rows})):
-            why = f"the topic was created again, and micro-batches of both have _batch_id {numbers}"
+        if len(rows) < 1 + len(self._namesakes(record, batches)):
+            why = f"the topic was created again, or is read by several sources, and micro-batch {numbers} read both"
             return "not decided", f"the sink has {count} with the offset, and it may be of another record: {why}", where
         return "found", f"the sink has {count} of it (_batch_id {numbers})", where
 
@@ -321,21 +335,24 @@ class RecordPaths:
     def _whole(self) -> LedgerSlice:
         return self.every()
 
-    def _namesakes(self, record: SourceRecord, batches: Collection[int | None]) -> set[str]:
-        """The other topics of the record's name, by their ids, of which such a micro-batch read the same offset."""
-        ids = {topic_id for _, name, topic_id in self._whole.ranges.topics if name == record.topic}
-        others = (record._replace(topic_id=one) for one in ids if None not in (one, record.topic_id))
+    def _namesakes(self, record: SourceRecord, batches: Collection[int | None]) -> set[SourceRecord]:
+        """The other records at the same offset that such a micro-batch read.
+
+        So there are of a topic that was deleted and created again, and of a topic that several sources read.
+        """
+        read = {(source, topic_id) for source, name, topic_id in self._whole.ranges.topics if name == record.topic}
+        others = {record._replace(source=source, topic_id=topic_id) for source, topic_id in read} - {record}
         return {
-            str(one.topic_id)
+            one
             for one in others
-            if one != record
+            if (one.source != record.source or None not in (one.topic_id, record.topic_id))
             and any(self._whole.heads[at].batch_id in batches for at in _covering(self._whole, one, 0, by_name=False))
         }
 
     def _without_row(self, record: SourceRecord, found: Sequence[int]) -> tuple[Outcome, str, tuple[str, ...]]:
         if not found:
             return self.without_entry[0], f"no row, and {self.without_entry[1]}", ()
-        removed, looked_at = self._in_files(record, found)
+        removed, looked_at, whole = self._in_files(record, found)
         if removed is not None:
             why = "; a later record of its key may have replaced it" if self.sink.rewrites else ""
             return "removed", f"{removed[0]}, and the table has no row of it any more{why}", (removed[1],)
@@ -356,24 +373,29 @@ class RecordPaths:
             return "not decided", f"no row; {said}; {counts} rows were filtered, and which ones is not recorded", ()
         if self.sink.rewrites:
             return "not decided", f"no row; {said}; a later record of its key may have replaced the row", ()
-        return "missing", f"no row; {said}; nothing of the micro-batch was filtered; {looked_at}", ()
+        outcome = "missing" if whole else "not decided"
+        return outcome, f"no row; {said}; nothing of the micro-batch was filtered; {looked_at}", ()
 
-    def _in_files(self, record: SourceRecord, found: Sequence[int]) -> tuple[tuple[str, str] | None, str]:
-        """The commit that wrote a row of the record, with its file; else what was looked at."""
+    def _in_files(self, record: SourceRecord, found: Sequence[int]) -> tuple[tuple[str, str] | None, str, bool]:
+        """The commit that wrote a row of the record, with its file; else what was looked at, and whether it is all."""
         if not self.sink.is_delta:
-            return None, "the sink keeps no files of single writes"
-        said = []
-        for version in {self.entries.heads[at].sink_version for at in found} - {None}:
-            assert version is not None
+            return None, "the sink keeps no files of single writes", True
+        names = self.pipeline.source_names(self.sink)
+        said, whole = [], True
+        for version in dict.fromkeys(self.entries.heads[at].sink_version for at in found):
+            if version is None or names is None:
+                whole = False
+                continue
             try:
-                files = delta_rows.in_commit(self._storage, version, [record.place])
+                files = delta_rows.in_commit(self._storage, version, [record.place], names)
             except EvidenceError as error:
                 said.append(f"the files of version {version} could not be read: {error}")
+                whole = False
                 continue
             if record.place in files:
-                return (f"version {version} wrote a row", next(iter(files[record.place]))), ""
+                return (f"version {version} wrote a row", next(iter(files[record.place]))), "", True
             said.append(f"the files of version {version} have no row of it")
-        return None, "; ".join(said) or "no version is known"
+        return None, "; ".join(said) or "no version is known", whole
 
     def _filtered(self, heads: Sequence[EntryHead]) -> str:
         """Why it is known that the sink was not given the record: its commits have what it was given, and no more."""

@@ -73,7 +73,7 @@ def trace(
             may have put further rows of it there.
 
     Raises:
-        ConfigError: `record` is none, or no pipeline reads its topic.
+        ConfigError: `record` is none, no pipeline reads its topic, or there is no such pipeline or sink.
         LedgerError: there is no ledger, or it cannot be read.
     """
     topic, partition, offset = _place(record)
@@ -81,20 +81,24 @@ def trace(
     ask_active(project)
     if pipeline is not None:
         project.find_sink(pipeline, sink) if sink is not None else project.find_pipeline(pipeline)
+    asked = [one for one in project.pipelines if pipeline in (None, one.name)]
+    asked = [one for one in asked if sink is None or any(sink == of_pipeline.name for of_pipeline in one.sinks)]
+    if not asked:
+        raise ConfigError(f"no pipeline of recon.yml has a sink '{sink}'")
     ledger = open_ledger(project)
     if not ledger.exists():
         raise LedgerError(f"there is no ledger at {ledger.location}; nothing was ever recorded, so nothing is traced")
-    asked = [one for one in project.pipelines if pipeline in (None, one.name)]
-    readers = [one for one in asked if not one.source.topics or topic in one.source.topics]
-    if not readers:
-        known = sorted({name for one in asked for name in one.source.topics})
-        raise ConfigError(f"no pipeline reads topic {topic}; recon.yml has {some(known)}")
     tracing = _Tracing(project, ledger, sink, all_rows)
     found = [
         of_record
-        for one in readers
+        for one in asked
         for of_record in tracing.of_pipeline(one, SourceRecord(one.name, 0, topic, None, partition, offset))
     ]
+    topics = {name for one in asked for name in one.source.topics}
+    if not found and topics and all(one.source.topics for one in asked):
+        raise ConfigError(
+            f"no pipeline reads topic {topic}, nor does the ledger have it; recon.yml has {some(sorted(topics))}"
+        )
     return Trace(
         topic=topic,
         partition=partition,
@@ -111,8 +115,11 @@ def trace(
 def _place(record: str) -> tuple[str, int, int]:
     topic, _, rest = str(record).partition("/")
     partition, _, offset = rest.partition("/")
-    if not (topic and partition.isdecimal() and offset.isdecimal() and partition.isascii() and offset.isascii()):
-        raise ConfigError(f"'{record}' names no record; write TOPIC/PARTITION/OFFSET, such as orders/3/18442")
+    numbers = (partition, offset)
+    if not topic or not all(number.isdecimal() and number.isascii() and len(number) < 20 for number in numbers):
+        raise ConfigError(f"'{record[:200]}' names no record; write TOPIC/PARTITION/OFFSET, such as orders/3/18442")
+    if int(partition) >= 2**31 or int(offset) >= 2**63 - 1:
+        raise ConfigError(f"'{record}' names no record: Kafka has no such partition or offset")
     return topic, int(partition), int(offset)
 
 
@@ -131,8 +138,11 @@ class _Tracing:
         """The records that a pipeline read at an offset, with their paths."""
         sinks = [one for one in pipe.sinks if self.sink in (None, one.name)]
         readings = {one.name: self.ledger.readings(pipe.name, one.name, *place.place) for one in sinks}
-        records = sorted({record for entries in readings.values() for record in _records(entries, place)}, key=str)
-        if not records and not pipe.source.topics:
+        read = {record for entries in readings.values() for record in _records(entries, place)}
+        # A topic's id was not known to every micro-batch: what one read without it, it read of one that is known.
+        known = {record.source for record in read if record.topic_id is not None}
+        records = sorted((one for one in read if one.topic_id is not None or one.source not in known), key=str)
+        if not records and place.topic not in pipe.source.topics:
             return  # nothing says that it reads the topic
         records = records or [place]
         broker = Broker(self.project, pipe, records)
@@ -162,8 +172,8 @@ class _Tracing:
 
 def _records(entries: LedgerSlice, place: SourceRecord) -> Iterator[SourceRecord]:
     """The records at an offset that entries read: one for each source and topic id."""
-    for at in range(len(entries.heads)):
-        for span in entries.ranges.of(at):
+    for at, head in enumerate(entries.heads):
+        for span in entries.ranges.of(at) if head.reads else ():
             of_partition = (span.topic, span.partition) == (place.topic, place.partition)
             if of_partition and span.start_offset <= place.offset < span.end_offset:
                 yield place._replace(source=span.source, topic_id=span.topic_id)
@@ -183,7 +193,7 @@ def _without_entry(ledger: Ledger, pipe: Pipeline, sink: Sink, place: SourceReco
     if not ends:
         return "in no micro-batch", f"no recent entry of this sink read partition {place.partition} of {place.topic}"
     if place.offset >= max(ends):
-        return "in no micro-batch", f"no micro-batch read it yet: the newest one ended at offset {max(ends)}"
+        return "in no micro-batch", f"no ledger entry has it yet: the newest ones end at offset {max(ends)}"
     return "in no micro-batch", (
         f"no ledger entry of this sink has the offset, though later ones were read (up to {max(ends)}): the stream "
         "began behind it, or left it out, which `recon audit` tells"

@@ -205,7 +205,8 @@ class ProgressListener(StreamingQueryListener):
         executed = "addBatch" in (progress.get("durationMs") or {})
         if pipeline is None or not executed or self._last.get(query_id) == (run_id, batch_id):
             return
-        self.looks.ended(pipeline)
+        for observed in self._of_checkpoint(pipeline):
+            self.looks.ended(observed)
         if self.emitter.active:
             self._watch.progressed(pipeline, progress)
         cores, version = self._of_session()
@@ -299,6 +300,11 @@ class ProgressListener(StreamingQueryListener):
             log.info("query %s (%s) belongs to no pipeline of recon.yml; its progress is not recorded", query_id, name)
         self._unknown[query_id] = now
         return None
+
+    def _of_checkpoint(self, pipeline: str) -> list[str]:
+        """The pipelines of one query: one that writes several tables has a pipeline for each that recon observes."""
+        checkpoint = self._pipelines[pipeline].checkpoint
+        return [name for name, pipe in self._pipelines.items() if pipe.checkpoint == checkpoint]
 
     def _by_checkpoint(self, query_id: str) -> str | None:
         if self._any_query:

@@ -219,6 +219,8 @@ class DeltalakeStore(Store):
                     for found in pool.map(lambda path: files.sequences(path, which.equals, place), paths)
                     for n in found
                 ]
+        except files.Unfamiliar:
+            return super().holding(which, place)
         except Exception as error:  # as of `read`
             raise self._unreadable(error) from error
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 
 from recon.audit.run import run_audit
 from recon.errors import ConfigError, EvidenceError
@@ -362,3 +363,47 @@ def test_taken_over_by_the_hook_without_a_last_look(stream: NativeStream, tmp_pa
     assert answer(run) == "could not be proved" and not codes(run, Level.FAIL), [
         (r.name, r.message) for r in run.results
     ]
+
+
+def test_a_strangers_rows_between_two_micro_batches_hide_no_gap(stream: NativeStream, tmp_path: Path) -> None:
+    """A commit of Spark's own sink names its query: one that names none is none of its micro-batches."""
+    project = project_in(tmp_path)
+    stream.batch({"t": {0: 10, 1: 5}})
+    run_audit(project, no_spark=True)
+    stream.app_id = "a batch job"
+    stream.commit(0, [("t", 0, 3)])
+    stream.app_id = ""
+    shutil.rmtree(stream.checkpoint)
+    stream.start({"t": {0: 20, 1: 5}})
+    stream.batch({"t": {0: 30}})
+    run = run_audit(project, no_spark=True)
+    assert answer(run) == "not complete" and "GAP" in codes(run, Level.FAIL)
+
+
+def test_a_log_that_was_cleaned_up_since_makes_no_rows_from_before(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    fields = [("kafka_topic", "string"), ("kafka_partition", "integer"), ("kafka_offset", "long")]
+    DeltaTable.create(str(stream.table), Schema([Field(name, PrimitiveType(kind)) for name, kind in fields]))
+    stream.batch({"t": {0: 10, 1: 5}})
+    stream.batch({"t": {0: 20}})
+    assert run_audit(project, no_spark=True).pipelines[0].says == "complete"
+    DeltaTable(str(stream.table)).create_checkpoint()
+    (stream.table / "_delta_log" / f"{0:020d}.json").unlink()
+    assert run_audit(project, no_spark=True, full=True).pipelines[0].says == "complete"
+    shutil.rmtree(tmp_path / "ledger")
+    stream.purge(0)
+    fresh = run_audit(project, no_spark=True)
+    assert "since micro-batch" in fresh.pipelines[0].says or answer(fresh) != "complete"
+
+
+def test_what_to_do_where_delta_drops_a_micro_batch_of_its_own_sink(stream: NativeStream, tmp_path: Path) -> None:
+    project = project_in(tmp_path)
+    for end in (10, 20):
+        stream.batch({"t": {0: end}})
+    run_audit(project, no_spark=True)
+    stream.batch_id, stream.position = 1, {"t": {0: 10, 1: 5}}
+    stream.batch({"t": {0: 15}}, writes=False)
+    run = run_audit(project, no_spark=True)
+    said = [f.message for r in run.results for f in r.findings if str(f.code) == "SKIPPED"]
+    assert answer(run) == "not complete"
+    assert all("txnAppId" not in message for message in said)

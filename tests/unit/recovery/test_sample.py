@@ -77,7 +77,15 @@ class Lake:
         self.ledger = open_ledger(self.project)
 
     def write(
-        self, batch_id: int, rows: Sequence[int] | None = None, *, epoch: int = 0, topic_id: str = "id-1", **head: Any
+        self,
+        batch_id: int,
+        rows: Sequence[int] | None = None,
+        *,
+        epoch: int = 0,
+        topic_id: str = "id-1",
+        columns: Sequence[str] = ("_batch_id", "_source_topic", "_source_partition", "_source_offset"),
+        schema_mode: Any = None,
+        **head: Any,
     ) -> None:
         offsets = range(10 * batch_id, 10 * batch_id + 10) if rows is None else rows
         ranges = (OffsetSpan("orders", topic_id, 0, 10 * batch_id, 10 * batch_id + 10),)
@@ -85,21 +93,22 @@ class Lake:
             pipeline="orders", sink="orders", epoch=epoch, batch_id=batch_id, query_id="q-1", run_id=None,
             prev_hash="", offsets_text=offsets_text(ranges),
         )  # fmt: skip
-        columns = {
+        values = {
             "_batch_id": pa.array([batch_id] * len(offsets), pa.int64()),
             "_source_topic": pa.array(["orders"] * len(offsets), pa.string()),
             "_source_partition": pa.array([0] * len(offsets), pa.int32()),
             "_source_offset": pa.array(list(offsets), pa.int64()),
         }
         metadata = CommitProperties(custom_metadata={"userMetadata": dump_stamp(stamp)})
-        write_deltalake(self.table, pa.table(columns), mode="append", commit_properties=metadata)
+        rows_written = pa.table({name: values[name] for name in columns})
+        write_deltalake(self.table, rows_written, mode="append", schema_mode=schema_mode, commit_properties=metadata)
         counts = {
             "epoch": epoch,
             "rows_read": 10,
             "rows_written": len(offsets),
             "sink_version": DeltaTable(self.table).version(),
         }
-        self.ledger.append(ledger_entries.entry(batch_id, offsets=ranges, **{**counts, **head}))
+        self.ledger.append(ledger_entries.entry(batch_id, **{"offsets": ranges, **counts, **head}))
 
     def draw(self, n: int = 999, seed: str = "s", **more: Any) -> Sample:
         return sample(self.project, *PERIOD, n=n, seed=seed, **more)

@@ -14,8 +14,11 @@ from deltalake import DeltaTable
 
 from recon import trace
 from recon.errors import ConfigError, LedgerError
+from recon.model import REMOVALS, LedgerEntry
+from recon.model.offsets import OffsetSpan
 from recon.model.sample import SampledPath
 from recon.project import Project
+from tests.support import ledger_entries
 from tests.support.messages import raises
 from tests.support.native_stream import NativeStream
 from tests.unit.cli.test_cli import Ended, recon  # noqa: F401
@@ -86,12 +89,63 @@ def test_a_topic_that_was_created_again_has_two_records_at_an_offset(lake: Lake)
     assert [path.writes[0].epoch for one in found for path in one.paths] == [0, 1]
 
 
+def test_two_sources_of_one_topic_are_not_told_apart_by_a_row(lake: Lake) -> None:  # noqa: F811
+    lake.write(0, [*range(10), *range(3), *range(4, 10)], rows_read=20)
+    lake.ledger.append(two_sources(1))
+    lake.write(2, [*range(20, 30), *range(20, 23), *range(24, 30)], rows_read=20, offsets=two_sources(2).offsets)
+    outcomes = {n: [path.outcome for path in trace(lake.project, f"orders/0/{n}").paths] for n in (22, 23)}
+    assert outcomes == {22: ["found", "found"], 23: ["not decided", "not decided"]}
+
+
+def two_sources(batch_id: int) -> LedgerEntry:
+    begin = 10 * batch_id
+    spans = tuple(OffsetSpan("orders", "id-1", 0, begin, begin + 10, source) for source in range(2))
+    return ledger_entries.entry(batch_id, offsets=spans)
+
+
+def test_a_topic_id_that_a_micro_batch_did_not_know_makes_no_second_record(lake: Lake) -> None:  # noqa: F811
+    lake.write(0)
+    unknown = (OffsetSpan("orders", None, 0, 5, 12),)
+    lake.ledger.append(ledger_entries.entry(1, offsets=unknown))
+    lake.ledger.append(ledger_entries.entry(0, epoch=REMOVALS, offsets=(OffsetSpan("orders", "id-9", 0, 0, 10),)))
+    (one,) = trace(lake.project, "orders/0/7").records
+    assert one.record.topic_id == "id-1" and [write.batch_id for write in one.paths[0].writes] == [0, 1]
+    (other,) = trace(lake.project, "orders/0/11").records
+    assert other.record.topic_id is None
+
+
+def test_what_could_not_be_looked_at_is_never_missing(lake: Lake, broker: Broker) -> None:  # noqa: F811
+    broker([(0, 30)])
+    lake.write(0)
+    lake.write(1, [10, 11, 12])
+    assert traced(lake, 17).outcome == "missing"
+    lake.write(2)
+    DeltaTable(lake.table).delete("_source_offset = 24")
+    DeltaTable(lake.table).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    path = traced(lake, 24)
+    assert path.outcome == "not decided" and "no longer in the store" in path.said
+
+
+def test_rows_that_were_written_without_their_source_are_never_missing(tmp_path: Path) -> None:
+    plain = Lake(tmp_path)
+    plain.write(0, columns=("_batch_id",))
+    plain.write(1, schema_mode="merge")
+    assert traced(plain, 13).outcome == "found"
+    assert traced(plain, 3).outcome in ("not decided", "not read")
+
+
+def test_a_table_whose_path_has_a_space(tmp_path: Path) -> None:
+    spaced = Lake(tmp_path / "my lake")
+    spaced.write(0)
+    assert traced(spaced, 3).said.startswith("version 0 wrote 1 row of it, in files that the table still has")
+
+
 def test_what_no_micro_batch_read(lake: Lake) -> None:  # noqa: F811
     lake.write(1)
     lake.project = of_topic(lake, "orders")
     lag, before = traced(lake, 20), traced(lake, 9)
     assert {lag.outcome, before.outcome} == {"in no micro-batch"}
-    assert "no micro-batch read it yet: the newest one ended at offset 20" in lag.said
+    assert "no ledger entry has it yet: the newest ones end at offset 20" in lag.said
     assert "the stream began behind it, or left it out" in before.said
     stray(lake, 9, batch_id=4)
     assert traced(lake, 9).outcome == "not decided", "a row without an entry"
@@ -140,7 +194,20 @@ def test_rows_that_carry_their_source_in_columns_of_the_users_own(tmp_path: Path
         project = project_in(tmp_path, more)
         looked(project)
         (path,) = trace(project, "t/0/3").paths
-        assert path.outcome == outcome, path
+        (all_rows,) = trace(project, "t/0/3", all_rows=True).paths
+        assert (path.outcome, all_rows.outcome) == (outcome, outcome), (path, all_rows)
+        assert trace(project, "t/0/99").paths[0].outcome == "in no micro-batch"
+    project = project_in(tmp_path, NAMED)
+    stream.batch({"t": {0: 20}})
+    looked(project)
+    DeltaTable(str(stream.table)).optimize.compact()
+    assert [trace(project, f"t/0/{n}").paths[0].outcome for n in (3, 13)] == ["found", "found"]
+
+
+def test_a_pipeline_that_reads_another_topic_now(lake: Lake) -> None:  # noqa: F811
+    lake.write(0)
+    lake.project = of_topic(lake, "others")
+    assert traced(lake, 3).outcome == "found"
 
 
 def test_the_command(lake: Lake, recon: Callable[..., Ended], monkeypatch: Any) -> None:  # noqa: F811
@@ -159,10 +226,24 @@ def test_the_command(lake: Lake, recon: Callable[..., Ended], monkeypatch: Any) 
     lake.write(1, [10, 11], rows_read=10)
     missing = recon("trace", "orders/0/17")
     assert missing.code == 1 and ": missing" in missing.out
+    assert recon("trace", "orders/0/99").code == 1, "not read yet"
     assert recon("trace", "orders/0").code == 2 and recon("trace", "nope/0/1").code == 2
 
 
-@pytest.mark.parametrize("record", ["orders", "orders/1", "orders/x/1", "orders/1/-2", "/1/2", "orders/1/²", "a/b/1/2"])
+@pytest.mark.parametrize(
+    "record",
+    [
+        "orders",
+        "orders/1",
+        "orders/x/1",
+        "orders/1/-2",
+        "/1/2",
+        "orders/1/²",
+        "a/b/1/2",
+        f"t/0/{2**63}",
+        "t/0/" + "9" * 5000,
+    ],
+)
 def test_what_names_no_record(lake: Lake, record: str) -> None:  # noqa: F811
     lake.write(0)
     with raises(ConfigError):
@@ -179,6 +260,8 @@ def test_bad_input(lake: Lake) -> None:  # noqa: F811
         trace(lake.project, "orders/0/1", pipeline="none")
     with raises(ConfigError):
         trace(lake.project, "orders/0/1", pipeline="orders", sink="none")
+    with raises(ConfigError):
+        trace(lake.project, "orders/0/1", sink="none")
 
 
 def test_an_entry_of_another_topic_and_partition_is_not_of_the_record(tmp_path: Path) -> None:

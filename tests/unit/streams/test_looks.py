@@ -181,3 +181,15 @@ def test_a_slow_look_holds_up_neither_the_query_nor_its_progress(
     monkeypatch.undo()
     listener.looks.wait(30)
     assert entered(project) == [0, 1, 2]
+
+
+def test_a_query_that_writes_two_tables_has_both_pipelines_looked_at(stream: NativeStream, tmp_path: Path) -> None:
+    first = YAML.format(write="native")
+    second = first[first.index("  - name: p") :].replace("- name: p", "- name: q")
+    (tmp_path / "recon.yml").write_text(first + second)
+    project = load(tmp_path)
+    driver = Driver(stream, ProgressListener(project, every=1))
+    for _ in range(3):
+        driver.batch()
+    of = {name: [entry.batch_id for entry in open_ledger(project).entries(name, "s")] for name in ("p", "q")}
+    assert of == {"p": [0, 1, 2], "q": [0, 1, 2]}

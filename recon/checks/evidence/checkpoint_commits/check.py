@@ -248,10 +248,11 @@ class _Evaluation:
         """
         first = self.writes.first_entry
         runs_on = first is not None and first.query_id == self.checkpoint.query_id and first.batch_id
-        if first is not None and not runs_on and first.is_observed and self._had_rows_before(first):
+        before = self._rows_before(first) if first is not None and not runs_on and first.is_observed else ""
+        if before and first is not None:
             self.findings.add(
                 Code.UNWITNESSED,
-                f"the table had rows before version {first.sink_version}, with which recon's verdict begins "
+                f"the table {before} version {first.sink_version}, with which recon's verdict begins "
                 f"({named(first)}): no verdict speaks of them, nor of whether they repeat records that were read since",
                 head=first,
             )
@@ -273,13 +274,19 @@ class _Evaluation:
             )
         return []
 
-    def _had_rows_before(self, first: EntryHead) -> bool:
-        """Whether somebody added rows to the table before the first entry's commit, as far as the log shows."""
+    def _rows_before(self, first: EntryHead) -> str:
+        """Whether the table had rows before the first entry's commit, as far as it is known; "" where it had none.
+
+        What the log no longer shows was seen by the first audit, if there was one.
+        """
         log = known(self.witnesses.delta) and self.witnesses.of_sink(self.witnesses.delta)
-        if not isinstance(log, DeltaWitness) or first.sink_version is None:
-            return False
-        before = range(first.sink_version)
-        return any((commit := log.commits.get(version)) is None or commit.adds_rows for version in before)
+        if not isinstance(log, DeltaWitness) or not first.sink_version:
+            return ""
+        kept = [commit for version, commit in log.commits.items() if version < first.sink_version]
+        if any(commit.adds_rows for commit in kept):
+            return "had rows before"
+        unseen = len(kept) < first.sink_version and self.witnesses.sink not in self.witnesses.proofs.of_sink
+        return "may have had rows, which its log no longer shows, before" if unseen else ""
 
     def _nobody_wrote(self, older: Sequence[CheckpointBatch]) -> bool:
         """Whether the sink is known from its beginning on, and was empty when recon first wrote to it.
@@ -536,8 +543,10 @@ class _Evaluation:
         return self.writes.unplaced(batch, following)
 
     def _with_another_number(self) -> str:
-        if self.witnesses.observed:
+        if self.witnesses.own_function:
             return "give the function a new txnAppId, in recon.yml, too, after an audit has looked once more,"
+        if self.witnesses.observed:
+            return "start the query on a fresh checkpoint, with the offsets that `recon offsets` prints,"
         return "remove txn_app_id from the sink"
 
     def _may_be_cleaned_up(self, batch: CheckpointBatch) -> bool:
