@@ -8,7 +8,7 @@ formerly `_commits`) are not seen: such a table looks older here than it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _LOG = "_delta_log"
 _LOG_RETENTION = "delta.logRetentionDuration"
 _UNITS = "week|day|hour|minute|second|millisecond|microsecond"
+_ABSOLUTE = re.compile(r"/|[a-zA-Z][a-zA-Z0-9+.-]*:/")  # of a data file that is not below its table
 _INTERVAL = re.compile(rf"(-?\d+)\s+({_UNITS})s?", re.IGNORECASE)
 _TABLE_ID = re.compile(rb'"metadata":\{"id":"([0-9A-Za-z-]+)"')  # of a checksum file
 _HEADROOM = 200  # commits read after the last checkpoint before a listing is the cheaper way
@@ -274,13 +275,11 @@ def transaction_version(storage: Storage, app_id: str) -> int | None:
     return int(known) if known is not None else None
 
 
-def data_file(storage: Storage, path: str) -> str:
-    """The full path or URI of a data file, percent-decoded, by its path in the log."""
-    path = unquote(path)
-    if path.startswith("/") or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:/", path):
-        return path
+def data_files(storage: Storage, paths: Iterable[str]) -> list[str]:
+    """The full paths or URIs of data files, percent-decoded, by their paths in the log."""
     root = str(storage.local) if storage.local is not None else storage.uri.rstrip("/")
-    return f"{root}/{path}"
+    decoded = (unquote(path) if "%" in path else path for path in paths)
+    return [path if _ABSOLUTE.match(path) else f"{root}/{path}" for path in decoded]
 
 
 def added_files(storage: Storage, version: int) -> dict[str, Mapping[str, Any]]:
@@ -301,7 +300,7 @@ def added_files(storage: Storage, version: int) -> dict[str, Mapping[str, Any]]:
         for action in actions(log, file_name(version), raw):
             add = action.get("add")
             if add is not None and mapping(add).get("dataChange", True):
-                files[data_file(storage, text(add["path"]))] = add
+                files[data_files(storage, [text(add["path"])])[0]] = add
     except (KeyError, TypeError) as error:
         raise EvidenceError(
             f"Delta log file {log.uri}/{file_name(version)} has an add action that is not of the protocol's form "

@@ -67,7 +67,7 @@ def live_files(storage: Storage) -> Collection[str] | None:
         if table.protocol().min_reader_version > 2:
             return None
         listed = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist()
-        return {delta_log.data_file(storage, path) for path in listed}
+        return set(delta_log.data_files(storage, listed))
     except Exception as error:  # as of `find`
         raise EvidenceError(f"the files of {storage.uri} cannot be listed: {first_line(error)}") from error
 
