@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from recon.model.sample import SampledPath, SampledRecord
 
 
-# The record is in the sink, or it is known why it is not to be there, or not yet.
-_WELL = {"found", "quarantined", "filtered", "aborted", "control record", "compacted or control record"}
+# The record is in the sink, or it is known why it is not. Whether compaction removed a record before it was read, or
+# after, is not known.
+_EXPLAINED = {"found", "quarantined", "filtered", "aborted", "control record"}
 
 
 def trace(
@@ -49,7 +50,7 @@ def trace(
         if not found.records:
             typer.echo("No pipeline has an entry of this offset.")
     outcomes = {path.outcome for path in found.paths}
-    raise typer.Exit(0 if outcomes and outcomes <= _WELL else 1)
+    raise typer.Exit(0 if outcomes and outcomes <= _EXPLAINED else 1)
 
 
 def _record(one: SampledRecord) -> Iterator[str]:

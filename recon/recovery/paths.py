@@ -71,6 +71,8 @@ class Broker:
             return "not decided", f"Kafka deleted the offset (the log starts at {answer.log_start})"
         if answer.truncated is not None:
             return "not decided", f"Kafka could not be read to an answer: {answer.truncated}"
+        if record.offset in answer.uncommitted and self._pipeline.source.isolation_level == "read_uncommitted":
+            return None, "Kafka has the record, of an aborted transaction, which a query reads that reads uncommitted"
         if record.offset in answer.uncommitted:
             return "aborted", "the record is of a transaction that was aborted"
         if topic.cleanup_policy == "delete":
@@ -83,9 +85,8 @@ class RecordPaths:
     """Follows the records of one pipeline into one sink.
 
     `entries` are those of the sink that may hold the records; `every` gives all that hold them, of whatever time and
-    topic id. With
-    `near`, all rows of a Delta sink are looked at only where the files of the record's own commits do not have it.
-    `without_entry` is what is said of a record that has neither an entry nor a row.
+    topic id. With `near`, all rows of a Delta sink are looked at only where the files of the record's own commits do
+    not have it. `without_entry` is what is said of a record that has neither an entry nor a row.
     """
 
     project: Project

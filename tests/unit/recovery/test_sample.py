@@ -68,11 +68,17 @@ def test_strata_share_and_give_what_they_have() -> None:
 # -- the paths -------------------------------------------------------------------------------------------------------
 
 
+def reading(project: Project, isolation_level: Any) -> Project:
+    (pipe,) = project.pipelines
+    source = pipe.source.model_copy(update={"isolation_level": isolation_level})
+    return project.model_copy(update={"pipelines": (pipe.model_copy(update={"source": source}),)})
+
+
 class Lake:
     """A ledger and a Delta table, without Spark; micro-batch n has offsets [10n, 10n+10) of orders-0."""
 
     def __init__(self, folder: Path, project: Project | None = None) -> None:
-        self.project = project or ledger_entries.project(folder)
+        self.project = project or reading(ledger_entries.project(folder), "read_committed")
         self.table = str(folder / "orders")
         self.ledger = open_ledger(self.project)
 
@@ -215,6 +221,14 @@ def test_what_kafka_says_of_an_offset_without_a_row(lake: Lake, broker: Callable
     assert lake.outcomes() == {6: "missing", 7: "missing", 8: "aborted", 9: "control record"}
     broker([(0, 9)], [(0, 8)], policy="compact")
     assert lake.outcomes()[9] == "compacted or control record"
+
+
+def test_a_query_that_reads_uncommitted_has_read_what_was_aborted(lake: Lake, broker: Callable[..., None]) -> None:
+    broker([(0, 9)], [(0, 8)])  # 8 is aborted, 9 a marker
+    lake.write(0, [0, 1, 2, 3, 4, 5, 6, 7], rows_read=9)
+    assert lake.outcomes() == {8: "aborted", 9: "control record"}
+    lake.project = reading(lake.project, "read_uncommitted")
+    assert lake.outcomes() == {8: "missing", 9: "control record"}
 
 
 @pytest.mark.parametrize("topic", [{"topic_id": "id-2"}, {"exists": False}, {"log_start": 8}])
