@@ -18,7 +18,10 @@ RANDOM_KILLS ?= 40
 SEED ?= $(shell date +%s)
 SINKS ?=
 
-.PHONY: help setup demo test messages soak lint docs bench figures wheel hashes digests sbom clean
+# make matrix LINES="3.5.7+3.3.3 4.2.0+4.4.0"
+LINES ?=
+
+.PHONY: help setup demo test messages soak matrix recipes lint docs bench figures wheel hashes digests sbom clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -44,6 +47,14 @@ soak: ## Longer: random histories held against the truth, then crash tests with 
 	RECON_TRACED_BATCHES=1000 $(BIN)/pytest -q tests/unit/recovery/test_trace.py
 	RECON_CRASH_ROUNDS=$(ROUNDS) RECON_CRASH_VARIANT_ROUNDS=$(ROUNDS) RECON_CRASH_RANDOM=$(RANDOM_KILLS) \
 	  RECON_CRASH_SEED=$(SEED) RECON_CRASH_AWAY=30 $(if $(SINKS),RECON_CRASH_SINKS=$(SINKS)) $(BIN)/pytest tests/crash -s $(PYTEST_ARGS)
+
+matrix: ## The tests on real parts with each Spark and Delta that recon supports, into docs/compatibility.md; an hour
+	@$(SETUP) python java databases jars
+	$(BIN)/python -m scripts.matrix $(LINES)
+
+recipes: ## The examples for Airflow and Dagster, run by these tools in environments of their own
+	@$(SETUP) python java jars
+	$(BIN)/python -m scripts.recipes $(PYTEST_ARGS)
 
 lint: ## ruff, mypy and the import contracts
 	@$(SETUP) python

@@ -171,6 +171,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def ansi(spark: SparkSession) -> Iterator[None]:
+    """ANSI SQL, where what cannot be cast or divided is an error: Spark's own default since 4.0."""
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", "true")
+    yield
+    assert before is not None
+    spark.conf.set("spark.sql.ansi.enabled", before)
+
+
+@pytest.fixture
 def lake(tmp_path: Path) -> Path:
     """An empty folder for a test's tables, checkpoints and ledger."""
     return tmp_path

@@ -7,10 +7,11 @@ Formats, from Spark's sources:
 
 - `offsets/<N>`, v1 (`OffsetSeqLog`): a line `v1`, a line of JSON metadata (`batchTimestampMs`, …), one line
   per source in the order of the query plan, `-` for a source that has no offset yet.
-- `offsets/<N>`, v2 (`OffsetMap`, Spark 4.1 and newer where it is switched on): a line `v2`, the metadata
-  line, then lines `<source id>:<offset>` in no promised order. The id is the source's number, or its name
-  where sources are named. The parser follows the serializer in apache/spark's master branch and was
-  tested with files made by hand. Named sources get the numbers after the numbered ones, in the order of their names.
+- `offsets/<N>`, v2 (`OffsetMap`, Spark 4.2 where `spark.sql.streaming.offsetLog.formatVersion` is 2): a line `v2`, the
+  metadata line, then lines `<source id>:<offset>` in no promised order. The id is the source's number, or its name
+  where sources are named. Named sources get the numbers after the numbered ones, in the order of their names.
+- `commits/<N>`: v1; v2 has the ids of state stores (Spark 4.0), v3 the names of sinks (Spark 4.2). Only that
+  it is there counts.
 - `sources/<i>/0` (`KafkaSourceInitialOffsetWriter`): a NUL byte, `v1`, a newline, `{"topic":{"0":start}}`.
 
 Spark keeps the last 100 or so micro-batches (`spark.sql.streaming.minBatchesToRetain`), so the oldest one

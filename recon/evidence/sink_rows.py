@@ -21,6 +21,7 @@ from recon.model.wire.columns import BATCH_ID, OWN_NAMES, SOURCE_COLUMNS, SOURCE
 from recon.spark.errors import spark_error
 from recon.spark.fingerprint import row_fingerprint, total_fingerprint
 from recon.spark.lazy import F
+from recon.spark.releases import to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +71,7 @@ def read(
         columns = set(rows.columns)
         rows = _restrict(rows, columns, batches, first_batch, last_batch)
         if BATCH_ID in columns and columns.issuperset(SOURCE_COLUMNS):
-            return _decode(_words(rows).toArrow(), name, version)
+            return _decode(to_arrow(_words(rows)), name, version)
         return _count(rows, columns, name, version)
     except EvidenceError:
         raise
@@ -109,7 +110,7 @@ def read_named(
                 for (name, number), span in sorted(within.items())
             )
             rows = rows.filter(reduce(lambda a, b: a | b, wanted, F.lit(False)))
-        return _decode(_words(rows.withColumn(BATCH_ID, F.lit(WITHOUT_NUMBER))).toArrow(), location, version)
+        return _decode(to_arrow(_words(rows.withColumn(BATCH_ID, F.lit(WITHOUT_NUMBER)))), location, version)
     except EvidenceError:
         raise
     except Exception as error:

@@ -27,6 +27,7 @@ from recon.ledger.key_index import KeyIndex, Parts
 from recon.model import Verdict
 from recon.project import CheckConfig
 from recon.spark.lazy import F
+from recon.spark.releases import from_arrow, to_arrow
 from recon.text import first_line
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ class NewBatchesMemory(Memory):
     def _counted(self, bound: Bound, check: KeyCheck, rows: DataFrame, suspects: Any) -> DataFrame:
         """The suspected keys that have new rows: k0, k1, …, their number of rows `n`, of which `fresh` are new."""
         # Only rows of the table with one of these hashes are counted.
-        suspected = F.broadcast(rows.sparkSession.createDataFrame(pa.table({"h": arrow.array(suspects)})))
+        suspected = F.broadcast(from_arrow(rows.sparkSession, pa.table({"h": arrow.array(suspects)}), "h long"))
         where = bound.config.where
         whole = self._whole if where is None else self._whole.filter(F.expr(where))
 
@@ -257,7 +258,7 @@ def _hashes(check: KeyCheck, rows: DataFrame, where: str | None) -> tuple[Any, i
     columns = [_hash(check, rows).alias("h"), _holds_null(check).alias("null")]
     if where is not None:
         columns.append(F.coalesce(F.expr(where), F.lit(False)).alias("mine"))
-    keys = rows.select(*columns).toArrow()
+    keys = to_arrow(rows.select(*columns))
     rows_read = keys.num_rows
     if where is not None:
         keys = keys.filter(keys["mine"])

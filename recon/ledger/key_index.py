@@ -18,6 +18,7 @@ from recon.ledger import arrow
 from recon.ledger.store.base import one_line
 from recon.limits import delta_rs_options
 from recon.spark.lazy import F
+from recon.spark.releases import to_arrow
 from recon.storage import arrow_filesystem
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class KeyIndex:
         """
         if rows > IN_DRIVER:
             return self._begin_in_spark(hashes)
-        return self._write(np.sort(arrow.numbers(hashes.toArrow()["h"])), mode="overwrite")
+        return self._write(np.sort(arrow.numbers(to_arrow(hashes)["h"])), mode="overwrite")
 
     def _begin_in_spark(self, hashes: DataFrame) -> Parts:
         part = uuid4().hex

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from recon.local.java import java_home
 from recon.spark.jvm import start_jvm
-from recon.spark.session import DELTA_CONF, default_packages
+from recon.spark.packages import default_packages
+from recon.spark.session import DELTA_CONF
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

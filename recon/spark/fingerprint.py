@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from recon.model.fingerprint import PRIME
 from recon.spark.columns import quoted
 from recon.spark.lazy import F
+from recon.spark.releases import try_cast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -18,10 +19,10 @@ def row_fingerprint(topic: str, partition: str, offset: str) -> Column:
     It never fails, whatever the columns hold: the rows are being written.
     """
     prime = F.lit(PRIME)
-    hashed = F.xxhash64(F.col(quoted(topic)).cast("string"), F.col(quoted(partition)).try_cast("int"))
+    hashed = F.xxhash64(F.col(quoted(topic)).cast("string"), try_cast(F.col(quoted(partition)), "int"))
     a, b = hashed.bitwiseAND(prime), F.shiftrightunsigned(hashed, 33)
     c = F.xxhash64(hashed).bitwiseAND(prime)
-    o = F.pmod(F.col(quoted(offset)).try_cast("long"), prime)
+    o = F.pmod(try_cast(F.col(quoted(offset)), "long"), prime)
     # Every product is below 2^63: of c and o, and of (p - 1 + b) and o.
     return ((c * o % prime + b) * o % prime + a) * o % prime
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from recon.spark.releases import arrow_schema, data_type, from_arrow
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -22,10 +24,7 @@ def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: Stru
         rows: one tuple per row, with a value per column of the schema.
         schema: a Spark schema, or its DDL string.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    struct = cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+    struct = cast("StructType", data_type(schema)) if isinstance(schema, str) else schema
     columns = list(zip(*rows, strict=True)) or [() for _ in struct]
-    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, to_arrow_schema(struct), strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, names=struct.names), struct)
+    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, arrow_schema(struct), strict=True)]
+    return from_arrow(spark, pa.Table.from_arrays(arrays, names=struct.names), struct)

@@ -58,12 +58,18 @@ def start_jvm(settings: Mapping[str, str], log: Path | None = None) -> list[Path
 
 def _connects(settings: Mapping[str, str]) -> bool:
     """Whether the session will be one of Spark Connect, which starts no JVM here and may have no classes for one."""
-    from pyspark.util import default_api_mode
-
     if "spark.remote" in settings or not os.environ.keys().isdisjoint(("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")):
         return True
     mode = settings.get("spark.api.mode", os.environ.get("SPARK_API_MODE", "")).lower()
-    return (mode if mode in ("classic", "connect") else default_api_mode()) == "connect"
+    return (mode if mode in ("classic", "connect") else _default_mode()) == "connect"
+
+
+def _default_mode() -> str:
+    try:
+        from pyspark.util import default_api_mode
+    except ImportError:  # Spark 3.5 connects only where it is told to
+        return "classic"
+    return default_api_mode()
 
 
 def _launch(conf: SparkConf, log: Path | None) -> Any:

@@ -215,7 +215,7 @@ def test_thresholds_and_stops_write_nothing_and_a_repair_goes_on(make_lake: Make
     assert lake.audit().pipelines[0].answer == "complete"
 
 
-def test_a_check_that_cannot_be_put(make_lake: MakeLake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_check_that_cannot_be_put(make_lake: MakeLake, ansi: None, caplog: pytest.LogCaptureFixture) -> None:
     lake = make_lake()
     produce(lake, ("a", "1"), ("b", "0"))
     for action in ("quarantine", "stop"):

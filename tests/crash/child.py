@@ -238,12 +238,16 @@ def _failed(name: str, query: StreamingQuery) -> bool:
 
 def jars(packages: list[str]) -> str:
     """The classpath of Spark's packages as Ivy resolves them, for starts that need not ask it again."""
+    from recon.local.jars import pyspark_home
     from recon.local.spark import spark_session
 
     spark = spark_session("jars", extra_packages=packages)
     found = (spark.conf.get("spark.jars") or "").split(",")
     spark.stop()
-    return ":".join(sorted(jar.removeprefix("file://") for jar in found if jar))
+    # This classpath stands before Spark's own, where `spark.jars` stands behind it: Spark's jars must stay its own.
+    own = {jar.name.rpartition("-")[0] for jar in (pyspark_home() / "jars").glob("*.jar")}
+    paths = sorted(jar.removeprefix("file://") for jar in found if jar)
+    return ":".join(path for path in paths if Path(path).name.rpartition("-")[0].partition("_")[2] not in own)
 
 
 if __name__ == "__main__":

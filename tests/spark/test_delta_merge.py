@@ -193,7 +193,7 @@ def test_conditions_and_tombstones(merging: Any) -> None:
     assert (landed.rows, landed.given) == (2, 6)
 
 
-def test_what_cannot_be_merged_is_refused_in_a_sentence(merging: Any, spark: Any) -> None:
+def test_what_cannot_be_merged_is_refused_in_a_sentence(merging: Any, spark: Any, ansi: None) -> None:
     table = merging()
     stamp = table.stamp(0)
     with pytest.raises(SinkError) as caught:

@@ -32,6 +32,7 @@ from recon.model.offsets import OffsetSpan
 from recon.project import CheckConfig, DeltaSink, LedgerConfig, Pipeline, Project
 from recon.sinks.delta.append import DeltaAppend, app_id
 from recon.spark.frames import local_frame
+from recon.spark.releases import from_arrow
 from recon.storage import Storage
 from tests.support.data_checks import bound, counted_jobs, local_table
 
@@ -191,7 +192,7 @@ class Fed:
     def full(self, bounds: list[Bound]) -> list[CheckResult]:
         """The same checks on all rows of the table, which deltalake reads."""
         rows = DeltaTable(self.table).to_pyarrow_table()
-        table = self.spark.createDataFrame(rows, SCHEMA).coalesce(1)
+        table = from_arrow(self.spark, rows, SCHEMA).coalesce(1)
         return list(run_table(bounds, table, str(self.table), utc_now))
 
 

@@ -128,7 +128,7 @@ def test_what_cannot_be_asked_is_an_error_and_the_others_still_share_one_job(spa
     assert len(jobs) == 1
 
 
-def test_a_value_that_breaks_an_expression_costs_its_check_alone(spark, table):
+def test_a_value_that_breaks_an_expression_costs_its_check_alone(spark, ansi, table):
     good = [bound("accepted_range", column_name="n", min_value=-i) for i in range(7)]
     with counted_jobs(spark) as jobs:
         results = run(table, *good[:3], bound("expression_is_true", expression="cast(s AS int) > 1"), *good[3:])

@@ -12,13 +12,14 @@ from recon.checks.registry import build
 from recon.errors import ConfigError
 from recon.project import CheckSpec
 from recon.spark.frames import local_frame
+from recon.spark.releases import data_type
 from tests.support.data_checks import bound, counted_jobs, one, run
 from tests.support.messages import raises
 
 
 @pytest.fixture(scope="module")
 def table(spark):
-    from pyspark.sql.types import DataType, StringType, StructField, StructType
+    from pyspark.sql.types import StringType, StructField, StructType
 
     before = "order_id bigint NOT NULL, `a.b` int, at timestamp, price decimal(10,2)"
     after = (
@@ -28,7 +29,7 @@ def table(spark):
     )
     # As a catalog table or Delta has a varchar column.
     code = StructField("code", StringType(), True, {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"})
-    schema = StructType([*DataType.fromDDL(before).fields, code, *DataType.fromDDL(after).fields])
+    schema = StructType([*data_type(before).fields, code, *data_type(after).fields])
     return local_frame(spark, [], schema)
 
 

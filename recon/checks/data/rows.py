@@ -17,6 +17,7 @@ from recon.checks.data.bounds import BoundedColumn, OfColumn, as_column
 from recon.errors import ConfigError
 from recon.spark.errors import spark_error
 from recon.spark.lazy import F
+from recon.spark.releases import try_cast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -95,7 +96,7 @@ class AcceptedValues(OfColumn, EachRow):
         text = yaml_text(value)
         if self.column_type is None:
             return F.lit(text)
-        return F.lit(None if _cut_short(text, self.column_type) else text).try_cast(self.column_type)
+        return try_cast(F.lit(None if _cut_short(text, self.column_type) else text), self.column_type)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +280,7 @@ class NotEmptyString(OfText, EachRow):
     @override
     def failing(self) -> Column:
         text = F.col(self.column_name)
-        return (F.trim(text, F.lit(_WHITESPACE)) if self.trim_whitespace else text) == F.lit("")
+        return (F.btrim(text, F.lit(_WHITESPACE)) if self.trim_whitespace else text) == F.lit("")
 
     @override
     def message(self, failures: int, rows: int) -> str:

@@ -14,6 +14,7 @@ from recon.errors import ConfigError
 from recon.model import Verdict
 from recon.model.wire.columns import STAMPED_COLUMNS
 from recon.spark.errors import spark_error
+from recon.spark.releases import data_type
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
@@ -126,11 +127,9 @@ def _near(schema: StructType, name: str) -> str | None:
 
 
 def _parsed(column: ContractColumn) -> DataType:
-    from pyspark.sql.types import DataType
-
     assert column.data_type is not None
     try:
-        return DataType.fromDDL(column.data_type)
+        return data_type(column.data_type)
     except Exception as error:
         raise ConfigError(
             f"column {column.name}: {column.data_type!r} is no type of Spark SQL: {spark_error(error)}"

@@ -124,4 +124,4 @@ def reason_of(error: Exception) -> str:
     """Why a check could not be evaluated, in one sentence without a stack trace."""
     if isinstance(error, ReconError):
         return first_line(error)
-    return f"the check could not be evaluated: {type(error).__name__}: {first_line(error)}"
+    return f"the check could not be evaluated: {type(error).__name__}: {spark_error(error)}"

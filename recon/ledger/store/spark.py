@@ -13,6 +13,7 @@ from recon.lazy import pa
 from recon.ledger import arrow
 from recon.ledger.store.base import ChainMoved, Filter, LedgerTable, Store, one_line, operation_of
 from recon.model.wire.app_ids import parse_chain_id
+from recon.spark.releases import from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +94,7 @@ class SparkStore(Store):
                 raise ChainMoved(chain)
             stored = spark.table(self._relation).columns if self.added else rows.column_names
             rows = self._for_table(rows, stored)
-            frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema))
+            frame = from_arrow(spark, rows, from_arrow_schema(rows.schema))
             writer = frame.coalesce(1).write.format("delta").mode("append")
             if not set(rows.column_names) <= set(stored):
                 writer = writer.option("mergeSchema", "true")
@@ -128,7 +129,7 @@ class SparkStore(Store):
             stored = table.columns
             frame = table.select(*(name for name in names if name in stored or name not in self.added))
             predicate = which.sql(self.time_column)
-            rows = (frame.where(predicate) if predicate else frame).toArrow()
+            rows = to_arrow(frame.where(predicate) if predicate else frame)
             return arrow.with_nulls(rows, target).cast(target)
         except PySparkException as error:
             raise LedgerError(f"the {self.kind} table {self.location} cannot be read: {one_line(error)}") from error

@@ -31,7 +31,7 @@ from recon.spark.errors import spark_error
 from recon.spark.frames import local_frame
 from recon.spark.lazy import F
 from recon.spark.observation import Counter
-from recon.spark.session import kafka_package
+from recon.spark.packages import kafka_package
 from recon.storage import Storage
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from recon.sinks.kafka.frame import record_frame
 from recon.sinks.kafka.partitioner import partitioned
 from recon.sinks.kafka.task import Job, TaskTransaction
 from recon.sinks.kafka.writer import KafkaWriter
+from recon.spark.releases import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +101,7 @@ class LateWriter(KafkaWriter):
             write = _Transaction(job, self._markers.driver(stamp.label), starts)
             with write:
                 # An action of a DataFrame: Spark reports what it observed of the rows.
-                for batch in records.toArrow().to_batches(_ROWS):
+                for batch in to_arrow(records).to_batches(_ROWS):
                     write.take(batch)
                 write.flush()
                 self.failpoint(failpoints.PRODUCED, stamp)

@@ -20,6 +20,7 @@ from recon.project import KafkaSink
 from recon.sinks.kafka.frame import JSON_OPTIONS
 from recon.spark.kafka import kafka_options
 from recon.spark.lazy import F
+from recon.spark.releases import try_cast
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -64,7 +65,7 @@ def read_records(
         **sink.options,
     }
     records = spark.read.format("kafka").options(**options).load()
-    stamps = {name: _header(name).try_cast(of) for name, of in _STAMPS.items()}
+    stamps = {name: try_cast(_header(name), of) for name, of in _STAMPS.items()}
     mine = (_header(PIPELINE_HEADER) == owner.pipeline) & (_header(SINK_HEADER) == owner.sink)
     rows = records.filter(F.coalesce(mine, F.lit(True)))
     if sink.value_format == "json":

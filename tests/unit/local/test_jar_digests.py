@@ -14,7 +14,7 @@ from recon.errors import ConfigError
 from recon.local import jars as broker_jars
 from recon.spark import jars, jvm
 from recon.spark.jars import BROKER, SPARK, TESTS, Jar
-from recon.spark.session import SCALA, default_packages
+from recon.spark.packages import default_packages
 from scripts import jar_digests, warm
 from tests.support.drivers import JDBC_DRIVERS
 
@@ -188,7 +188,7 @@ def test_a_list_is_made_from_ivys_cache(tmp_path: Path) -> None:
 
 def test_the_list_has_what_recon_and_its_tests_ask_for() -> None:
     assert {":".join(jar[1:4]) for jar in LISTED} >= {
-        f"org.apache.kafka:kafka_{SCALA}:{broker_jars.KAFKA_VERSION}",
+        f"org.apache.kafka:kafka_2.13:{broker_jars.KAFKA_VERSION}",
         *default_packages(kafka=True),
         *JDBC_DRIVERS,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from recon.errors import ConfigError
 from recon.local import jars
 from recon.local.spark import packages
-from recon.spark.session import delta_package
+from recon.spark.packages import delta_package, scala
 from tests.support.messages import raises
 
 
@@ -42,17 +43,37 @@ def test_the_packages_follow_the_installed_versions() -> None:
 
     assert delta is not None
     first, second = packages()
-    assert first.startswith("io.delta:delta-spark") and first.endswith(f"_2.13:{version('delta-spark')}")
-    assert second == f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    assert first.startswith("io.delta:delta-spark") and first.endswith(
+        f"_{scala(pyspark.__version__)}:{version('delta-spark')}"
+    )
+    assert second == f"org.apache.spark:spark-sql-kafka-0-10_{scala(pyspark.__version__)}:{pyspark.__version__}"
 
 
 @pytest.mark.parametrize(
     ("spark", "delta", "coordinate"),
     [
+        ("3.5.7", "3.3.3", "io.delta:delta-spark_2.12:3.3.3"),
         ("4.0.0", "4.0.1", "io.delta:delta-spark_2.13:4.0.1"),
         ("4.0.2", "4.1.0", "io.delta:delta-spark_4.0_2.13:4.1.0"),
         ("4.1.1", "4.1.0", "io.delta:delta-spark_4.1_2.13:4.1.0"),
+        ("4.2.0", "4.4.0", "io.delta:delta-spark_4.2_2.13:4.4.0"),
+        # Newer than this list: its name is made as before.
+        ("5.0.0", "5.1.0", "io.delta:delta-spark_5.0_2.13:5.1.0"),
     ],
 )
 def test_deltas_artefact_names_the_spark_line_since_4_1(spark: str, delta: str, coordinate: str) -> None:
     assert delta_package(spark, delta) == coordinate
+
+
+@pytest.mark.parametrize(
+    ("spark", "delta", "what"),
+    [
+        ("4.2.0", "4.1.0", "only for Spark 4.0 or 4.1; install delta-spark 4.4 beside pyspark 4.2.0"),
+        ("3.5.7", "4.0.1", "only for Spark 4.0; install delta-spark 3.3 beside pyspark 3.5.7"),
+        ("4.1.1", "4.0.1", "only for Spark 4.0; install delta-spark 4.1, 4.2, 4.3 or 4.4 beside pyspark 4.1.1"),
+        ("4.3.0", "4.4.0", "only for Spark 4.0, 4.1 or 4.2; install another pyspark beside it"),
+    ],
+)
+def test_a_pair_without_a_jar_is_refused_before_anything_is_fetched(spark: str, delta: str, what: str) -> None:
+    with raises(ConfigError, match=re.escape(f"delta-spark {delta} has no build for Spark {spark}, {what}")):
+        delta_package(spark, delta)

@@ -1,0 +1,187 @@
+"""Runs the same tests on real parts with each supported pair of Spark and Delta; writes docs/compatibility.md's table.
+
+    make matrix                      every line
+    make matrix LINES=4.2.0+4.4.0    some lines: the others stay as published
+
+Each line has an environment of its own in build/matrix, which pip makes by the ranges of pyproject.toml and, but for
+Spark and Delta, by constraints.txt. The results are in scripts/matrix.json; a test that was skipped is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "scripts" / "matrix.json"
+PAGE = ROOT / "docs" / "compatibility.md"
+_TABLE = re.compile(r"(?<=<!-- matrix -->\n).*?(?=\n<!-- /matrix -->)", re.DOTALL)
+_EXTRAS = "dev,mysql,postgres"
+# The line has its own; delta-spark 4.4 wants an older importlib_metadata.
+_OWN_PINS = ("pyspark", "delta-spark", "py4j", "importlib_metadata")
+
+
+class Line(NamedTuple):
+    """A pair of Python packages, and the connector where Spark's own release of it cannot be had everywhere."""
+
+    spark: str
+    delta: str
+    connector: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the line is called: pyspark+delta-spark."""
+        return f"{self.spark}+{self.delta}"
+
+
+# For each Spark the Delta that pip takes for it. All tests are run with the pinned pair, which is none of these.
+LINES = (
+    Line("3.5.7", "3.3.3"),
+    Line("4.0.1", "4.4.0", connector="4.0.0"),
+    Line("4.1.1", "4.4.0"),
+    Line("4.2.0", "4.4.0"),
+)
+
+# What a row of the table is called, and its tests.
+TESTED: Mapping[str, tuple[str, ...]] = {
+    "hook, append to Delta": ("tests/kafka/test_documented_stream.py", "tests/cases/test_hook.py"),
+    "hook, MERGE": ("tests/cases/test_delta_merge.py",),
+    "hook, PostgreSQL and MariaDB": ("tests/spark/test_jdbc_sink.py",),
+    "hook, files": ("tests/spark/test_files_sink.py",),
+    "native Delta sink, observed": ("tests/cases/test_native.py",),
+    "`foreachBatch` of your own, observed": ("tests/cases/test_own_function.py",),
+    "replay after a kill": ("tests/crash/test_killed.py",),
+    "quarantine": ("tests/cases/test_quarantine.py",),
+    "checks of rows": tuple(
+        f"tests/spark/test_{name}.py"
+        for name in (
+            "column_checks",
+            "key_checks",
+            "order_checks",
+            "range_checks",
+            "relation_checks",
+            "row_checks",
+            "schema_and_anomaly",
+        )
+    ),
+    "checks of new rows only": ("tests/spark/test_incremental.py",),
+    "compare": ("tests/spark/test_compare.py",),
+    "tables of a catalog": ("tests/spark/test_catalog_tables.py",),
+    "ledger written by Spark": ("tests/spark/test_spark_ledger.py",),
+    "checkpoint and log of this Spark": ("tests/spark/test_evidence_real.py",),
+}
+
+# line → what → how many tests passed and failed
+Results = Mapping[str, Mapping[str, Mapping[str, int]]]
+
+
+def environment(line: Line) -> Path:
+    """The line's environment; made where it is not there, or was made from other files.
+
+    Raises:
+        CalledProcessError: pip found no versions that fit, or an index did not answer.
+    """
+    folder = ROOT / "build" / "matrix" / line.name
+    constraints, stamp = folder / "constraints.txt", folder / ".installed"
+    pins = [pin for pin in (ROOT / "constraints.txt").read_text().splitlines() if not pin.startswith(_own_pins())]
+    pins += [f"pyspark=={line.spark}", f"delta-spark=={line.delta}"]
+    want = "\n".join([*pins, (ROOT / "pyproject.toml").read_text()])
+    if stamp.exists() and stamp.read_text() == want:
+        return folder
+    print(f"matrix: installing pyspark {line.spark} and delta-spark {line.delta}", flush=True)  # noqa: T201
+    venv.create(folder, with_pip=True, clear=True)
+    constraints.write_text("\n".join(pins) + "\n")
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "-c", str(constraints), "-e", f".[{_EXTRAS}]"], cwd=ROOT, check=True)
+    stamp.write_text(want)
+    return folder
+
+
+def run(line: Line) -> dict[str, dict[str, int]]:
+    """Runs the tests with the line's Spark and Delta; a run that breaks off counts as a failure of all of them."""
+    folder = environment(line)
+    report = folder / "report.xml"
+    report.unlink(missing_ok=True)
+    env = {**os.environ, "RECON_CRASH_SINKS": "delta", "RECON_CRASH_ROUNDS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    if line.connector:
+        env["RECON_KAFKA_CONNECTOR"] = line.connector
+    targets = [target for targets in TESTED.values() for target in targets]
+    options = ["-q", "-n", "2", "--dist", "loadfile", "--max-worker-restart=0", "-p", "no:cacheprovider"]
+    options += [f"--junitxml={report}", "-o", "junit_family=xunit1"]
+    subprocess.run([str(folder / "bin" / "pytest"), *options, *targets], cwd=ROOT, env=env, check=False)
+    return counted(ElementTree.parse(report).iter("testcase")) if report.exists() else counted(())
+
+
+def counted(cases: Iterable[ElementTree.Element]) -> dict[str, dict[str, int]]:
+    """How many tests of each row passed and failed; a row of which none ran counts one failure."""
+    counts = {what: Counter(passed=0, failed=0) for what in TESTED}
+    whats = {target: what for what, targets in TESTED.items() for target in targets}
+    for case in cases:
+        if case.find("skipped") is None and (what := whats.get(case.get("file", ""))):
+            broken = case.find("failure") is not None or case.find("error") is not None
+            counts[what]["failed" if broken else "passed"] += 1
+    return {what: dict(n) if sum(n.values()) else {"passed": 0, "failed": 1} for what, n in counts.items()}
+
+
+def load() -> Results:
+    """The published results."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+
+
+def table(results: Results) -> str:
+    """The table: a column for each line, a row for what was tested, and in it how many tests passed."""
+    lines = [line for line in LINES if line.name in results]
+    rows = [
+        ["", *(f"Spark {line.spark}, Delta {line.delta}" for line in lines)],
+        ["---"] * (len(lines) + 1),
+        *([what, *(_cell(results[line.name].get(what)) for line in lines)] for what in TESTED),
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def publish(results: Results) -> None:
+    """Puts the table into the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(_TABLE.sub(lambda _: table(results), page), encoding="utf-8")
+
+
+def _cell(counts: Mapping[str, int] | None) -> str:
+    if counts is None:
+        return "not run"
+    return f"{counts['passed']} passed" + (f", **{counts['failed']} failed**" if counts["failed"] else "")
+
+
+def _own_pins() -> tuple[str, ...]:
+    return tuple(f"{name}==" for name in _OWN_PINS)
+
+
+def main(wanted: list[str]) -> int:
+    """Run the lines that are wanted, or all; 1 when a test failed, 2 when a line is not known."""
+    names = [line.name for line in LINES]
+    if unknown := set(wanted) - set(names):
+        print(f"no line {min(unknown)}; there are {', '.join(names)}", file=sys.stderr)  # noqa: T201
+        return 2
+    results = {name: rows for name, rows in load().items() if name in names}
+    for line in LINES:
+        if not wanted or line.name in wanted:
+            results[line.name] = run(line)
+            results = {name: results[name] for name in names if name in results}
+            RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+            publish(results)
+    failed = [(line, what) for line, rows in results.items() for what, counts in rows.items() if counts["failed"]]
+    for name, what in failed:
+        print(f"matrix: {name}: {what}: {results[name][what]['failed']} failed", file=sys.stderr)  # noqa: T201
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
