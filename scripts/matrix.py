@@ -2,6 +2,7 @@
 
     make matrix                      every line
     make matrix LINES=4.2.0+4.4.0    some lines: the others stay as published
+    python -m scripts.matrix --row compare 4.2.0+4.4.0       one row of a line: its others stay as published
 
 Each line has an environment of its own in build/matrix, which pip makes by the ranges of pyproject.toml and, but for
 Spark and Delta, by constraints.txt. The results are in scripts/matrix.json; a test that was skipped is not counted.
@@ -15,8 +16,9 @@ import re
 import subprocess
 import sys
 import venv
+from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -46,7 +48,6 @@ class Line(NamedTuple):
 # For each Spark the Delta that pip takes for it. All tests are run with the pinned pair, which is none of these.
 LINES = (
     Line("3.5.7", "3.3.3"),
-    Line("4.0.1", "4.4.0", connector="4.0.0"),
     Line("4.1.1", "4.4.0"),
     Line("4.2.0", "4.4.0"),
 )
@@ -106,25 +107,25 @@ def environment(line: Line) -> Path:
     return folder
 
 
-def run(line: Line) -> dict[str, dict[str, int]]:
-    """Runs the tests with the line's Spark and Delta; a run that breaks off counts as a failure of all of them."""
+def run(line: Line, rows: Collection[str]) -> dict[str, dict[str, int]]:
+    """Runs the tests of these rows with the line's Spark and Delta; where the run breaks off, all of them failed."""
     folder = environment(line)
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
     env = {**os.environ, "RECON_CRASH_SINKS": "delta", "RECON_CRASH_ROUNDS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if line.connector:
         env["RECON_KAFKA_CONNECTOR"] = line.connector
-    targets = [target for targets in TESTED.values() for target in targets]
+    targets = [target for what in rows for target in TESTED[what]]
     options = ["-q", "-n", "2", "--dist", "loadfile", "--max-worker-restart=0", "-p", "no:cacheprovider"]
     options += [f"--junitxml={report}", "-o", "junit_family=xunit1"]
     subprocess.run([str(folder / "bin" / "pytest"), *options, *targets], cwd=ROOT, env=env, check=False)
-    return counted(ElementTree.parse(report).iter("testcase")) if report.exists() else counted(())
+    return counted(ElementTree.parse(report).iter("testcase") if report.exists() else (), rows)
 
 
-def counted(cases: Iterable[ElementTree.Element]) -> dict[str, dict[str, int]]:
+def counted(cases: Iterable[ElementTree.Element], rows: Collection[str]) -> dict[str, dict[str, int]]:
     """How many tests of each row passed and failed; a row of which none ran counts one failure."""
-    counts = {what: Counter(passed=0, failed=0) for what in TESTED}
-    whats = {target: what for what, targets in TESTED.items() for target in targets}
+    counts = {what: Counter(passed=0, failed=0) for what in rows}
+    whats = {target: what for what in rows for target in TESTED[what]}
     for case in cases:
         if case.find("skipped") is None and (what := whats.get(case.get("file", ""))):
             broken = case.find("failure") is not None or case.find("error") is not None
@@ -164,20 +165,25 @@ def _own_pins() -> tuple[str, ...]:
     return tuple(f"{name}==" for name in _OWN_PINS)
 
 
-def main(wanted: list[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the lines that are wanted, or all; 1 when a test failed, 2 when a line is not known."""
     names = [line.name for line in LINES]
-    if unknown := set(wanted) - set(names):
+    parser = ArgumentParser(prog="scripts.matrix")
+    parser.add_argument("lines", nargs="*", metavar="line", help=", ".join(names))
+    parser.add_argument("--row", action="append", choices=TESTED, help="only this row of the table; repeatable")
+    wanted = parser.parse_args(arguments)
+    if unknown := set(wanted.lines) - set(names):
         print(f"no line {min(unknown)}; there are {', '.join(names)}", file=sys.stderr)  # noqa: T201
         return 2
-    results = {name: rows for name, rows in load().items() if name in names}
+    results = {name: dict(rows) for name, rows in load().items() if name in names}
     for line in LINES:
-        if not wanted or line.name in wanted:
-            results[line.name] = run(line)
+        if not wanted.lines or line.name in wanted.lines:
+            found = {**results.get(line.name, {}), **run(line, wanted.row or TESTED)}
+            results[line.name] = {what: found[what] for what in TESTED if what in found}
             results = {name: results[name] for name in names if name in results}
             RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
             publish(results)
-    failed = [(line, what) for line, rows in results.items() for what, counts in rows.items() if counts["failed"]]
+    failed = [(name, what) for name, rows in results.items() for what, counts in rows.items() if counts["failed"]]
     for name, what in failed:
         print(f"matrix: {name}: {what}: {results[name][what]['failed']} failed", file=sys.stderr)  # noqa: T201
     return 1 if failed else 0

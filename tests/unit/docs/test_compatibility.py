@@ -78,7 +78,7 @@ def test_cells() -> None:
         + case.format("tests/other.py", ">")
         + "</all>"
     )
-    counts = matrix.counted(tree)
+    counts = matrix.counted(tree, matrix.TESTED)
     assert counts[first] == {"passed": 1, "failed": 1}
     # Of which no test ran, nothing is known.
     assert all(counts[what] == {"passed": 0, "failed": 1} for what in (second, *rest))
