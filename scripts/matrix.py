@@ -23,6 +23,10 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from recon.local.jars import pyspark_home
+from recon.local.java import find_java
+from recon.spark.packages import scala
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "scripts" / "matrix.json"
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -33,11 +37,13 @@ _OWN_PINS = ("pyspark", "delta-spark", "py4j", "importlib_metadata")
 
 
 class Line(NamedTuple):
-    """A pair of Python packages, and the connector where Spark's own release of it cannot be had everywhere."""
+    """A pair of Python packages; and the release of Spark whose token provider the connector gets, where a mirror may
+    lack its own.
+    """
 
     spark: str
     delta: str
-    connector: str | None = None
+    token_provider: str | None = None
 
     @property
     def name(self) -> str:
@@ -48,13 +54,14 @@ class Line(NamedTuple):
 # For each Spark the Delta that pip takes for it. All tests are run with the pinned pair, which is none of these.
 LINES = (
     Line("3.5.7", "3.3.3"),
-    Line("4.1.1", "4.4.0"),
+    Line("4.1.3", "4.4.0", token_provider="4.1.1"),
     Line("4.2.0", "4.4.0"),
 )
 
 # What a row of the table is called, and its tests.
 TESTED: Mapping[str, tuple[str, ...]] = {
     "hook, append to Delta": ("tests/kafka/test_documented_stream.py", "tests/cases/test_hook.py"),
+    "`read_kafka`, and the options of the running query": ("tests/cases/test_read_kafka.py",),
     "hook, MERGE": ("tests/cases/test_delta_merge.py",),
     "hook, PostgreSQL and MariaDB": ("tests/spark/test_jdbc_sink.py",),
     "hook, files": ("tests/spark/test_files_sink.py",),
@@ -70,6 +77,7 @@ TESTED: Mapping[str, tuple[str, ...]] = {
             "order_checks",
             "range_checks",
             "relation_checks",
+            "releases",
             "row_checks",
             "schema_and_anomaly",
         )
@@ -113,13 +121,27 @@ def run(line: Line, rows: Collection[str]) -> dict[str, dict[str, int]]:
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
     env = {**os.environ, "RECON_CRASH_SINKS": "delta", "RECON_CRASH_ROUNDS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    if line.connector:
-        env["RECON_KAFKA_CONNECTOR"] = line.connector
+    if line.token_provider:
+        env |= connector(line, folder)
     targets = [target for what in rows for target in TESTED[what]]
     options = ["-q", "-n", "2", "--dist", "loadfile", "--max-worker-restart=0", "-p", "no:cacheprovider"]
     options += [f"--junitxml={report}", "-o", "junit_family=xunit1"]
     subprocess.run([str(folder / "bin" / "pytest"), *options, *targets], cwd=ROOT, env=env, check=False)
     return counted(ElementTree.parse(report).iter("testcase") if report.exists() else (), rows)
+
+
+def connector(line: Line, folder: Path) -> dict[str, str]:
+    """The environment in which Spark has the connector of its own release with the token provider of another one."""
+    artifact = f"spark-sql-kafka-0-10_{scala(line.spark)}"
+    conf = folder / "conf"
+    conf.mkdir(exist_ok=True)
+    ivy = next((pyspark_home() / "jars").glob("ivy-*.jar"))
+    fetch = [str(find_java()), "-jar", str(ivy), "-notransitive", "-types", "jar", "-confs", "default", "-dependency"]
+    fetch += ["org.apache.spark", artifact, line.spark, "-retrieve", f"{conf}/[artifact].[ext]"]
+    subprocess.run(fetch, cwd=conf, check=True, stdout=subprocess.DEVNULL)
+    (conf / "spark-defaults.conf").write_text(f"spark.jars {conf}/{artifact}.jar\n")
+    others = f"org.apache.spark:spark-token-provider-kafka-0-10_{scala(line.spark)}:{line.token_provider}"
+    return {"SPARK_CONF_DIR": str(conf), "RECON_KAFKA_CONNECTOR": others}
 
 
 def counted(cases: Iterable[ElementTree.Element], rows: Collection[str]) -> dict[str, dict[str, int]]:

@@ -1,4 +1,8 @@
-"""A DAG: wait until the stream's data is proved complete, then build on it; audit everything and keep the report."""
+"""A DAG: wait until what the stream reads is proved complete, then build on it; audit everything and keep the report.
+
+In recon.yml, `kafka_end_offsets: {arguments: {error_after: {count: 10, period: minute}}}`: so the sensor waits for a
+stream that lags, too.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ PROJECT = os.environ.get("RECON_PROJECT_DIR", "/srv/shop")
 RECON = (os.environ.get("RECON_COMMAND", "/srv/shop/.venv/bin/recon"),)
 
 with DAG("orders", schedule="0 6 * * *", start_date=datetime(2026, 1, 1), catchup=False) as dag:
-    arrived = ReconCompleteSensor(
-        task_id="orders_arrived",
+    complete = ReconCompleteSensor(
+        task_id="orders_complete",
         project_dir=PROJECT,
         command=RECON,
         select=["pipeline:orders"],
@@ -21,12 +25,13 @@ with DAG("orders", schedule="0 6 * * *", start_date=datetime(2026, 1, 1), catchu
         mode="reschedule",
         poke_interval=timedelta(minutes=5),
         timeout=timedelta(hours=2),
+        execution_timeout=timedelta(minutes=30),
     )
 
     @task
     def build_revenue() -> None:
-        """What needs yesterday's orders whole."""
+        """What needs the orders whole."""
 
     audit = ReconAuditOperator(task_id="audit", project_dir=PROJECT, command=RECON, retries=2)
 
-    arrived >> build_revenue() >> audit
+    complete >> build_revenue() >> audit

@@ -36,7 +36,7 @@ from recon.checks.engine import runner
 from recon.checks.engine.context import ScanContext
 from recon.checks.engine.executor import reason_of
 from recon.checks.samples import Samples
-from recon.checks.select import select, unmatched
+from recon.checks.select import asks_last_run, select, unmatched
 from recon.errors import ConfigError
 from recon.events import Emitter
 from recon.instants import instant
@@ -135,6 +135,8 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
     unknown = unmatched(candidates, [*options.select, *options.exclude], options.last)
     if not bounds and (options.select or options.exclude):
         raise ConfigError("; ".join([*unknown, "no check is selected, so nothing was audited"]))
+    if options.require_complete:
+        _require_checked(project, options, candidates, bounds)
     if options.on_start:
         options.on_start(len(bounds))
     chosen = {bound.unique_id for bound in bounds}
@@ -156,6 +158,20 @@ def audit(project: str | Path | Project, options: Options) -> RunResult:
         events.failed(error)
         raise
     return events.finished(outcome, run.witnesses, options)
+
+
+def _require_checked(project: Project, options: Options, candidates: Sequence[Bound], bounds: Sequence[Bound]) -> None:
+    """Raises where a pipeline that must be proved complete is looked at by no check, and so would have no answer."""
+    selectors = [selector for selector in options.select if not asks_last_run([selector])]
+    if missing := unmatched(candidates, selectors, options.last):
+        raise ConfigError("; ".join([*missing, "what is not there cannot be complete, so nothing was audited"]))
+    checked = {bound.pipeline for bound in bounds}
+    without = [pipeline.name for pipeline in project.pipelines if pipeline.name not in checked]
+    if without and not options.select and not options.exclude and options.only is None:
+        raise ConfigError(
+            f"no enabled check looks at {', '.join(without)}, so nothing was audited: it could not be proved complete; "
+            "give it data_tests such as offset_continuity, or select the others"
+        )
 
 
 def _outcome(run: _Run, invocation_id: str, configured: Sequence[Bound], unknown: Sequence[str]) -> RunResult:

@@ -18,6 +18,7 @@ def local_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: Stru
     """A frame of these rows, which the plan itself contains.
 
     Sent as Arrow: a list given to `createDataFrame` becomes an RDD that every job reads again through Python workers.
+    Spark 3.5 takes no Arrow table, and gets such a list.
 
     Args:
         spark: the session.

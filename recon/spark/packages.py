@@ -64,15 +64,16 @@ def kafka_package(spark: str) -> str:
 def default_packages(*, kafka: bool = False) -> tuple[str, ...]:
     """The packages of a session that recon builds, for the installed versions; with `kafka`, the Kafka connector.
 
-    RECON_KAFKA_CONNECTOR names another release of the connector, of the same line of Spark: some Maven mirrors lack a
-    jar that the newest one needs.
+    RECON_KAFKA_CONNECTOR names another release of the connector, or a whole coordinate in its place: some Maven mirrors
+    lack a jar that the newest one needs.
 
     Raises:
         ConfigError: the installed delta-spark has no build for the installed pyspark.
     """
     spark = version("pyspark")
     connector = os.environ.get("RECON_KAFKA_CONNECTOR") or spark
-    return (delta_package(spark, version("delta-spark")), *([kafka_package(connector)] if kafka else []))
+    package = connector if ":" in connector else kafka_package(connector)
+    return (delta_package(spark, version("delta-spark")), *([package] if kafka else []))
 
 
 def _minor(release: str) -> tuple[int, int]:

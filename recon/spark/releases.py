@@ -44,7 +44,9 @@ def to_arrow(frame: DataFrame) -> pa.Table:
         return frame.toArrow()
     import pyarrow as pa
 
-    return pa.Table.from_batches(cast("Any", frame)._collect_as_arrow(), schema=arrow_schema(frame.schema))
+    schema, batches = arrow_schema(frame.schema), cast("Any", frame)._collect_as_arrow()
+    # The batches have the session's time zone in their types; the instants are the same.
+    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
 def from_arrow(spark: SparkSession, table: pa.Table, schema: StructType | str) -> DataFrame:

@@ -31,13 +31,12 @@ def _levels(spark: SparkSession, query_id: str) -> list[str | None]:
     jvm: Any = spark.sparkContext._jvm
     # foreachBatch has a session of its own, which knows no query; what all sessions share knows every query.
     queries = spark._jsparkSession.sharedState().activeStreamingQueries()
-    leaves = queries.get(jvm.java.util.UUID.fromString(query_id)).logicalPlan().collectLeaves()
+    # The analysed plan has the options of each source as they were given; the plan that runs has them since 4.0 only.
+    leaves = queries.get(jvm.java.util.UUID.fromString(query_id)).analyzedPlan().collectLeaves()
     return [_level(leaves.apply(i)) for i in range(leaves.size())]
 
 
 def _level(leaf: Any) -> str | None:
-    if not str(leaf.getClass().getSimpleName()).startswith("StreamingDataSourceV2"):
+    if str(leaf.getClass().getSimpleName()) != "StreamingRelationV2" or str(leaf.sourceName()).lower() != "kafka":
         return None
-    if not str(leaf.stream().getClass().getSimpleName()).startswith("Kafka"):
-        return None
-    return str(leaf.relation().options().getOrDefault(_OPTION, _DEFAULT))
+    return str(leaf.extraOptions().getOrDefault(_OPTION, _DEFAULT))

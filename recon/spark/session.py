@@ -47,14 +47,14 @@ def session(project: Project, *, kafka: bool = False, log: Path | None = None) -
         builder = builder.master(config.master)
     settings = {
         **DELTA_CONF,
-        # Spark 3.5 gives NULL for what cannot be cast or divided: a check of rows would pass there and fail on Spark 4.
-        "spark.sql.ansi.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
     }
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has already chosen the jars
         packages = config.packages or default_packages(kafka=kafka)
         settings["spark.jars.packages"] = ",".join(packages)
+        # Spark 3.5 gives NULL for what cannot be cast or divided: a check of rows would pass there and fail on Spark 4.
+        settings["spark.sql.ansi.enabled"] = "true"
     _silence_failed_queries()
     master = {"spark.master": config.master} if config.master else {}
     start_jvm({**settings, **config.conf, **master}, log)

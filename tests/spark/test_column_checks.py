@@ -15,6 +15,9 @@ from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, counted_jobs, one, run
 from tests.support.messages import raises
 
+# As in the session that an audit starts.
+pytestmark = pytest.mark.usefixtures("ansi")
+
 UTC = dt.UTC
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=UTC)
 

@@ -16,6 +16,9 @@ from recon.spark.frames import local_frame
 from tests.support.data_checks import counted_jobs
 from tests.support.messages import raises
 
+# As in the session that an audit starts.
+pytestmark = pytest.mark.usefixtures("ansi")
+
 # --- against a reference ------------------------------------------------------------------------------------
 
 SCHEMA = "k int, part string, i bigint, s string, m decimal(10,3), d double"

@@ -7,6 +7,9 @@ import pytest
 from recon.spark.frames import local_frame
 from tests.support.data_checks import bound, one, run
 
+# As in the session that an audit starts.
+pytestmark = pytest.mark.usefixtures("ansi")
+
 
 @pytest.fixture(scope="module")
 def lines(spark):

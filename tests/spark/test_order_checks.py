@@ -11,6 +11,9 @@ from recon.errors import ConfigError
 from tests.support.data_checks import bound, counted_jobs, local_table, one, run
 from tests.support.messages import raises
 
+# As in the session that an audit starts.
+pytestmark = pytest.mark.usefixtures("ansi")
+
 MIDNIGHT = datetime(2026, 1, 1)
 
 

@@ -13,6 +13,9 @@ from recon.sinks.catalog import ProjectTables
 from tests.support.data_checks import bound, counted_jobs, local_table
 from tests.support.messages import raises
 
+# As in the session that an audit starts.
+pytestmark = pytest.mark.usefixtures("ansi")
+
 
 class Others:
     """Tables by name."""

@@ -10,6 +10,9 @@ import pytest
 from recon.spark.frames import local_frame
 from tests.support.data_checks import one
 
+# As in the session that an audit starts.
+pytestmark = pytest.mark.usefixtures("ansi")
+
 
 @pytest.fixture(scope="module")
 def orders(spark):

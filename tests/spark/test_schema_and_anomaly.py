@@ -16,6 +16,9 @@ from recon.spark.releases import data_type
 from tests.support.data_checks import bound, counted_jobs, one, run
 from tests.support.messages import raises
 
+# As in the session that an audit starts.
+pytestmark = pytest.mark.usefixtures("ansi")
+
 
 @pytest.fixture(scope="module")
 def table(spark):

@@ -185,6 +185,17 @@ def test_a_pipeline_that_is_not_proved_fails_a_run_that_requires_it(recon: Run, 
     assert options_of(run_results.read(project / "target/run_results.json")).require_complete
 
 
+def test_what_no_check_looks_at_is_not_taken_for_complete(recon: Run, project: Path) -> None:  # noqa: F811
+    ended = recon("audit", "--no-spark", "--require-complete", "--select", NOT_NULL, "--select", "pipeline:nosuch")
+    assert (ended.code, ended.out) == (2, "") and same_message(ended.err)
+    off = "data_tests: [{ledger_integrity: {config: {enabled: false}}}]"
+    more = f"\n  - {{name: returns, checkpoint: cp, sinks: [{{name: returns, target: returns, {off}}}]}}\n"
+    (project / "recon.yml").write_text((project / "recon.yml").read_text().rstrip() + more)
+    ended = recon("audit", "--no-spark", "--require-complete")
+    assert (ended.code, ended.out) == (2, "") and same_message(ended.err)
+    assert recon("audit", "--no-spark", "--require-complete", "--select", NOT_NULL).code == 1
+
+
 # --- stored failures, history -----------------------------------------------------------------------------
 
 

@@ -75,5 +75,5 @@ def test_deltas_artefact_names_the_spark_line_since_4_1(spark: str, delta: str, 
     ],
 )
 def test_a_pair_without_a_jar_is_refused_before_anything_is_fetched(spark: str, delta: str, what: str) -> None:
-    with raises(ConfigError, match=re.escape(f"delta-spark {delta} has no build for Spark {spark}, {what}")):
+    with pytest.raises(ConfigError, match=re.escape(f"delta-spark {delta} has no build for Spark {spark}, {what}")):
         delta_package(spark, delta)
