@@ -32,6 +32,7 @@ RESULTS = ROOT / "scripts" / "matrix.json"
 PAGE = ROOT / "docs" / "compatibility.md"
 _TABLE = re.compile(r"(?<=<!-- matrix -->\n).*?(?=\n<!-- /matrix -->)", re.DOTALL)
 _EXTRAS = "dev,mysql,postgres"
+_POOL = "org.apache.commons:commons-pool2:2.12.0"  # what the connector needs besides the token provider
 # The line has its own; delta-spark 4.4 wants an older importlib_metadata.
 _OWN_PINS = ("pyspark", "delta-spark", "py4j", "importlib_metadata")
 
@@ -140,8 +141,8 @@ def connector(line: Line, folder: Path) -> dict[str, str]:
     fetch += ["org.apache.spark", artifact, line.spark, "-retrieve", f"{conf}/[artifact].[ext]"]
     subprocess.run(fetch, cwd=conf, check=True, stdout=subprocess.DEVNULL)
     (conf / "spark-defaults.conf").write_text(f"spark.jars {conf}/{artifact}.jar\n")
-    others = f"org.apache.spark:spark-token-provider-kafka-0-10_{scala(line.spark)}:{line.token_provider}"
-    return {"SPARK_CONF_DIR": str(conf), "RECON_KAFKA_CONNECTOR": others}
+    others = [f"org.apache.spark:spark-token-provider-kafka-0-10_{scala(line.spark)}:{line.token_provider}", _POOL]
+    return {"SPARK_CONF_DIR": str(conf), "RECON_KAFKA_CONNECTOR": ",".join(others)}
 
 
 def counted(cases: Iterable[ElementTree.Element], rows: Collection[str]) -> dict[str, dict[str, int]]:

@@ -64,7 +64,7 @@ def kafka_package(spark: str) -> str:
 def default_packages(*, kafka: bool = False) -> tuple[str, ...]:
     """The packages of a session that recon builds, for the installed versions; with `kafka`, the Kafka connector.
 
-    RECON_KAFKA_CONNECTOR names another release of the connector, or a whole coordinate in its place: some Maven mirrors
+    RECON_KAFKA_CONNECTOR names another release of the connector, or whole coordinates in its place: some Maven mirrors
     lack a jar that the newest one needs.
 
     Raises:
