@@ -5,9 +5,10 @@ cd "$(dirname "$0")/.."
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH
 root=$PWD
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch" "$root/build"' EXIT
-# A leftover build folder would put deleted modules into the wheel.
-rm -rf build
+# A leftover build folder would put deleted modules into the wheel. What `make matrix` and `make docs` keep there stays.
+clean() { rm -rf "$root/build/lib" "$root"/build/bdist.*; }
+trap 'rm -rf "$scratch"; clean' EXIT
+clean
 
 .venv/bin/python -m build --wheel --outdir "$scratch/dist" . >"$scratch/build.log" 2>&1 || {
   cat "$scratch/build.log"

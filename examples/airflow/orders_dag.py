@@ -1,7 +1,7 @@
 """A DAG: wait until what the stream reads is proved complete, then build on it; audit everything and keep the report.
 
-In recon.yml, `kafka_end_offsets: {arguments: {error_after: {count: 10, period: minute}}}`: so the sensor waits for a
-stream that lags, too.
+In recon.yml, `kafka_end_offsets: {arguments: {warn_after: {count: 10, period: minute}}}`: with `--warn-error` the
+sensor waits for a stream that lags, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ with DAG("orders", schedule="0 6 * * *", start_date=datetime(2026, 1, 1), catchu
         project_dir=PROJECT,
         command=RECON,
         select=["pipeline:orders"],
-        options=["--no-spark"],
+        options=["--no-spark", "--warn-error"],
         mode="reschedule",
         poke_interval=timedelta(minutes=5),
         timeout=timedelta(hours=2),

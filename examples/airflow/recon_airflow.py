@@ -78,6 +78,7 @@ def summary(results: Mapping[str, Any], target: Path) -> dict[str, Any]:
         "because": {pipeline["name"]: pipeline["because"] for pipeline in pipelines},
         "failed": names("fail"),
         "errors": names("error"),
+        "warned": names("warn"),
         "report": str(target / "report.html"),
     }
 
@@ -119,7 +120,8 @@ class ReconAuditOperator(BaseOperator):
         code, found = self._running.audit(self.log)
         if code == FAILED:
             answers = "; ".join(f"{name}: {answer}" for name, answer in found["answers"].items())
-            counts = f"{len(found['failed'])} checks failed, {len(found['errors'])} could not be evaluated"
+            numbers = (("failed", "failed"), ("errors", "could not be evaluated"), ("warned", "warned"))
+            counts = "checks: " + ", ".join(f"{len(found[kind])} {text}" for kind, text in numbers)
             for_good = found["failed"] or "not complete" in found["answers"].values()
             raise (AirflowFailException if for_good else AirflowException)(
                 f"{counts}; {answers}; see {found['report']}"
@@ -139,7 +141,7 @@ class ReconCompleteSensor(BaseSensorOperator):
     task: rows that are lost do not come by waiting.
 
     "Complete" speaks of what the stream has read. That it has read far enough is a check of its own: give
-    `kafka_end_offsets` an `error_after`, or the table a freshness check, and the sensor waits for it, too.
+    `kafka_end_offsets` a `warn_after`, and the sensor `options=["--warn-error"]`, and it waits for a stream that lags.
 
     Args:
         project_dir: the folder of recon.yml; results and report are in target/airflow there, in a folder per task.

@@ -4,7 +4,7 @@
 
 For each sink that stands for an asset there are two checks: `complete`, whether the sink's pipeline is proved complete,
 and `checks`, whether all of recon's checks of the sink passed. Their metadata have what recon found. "Complete" speaks
-of what the stream has read: give `kafka_end_offsets` an `error_after`, so that a stream that lags fails, too.
+of what the stream has read: give `kafka_end_offsets` an `error_after`, and a stream that is later is not complete.
 """
 
 from __future__ import annotations
