@@ -44,6 +44,7 @@ from recon.model import (
     QuarantinedRows,
     RowsWitness,
     SinkLog,
+    SourceTable,
     Unavailable,
     Unstamped,
     Witnesses,
@@ -70,7 +71,8 @@ _PROGRESS_SAMPLES = 16
 # A sink's own record carries the sink's time; what is read of it begins this much before the period.
 _EDGE = timedelta(minutes=5)
 
-# The witnesses that a check sees only if it names them in `needs` or `uses`; every check sees the ledger.
+# The witnesses that a check sees only if it names them in `needs` or `uses`; every check sees the ledger. A check that
+# names `kafka` sees the Delta table that a query reads instead.
 _OPTIONAL = ("checkpoint", "kafka", "delta", "quarantine", "sink_logs", "progress")
 # What a check may name instead of a witness, to see more of it.
 _WITH = {"progress_offsets": "progress", "delta_files": "delta"}
@@ -157,6 +159,8 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
     # 8. Kafka's log start and end offsets after the last reading of the ledger: what arrives meanwhile is lag, and
     #    never looks like a loss.
     kafka = read("kafka", lambda: reader.kafka(known(slices) or {}, proofs))
+    #    The same holds for the Delta table that the query reads instead of Kafka.
+    table = None if pipeline.of_kafka else attempt("kafka", lambda: reader.source_table(known(slices) or {}))
 
     # 9. What a listener recorded of each micro-batch; nothing is compared with it.
     samples = _PROGRESS_SAMPLES if "progress_offsets" in wanted else 0
@@ -182,6 +186,7 @@ def collect(sources: Sources, bounds: Sequence[Bound], options: Options, now: da
         rewriting=frozenset(sink.name for sink in pipeline.sinks if sink.rewrites),
         routed=pipeline.routes.sinks if pipeline.routes else (),
         progress=progress,
+        source_table=table,
         observed=pipeline.is_observed,
         own_function=pipeline.write == "foreach_batch",
         source_columns=_source_columns(pipeline),
@@ -216,6 +221,8 @@ class Evidence:
             if witness in self._broken and witness in {"ledgers", *named}:
                 raise self._broken[witness]
         unseen = {witness: _unread(witness) for witness in _OPTIONAL if witness not in named}
+        if self.witnesses.source_table is not None and "kafka" not in named:
+            unseen["source_table"] = _unread("source_table")
         seen = replace(self.witnesses, sink=bound.sink, **unseen)  # type: ignore[arg-type]
         versions = check.commits_to_read(seen) if bound.sink is not None else ()
         if bound.sink is not None and versions:
@@ -253,6 +260,8 @@ class Evidence:
             value = getattr(self.witnesses, witness)
             if witness in self._wanted and isinstance(value, Unavailable):
                 yield value
+        if isinstance(self.witnesses.source_table, Unavailable):
+            yield self.witnesses.source_table
         if isinstance(self._looked, Unavailable):
             yield self._looked
         elif self._looked.waits:
@@ -548,7 +557,21 @@ class _Reader:
                     counted[sink.name] = Unavailable("quarantine", first_line(error))
         return counted
 
+    def source_table(self, slices: Slices) -> SourceTable:
+        """The Delta table that the query reads, from where the entries of the slices begin."""
+        read = self.sources.pipeline.source.reads
+        ranges = {
+            (span.start_offset, span.end_offset)
+            for of_sink in slices.values()
+            for entry in range(len(of_sink.heads))
+            for span in of_sink.ranges.of(entry)
+            if read is not None and span.topic == read.topic
+        }
+        return self.sources.source_table(ranges)
+
     def kafka(self, slices: Slices, proofs: Proofs) -> KafkaWitness:
+        if not self.sources.pipeline.of_kafka:
+            return KafkaWitness(bootstrap_servers="", isolation_level="", read_at=self.now, topics={})
         positions = _positions(slices.values())
         topics = {*self.sources.pipeline.source.topics, *(topic for topic, _ in positions)}
         epochs: dict[tuple[str, int], set[tuple[int, int]]] = {}

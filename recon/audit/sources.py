@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from recon.audit.session import AuditSession
 from recon.checks.engine.runner import Answers, Questions
 from recon.errors import EvidenceError
-from recon.evidence import checkpoint, commit_rows, delta_log, quarantine_rows
+from recon.evidence import checkpoint, commit_rows, delta_log, quarantine_rows, source_table
 from recon.evidence.kafka_admin import UnreachableError
 from recon.ledger import Ledger, quarantined
 from recon.ledger.erasures import ErasureTable
@@ -27,6 +27,7 @@ from recon.model import (
     QuarantinedRows,
     RowsWitness,
     SinkLog,
+    SourceTable,
     Unavailable,
 )
 from recon.model.erasure import Erasure
@@ -82,7 +83,22 @@ class Sources:
 
     def checkpoint(self) -> CheckpointWitness:
         """The query's checkpoint."""
-        return checkpoint.read(self._storage(self.pipeline.checkpoint))
+        return checkpoint.read(self._storage(self.pipeline.checkpoint), table=self.pipeline.source.reads)
+
+    def source_table(self, ranges: Collection[tuple[int, int]]) -> SourceTable:
+        """The Delta table that the query reads, by its log; `ranges` are what it read, as offsets."""
+        source = self.pipeline.source
+        if source.delta is None or source.reads is None:
+            raise EvidenceError(f"pipeline {self.pipeline.name} reads no Delta table")
+        passes: Literal["", "skip", "changes", "deletes"] = ""
+        if source.is_set("skipChangeCommits"):
+            passes = "skip"
+        elif source.is_set("ignoreChanges"):
+            passes = "changes"
+        elif source.is_set("ignoreDeletes"):
+            passes = "deletes"
+        table = self._located(self.project.table_location(source.delta))
+        return source_table.read(table, source.reads.topic, ranges, passes)
 
     def delta_log(self, sink: Sink, from_version: int | None, *, files: bool) -> DeltaWitness:
         """The log of a sink that is a Delta table; with `files`, what its data files are."""

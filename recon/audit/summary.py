@@ -47,6 +47,7 @@ PROOF = (
     ("source_rows",),
 )
 
+_UNSEEN = "a row that is lost while another is doubled in the same micro-batch does not show"
 _NO_PROOFS = Proofs()
 _POINTS = 200
 _BUCKETS = 60
@@ -119,6 +120,8 @@ def pipeline_facts(
     outcome, because = answer(of_pipeline, [sink.name for sink in pipeline.sinks], proofs, speaks_of)
     if outcome == "complete" and pipeline.is_observed:
         because += _but_observed(witnesses)
+    elif outcome == "complete" and not pipeline.of_kafka:
+        because += f"; {_UNSEEN}"
     queries = (h.query_id for of_sink in slices.values() for h in reversed(of_sink.heads) if h.is_micro_batch)
     return PipelineFacts(
         name=pipeline.name,
@@ -139,9 +142,7 @@ def pipeline_facts(
 def _but_observed(witnesses: Witnesses) -> str:
     """What "complete" says less of a query that writes without recon."""
     said = ", as recon observed it: nothing was counted during the write"
-    if witnesses.source_columns:
-        return said
-    return f"{said}, and a row that is lost while another is doubled in the same micro-batch does not show"
+    return said if witnesses.source_columns else f"{said}, and {_UNSEEN}"
 
 
 def sink_facts(sink: Sink, target: str, witnesses: Witnesses, results: Sequence[CheckResult]) -> SinkFacts:

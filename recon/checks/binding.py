@@ -20,6 +20,8 @@ from recon.text import did_you_mean
 
 # Bound for every sink whether listed or not, because every other evidence check trusts the ledger.
 FOUNDATION = "ledger_integrity"
+_OF_KAFKA = frozenset({"kafka_end_offsets", "lag_trend"})
+_OF_TABLE = "source_table"
 _LONGEST_NAME = 100
 _NOT_A_NAME = re.compile(r"[^0-9a-zA-Z_]+")
 
@@ -171,6 +173,7 @@ def _named(project: Project, listed: Iterable[_ListedTest], suffix: str = "") ->
             config = check.settled(test.spec.config)
             if not config.enabled:
                 continue
+            _require_source(test)
             name = _unique_name(test, check, suffix, taken)
             taken[name] += 1
             bounds.append(
@@ -186,6 +189,17 @@ def _named(project: Project, listed: Iterable[_ListedTest], suffix: str = "") ->
                 )
             )
     return bounds
+
+
+def _require_source(test: _ListedTest) -> None:
+    """Raises where a check is about another kind of source than the pipeline's."""
+    of_kafka, reads = test.spec.test in _OF_KAFKA, "a Delta table" if test.pipeline.source.delta else "Kafka"
+    if (of_kafka and not test.pipeline.of_kafka) or (test.spec.test == _OF_TABLE and test.pipeline.of_kafka):
+        about, instead = ("Kafka", _OF_TABLE) if of_kafka else ("a Delta table that is read", "kafka_end_offsets")
+        raise ConfigError(
+            f"{test.place}{line_of(test.spec)}: {test.spec.test} is about {about}, and the pipeline reads {reads}; use "
+            f"{instead}"
+        )
 
 
 def _is_foreign(spec: CheckSpec) -> bool:

@@ -62,7 +62,10 @@ def _witnesses(probe: _Probe, project: Project) -> None:
         probe(f"checkpoint of {pipeline.name}", partial(_checkpoint, project, pipeline))
         for sink in pipeline.sinks:
             probe(f"table of {pipeline.name}.{sink.name}", partial(_table, project, pipeline, sink))
-        probe(f"Kafka for {pipeline.name}", partial(_kafka, project, pipeline))
+        if pipeline.source.delta is not None:
+            probe(f"source of {pipeline.name}", partial(_source_table, project, pipeline.source.delta))
+        else:
+            probe(f"Kafka for {pipeline.name}", partial(_kafka, project, pipeline))
     probe("ledger", lambda: _ledger(project))
 
 
@@ -96,7 +99,8 @@ def _checkpoint(project: Project, pipeline: Pipeline) -> str:
     from recon.evidence import checkpoint
     from recon.storage import Storage
 
-    witness = checkpoint.read(Storage(project.resolve(pipeline.checkpoint), project.storage_options))
+    where = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
+    witness = checkpoint.read(where, table=pipeline.source.reads)
     last = "no micro-batch yet" if witness.last is None else f"last micro-batch {witness.last.batch_id}"
     return f"query_id {witness.query_id}, {last}"
 
@@ -132,6 +136,19 @@ def _ledger(project: Project) -> str:
     return f"at {ledger.location}, " + (
         f"last entry {newest[0].committed_at:%Y-%m-%d %H:%M:%S} UTC" if newest else "empty"
     )
+
+
+def _source_table(project: Project, table: str) -> str:
+    from recon.evidence import delta_log
+    from recon.storage import Storage
+
+    where = project.table_location(table)
+    if reason := project.why_unlocated(where):
+        raise EvidenceError(reason)
+    latest = delta_log.latest_version(Storage(where, project.storage_options))
+    if latest is None:
+        raise EvidenceError(f"there is no Delta table at {where}; correct the pipeline's source")
+    return f"Delta table at version {latest}"
 
 
 def _kafka(project: Project, pipeline: Pipeline) -> str:

@@ -13,6 +13,11 @@ Formats, from Spark's sources:
 - `commits/<N>`: v1; v2 has the ids of state stores (Spark 4.0), v3 the names of sinks (Spark 4.2). Only that
   it is there counts.
 - `sources/<i>/0` (`KafkaSourceInitialOffsetWriter`): a NUL byte, `v1`, a newline, `{"topic":{"0":start}}`.
+- A source that is a Delta table (`DeltaSourceOffset`): `{"sourceVersion":1,"reservoirId":<table id>,
+  "reservoirVersion":7,"index":-1,"isStartingVersion":false}`. `index` is the last file read of the version, below 0 for
+  none; `isStartingVersion` says that the file is one of the snapshot with which a new query begins. Where that began
+  stands in no file (`DeltaSource.extractStartingState`): with the snapshot of the version in the first offset, or of
+  the one before where that offset is behind it. recon has offsets for a Delta table (recon.model.delta_offsets).
 
 Spark keeps the last 100 or so micro-batches (`spark.sql.streaming.minBatchesToRetain`), so the oldest one
 left usually has no predecessor and therefore no known start.
@@ -30,6 +35,7 @@ from typing import Any
 
 from recon.errors import EvidenceError
 from recon.model import CheckpointBatch, CheckpointFlaw, CheckpointWitness
+from recon.model.delta_offsets import FILES_AT_MOST, VERSIONS_AT_MOST, ReadTable, is_delta, offset_of
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.values import TwiceError, loads, whole
 from recon.storage import Storage
@@ -43,13 +49,14 @@ _Offsets = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True)
 class _Planned:
-    """One offsets file: per source id its Kafka offsets; None for `-` and for sources that are not Kafka."""
+    """One offsets file: per source id its offsets; None for `-` and for sources that recon does not know."""
 
     batch_id: int
     version: str
     planned_at: datetime | None
     sources: Mapping[str, _Offsets | None]
-    others: frozenset[str] = frozenset()  # sources whose offset is not Kafka's
+    others: frozenset[str] = frozenset()  # sources whose offset recon does not know
+    table_id: str | None = None  # of the Delta table among the sources
 
 
 class _TwiceError(EvidenceError):
@@ -78,7 +85,7 @@ def query_id(storage: Storage) -> str:
     return value
 
 
-def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitness:
+def read(storage: Storage, *, topics_are_kafka: bool = True, table: ReadTable | None = None) -> CheckpointWitness:
     """Every micro-batch in the checkpoint, ascending.
 
     A range may end below its start: Spark plans it so for a topic that was re-created and is shorter now.
@@ -87,6 +94,8 @@ def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitnes
         storage: the checkpoint's folder.
         topics_are_kafka: False gives micro-batches without ranges, for a query whose sources write offsets
             that only look like Kafka's topic → partition → offset.
+        table: the Delta table that the query reads; None for a query that reads none, or one that nobody named, which
+            then has no ranges.
 
     What is missing between other files, empty or named twice is in `flaws`.
 
@@ -100,7 +109,7 @@ def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitnes
     plans: dict[int, _Planned] = {}
     for batch_id in sorted(_batch_ids(storage.names("offsets"))):
         try:
-            plan = _planned(storage, batch_id, kafka=topics_are_kafka)
+            plan = _planned(storage, batch_id, kafka=topics_are_kafka, table=table)
         except _TwiceError as error:
             flaws.append(CheckpointFlaw(batch_id, error.problem))
             continue
@@ -114,7 +123,7 @@ def read(storage: Storage, *, topics_are_kafka: bool = True) -> CheckpointWitnes
     _same_kinds(storage, plans)
     names = sorted({source for plan in plans.values() for source in plan.sources}, key=_source_order)
     index = _indexes(names)
-    initial = cache(partial(_initial_offsets, storage))
+    initial = cache(partial(_initial_offsets, storage, table))
     batches = [
         _batch(storage, plan, plans.get(batch_id - 1), initial, index, committed=batch_id in commits)
         for batch_id, plan in plans.items()
@@ -182,32 +191,37 @@ def _same_kinds(storage: Storage, plans: Mapping[int, _Planned]) -> None:
             )
 
 
-def read_batch(storage: Storage, batch_id: int) -> CheckpointBatch:
+def read_batch(storage: Storage, batch_id: int, table: ReadTable | None = None) -> CheckpointBatch:
     """One planned micro-batch with at most a few small reads and no listing, for use while it runs.
 
-    `committed` is always False: inside foreachBatch the commit file cannot exist yet, so it is not read.
+    `committed` is always False: inside foreachBatch the commit file cannot exist yet, so it is not read. `table` is as
+    in `read`.
 
     Raises:
         EvidenceError: `offsets/<batch_id>` is missing, or a file needed here cannot be understood.
     """
-    plan = _planned(storage, batch_id)
+    plan = _planned(storage, batch_id, table=table)
     if plan is None:
         raise EvidenceError(
             f"checkpoint {storage.uri} has no offsets/{batch_id}: micro-batch {batch_id} was never planned "
             "there or its file was purged; check that this is the checkpointLocation of the running query"
         )
-    previous = _planned(storage, batch_id - 1) if batch_id > 0 else None
+    previous = _planned(storage, batch_id - 1, table=table) if batch_id > 0 else None
     index = _indexes(sorted(plan.sources, key=_source_order))
-    return _batch(storage, plan, previous, partial(_initial_offsets, storage), index, committed=False)
+    return _batch(storage, plan, previous, partial(_initial_offsets, storage, table), index, committed=False)
 
 
-def planned_ends(storage: Storage, batch_id: int) -> Sequence[tuple[int, str, int, int]]:
+def planned_ends(
+    storage: Storage, batch_id: int, table: ReadTable | None = None
+) -> Sequence[tuple[int, str, int, int]]:
     """Where a planned micro-batch ends: source, topic, partition and end offset, whether its start is known or not.
+
+    `table` is as in `read`.
 
     Raises:
         EvidenceError: `offsets/<batch_id>` cannot be understood.
     """
-    plan = _planned(storage, batch_id)
+    plan = _planned(storage, batch_id, table=table)
     sources = {} if plan is None else plan.sources
     index = _indexes(sorted(sources, key=_source_order))
     return sorted(
@@ -222,7 +236,7 @@ def _batch(
     storage: Storage,
     plan: _Planned,
     previous: _Planned | None,
-    initial: Callable[[str], _Offsets | None],
+    initial: Callable[[str, bool], _Offsets | None],
     index: Mapping[str, int],
     *,
     committed: bool,
@@ -237,7 +251,7 @@ def _batch(
             continue
         starts = previous.sources.get(source) if previous is not None else None
         if starts is None and (plan.batch_id == 0 or previous is not None):
-            starts = initial(source)  # the source's first micro-batch with an offset
+            starts = initial(source, is_delta(next(iter(ends), "")))  # its first micro-batch with an offset
         if starts is None:
             starts_known = False
             continue
@@ -247,7 +261,8 @@ def _batch(
                 if start is None:
                     new.append((index[source], topic, partition, end))
                 else:
-                    ranges.append(OffsetSpan(topic, None, partition, start, end, index[source]))
+                    topic_id = plan.table_id if is_delta(topic) else None
+                    ranges.append(OffsetSpan(topic, topic_id, partition, start, end, index[source]))
     ranges.sort(key=lambda r: (r.source, r.topic, r.partition))
     return CheckpointBatch(
         batch_id=plan.batch_id,
@@ -270,7 +285,10 @@ def _same_sources(storage: Storage, before: _Planned, after: _Planned) -> None:
         )
 
 
-def _initial_offsets(storage: Storage, source: str) -> _Offsets | None:
+def _initial_offsets(storage: Storage, table: ReadTable | None, source: str, of_delta: bool) -> _Offsets | None:
+    """Where a source began; Kafka's is in a file, and where a query begins with a Delta table is in recon.yml."""
+    if of_delta:
+        return None if table is None else {table.topic: {0: table.beginning}}
     name = f"sources/{source}/0"
     raw = storage.find(name)
     if raw is None:
@@ -286,7 +304,7 @@ def _initial_offsets(storage: Storage, source: str) -> _Offsets | None:
     return offsets
 
 
-def _planned(storage: Storage, batch_id: int, *, kafka: bool = True) -> _Planned | None:
+def _planned(storage: Storage, batch_id: int, *, kafka: bool = True, table: ReadTable | None = None) -> _Planned | None:
     """The plan of a micro-batch; None where there is no file of it."""
     name = f"offsets/{batch_id}"
     raw = storage.find(name)
@@ -301,6 +319,7 @@ def _planned(storage: Storage, batch_id: int, *, kafka: bool = True) -> _Planned
         raise _broken(storage, name, f"{len(lines)} line(s) where version, metadata and sources are expected")
     sources: dict[str, _Offsets | None] = {}
     others: set[str] = set()
+    table_ids: set[str] = set()
     for position, line in enumerate(lines[2:]):
         source, text = str(position), line
         if version == "v2":
@@ -313,10 +332,39 @@ def _planned(storage: Storage, batch_id: int, *, kafka: bool = True) -> _Planned
             sources[source] = None
             continue
         document = _json(storage, name, text, line=position + 3)
-        sources[source] = _kafka_or_broken(storage, name, document) if kafka else None
+        if table is not None and _is_of_delta(document):
+            table_ids.add(document["reservoirId"])
+            sources[source] = {table.topic: {0: _delta_offset(storage, name, document)}}
+        else:
+            sources[source] = _kafka_or_broken(storage, name, document) if kafka else None
         if sources[source] is None:
             others.add(source)
-    return _Planned(batch_id, version, _planned_at(storage, name, lines[1]), sources, frozenset(others))
+    if len(table_ids) > 1:
+        raise EvidenceError(
+            f"checkpoint file {storage.uri}/{name}: the query reads {len(table_ids)} Delta tables, and recon follows "
+            "one: read each with a query of its own"
+        )
+    planned_at = _planned_at(storage, name, lines[1])
+    return _Planned(batch_id, version, planned_at, sources, frozenset(others), next(iter(table_ids), None))
+
+
+def _is_of_delta(document: Any) -> bool:
+    return isinstance(document, dict) and isinstance(document.get("reservoirId"), str) and bool(document["reservoirId"])
+
+
+def _delta_offset(storage: Storage, name: str, document: Mapping[str, Any]) -> int:
+    """The offset of a position in a Delta table; raises where it is none that Spark knows how to write."""
+    try:
+        version, index = whole(document["reservoirVersion"], 0), whole(document["index"])
+        in_snapshot = document["isStartingVersion"]
+        if not isinstance(in_snapshot, bool) or whole(document["sourceVersion"]) not in (1, 3):
+            raise ValueError
+        if version >= VERSIONS_AT_MOST or index >= FILES_AT_MOST - 1:
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise _broken(storage, name, f"no position in a Delta table is {_excerpt(str(document))}") from None
+    # Below 0 are the beginning of a version and changes of its schema, both before its first file.
+    return offset_of(version, max(index + 1, 0), in_snapshot=in_snapshot)
 
 
 def _planned_at(storage: Storage, name: str, line: str) -> datetime | None:

@@ -28,6 +28,7 @@ def foreach_batch(
     ledger: str | None = None,
     kafka: Mapping[str, str] | None = None,
     isolation_level: str = "read_uncommitted",
+    source_table: str | None = None,
     write: Callable[..., Any] | None = None,
     confirm: Callable[..., Any] | None = None,
     read: Callable[..., Any] | None = None,
@@ -51,6 +52,7 @@ def foreach_batch(
         ledger: folder of the ledger.
         kafka: librdkafka settings, at least `bootstrap.servers`.
         isolation_level: the stream's `kafka.isolation.level`.
+        source_table: the Delta table that the query reads instead of Kafka: its path, URI or name in the catalog.
         write: the function of a sink of kind custom, called as `write(frame, batch)`.
         confirm: its function that returns what landed, called as `confirm(batch)`.
         read: its function that gives the sink's rows, called as `read(spark)`.
@@ -78,7 +80,7 @@ def foreach_batch(
             pipeline={
                 "name": pipeline,
                 "checkpoint": checkpoint,
-                "source": {"isolation_level": isolation_level},
+                "source": {"isolation_level": isolation_level} if source_table is None else {"delta": source_table},
                 "sinks": [{"name": sink or pipeline, "target": target, **sink_options}],
             },
         )

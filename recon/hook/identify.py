@@ -12,6 +12,7 @@ from recon.evidence import checkpoint
 from recon.hook.broker import Broker
 from recon.hook.epochs import Batch
 from recon.model import CheckpointBatch
+from recon.model.delta_offsets import PREFIX, ReadTable, is_delta
 from recon.model.offsets import OffsetSpan
 from recon.storage import Storage
 
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def identify(frame: DataFrame, batch_id: int, *, pipeline: str, storage: Storage, broker: Broker) -> Batch:
+def identify(
+    frame: DataFrame,
+    batch_id: int,
+    *,
+    pipeline: str,
+    storage: Storage,
+    broker: Broker,
+    table: ReadTable | None = None,
+) -> Batch:
     """The micro-batch as the checkpoint planned it.
 
     Args:
@@ -28,6 +37,7 @@ def identify(frame: DataFrame, batch_id: int, *, pipeline: str, storage: Storage
         pipeline: the pipeline's name, for messages.
         storage: the checkpoint's folder.
         broker: gives topic ids, and log starts of new partitions.
+        table: the Delta table that the query reads; None for Kafka.
 
     Raises:
         ConfigError: the checkpoint belongs to another query than the one that runs.
@@ -40,7 +50,13 @@ def identify(frame: DataFrame, batch_id: int, *, pipeline: str, storage: Storage
             f"pipeline {pipeline}: the running query is {running}, but checkpoint {storage.uri} belongs to query "
             f"{query_id}; set the pipeline's checkpoint to the checkpointLocation of this query"
         )
-    planned = checkpoint.read_batch(storage, batch_id)
+    planned = checkpoint.read_batch(storage, batch_id, table)
+    if table is not None and planned.starts_known and not any(is_delta(span.topic) for span in planned.ranges):
+        name = table.topic.removeprefix(PREFIX)
+        raise ConfigError(
+            f"pipeline {pipeline}: recon.yml says that the query reads the Delta table {name}, and micro-batch "
+            f"{batch_id} in checkpoint {storage.uri} has no position in a Delta table; correct the pipeline's source"
+        )
     if not planned.starts_known:
         raise EvidenceError(
             f"checkpoint {storage.uri} has no start offsets for micro-batch {batch_id} (offsets/{batch_id - 1} or "
@@ -59,10 +75,12 @@ def identify(frame: DataFrame, batch_id: int, *, pipeline: str, storage: Storage
 
 def _ranges(planned: CheckpointBatch, broker: Broker) -> tuple[OffsetSpan, ...]:
     topics = sorted({s.topic for s in planned.ranges} | {topic for _, topic, _, _ in planned.new_partitions})
-    ids = broker.topic_ids(topics)
+    ids = broker.topic_ids([topic for topic in topics if not is_delta(topic)])
     # A topic that was re-created and is shorter now moves the position back: nothing was read.
     ranges = [
-        span._replace(topic_id=ids.get(span.topic), start_offset=min(span.start_offset, span.end_offset))
+        span._replace(
+            topic_id=span.topic_id or ids.get(span.topic), start_offset=min(span.start_offset, span.end_offset)
+        )
         for span in planned.ranges
     ]
     if planned.new_partitions:

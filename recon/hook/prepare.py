@@ -61,14 +61,16 @@ class BatchRows(ABC):
 class WholeBatch(BatchRows):
     """All rows of the micro-batch, after the user's transform."""
 
-    def __init__(self, frame: DataFrame, sink: Sink, transform: Transform | None) -> None:
-        self.frame, self._sink, self._transform = frame, sink, transform
+    def __init__(self, frame: DataFrame, sink: Sink, transform: Transform | None, *, of_table: bool = False) -> None:
+        """`of_table` is whether the rows come from a Delta table: recon's columns there are of the stream before."""
+        self.frame, self._sink, self._transform, self._of_table = frame, sink, transform, of_table
 
     @override
     def prepare(self, batch: BatchToWrite) -> PreparedRows:
-        require_free(self.frame, batch.stamp.pipeline)
+        if not self._of_table:
+            require_free(self.frame, batch.stamp.pipeline)
         # Of a micro-batch that is trimmed, more rows are read than the entry's ranges hold: no fingerprint is expected.
-        source = () if batch.trimmed else KAFKA_COLUMNS
+        source = () if batch.trimmed else SOURCE_COLUMNS if self._of_table else KAFKA_COLUMNS
         read = Counter(self.frame, source) if self._transform is not None or batch.trimmed else None
         rows = trimmed(self._with_source(self.frame if read is None else read.frame), batch)
         if self._transform is not None:

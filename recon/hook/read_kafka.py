@@ -49,6 +49,11 @@ def source_options(project: Project, pipeline: Pipeline, options: Mapping[str, A
     """
     given = {name.lower(): (name, _text(value)) for name, value in options.items()}
     source = pipeline.source
+    if not pipeline.of_kafka:
+        raise ConfigError(
+            f"pipeline {pipeline.name} reads the Delta table {source.delta} (source: delta) and no topic: open its "
+            'stream with spark.readStream.format("delta")'
+        )
     settings = {
         **kafka_options(project.kafka),
         "kafka.isolation.level": source.isolation_level,

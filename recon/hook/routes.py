@@ -102,7 +102,7 @@ class RouteRows(BatchRows):
     @override
     def prepare(self, batch: BatchToWrite) -> PreparedRows:
         rows = trimmed(self._split.rows(self._sink.name), batch)
-        if not self._sink.stamp_source_offsets:
+        if not self._sink.stamp_source_offsets and self._split.of_kafka:
             rows = rows.drop(*SOURCE_COLUMNS)
         return PreparedRows(rows=stamped(rows, batch.stamp, self._sink))
 
@@ -160,9 +160,14 @@ class Split:
         )
 
     @property
+    def of_kafka(self) -> bool:
+        """Whether the rows are records of Kafka; those of a Delta table keep the columns that they have."""
+        return self._pipeline.of_kafka
+
+    @property
     def whole(self) -> DataFrame:
         """The micro-batch as it was read, with the source's coordinates."""
-        return with_source(self._frame)
+        return self._with_source(self._frame)
 
     def rows(self, sink: str) -> DataFrame:
         """The rows of one route."""
@@ -179,15 +184,19 @@ class Split:
             self._split_rows.unpersist()
         self._split_rows = None
 
+    def _with_source(self, rows: DataFrame) -> DataFrame:
+        return with_source(rows) if self.of_kafka else rows
+
     def _split(self) -> DataFrame:
         if self._split_rows is None:
-            require_free(self._frame, self._pipeline.name)
+            if self.of_kafka:
+                require_free(self._frame, self._pipeline.name)
             read = None
             if self._transform is None:
                 rows = self.whole
             else:
                 read = Counter(self._frame)
-                rows = with_source(call(self._transform, with_source(read.frame), self._batch_id))
+                rows = self._with_source(call(self._transform, self._with_source(read.frame), self._batch_id))
             self._split_rows = self._routing.routed(rows)
             if self._routes.persist:
                 self._split_rows.persist()

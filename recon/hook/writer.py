@@ -29,6 +29,7 @@ from recon.ledger import Ledger, open_ledger
 from recon.ledger.entries import new_entry
 from recon.ledger.ledger import checks_fingerprint, utc_now
 from recon.model import EntryStatus, LedgerEntry, ReconStamp, offsets_text
+from recon.model.delta_offsets import is_delta
 from recon.model.ledger import named
 from recon.model.wire.columns import SOURCE_COLUMNS
 from recon.project import Pipeline, Project, Routes, Sink
@@ -154,7 +155,7 @@ class ForeachBatch:
             LedgerError: the data is committed and the entry could not be written; the next start repairs it.
             GateError: a post-batch check with `on_failure: stop` failed, or more rows than `stop_above` allows.
         """
-        self.write(WholeBatch(frame, self.sink, self._transform), batch_id)
+        self.write(WholeBatch(frame, self.sink, self._transform, of_table=not self.pipeline.of_kafka), batch_id)
 
     def write(self, rows: BatchRows, batch_id: int) -> None:
         """Write these rows of one micro-batch and enter them in the ledger; raises what a call raises.
@@ -225,13 +226,18 @@ class ForeachBatch:
         self._began, self._write_seconds = time.monotonic(), 0.0
         opened = self._open(rows.frame.sparkSession)
         identified = identify(
-            rows.frame, batch_id, pipeline=self.pipeline.name, storage=self._checkpoint, broker=self._broker
+            rows.frame,
+            batch_id,
+            pipeline=self.pipeline.name,
+            storage=self._checkpoint,
+            broker=self._broker,
+            table=self.pipeline.source.reads,
         )
         # Entries of another query of this sink, or of a release: a driver that was replaced must not write on.
         if opened.ledger.others(self.pipeline.name, self.sink.name):
             self._opened = None
             opened = self._open(rows.frame.sparkSession)
-        partitions = {(span.topic, span.partition) for span in identified.ranges}
+        partitions = {(span.topic, span.partition) for span in identified.ranges if not is_delta(span.topic)}
         if not self._broker.was_asked:
             self._broker.ask_state(partitions, after=opened.ledger.end(self.pipeline.name, self.sink.name))
         if opened.newest_native is None:

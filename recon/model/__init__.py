@@ -1,9 +1,9 @@
 """Frozen values that the rooms pass to each other. No I/O, no Spark.
 
-In reading order: `offsets` (range algebra), `ledger` (an entry), `fingerprint` (of its offsets), `integrity` (its
-hash chain), `evidence` and `progress` (what witnesses report), `incident`, `past` and `result` (verdict, finding, run),
-`compliance`. `wire` is the only place that writes and reads formats that cross a process. Imports nothing of recon but
-`errors`, `text` and `lazy`.
+In reading order: `offsets` (range algebra), `delta_offsets` (positions in a Delta table as offsets), `ledger` (an
+entry), `fingerprint` (of its offsets), `integrity` (its hash chain), `evidence` and `progress` (what witnesses report),
+`incident`, `past` and `result` (verdict, finding, run), `compliance`. `wire` is the only place that writes and reads
+formats that cross a process. Imports nothing of recon but `errors`, `text` and `lazy`.
 """
 
 from recon.model.evidence import (
@@ -32,6 +32,8 @@ from recon.model.evidence import (
     SinkChanges,
     SinkCommit,
     SinkLog,
+    SourceCommit,
+    SourceTable,
     Unavailable,
     Unstamped,
     Witnesses,
@@ -132,7 +134,9 @@ __all__ = [
     "SinkCommit",
     "SinkFacts",
     "SinkLog",
+    "SourceCommit",
     "SourceOffsets",
+    "SourceTable",
     "Status",
     "Unavailable",
     "Unstamped",

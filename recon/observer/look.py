@@ -22,6 +22,7 @@ from recon.model import (
     ReconStamp,
     offsets_text,
 )
+from recon.model.delta_offsets import is_delta
 from recon.model.offsets import OffsetSpan
 from recon.model.wire.kafka_state import KafkaState, dump_kafka_state
 from recon.project import Pipeline, Project, Sink
@@ -90,7 +91,8 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
     app_id = sink.observed_app_id
     if not any(commit.wrote is not None or app_id in commit.txn for commit in log.commits.values()):
         return Look()
-    state = checkpoint.read(Storage(project.resolve(pipeline.checkpoint), project.storage_options))
+    at = Storage(project.resolve(pipeline.checkpoint), project.storage_options)
+    state = checkpoint.read(at, table=pipeline.source.reads)
     log = attributed(log, app_id, state)
     found, unseen = [], []
     planned = plans(state)
@@ -107,8 +109,8 @@ def look(project: Project, pipeline: Pipeline, ledger: Ledger, ask: Ask, *, from
             ranges = ranges_of(batch)
             if not ranges and commit.rows_taken != 0:
                 return Look(
-                    waits=f"micro-batch {batch_id} of query {query_id} has no offsets of Kafka in {state.location}: "
-                    "recon proves streams that read Kafka alone"
+                    waits=f"micro-batch {batch_id} of query {query_id} has no offsets in {state.location} that recon "
+                    "knows: it proves streams that read Kafka, or one Delta table that recon.yml names (source: delta)"
                 )
             found.append(_Observed(commit, batch, ranges))
         elif query_id == state.query_id:
@@ -162,10 +164,11 @@ def _with_topic_ids(found: Sequence[_Observed], conf: Mapping[str, str], ask: As
     """
     if "bootstrap.servers" not in conf:
         return list(found)
-    topics = sorted({span.topic for one in found for span in one.ranges})
+    topics = sorted({span.topic for one in found for span in one.ranges if not is_delta(span.topic)})
     ids: Mapping[str, str | None] = ask(conf, lambda: KafkaAdmin(conf).topic_ids(topics, _KAFKA_S)) if topics else {}
     return [
-        replace(one, ranges=tuple(span._replace(topic_id=ids.get(span.topic)) for span in one.ranges)) for one in found
+        replace(one, ranges=tuple(s._replace(topic_id=s.topic_id or ids.get(s.topic)) for s in one.ranges))
+        for one in found
     ]
 
 
@@ -210,7 +213,7 @@ def _entries(
 
 def _kafka_state(found: Sequence[_Observed], after: int, conf: Mapping[str, str], ask: Ask) -> str | None:  # type: ignore[type-arg]
     """What the broker says of the logs after all of these were read; None where it does not say."""
-    partitions = {(span.topic, span.partition) for one in found for span in one.ranges}
+    partitions = {(span.topic, span.partition) for one in found for span in one.ranges if not is_delta(span.topic)}
     if "bootstrap.servers" not in conf or not partitions:
         return None
     asked_at = utc_now()

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from recon.errors import ConfigError
+from recon.model.delta_offsets import PREFIX, ReadTable
 from recon.model.result import RUNBOOK_URL
 from recon.model.wire.columns import OWN_NAMES, SourceNames
 from recon.project import locations
@@ -21,7 +22,7 @@ from recon.project.heads import Heads
 from recon.project.messages import BadValue
 from recon.project.samples import NEEDS_KEY, keeps_key, kept_hash_key
 from recon.project.secrets import mask, masked
-from recon.project.sinks import DeltaSink, Sink
+from recon.project.sinks import DeltaMergeSink, DeltaSink, Sink
 from recon.project.sql_tests import SqlTests
 from recon.project.telemetry import OpenLineageKey, OpenTelemetryKey, PrometheusKey, Reporting
 from recon.project.templates import TemplateContext
@@ -61,23 +62,75 @@ _SOURCE_KEYS = {
 }
 
 
-class Source(Strict):
-    """The Kafka side of a pipeline. `isolation_level` is the stream's `kafka.isolation.level`.
+# Options of Spark's Delta source of which recon knows what they do to the rows that a stream reads.
+_DELTA_OPTIONS = (
+    "skipChangeCommits",
+    "ignoreChanges",
+    "ignoreDeletes",
+    "startingVersion",
+    "maxFilesPerTrigger",
+    "maxBytesPerTrigger",
+    "failOnDataLoss",
+    "schemaTrackingLocation",
+)
 
-    `options` are further options of Spark's Kafka source, which `recon.read_kafka` sets.
+
+class Source(Strict):
+    """What a pipeline reads: topics of Kafka, or a Delta table.
+
+    `isolation_level` is the stream's `kafka.isolation.level`. `delta` is the Delta table that it reads instead of
+    topics: a path, a URI, or its name in a catalog. `options` are further options of the stream's source: for Kafka
+    `recon.read_kafka` sets them; for a Delta table they say how the query was started (`skipChangeCommits`, …).
     """
 
     topics: tuple[str, ...] = ()
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_uncommitted"
+    delta: str | None = None
     options: Texts = Field(default_factory=dict, repr=False)
 
-    @field_validator("options")
-    @classmethod
-    def _set_elsewhere(cls, options: dict[str, str]) -> dict[str, str]:
-        for name in options:
-            if name.lower() in _SOURCE_KEYS:
-                raise BadValue(f"is set by `{_SOURCE_KEYS[name.lower()]}`; leave it out", name)
-        return options
+    @model_validator(mode="after")
+    def _reads_one_kind(self) -> Source:
+        if self.delta is None:
+            for name in self.options:
+                if name.lower() in _SOURCE_KEYS:
+                    raise BadValue(f"is set by `{_SOURCE_KEYS[name.lower()]}`; leave it out", "options", name)
+            return self
+        for key in ("topics", "isolation_level"):
+            if key in self.model_fields_set:
+                raise BadValue("is for Kafka, and the pipeline reads a Delta table (delta); keep one of them", key)
+        known = {name.lower(): name for name in _DELTA_OPTIONS}
+        for name, value in self.options.items():
+            if name.lower() not in known:
+                raise BadValue(
+                    f"is no option of a Delta source of which recon knows what it does to the rows that are read"
+                    f"{did_you_mean(name, _DELTA_OPTIONS, 'it knows:')}",
+                    "options",
+                    name,
+                )
+            if name.lower() == "startingversion" and not value.isdecimal():
+                raise BadValue(
+                    f"is {value!r}: it is needed as the number of the version that the query began with, which the "
+                    "table's history shows",
+                    "options",
+                    name,
+                )
+        return self
+
+    @property
+    def reads(self) -> ReadTable | None:
+        """The Delta table that is read, as a topic; None where Kafka is."""
+        if self.delta is None:
+            return None
+        starting = self._option("startingVersion")
+        return ReadTable(f"{PREFIX}{self.delta}", None if starting is None else int(starting))
+
+    def is_set(self, option: str) -> bool:
+        """Whether an option of the source is `true`."""
+        return (self._option(option) or "").lower() == "true"
+
+    def _option(self, option: str) -> str | None:
+        """The value of an option, in whatever case it is written, as Spark reads them."""
+        return next((value for name, value in self.options.items() if name.lower() == option.lower()), None)
 
 
 class Routes(Strict):
@@ -162,8 +215,15 @@ class Pipeline(WithTests):
         """Whether the query writes without recon."""
         return self.write != "recon"
 
+    @property
+    def of_kafka(self) -> bool:
+        """Whether it reads Kafka, and no Delta table."""
+        return self.source.delta is None
+
     def source_names(self, sink: Sink) -> SourceNames | None:
         """The columns of a sink's table that say which record a row was made of; None where nothing says it."""
+        if not self.of_kafka:
+            return None
         if not self.is_observed:
             return OWN_NAMES
         columns = sink.source_columns if isinstance(sink, DeltaSink) else None
@@ -188,6 +248,33 @@ class Pipeline(WithTests):
                     f"source_columns of sink '{sink.name}' have no topic, and pipeline '{self.name}' reads "
                     f"{plural(len(self.source.topics), 'topic')} as recon.yml says: name the column with the topic, or "
                     "the one topic that it reads (source: topics)",
+                    "sinks",
+                    whole=True,
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _rows_of_a_table_carry_no_offsets(self) -> Pipeline:
+        for sink in self.sinks if not self.of_kafka else ():
+            for key in ("source_columns", "trim_replayed_offsets"):
+                if getattr(sink, key, None):
+                    raise BadValue(
+                        f"{key} of sink '{sink.name}' needs Kafka's topic, partition and offset, and the pipeline "
+                        "reads a Delta table (source: delta): leave it out",
+                        "sinks",
+                        whole=True,
+                    )
+            if sink.stamp_source_offsets and "stamp_source_offsets" in sink.model_fields_set:
+                raise BadValue(
+                    f"stamp_source_offsets of sink '{sink.name}' stamps Kafka's offsets, and the pipeline reads a "
+                    "Delta table (source: delta): leave it out; source columns that its rows have are kept",
+                    "sinks",
+                    whole=True,
+                )
+            if isinstance(sink, DeltaMergeSink) and not (sink.newer_wins or sink.order_by):
+                raise BadValue(
+                    f"sink '{sink.name}' needs newer_wins or order_by: rows of a Delta table (source: delta) carry no "
+                    "source offsets, and nothing else says which of two rows of a key is the latest",
                     "sinks",
                     whole=True,
                 )
@@ -426,9 +513,13 @@ class Project(Strict):
         return self.resolve(target) if name is None else self._located.get(name, f"{CATALOG}{name}")
 
     def catalog_tables(self, sinks: Iterable[Sink] | None = None) -> Sequence[str]:
-        """The catalog tables among targets and quarantines of sinks, by default of all, whose location is not known."""
+        """The catalog tables among targets and quarantines of sinks whose location is not known.
+
+        By default of all sinks, and those that pipelines read.
+        """
         chosen = [sink for pipeline in self.pipelines for sink in pipeline.sinks] if sinks is None else sinks
         of_delta = [sink.target for sink in chosen if sink.is_delta]
+        of_delta += [p.source.delta for p in self.pipelines if sinks is None and p.source.delta is not None]
         of_delta += [sink.quarantine.target for sink in chosen if sink.quarantine.target is not None]
         names = [locations.catalog_name(target, self.project_dir) for target in of_delta]
         return [name for name in dict.fromkeys(names) if name is not None and name not in self._located]
@@ -586,6 +677,8 @@ def _locations(project: Project) -> Iterator[tuple[tuple[str | int, ...], str, d
             yield ("tables", n, "target"), table.target, {"instead": None if table.format == "delta" else by_path}
     for n, pipeline in enumerate(project.pipelines):
         yield ("pipelines", n, "checkpoint"), pipeline.checkpoint, {"instead": _FOLDER}
+        if pipeline.source.delta is not None:
+            yield ("pipelines", n, "source", "delta"), pipeline.source.delta, {}
         for m, sink in enumerate(pipeline.sinks):
             place_of = ("pipelines", n, "sinks", m)
             files = f"kind {sink.kind} writes to a path or URI: write one, or a sink of kind delta"
@@ -614,5 +707,7 @@ def _with_defaults(pipeline: Pipeline, defaults: CheckConfig) -> Pipeline:
         columns = tuple(column.inheriting(of_sink) for column in sink.columns)
         post_batch = tuple(spec.inheriting(of_sink) for spec in sink.post_batch)
         sink = sink.inheriting(of_sink).model_copy(update={"columns": columns, "post_batch": post_batch})
+        if not pipeline.of_kafka:
+            sink = sink.model_copy(update={"stamp_source_offsets": False})
         sinks.append(sink.as_observed() if pipeline.is_observed else sink)
     return pipeline.inheriting(of_pipeline).model_copy(update={"sinks": tuple(sinks)})

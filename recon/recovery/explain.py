@@ -20,6 +20,7 @@ from recon.evidence import checkpoint, delta_log
 from recon.hook.epochs import RECENT, Batch, Epochs
 from recon.hook.repair import require_same_table
 from recon.ledger import Ledger, open_ledger
+from recon.ledger.ledger import utc_now
 from recon.ledger.rebuild import entry_of, missing
 from recon.model import (
     CheckpointBatch,
@@ -32,6 +33,7 @@ from recon.model import (
     known,
     offsets_text,
 )
+from recon.model.delta_offsets import is_delta
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.ranges import RangeHeld, held, losses, onwards, unknown
@@ -141,7 +143,7 @@ def already_processed(project: str | Path | Project, pipeline: str, batch_id: in
     ask_active(project)
     pipe, out = project.find_sink(pipeline, sink)
     witnesses = _Witnesses(project, pipe)
-    plan = checkpoint.read_batch(witnesses.storage, batch_id)
+    plan = checkpoint.read_batch(witnesses.storage, batch_id, pipe.source.reads)
     if not plan.starts_known:
         raise EvidenceError(
             f"checkpoint {witnesses.storage.uri} no longer has the offsets where micro-batch {batch_id} begins; name a "
@@ -181,7 +183,7 @@ class _Witnesses:
             if not self.storage.names():
                 return None
             raise
-        return checkpoint.read(self.storage)
+        return checkpoint.read(self.storage, table=self.pipeline.source.reads)
 
     # -- one method for each `next` ------------------------------------------------------------------------------------
 
@@ -440,7 +442,10 @@ class _Witnesses:
     def kafka(self, spans: Iterable[OffsetSpan]) -> KafkaWitness | Unavailable:
         from recon.evidence import kafka
 
-        topics, level = sorted({span.topic for span in spans}), self.pipeline.source.isolation_level
+        topics = sorted({span.topic for span in spans if not is_delta(span.topic)})
+        level = self.pipeline.source.isolation_level
+        if not self.pipeline.of_kafka:
+            return KafkaWitness(bootstrap_servers="", isolation_level=level, read_at=utc_now(), topics={})
         try:
             return kafka.read(self.project.kafka, topics, isolation_level=level)
         except ReconError as error:
@@ -451,7 +456,9 @@ class _Witnesses:
         topics: Mapping[str, KafkaTopic] = kafka.topics if (kafka := known(witness)) else {}
         ids: Mapping[str, str | None] = {name: topic.topic_id for name, topic in topics.items()}
         ranges = [
-            span._replace(topic_id=ids.get(span.topic), start_offset=min(span.start_offset, span.end_offset))
+            span._replace(
+                topic_id=span.topic_id or ids.get(span.topic), start_offset=min(span.start_offset, span.end_offset)
+            )
             for span in plan.ranges
         ]
         for source, topic, partition, end in plan.new_partitions:

@@ -15,8 +15,9 @@ from recon.hook.epochs import RECENT
 from recon.ledger import Ledger, coverage, open_ledger
 from recon.ledger.rebuild import missing
 from recon.model import REPAIRS, LedgerEntry, SinkCommit, parse_offsets
+from recon.model.delta_offsets import is_delta, position_of
 from recon.model.offsets import OffsetSpan
-from recon.project import Project, Sink, as_project
+from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.planned_offsets import Offsets, planned_offsets
 from recon.sinks import open_sink
 from recon.spark.catalog import ask_active
@@ -27,7 +28,7 @@ log = logging.getLogger("recon")
 
 
 def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | None = None) -> str:
-    """The `startingOffsets` JSON that continues exactly where the ledger ends.
+    """The `startingOffsets` JSON that continues exactly where the ledger ends; of a Delta table, its `startingVersion`.
 
     Commits that a crash left unrecorded count too. Those that a RESTORE undid count as well, and the log says so, as it
     does where the table is another one. With several sinks and none named, all must agree. A topic that was deleted and
@@ -38,8 +39,8 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
     checkpoint ends, and the log says that Spark planned them and nothing is proved.
 
     Raises:
-        ConfigError: unknown names, sinks that ended at different offsets, one topic in several sources, or there is
-            neither a ledger nor a checkpoint.
+        ConfigError: unknown names, sinks that ended at different offsets, one topic in several sources, a Delta table
+            of which a version was read in part, or there is neither a ledger nor a checkpoint.
         EvidenceError: a sink's record or the checkpoint cannot be read.
         LedgerError: the ledger cannot be read.
     """
@@ -49,14 +50,14 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
     ledger = open_ledger(project)
     ends = {out.name: _ends(project, ledger, pipe.name, out) for out in pipe.sinks if sink in (None, out.name)}
     if not any(ends.values()) and not any(ledger.last(pipe.name, out.name, 1) for out in pipe.sinks):
-        return _dumped(planned_offsets(project, pipe, ledger.location))
+        return _dumped(pipe, planned_offsets(project, pipe, ledger.location))
     for name, of_sink in ends.items():
         if not of_sink:
             raise ConfigError(
                 f"the ledger holds no offsets for pipeline {pipeline}, sink {name}; begin with "
                 'startingOffsets "earliest" or "latest"'
             )
-    offsets = {name: _dumped(of_sink) for name, of_sink in ends.items()}
+    offsets = {name: _dumped(pipe, of_sink) for name, of_sink in ends.items()}
     if len(set(offsets.values())) > 1:
         raise ConfigError(
             f"the sinks of pipeline {pipeline} end at different offsets ({', '.join(offsets)}); name one with --sink"
@@ -64,8 +65,19 @@ def starting_offsets(project: str | Path | Project, pipeline: str, sink: str | N
     return next(iter(offsets.values()))
 
 
-def _dumped(offsets: Offsets) -> str:
-    return json.dumps(offsets, separators=(",", ":"))
+def _dumped(pipeline: Pipeline, offsets: Offsets) -> str:
+    """The answer as the option of Spark's source that it is for."""
+    if pipeline.of_kafka:
+        return json.dumps(offsets, separators=(",", ":"))
+    ends = [end for partitions in offsets.values() for end in partitions.values()]
+    position = position_of(max(ends))
+    if position.files or position.in_snapshot:
+        raise ConfigError(
+            f"pipeline {pipeline.name} has read version {position.version} of {pipeline.source.delta} in part "
+            f"({position.files:,} of its files), and no option of Spark's begins there: let the query go on with its "
+            "checkpoint until it has read the version"
+        )
+    return json.dumps({"startingVersion": position.version}, separators=(",", ":"))
 
 
 def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> Offsets:
@@ -106,7 +118,7 @@ def _ends(project: Project, ledger: Ledger, pipeline: str, sink: Sink) -> Offset
     for span in sorted(last):
         partitions = ends.setdefault(span.topic, {})
         partitions[str(span.partition)] = max(partitions.get(str(span.partition), 0), span.end_offset)
-    ids = {span.topic: span.topic_id for span in last if span.topic_id is not None}
+    ids = {span.topic: span.topic_id for span in last if span.topic_id is not None and not is_delta(span.topic)}
     return {**ends, **_begun_again(project, pipeline, ids)}
 
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.coverage import Key, by_key, coverage, ranges_of
-from recon.checks.evidence.findings import Findings, named, offsets
+from recon.checks.evidence.findings import Findings, named
 from recon.model import CheckpointWitness, Code, EntryHead, LedgerSlice, Verdict, Witnesses, known
 from recon.model.offsets import Span, Spans
 from recon.text import plural, some
@@ -240,7 +240,7 @@ class _Evaluation:
     def _report_partial(
         self, sink: str, has: Sequence[str], head: EntryHead, lacking: Sequence[tuple[Key, Span]], newest: bool
     ) -> None:
-        where = some(f"{key} {offsets(*span)}" for key, span in lacking)
+        where = some(f"{key} {key.offsets(*span)}" for key, span in lacking)
         others = [name for name in has if name != sink]
         sentence = (
             f"micro-batch {head.batch_id} of query {head.query_id} is in {some(others)} and not in {sink} ({where})"

@@ -16,7 +16,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
-from recon.model import Code, KafkaWitness, LedgerSlice, Unavailable, Witnesses, known, why_unknown
+from recon.model import Code, LedgerSlice, SourceTable, Unavailable, Witnesses, known, why_unknown
+from recon.model.delta_offsets import described, is_delta, offset_of, position_of
 from recon.model.ledger import sortable
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
 
@@ -38,7 +39,21 @@ class Key(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+        return self.topic if is_delta(self.topic) else f"{self.topic}-{self.partition}"
+
+    def offsets(self, start: int, end: int) -> str:
+        """A range in a sentence: of a Delta table, its versions.
+
+        >>> Key(0, "orders", 0).offsets(3, 9), Key(0, "delta:lake/orders", 0).offsets(3_000_000_000, 9_000_000_000)
+        ('offsets [3, 9)', 'versions 3 to 8')
+        """
+        return described(start, end) if is_delta(self.topic) else f"offsets [{start}, {end})"
+
+    def log_starts_at(self, log_start: int) -> str:
+        """Where the log of the source begins, in a clause."""
+        if is_delta(self.topic):
+            return f"the log of the table now begins at version {position_of(log_start).version}"
+        return f"Kafka's log now starts at {log_start}"
 
 
 class Stretch(NamedTuple):
@@ -430,11 +445,13 @@ def widths(slice_: LedgerSlice) -> list[int]:
     return [int(width) for width in found.tolist()]
 
 
-def partition_of(kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | None) -> tuple[int | None, str]:
+def log_start_of(witnesses: Witnesses, key: Key, topic_id: str | None) -> tuple[int | None, str]:
     """(log start of the topic partition the ledger speaks of, why it is not known)."""
-    topics = known(kafka)
+    if is_delta(key.topic):
+        return _log_start_of_table(witnesses.source_table, topic_id)
+    topics = known(witnesses.kafka)
     if topics is None:
-        return None, f"whether Kafka still holds them is unknown ({why_unknown(kafka)})"
+        return None, f"whether Kafka still holds them is unknown ({why_unknown(witnesses.kafka)})"
     topic = topics.topics.get(key.topic)
     if topic is None:
         return None, "no broker was read to see whether Kafka still holds them"
@@ -443,6 +460,17 @@ def partition_of(kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | No
     if topic_id is not None and topic.topic_id is not None and topic_id != topic.topic_id:
         return None, "the topic was re-created since, so Kafka holds them no longer"
     return topic.partitions[key.partition].log_start, ""
+
+
+def _log_start_of_table(table: SourceTable | Unavailable | None, table_id: str | None) -> tuple[int | None, str]:
+    """The offset of the oldest version of which the log of the table that is read still has the commit."""
+    if table is None or isinstance(table, Unavailable):
+        return None, f"whether its log still has them is unknown ({why_unknown(table, 'it was not read')})"
+    if not table.exists or table.first_retained is None:
+        return None, f"there is no Delta table at {table.location} any more"
+    if None not in (table_id, table.table_id) and table_id != table.table_id:
+        return None, "the table was made anew since, so its log has them no longer"
+    return offset_of(table.first_retained, 0), ""
 
 
 def is_compacted(topic: str, witnesses: Witnesses) -> bool:
@@ -467,20 +495,27 @@ def is_same_topic(key: Key, incarnation: TopicIncarnation, witnesses: Witnesses)
 
 
 def missed(
-    kafka: KafkaWitness | Unavailable, key: Key, topic_id: str | None, unread: tuple[int, int], unknown: Code = Code.GAP
+    witnesses: Witnesses, key: Key, topic_id: str | None, unread: tuple[int, int], unknown: Code = Code.GAP
 ) -> Iterator[tuple[Code, Span, str]]:
-    """Offsets that were never read, split by whether Kafka can still give them: (code, offsets, next step).
+    """Offsets that were never read, split by whether the source can still give them: (code, offsets, next step).
 
-    `unknown` is the code where Kafka does not say.
+    `unknown` is the code where the source does not say.
     """
-    log_start, why = partition_of(kafka, key, topic_id)
+    log_start, why = log_start_of(witnesses, key, topic_id)
     start, end = unread
     if log_start is None:
         yield unknown, Span(start, end), why
         return
     cut = min(max(log_start, start), end)
+    if is_delta(key.topic):
+        if cut > start:
+            gone = f"{key.log_starts_at(log_start)}, so a stream cannot read them any more"
+            yield Code.LOSS_RETENTION, Span(start, cut), gone
+        if cut < end:
+            yield Code.GAP, Span(cut, end), "the log still has them: read exactly these versions once more"
+        return
     if cut > start:
-        gone = f"Kafka's log now starts at {log_start}, so these records cannot be read any more"
+        gone = f"{key.log_starts_at(log_start)}, so these records cannot be read any more"
         yield Code.LOSS_RETENTION, Span(start, cut), gone
     if cut < end:
         still = (

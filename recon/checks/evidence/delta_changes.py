@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from recon.checks.evidence.coverage import FirstReaders, coverage
-from recon.checks.evidence.findings import Findings, named, offsets
+from recon.checks.evidence.findings import Findings, named
 from recon.checks.evidence.table_history import (
     alive,
     changes_rows,
@@ -127,8 +127,8 @@ def report_gone(
                 after = 0 if head.sink_version is None else bisect_right(by, head.sink_version)
                 findings.add(
                     Code.GAP,
-                    f"{key}: {offsets(*span)} are no longer in the table: the commits from {named(head)} on {what}, "
-                    "and a restart does not read them again",
+                    f"{key}: {key.offsets(*span)} are no longer in the table: the commits from {named(head)} on "
+                    f"{what}, and a restart does not read them again",
                     head=head,
                     key=key,
                     span=span,

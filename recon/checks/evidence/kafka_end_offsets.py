@@ -125,10 +125,10 @@ class KafkaEndOffsets(EvidenceCheck):
                 continue
             # What micro-batches behind the period read is the business of other audits.
             if key not in recreated and partition.log_start > committed and not goes_on:
-                unread = missed(kafka, key, topic.topic_id, (committed, partition.log_start))
+                unread = missed(witnesses, key, topic.topic_id, (committed, partition.log_start))
                 _report_missed(key, unread, "the ledger ends before", findings)
             elif key in recreated and partition.log_end >= committed > 0:
-                unread = missed(kafka, key, topic.topic_id, (0, committed))
+                unread = missed(witnesses, key, topic.topic_id, (0, committed))
                 _report_missed(key, unread, "the re-created topic holds", findings)
             rows.append(tally.count(key, partition, committed))
             if key not in recreated and not goes_on:
@@ -138,7 +138,7 @@ class KafkaEndOffsets(EvidenceCheck):
             key, partition = Key(0, topic.topic, number), topic.partitions[number]
             rows.append(tally.count(key, partition, None))
             if incarnations and partition.log_start > 0:
-                unread = missed(kafka, key, topic.topic_id, (0, partition.log_start))
+                unread = missed(witnesses, key, topic.topic_id, (0, partition.log_start))
                 _report_missed(key, unread, "no micro-batch ever read", findings)
         if recreated:
             key, reason = next(iter(recreated.items()))

@@ -23,7 +23,7 @@ from recon.checks.evidence.coverage import (
     missed,
     widths,
 )
-from recon.checks.evidence.findings import WROTE_NOTHING, Findings, named, no_entries, offsets, quiet
+from recon.checks.evidence.findings import WROTE_NOTHING, Findings, named, no_entries, quiet
 from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.reading import reading_of
 from recon.checks.evidence.table_history import unseen
@@ -77,7 +77,7 @@ class OffsetContinuity(EvidenceCheck):
             if hole.end - hole.start <= _ASKED and not is_compacted(key.topic, witnesses):
                 if not is_same_topic(key, incarnation, witnesses):
                     continue
-                unread = missed(witnesses.kafka, key, incarnation.topic_id, (hole.start, hole.end))
+                unread = missed(witnesses, key, incarnation.topic_id, (hole.start, hole.end))
                 held = [span for code, span, _ in unread if code is Code.GAP]
                 asked.setdefault((key.topic, key.partition), []).extend(held)
         return {where: Spans.of(spans) for where, spans in asked.items()}
@@ -130,7 +130,7 @@ def _judge_start(
             return
         reason = f"the partition is new in {named(head)} and was read from offset {below} on, not from 0"
         # Where Kafka does not say, they were deleted: Spark reads a new partition from its log start.
-        unread = missed(witnesses.kafka, key, incarnation.topic_id, (0, below), unknown=Code.LOSS_RETENTION)
+        unread = missed(witnesses, key, incarnation.topic_id, (0, below), unknown=Code.LOSS_RETENTION)
         _report_missed(key, unread, head, reason, findings)
 
 
@@ -145,7 +145,7 @@ def _judge_incarnation(
     heads, first = covered.slice.heads, incarnation.stretches[0]
     below = min(first.start, first.end)
     if number and below and covered.judged(first.first):  # a re-created topic: its first records are as good as any
-        unread = missed(witnesses.kafka, key, incarnation.topic_id, (0, below))
+        unread = missed(witnesses, key, incarnation.topic_id, (0, below))
         reason = f"the re-created topic was read from offset {below} on, not from 0"
         _report_missed(key, unread, heads[first.first], reason, findings)
     if len(incarnation.stretches) == 1 and first.end >= first.start:
@@ -164,7 +164,7 @@ def _judge_incarnation(
             head = heads[covered.entry_at(stretch, span.start)]
             findings.add(
                 Code.OVERLAP,
-                f"{key}: {offsets(*span)} were read again from {named(head)} on, though the ledger already "
+                f"{key}: {key.offsets(*span)} were read again from {named(head)} on, though the ledger already "
                 "held them; source_rows tells whether rows are doubled",
                 head=head,
                 key=key,
@@ -198,7 +198,7 @@ def _judge_hole(
     covered: Coverage, key: Key, incarnation: TopicIncarnation, hole: Hole, witnesses: Witnesses, findings: Findings
 ) -> None:
     head = covered.slice.heads[hole.at.first]
-    missing = missed(witnesses.kafka, key, incarnation.topic_id, (hole.start, hole.end))
+    missing = missed(witnesses, key, incarnation.topic_id, (hole.start, hole.end))
     same = is_same_topic(key, incarnation, witnesses)
     unread = [
         (code, span, step)
@@ -210,8 +210,8 @@ def _judge_hole(
         before = named(covered.slice.heads[hole.before.last])
         findings.add(
             Code.INCONCLUSIVE,
-            f"{key}: {offsets(hole.start, hole.end)} are in no ledger entry, and what was read between {before} and "
-            f"{named(head)} into {unknown} is not known; compare the range with the rows, then accept it",
+            f"{key}: {key.offsets(hole.start, hole.end)} are in no ledger entry, and what was read between {before} "
+            f"and {named(head)} into {unknown} is not known; compare the range with the rows, then accept it",
             head=head,
             key=key,
             span=(hole.start, hole.end),
@@ -220,8 +220,8 @@ def _judge_hole(
     if unread and witnesses.may_write_nothing and _skips_numbers(covered, hole):
         findings.add(
             Code.INCONCLUSIVE,
-            f"{key}: {offsets(hole.start, hole.end)} are in no ledger entry: a micro-batch before {named(head)} wrote "
-            f"nothing, {WROTE_NOTHING}",
+            f"{key}: {key.offsets(hole.start, hole.end)} are in no ledger entry: a micro-batch before {named(head)} "
+            f"wrote nothing, {WROTE_NOTHING}",
             head=head,
             key=key,
             span=(hole.start, hole.end),
@@ -231,7 +231,7 @@ def _judge_hole(
     if not unread:
         findings.add(
             Code.EXPLAINED,
-            f"{key}: {offsets(hole.start, hole.end)} were read by no micro-batch, and hold no record for it",
+            f"{key}: {key.offsets(hole.start, hole.end)} were read by no micro-batch, and hold no record for it",
             head=head,
             key=key,
             span=(hole.start, hole.end),
@@ -314,7 +314,7 @@ def _report_missed(
     key: Key, unread: Iterable[tuple[Code, Span, str]], head: EntryHead, reason: str, findings: Findings
 ) -> None:
     for code, span, next_step in unread:
-        message = f"{key}: {offsets(*span)} were read by no micro-batch: {reason}; {next_step}"
+        message = f"{key}: {key.offsets(*span)} were read by no micro-batch: {reason}; {next_step}"
         findings.add(code, message, head=head, key=key, span=span)
 
 

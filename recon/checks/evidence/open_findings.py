@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from recon.checks.evidence.coverage import cleaned, is_compacted, widths
-from recon.checks.evidence.findings import offsets
+from recon.checks.evidence.coverage import Key, cleaned, is_compacted, widths
 from recon.checks.evidence.topic_ids import identified, is_of, with_topic_ids
 from recon.lazy import np
 from recon.model import Code, Finding, LedgerSlice, Level, RowsWitness, Verdict, Witnesses
@@ -137,6 +136,7 @@ class _Audit:
         again = Spans.of(f.span for f in self.found if f.span is not None and self._is_same_place(one, f))
         left = one.spans.minus(again)
         repaired = left.intersect(self._repaired(one)).minus(self._in_question(one))
+        where = Key(0, one.finding.topic or "", one.finding.partition or 0)
         for start, end in repaired:
             happened = "are in the sink again, once"
             if self.check in OF_UNREAD_RANGES:
@@ -144,7 +144,7 @@ class _Audit:
             elif one.is_loss and self._read_again(one.finding).intersect(Spans.of([(start, end)])):
                 happened = "were read again: each is in the sink, or its row was filtered or quarantined"
             message = (
-                f"{one.finding.topic}-{one.finding.partition}: {offsets(start, end)} {happened}: {one.finding.code}, "
+                f"{where}: {where.offsets(start, end)} {happened}: {one.finding.code}, "
                 f"found on {one.first_seen:%Y-%m-%d}, is repaired"
             )
             yield replace(_part(one.finding, start, end), code=Code.REPAIRED, message=message)

@@ -85,8 +85,9 @@ class Account:
         counted: counts per judged entry, in reading order, replays left out.
         transforms: whether the writer filters or makes rows, as far as entries show.
         operators: what is known of state between source and sink.
-        width: offsets per entry of the slice.
+        width: offsets per entry of the slice; the rows of its ranges where the source counts these itself.
         given: rows given to a sink that reduces them itself, per (epoch, batch_id).
+        uncountable: entries of whose ranges the source does not say how many rows they have.
         own_appends: what the spot check can look at, once it was looked for (`source_rows.spot_check`).
     """
 
@@ -96,6 +97,7 @@ class Account:
     operators: Operators = field(default_factory=Operators)
     width: Sequence[int] = ()
     given: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    uncountable: frozenset[int] = frozenset()
     own_appends: dict[bool, Mapping[int, DeltaCommit]] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
@@ -187,6 +189,7 @@ def account(
     filters: bool | None = None,
     explodes: bool | None = None,
     filtered_before: bool = False,
+    records: Sequence[int | None] | None = None,
 ) -> Account:
     """Counts the entries of a slice.
 
@@ -198,28 +201,33 @@ def account(
     `filtered_before` the slice.
     `explodes` is whether recon.yml says that it makes several rows of one record; counts of rows then say nothing of
     offsets, but for micro-batches in which it returned the rows that it read.
+    `records` are the rows that the source has in each entry's ranges, where it counts them itself, None for a number
+    that it does not know. Without them, as for Kafka, an offset stands for a record, or for none.
     """
     given = given or {}
     operators = operators or Operators()
     covered = coverage(ledger)
-    width = widths(ledger)
+    width = widths(ledger) if records is None else [rows or 0 for rows in records]
+    uncountable = frozenset(entry for entry, rows in enumerate(records or ()) if rows is None)
     heads = _completed(covered, in_files or {})
     returned = [_returned(head, given) for head in heads]
+    # Only offsets can be recognised as already there.
+    trimmed = [records is None and _trimmed(head, width[i]) for i, head in enumerate(heads)]
     transforms = any(
-        head.rows_read not in (None, returned[i]) and not _trimmed(head, width[i])
-        for i, head in enumerate(heads)
-        if head.reads
+        head.rows_read not in (None, returned[i]) and not trimmed[i] for i, head in enumerate(heads) if head.reads
     )
     transforms = transforms or bool(ledger.transforms_later) or filters is True or filtered_before
-    expected = _fingerprints(ledger)
+    expected = _fingerprints(ledger) if records is None else None
     counted = {}
     for entry in covered.judged_entries():
         head, size = heads[entry], width[entry]
         if filters is False and (head.rows_filtered or head.is_observed):
             head = replace(head, rows_filtered=0)
-        counts = _count(head, size, returned[entry], transforms=transforms, operators=operators)
+        counts = _count(head, size, returned[entry], transforms=transforms, operators=operators, trimmed=trimmed[entry])
         if explodes and not operators.keeps_state(head) and not _left_as_read(head):
             counts = Counted(None, 0 if filters is False else None, True, 0, counts.quarantined)
+        if entry in uncountable:
+            counts = Counted(None, head.rows_filtered, False, 0, head.rows_quarantined or 0)
         counted[entry] = counts._replace(
             holes=_holes(head, size, operators),
             lost=0 if reduces else _lost(head),
@@ -228,7 +236,7 @@ def account(
             and expected is not None
             and _doubted(head, CountedRows(size, expected[entry]), operators),
         )
-    return Account(covered, counted, transforms, operators, width, given)
+    return Account(covered, counted, transforms, operators, width, given, uncountable)
 
 
 def _completed(covered: Coverage, in_files: Mapping[int, int]) -> Sequence[EntryHead]:
@@ -304,8 +312,10 @@ def _doubted(head: EntryHead, expected: CountedRows, operators: Operators) -> bo
     return any(one.rows == other.rows and one.fingerprint != other.fingerprint for one, other in combinations(known, 2))
 
 
-def _count(head: EntryHead, width: int, returned: int | None, *, transforms: bool, operators: Operators) -> Counted:
-    trimmed, stored, read = _trimmed(head, width), _stored(head), head.rows_read
+def _count(
+    head: EntryHead, width: int, returned: int | None, *, transforms: bool, operators: Operators, trimmed: bool
+) -> Counted:
+    stored, read = _stored(head), head.rows_read
     quarantined = head.rows_quarantined or 0
     dropped = None if trimmed else head.rows_filtered
     dropped_by_state = 0

@@ -103,6 +103,11 @@ def refusal(project: Project, pipeline: Pipeline, sink: Sink) -> str:
             f"{name} is written without recon (write: {pipeline.write}), which only observes it: read the ranges once "
             "more with a query of your own, then accept the finding"
         )
+    if not pipeline.of_kafka:
+        return (
+            f"{name} reads a Delta table (source: delta), and a repair reads Kafka's records again: read the versions "
+            "that the finding names once more with a query of your own, then accept the finding"
+        )
     if why := ability(sink).refused:
         return f"{name} is of kind {sink.kind}: {why}"
     if not sink.stamp_source_offsets:

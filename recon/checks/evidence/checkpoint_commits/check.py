@@ -14,7 +14,7 @@ from typing_extensions import override
 from recon.checks.base import EvidenceCheck
 from recon.checks.evidence.checkpoint_commits.plans import Planned, planned_ranges, stamped_ranges
 from recon.checks.evidence.checkpoint_commits.writes import Writes
-from recon.checks.evidence.coverage import Key, by_key, missed, partition_of, ranges_of
+from recon.checks.evidence.coverage import Key, by_key, log_start_of, missed, ranges_of
 from recon.checks.evidence.findings import WROTE_NOTHING, Findings, ledger_of, named, no_entries, offsets
 from recon.checks.evidence.open_findings import unread_before
 from recon.checks.evidence.own_writes import is_in_progress
@@ -32,6 +32,7 @@ from recon.model import (
     known,
     why_unknown,
 )
+from recon.model.delta_offsets import is_delta, position_of
 from recon.model.offsets import Spans
 from recon.text import plural, some
 
@@ -398,7 +399,9 @@ class _Evaluation:
             if ledger.heads[i].epoch == newest.epoch and ledger.heads[i].batch_id > planned
         ]
         again = by_key(span for i in behind for span in ranges_of(ledger, i))
-        hulls = [f"{key} {offsets(*hull)}" for key, spans in sorted(again.items()) if (hull := spans.hull) is not None]
+        hulls = [
+            f"{key} {key.offsets(*hull)}" for key, spans in sorted(again.items()) if (hull := spans.hull) is not None
+        ]
         rows = "their rows are written again and doubled"
         if self.witnesses.sink in self.witnesses.rewriting:
             rows = "their rows are written again, in place of those of the same keys"
@@ -486,9 +489,9 @@ class _Evaluation:
                     version = self.writes.transactions.newest.get(app, -1)
                     self.findings.add(
                         Code.SKIPPED,
-                        f"{key}: {offsets(*planned.span)} of micro-batch {batch.batch_id} are not in the sink: app id "
-                        f"{app} already has txn version {version}, so Delta drops the write and reports no error; "
-                        f"{self._with_another_number()} and read the range again",
+                        f"{key}: {key.offsets(*planned.span)} of micro-batch {batch.batch_id} are not in the "
+                        f"sink: app id {app} already has txn version {version}, so Delta drops the write and reports "
+                        f"no error; {self._with_another_number()} and read the range again",
                         batch_id=batch.batch_id,
                         key=key,
                         span=planned.span,
@@ -514,9 +517,9 @@ class _Evaluation:
                 for span in Spans.of([planned.span]).minus(self.writes.held(key)):
                     self.findings.add(
                         Code.INCONCLUSIVE,
-                        f"{key}: {offsets(*span)} of micro-batch {batch.batch_id} have no ledger entry, and the log of "
-                        f"{self.writes.log.location} no longer has the commits of that time (it begins at version "
-                        f"{self.writes.log.first_retained}): whether they were written is not known",
+                        f"{key}: {key.offsets(*span)} of micro-batch {batch.batch_id} have no ledger entry, and "
+                        f"the log of {self.writes.log.location} no longer has the commits of that time (it begins "
+                        f"at version {self.writes.log.first_retained}): whether they were written is not known",
                         batch_id=batch.batch_id,
                         key=key,
                         span=span,
@@ -526,7 +529,7 @@ class _Evaluation:
                 for span in Spans.of([planned.span]).minus(self.writes.held(key)):
                     self.findings.add(
                         Code.INCONCLUSIVE,
-                        f"{key}: {offsets(*span)} of micro-batch {batch.batch_id}, which Spark finished, have no "
+                        f"{key}: {key.offsets(*span)} of micro-batch {batch.batch_id}, which Spark finished, have no "
                         f"commit in the sink: it wrote nothing, {WROTE_NOTHING}",
                         batch_id=batch.batch_id,
                         key=key,
@@ -565,14 +568,16 @@ class _Evaluation:
 
     def _judge_unfinished(self, batch: CheckpointBatch, plan: Mapping[Key, Planned]) -> None:
         for key, planned in plan.items():
-            log_start, _ = partition_of(self.witnesses.kafka, key, self.writes.topic_id(key))
+            log_start, _ = log_start_of(self.witnesses, key, self.writes.topic_id(key))
             start, end = planned.span
+            if is_delta(key.topic) and position_of(start).in_snapshot:
+                continue  # a snapshot can be read as long as its data files are there
             if planned.start is not None and log_start is not None and start < log_start and start < end:
                 gone = (start, min(log_start, end))
                 self.findings.add(
                     Code.LOSS_RETENTION,
-                    f"{key}: micro-batch {batch.batch_id} is planned from {start} on and not finished, and Kafka's log "
-                    f"now starts at {log_start}: {offsets(*gone)} cannot be read any more",
+                    f"{key}: micro-batch {batch.batch_id} is planned and not finished, and {key.offsets(*gone)} cannot "
+                    f"be read any more: {key.log_starts_at(log_start)}",
                     batch_id=batch.batch_id,
                     key=key,
                     span=gone,
@@ -594,6 +599,6 @@ class _Evaluation:
         )
 
     def _report_missed(self, batch: CheckpointBatch, key: Key, unread: tuple[int, int], why: str) -> None:
-        for code, span, next_step in missed(self.witnesses.kafka, key, self.writes.topic_id(key), unread):
-            message = f"{key}: {offsets(*span)} are missing: {why}; {next_step}"
+        for code, span, next_step in missed(self.witnesses, key, self.writes.topic_id(key), unread):
+            message = f"{key}: {key.offsets(*span)} are missing: {why}; {next_step}"
             self.findings.add(code, message, batch_id=batch.batch_id, key=key, span=span)

@@ -37,6 +37,7 @@ from recon.checks.evidence.source_rows.rows import (
     SinkRows,
     TopicPartition,
     counts_decide,
+    no_row_tells,
     rewrites,
     tell_explained,
 )
@@ -188,7 +189,7 @@ class SourceRows(EvidenceCheck):
     @override
     def wants_rows(self, witnesses: Witnesses) -> bool:
         ledger = reading_of(witnesses)
-        if ledger is None or (witnesses.observed and not witnesses.source_columns):
+        if ledger is None or no_row_tells(witnesses):
             return False
         counts = _account_of(ledger, witnesses)
         return _misses(counts, witnesses) or bool(perhaps_repeated(counts, witnesses))
@@ -196,7 +197,7 @@ class SourceRows(EvidenceCheck):
     @override
     def questions(self, witnesses: Witnesses) -> Mapping[TopicPartition, Spans]:
         ledger = reading_of(witnesses)
-        if ledger is None:
+        if ledger is None or witnesses.source_table is not None:
             return {}
         counts = _account_of(ledger, witnesses)
         asked = {where: list(spans) for where, spans in doubtful_readings(counts, witnesses).items()}
@@ -225,6 +226,7 @@ def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
         seen.rewriting,
         seen.routed,
         seen.proofs,
+        seen.source_table,
     )
     known = ledger.derived.get(_ACCOUNT)
     if known is None or any(map(is_not, known[0], rest_on)):
@@ -236,9 +238,10 @@ def _account_of(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
 def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
     proof = witnesses.proofs.of_sink.get(ledger.sink)
     before = proof is not None and proof.filtered
+    records = rewriting.records_of(ledger, witnesses)
     if rewrites(witnesses):
         given = rewriting.given_to(witnesses)
-        return account(ledger, operators_of(witnesses), given, reduces=True, filtered_before=before)
+        return account(ledger, operators_of(witnesses), given, reduces=True, filtered_before=before, records=records)
     log = witnesses.of_sink(witnesses.delta)
     own = own_commits(log, ledger.pipeline, ledger.sink) if log is not None else ()
     in_files = {c.version: c.rows_added for c, _ in own if c.rows_added is not None and not c.is_merge}
@@ -252,6 +255,7 @@ def _counted(ledger: LedgerSlice, witnesses: Witnesses) -> Account:
         filters=filters,
         explodes=declared.explodes,
         filtered_before=before,
+        records=records,
     )
 
 
@@ -358,7 +362,7 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
     for change in changes(counts, witnesses):
         findings.add(Code.INCONCLUSIVE, f"{change}: counts do not show which micro-batches' rows are gone")
     doubling = [reason for reason in (read_twice(counts), added_by_others(counts, witnesses)) if reason]
-    if not rewrites(witnesses):
+    if no_row_tells(witnesses):
         for reason in doubling:
             findings.add(Code.INCONCLUSIVE, f"{reason}, and no row says which record it was made of")
     sink = _rows_of(counts, witnesses, findings)
@@ -371,9 +375,13 @@ def _judge_counts(counts: Account, witnesses: Witnesses) -> Verdict:
         records = f"the records ({plural(missing, 'offset')} without one)" if missing else "offsets"
         batches = plural(len(counts.counted), "micro-batch")
         message = f"{batches}: rows taken in, left out and quarantined are as many as {records}"
-        if witnesses.observed:
+        if no_row_tells(witnesses):
+            records = "rows of the source" if witnesses.source_table is not None else records
             message = f"{batches}: as many rows as {records}; which record each row was made of is not known"
             message += rewriting.said(counts, witnesses)
+        filtered = rows_filtered(counts)
+        if filtered and witnesses.source_table is not None and witnesses.sink not in witnesses.routed:
+            message += f"; {plural(filtered, 'row')} filtered by the transform"
     verdict = _verdict(counts, findings, message, missing, explained)
     return (
         verdict

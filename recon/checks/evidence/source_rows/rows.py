@@ -166,12 +166,19 @@ def rewrites(witnesses: Witnesses) -> bool:
 
 
 def counts_decide(witnesses: Witnesses) -> bool:
-    """Whether no row can show which record it was made of, so that only numbers of rows can be judged.
+    """Whether only numbers of rows can be judged.
 
-    Rows of a sink that later micro-batches rewrite do not say it, nor do rows that Spark's own sink wrote without
-    source columns.
+    In a sink that later micro-batches rewrite a missing row proves nothing.
     """
-    return rewrites(witnesses) or (witnesses.observed and not witnesses.source_columns)
+    return rewrites(witnesses) or no_row_tells(witnesses)
+
+
+def no_row_tells(witnesses: Witnesses) -> bool:
+    """Whether no row says which record it was made of.
+
+    Rows that Spark's own sink wrote without source columns do not, nor do those that were read from a Delta table.
+    """
+    return witnesses.source_table is not None or (witnesses.observed and not witnesses.source_columns)
 
 
 def tell_explained(explained: Explained, without: str, findings: Findings) -> Counter[str]:

@@ -1,0 +1,128 @@
+"""The Delta table that a stream reads: which rows its commits gave the stream, by the table's log, without Spark.
+
+A stream reads the data files that a commit added with dataChange=true, in the order of the commit's actions
+(`DeltaSource.filterAndGetIndexedFiles`); a new query first reads those of a snapshot, by modification time and path
+(`DeltaSourceSnapshot`). Their numbers of rows are in the statistics of the add actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from recon.errors import EvidenceError
+from recon.evidence import delta_log
+from recon.evidence.delta_commits import contents, parse_commit, version_of
+from recon.limits import delta_rs_options
+from recon.model import SourceCommit, SourceTable
+from recon.model.delta_offsets import BEGINNING, position_of
+from recon.storage import Storage
+from recon.text import first_line
+
+_LOG = "_delta_log"
+
+
+def read(
+    storage: Storage,
+    topic: str,
+    ranges: Collection[tuple[int, int]],
+    passes: Literal["", "skip", "changes", "deletes"] = "",
+) -> SourceTable:
+    """The table's log from the first commit on that some ranges hold.
+
+    Args:
+        storage: the table's folder.
+        topic: its name as a topic.
+        ranges: what micro-batches read of it, as offsets (recon.model.delta_offsets).
+        passes: what the query does with commits that remove data files, as in `SourceTable`.
+
+    Raises:
+        EvidenceError: a commit file is torn or no JSON; the message names it.
+    """
+    read_at = datetime.now(UTC)
+    log = storage.child(_LOG)
+    versions = sorted(v for v in map(version_of, log.names()) if v is not None)
+    if not versions:
+        return SourceTable(topic=topic, location=storage.uri, exists=False, read_at=read_at, passes=passes)
+    first = min((_first_commit(start, end) for start, end in ranges), default=versions[-1])
+    commits: dict[int, SourceCommit] = {}
+    for version, raw in contents(log, [v for v in versions if v >= first]):
+        files = _Files()
+        commit, _ = parse_commit(log, version, raw, {}, files)
+        commits[version] = SourceCommit(
+            version=version,
+            timestamp=commit.timestamp,
+            operation=commit.operation,
+            files=tuple(files.rows),
+            removes=commit.files_removed > 0,
+            metrics=commit.operation_metrics,
+        )
+    return SourceTable(
+        topic=topic,
+        location=storage.uri,
+        exists=True,
+        read_at=read_at,
+        table_id=delta_log.current_table_id(storage, versions[-1]),
+        first_retained=versions[0],
+        last=versions[-1],
+        commits=commits,
+        snapshots={version: _snapshot(storage, version) for version in sorted(_snapshots(ranges))},
+        passes=passes,
+    )
+
+
+class _Files:
+    """The rows of each data file that a commit added, in its order."""
+
+    def __init__(self) -> None:
+        self.rows: list[int | None] = []
+
+    def add(self, action: Mapping[str, Any], rows: int | None) -> None:
+        """An add action, and the numRecords of its statistics."""
+        if action.get("dataChange", True):
+            vector = action.get("deletionVector")
+            self.rows.append(None if rows is None else rows - (int(vector["cardinality"]) if vector else 0))
+
+    def remove(self, action: Mapping[str, Any]) -> None:
+        """A remove action."""
+
+
+def _first_commit(start: int, end: int) -> int:
+    """The first version whose commit a range holds, or may hold next."""
+    low, high = position_of(start), position_of(end)
+    if start == BEGINNING:
+        return high.version + high.in_snapshot
+    return low.version + low.in_snapshot
+
+
+def _snapshots(ranges: Iterable[tuple[int, int]]) -> set[int]:
+    """The versions of the table as a whole that ranges hold files of."""
+    found = set()
+    for start, end in ranges:
+        low, high = position_of(start), position_of(end)
+        if end <= start:
+            continue
+        if start == BEGINNING:
+            found.add(high.version if high.in_snapshot else high.version - 1)
+        elif low.in_snapshot:
+            found.add(low.version)
+    return found
+
+
+def _snapshot(storage: Storage, version: int) -> Sequence[int | None] | str:
+    """The rows of each data file of the table at a version, in the order of a new stream; or why they are not known."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    where = str(storage.local) if storage.local is not None else storage.uri
+    try:
+        table = DeltaTable(where, version=version, storage_options=delta_rs_options(where, storage.options))
+        if table.version() != version:
+            return f"{storage.uri} has no version {version} any more"
+        actions = table.get_add_actions(flatten=True)
+    except (DeltaError, OSError, ValueError, EvidenceError) as error:
+        return f"what {storage.uri} was at version {version} cannot be read any more: {first_line(error)}"
+    columns = {name: actions.column(name).to_pylist() for name in ("path", "modification_time", "num_records")}
+    files = zip(columns["modification_time"], columns["path"], columns["num_records"], strict=True)
+    return [rows for _, _, rows in sorted(files, key=lambda file: file[:2])]
