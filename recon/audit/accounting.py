@@ -11,6 +11,7 @@ from recon.audit.summary import evaluated
 from recon.checks.evidence.coverage import coverage
 from recon.checks.evidence.reading import reading_of
 from recon.model import CheckResult, EntryHead, HarmedRange, Incident, LedgerSlice, OffsetAccount, Witnesses, known
+from recon.model.delta_offsets import is_delta
 from recon.model.incident import Harm
 from recon.model.offsets import Span, Spans
 
@@ -59,6 +60,8 @@ def _read(ledger: LedgerSlice) -> tuple[dict[_Place, Spans], list[EntryHead]]:
     places: dict[_Place, list[Span]] = defaultdict(list)
     for key, incarnations in covered.incarnations.items():
         for incarnation in incarnations:
+            if is_delta(key.topic):
+                continue  # its offsets are positions: source_rows counts the rows
             places[key.topic, incarnation.topic_id, key.partition] += [
                 Span(stretch.start, stretch.end)
                 for stretch in incarnation.stretches

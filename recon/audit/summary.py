@@ -129,7 +129,7 @@ def pipeline_facts(
         because=because,
         query_id=next(queries, None),
         checkpoint=project.resolve(pipeline.checkpoint),
-        topics=pipeline.source.topics
+        topics=pipeline.source.names
         or tuple(sorted({topic for of_sink in slices.values() for _, topic, _ in of_sink.ranges.topics})),
         isolation_level=witnesses.isolation_level,
         period_from=witnesses.period_from,
@@ -331,7 +331,7 @@ def touched_batches(ledger: LedgerSlice, findings: Sequence[Finding], level: Lev
 def _points(ledger: LedgerSlice) -> Iterable[BatchPoint]:
     judged = range(ledger.anchors, len(ledger.heads))
     low = np.searchsorted(ledger.ranges.entry, np.arange(len(ledger.heads) + 1))
-    sums = np.concatenate(([0], np.cumsum(ledger.ranges.end - ledger.ranges.start)))
+    sums = np.concatenate(([0], np.cumsum(ledger.ranges.sizes)))
     widths = sums[low[1:]] - sums[low[:-1]]
     heads = ledger.heads
     written = [i for i in judged if heads[i].status != "already_committed" and heads[i].is_micro_batch]

@@ -20,6 +20,7 @@ from recon.cli.shared import (
     writing,
 )
 from recon.errors import ConfigError, LedgerError
+from recon.model.delta_offsets import offsets_in
 from recon.storage import write_private
 from recon.text import short_path
 
@@ -105,7 +106,7 @@ def show(
                     e.status,
                     e.rows_written,
                     e.rows_quarantined,
-                    sum(o.end_offset - o.start_offset for o in e.offsets),
+                    offsets_in(e.offsets),
                     e.sink_version,
                     e.entry_hash[:12],
                 )

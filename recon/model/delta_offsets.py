@@ -13,7 +13,10 @@ its commit. A new query first reads the table as it is, a snapshot: its files co
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from recon.model.offsets import OffsetSpan
 
 # No topic of Kafka's has a colon in its name.
 PREFIX = "delta:"
@@ -60,6 +63,11 @@ def position_of(offset: int) -> Position:
     """The position of an offset."""
     version, rest = divmod(offset, _VERSION)
     return Position(version, rest % _SNAPSHOT, rest >= _SNAPSHOT)
+
+
+def offsets_in(ranges: Iterable[OffsetSpan]) -> int:
+    """How many offsets of Kafka some ranges hold; those of a Delta table are positions, and count nothing."""
+    return sum(read.end_offset - read.start_offset for read in ranges if not is_delta(read.topic))
 
 
 def described(start: int, end: int) -> str:
@@ -113,5 +121,6 @@ __all__ = [
     "described",
     "is_delta",
     "offset_of",
+    "offsets_in",
     "position_of",
 ]

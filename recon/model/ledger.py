@@ -12,6 +12,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from recon.lazy import np
+from recon.model.delta_offsets import is_delta
 from recon.model.offsets import OffsetSpan
 
 if TYPE_CHECKING:
@@ -205,6 +206,12 @@ class RangeTable:
 
     def __len__(self) -> int:
         return len(self.entry)
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """How many offsets each range holds; 0 of a Delta table, whose offsets are positions."""
+        of_kafka = np.array([not is_delta(name) for _, name, _ in self.topics] or [True], np.bool_)
+        return np.where(of_kafka[self.topic], np.maximum(self.end - self.start, 0), 0)
 
     def of(self, entry: int) -> list[OffsetSpan]:
         """The ranges of one entry."""

@@ -124,6 +124,11 @@ class Source(Strict):
         starting = self._option("startingVersion")
         return ReadTable(f"{PREFIX}{self.delta}", None if starting is None else int(starting))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it reads, as topics."""
+        return self.topics if self.reads is None else (self.reads.topic,)
+
     def is_set(self, option: str) -> bool:
         """Whether an option of the source is `true`."""
         return (self._option(option) or "").lower() == "true"

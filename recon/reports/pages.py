@@ -104,6 +104,8 @@ def _equipped(env: Environment) -> Environment:
         account_rows=sums.account_rows,
         adds_up=sums.adds_up,
         offsets=words.offsets,
+        partition_name=words.partition_name,
+        size=words.size,
         period=words.period,
         plural=plural,
         harms=words.HARMS,

@@ -12,7 +12,8 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from recon.model import BatchPoint, CoverageCell, PartitionFacts, SinkFacts
-from recon.reports.words import number, offsets, when
+from recon.model.delta_offsets import is_delta
+from recon.reports.words import number, offsets, partition_name, when
 from recon.text import duration, plural
 
 # Worst first. The first three are problems; "in flight" is not finished yet.
@@ -57,11 +58,14 @@ class Row(NamedTuple):
     worst: str
     blocks: tuple[Block, ...]
     ends: tuple[int, int]
+    topic: str = ""
 
     @property
     def title(self) -> str:
         """The row in a sentence."""
-        return f"{self.name}: offsets {offsets(*self.ends)}, {'all ' if self.worst == 'covered' else ''}{self.worst}"
+        whole = "all " if self.worst == "covered" else ""
+        what = "" if is_delta(self.topic) else "offsets "
+        return f"{self.name}: {what}{offsets(*self.ends, self.topic)}, {whole}{self.worst}"
 
 
 class Coverage(NamedTuple):
@@ -232,7 +236,7 @@ def lags(sink: SinkFacts) -> tuple[Lag, ...]:
 
 
 def _row(partition: PartitionFacts, cells: Sequence[CoverageCell]) -> Row:
-    name = f"{partition.topic}-{partition.partition}"
+    name = partition_name(partition.topic, partition.partition)
     low, high = min(c.start_offset for c in cells), max(c.end_offset for c in cells)
     span = max(high - low, 1)
     blocks = []
@@ -241,8 +245,9 @@ def _row(partition: PartitionFacts, cells: Sequence[CoverageCell]) -> Row:
         # A few lost records must be seen among millions.
         width = max((cell.end_offset - cell.start_offset) / span * 100, 0.15 if cell.state == "covered" else 0.5)
         size = plural(cell.end_offset - cell.start_offset, "offset")
+        held = offsets(cell.start_offset, cell.end_offset, partition.topic)
         title = (
-            f"{name}: {cell.state}, {offsets(cell.start_offset, cell.end_offset)}, {size}, "
+            f"{name}: {cell.state}, {held if is_delta(partition.topic) else f'{held}, {size}'}, "
             f"{when(cell.from_time)} to {when(cell.to_time)}"
         )
         blocks.append(Block(round(min(x, 100 - width), 3), round(width, 3), cell.state, title))
@@ -250,7 +255,7 @@ def _row(partition: PartitionFacts, cells: Sequence[CoverageCell]) -> Row:
     # Problems are drawn last, so that a widened one is not hidden by its neighbour.
     blocks.sort(key=lambda block: block.state != "covered")
     label = name if len(name) <= 16 else "…" + name[-15:]
-    return Row(label=label, name=name, worst=worst, blocks=tuple(blocks), ends=(low, high))
+    return Row(label=label, name=name, worst=worst, blocks=tuple(blocks), ends=(low, high), topic=partition.topic)
 
 
 def _coarse(blocks: Sequence[Block], slots: int) -> Iterator[Block]:

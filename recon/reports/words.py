@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 
-from recon.model import Finding, HarmCount
+from recon.model import Finding, HarmCount, HarmedRange
+from recon.model.delta_offsets import described, is_delta
 from recon.model.incident import Harm
 from recon.text import inert, plural
 
@@ -39,8 +40,10 @@ def duration(seconds: float) -> str:
     return f"{int(hours)} hours {int(minutes)} minutes and {left:.2f} seconds"
 
 
-def offsets(start: int | None, end: int | None) -> str:
-    """A half-open range of offsets, `[5, 9)`; an empty text when there is none."""
+def offsets(start: int | None, end: int | None, topic: str | None = None) -> str:
+    """A half-open range of offsets, `[5, 9)`, or versions of a Delta table; an empty text when there is none."""
+    if start is not None and end is not None and topic is not None and is_delta(topic):
+        return described(start, end)
     if start is None or end is None:
         return "" if start is None else f"from {start}"
     return f"[{start}, {end})"
@@ -50,14 +53,24 @@ def topic_partition(finding: Finding) -> str:
     """`orders-3`, the way Kafka's own tools write a topic partition."""
     if finding.topic is None:
         return ""
-    return finding.topic if finding.partition is None else f"{finding.topic}-{finding.partition}"
+    return finding.topic if finding.partition is None else partition_name(finding.topic, finding.partition)
+
+
+def partition_name(topic: str, partition: int) -> str:
+    """A topic partition; a Delta table that is read has one alone."""
+    return topic if is_delta(topic) else f"{topic}-{partition}"
 
 
 def located(finding: Finding) -> str:
     """The place of a finding: topic partition, offset range, micro-batch."""
     batch = "" if finding.batch_id is None else f"batch {finding.batch_id}"
-    parts = (topic_partition(finding), offsets(finding.start_offset, finding.end_offset), batch)
+    parts = (topic_partition(finding), offsets(finding.start_offset, finding.end_offset, finding.topic), batch)
     return one_line(" ".join(part for part in parts if part))
+
+
+def size(harmed: HarmedRange) -> str:
+    """How many offsets a range holds; none of a Delta table, whose offsets are positions."""
+    return "" if is_delta(harmed.topic) else number(harmed.end_offset - harmed.start_offset)
 
 
 HARMS: dict[Harm, str] = {

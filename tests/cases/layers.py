@@ -68,7 +68,9 @@ class Layers:
         """Commits to bronze, each with so many rows."""
         for count in counts:
             first = DeltaTable(str(self.bronze)).version() + 1 if self.bronze.exists() else 0
-            rows = pa.table({"version": pa.array([first] * count, pa.int64()), "id": pa.array(range(count), pa.int64())})
+            rows = pa.table(
+                {"version": pa.array([first] * count, pa.int64()), "id": pa.array(range(count), pa.int64())}
+            )
             write_deltalake(str(self.bronze), rows, mode="append")
 
     def hook(self, **options: Any) -> ForeachBatch:

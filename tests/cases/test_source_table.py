@@ -42,7 +42,9 @@ def test_the_table_as_it_is_and_then_each_commit(layers: Layers) -> None:
     run = layers.audit()
     assert set(statuses(run).values()) == {"pass"}
     assert answer(run) == "complete"
-    assert "a row that is lost while another is doubled in the same micro-batch does not show" in run.pipelines[0].because
+    assert (
+        "a row that is lost while another is doubled in the same micro-batch does not show" in run.pipelines[0].because
+    )
     assert layers.ranges() == [(BEGINNING, offset_of(2, 0)), (offset_of(2, 0), offset_of(4, 0))]
     assert {span.topic for entry in layers.entries() for span in entry.offsets} == {"delta:bronze"}
     assert len({span.topic_id for entry in layers.entries() for span in entry.offsets} - {None}) == 1
@@ -83,9 +85,7 @@ def test_a_version_to_start_with(layers: Layers) -> None:
     assert "startingVersion" in next(r.message for r in run.results if r.check == "source_rows")
 
 
-def test_what_waits_is_lag_and_its_age_is_judged(
-    layers: Layers, audits_later: Callable[[timedelta], None]
-) -> None:
+def test_what_waits_is_lag_and_its_age_is_judged(layers: Layers, audits_later: Callable[[timedelta], None]) -> None:
     layers.add(3)
     layers.run()
     layers.add(4, 5)

@@ -49,6 +49,10 @@ class Key(NamedTuple):
         """
         return described(start, end) if is_delta(self.topic) else f"offsets [{start}, {end})"
 
+    def place(self, offset: int) -> str:
+        """An offset in a sentence: of a Delta table, its version."""
+        return f"version {position_of(offset).version}" if is_delta(self.topic) else str(offset)
+
     def log_starts_at(self, log_start: int) -> str:
         """Where the log of the source begins, in a clause."""
         if is_delta(self.topic):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from recon.model.delta_offsets import PREFIX, is_delta
 from recon.project import KafkaSink, Pipeline, Project, Sink
 from recon.project.jdbc import parse_url
 from recon.project.sinks.jdbc import JdbcSink
@@ -41,6 +42,14 @@ def of_topic(kafka: Mapping[str, str], topic: str) -> Dataset | None:
     if not first:
         return None
     return Dataset(f"kafka://{first}" if re.search(r":\d+$", first) else f"kafka://{first}:9092", topic)
+
+
+def of_source(project: Project, topic: str) -> Dataset | None:
+    """What a topic of recon's stands for: one of Kafka, or a Delta table; None where it is not known where that is."""
+    if not is_delta(topic):
+        return of_topic(project.kafka, topic)
+    location = project.table_location(topic.removeprefix(PREFIX))
+    return None if project.why_unlocated(location) else of_files(location)
 
 
 def of_files(location: str) -> Dataset:

@@ -14,7 +14,7 @@ from typing import Any
 
 from recon._version import __version__
 from recon.errors import ConfigError, ReconError
-from recon.events.exporters.datasets import Dataset, of_sink, of_topic
+from recon.events.exporters.datasets import Dataset, of_sink, of_source
 from recon.events.exporters.reasons import reason
 from recon.events.model import (
     AuditFailed,
@@ -234,12 +234,12 @@ class Lineage:
     def _examined(self, facts: PipelineFacts, results: Sequence[CheckResult]) -> list[InputDataset]:
         """The topics and sinks that an audit examined, each with what it found."""
         pipeline = self._pipelines[facts.name]
-        of_source = [result for result in results if result.sink is None]
+        of_pipeline = [result for result in results if result.sink is None]
         inputs = []
         for topic in facts.topics:
-            dataset = of_topic(self._project.kafka, topic)
+            dataset = of_source(self._project, topic)
             if dataset is not None:
-                found: dict[str, Any] = _assertions(of_source)
+                found: dict[str, Any] = _assertions(of_pipeline)
                 ranges = _audited_ranges(facts.sinks, topic)
                 inputs.append(InputDataset(*dataset, inputFacets=found | ({"recon_offsets": ranges} if ranges else {})))
         for sink in facts.sinks:
@@ -261,7 +261,7 @@ class Lineage:
         inputs = [
             InputDataset(*dataset, inputFacets={"recon_offsets": _ranges(entry.offsets, topic)})
             for topic in topics
-            if (dataset := of_topic(self._project.kafka, topic)) is not None
+            if (dataset := of_source(self._project, topic)) is not None
         ]
         output = self._sink(self._pipelines[entry.pipeline], entry.sink)
         yield self._event(RunState.START, entry.started_at, run_id, *job, None, inputs, [OutputDataset(*output)])
@@ -304,8 +304,8 @@ class Lineage:
         job = (f"{event.pipeline}.{event.sink}", ("STREAMING", "MICRO_BATCH"))
         inputs = [
             InputDataset(*dataset)
-            for topic in pipeline.source.topics
-            if (dataset := of_topic(self._project.kafka, topic)) is not None
+            for topic in pipeline.source.names
+            if (dataset := of_source(self._project, topic)) is not None
         ]
         outputs = [OutputDataset(*self._sink(pipeline, event.sink))]
         facets = {

@@ -9,6 +9,7 @@ from typing import Any
 
 from recon.events.model import AuditFailed, AuditFinished, Event, MicroBatchFailed, MicroBatchWritten
 from recon.model import CheckResult, LedgerEntry, PipelineFacts
+from recon.model.delta_offsets import offsets_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +135,6 @@ def _of_batch(project: str, entry: LedgerEntry) -> Span:
             "recon.rows_read": entry.rows_read,
             "recon.rows_written": entry.rows_written,
             "recon.sink_version": entry.sink_version,
-            "recon.offsets": sum(span.end_offset - span.start_offset for span in entry.offsets),
+            "recon.offsets": offsets_in(entry.offsets),
         },
     )

@@ -576,8 +576,8 @@ class _Evaluation:
                 gone = (start, min(log_start, end))
                 self.findings.add(
                     Code.LOSS_RETENTION,
-                    f"{key}: micro-batch {batch.batch_id} is planned and not finished, and {key.offsets(*gone)} cannot "
-                    f"be read any more: {key.log_starts_at(log_start)}",
+                    f"{key}: micro-batch {batch.batch_id} is planned from {key.place(start)} on and not finished, and "
+                    f"{key.log_starts_at(log_start)}: {key.offsets(*gone)} cannot be read any more",
                     batch_id=batch.batch_id,
                     key=key,
                     span=gone,
