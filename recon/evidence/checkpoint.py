@@ -334,7 +334,7 @@ def _planned(storage: Storage, batch_id: int, *, kafka: bool = True, table: Read
         document = _json(storage, name, text, line=position + 3)
         if table is not None and _is_of_delta(document):
             table_ids.add(document["reservoirId"])
-            sources[source] = {table.topic: {0: _delta_offset(storage, name, document)}}
+            sources[source] = {table.topic: {0: _delta_offset(storage, name, document, text)}}
         else:
             sources[source] = _kafka_or_broken(storage, name, document) if kafka else None
         if sources[source] is None:
@@ -352,7 +352,7 @@ def _is_of_delta(document: Any) -> bool:
     return isinstance(document, dict) and isinstance(document.get("reservoirId"), str) and bool(document["reservoirId"])
 
 
-def _delta_offset(storage: Storage, name: str, document: Mapping[str, Any]) -> int:
+def _delta_offset(storage: Storage, name: str, document: Mapping[str, Any], text: str) -> int:
     """The offset of a position in a Delta table; raises where it is none that Spark knows how to write."""
     try:
         version, index = whole(document["reservoirVersion"], 0), whole(document["index"])
@@ -362,7 +362,7 @@ def _delta_offset(storage: Storage, name: str, document: Mapping[str, Any]) -> i
         if version >= VERSIONS_AT_MOST or index >= FILES_AT_MOST - 1:
             raise ValueError
     except (KeyError, TypeError, ValueError):
-        raise _broken(storage, name, f"no position in a Delta table is {_excerpt(str(document))}") from None
+        raise _broken(storage, name, f"this is no position in a Delta table: {_excerpt(text)}") from None
     # Below 0 are the beginning of a version and changes of its schema, both before its first file.
     return offset_of(version, max(index + 1, 0), in_snapshot=in_snapshot)
 

@@ -120,6 +120,8 @@ def _snapshot(storage: Storage, version: int) -> Sequence[int | None] | str:
         table = DeltaTable(where, version=version, storage_options=delta_rs_options(where, storage.options))
         if table.version() != version:
             return f"{storage.uri} has no version {version} any more"
+        if "deletionVectors" in (table.protocol().reader_features or ()):
+            return f"{storage.uri} may have deletion vectors, which the statistics of its files do not count"
         actions = table.get_add_actions(flatten=True)
     except (DeltaError, OSError, ValueError, EvidenceError) as error:
         return f"what {storage.uri} was at version {version} cannot be read any more: {first_line(error)}"

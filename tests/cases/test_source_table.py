@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_files_of_a_version_in_several_micro_batches(layers: Layers) -> None:
     assert len(ranges) >= 6
     assert ranges[0] == (BEGINNING, offset_of(2, 1, in_snapshot=True))
     assert ranges[-1][1] == offset_of(4, 0)
-    assert all(end == start for (_, end), (start, _) in zip(ranges, ranges[1:], strict=False))
+    assert all(end == start for (_, end), (start, _) in pairwise(ranges))
 
 
 def test_a_version_to_start_with(layers: Layers) -> None:
@@ -207,7 +208,7 @@ def test_a_lost_checkpoint(layers: Layers) -> None:
     layers.forget_checkpoint()
     layers.add(5)
     if layers.write == "recon":
-        with pytest.raises(StreamingQueryException, match="versions|begins a new epoch"):
+        with pytest.raises(StreamingQueryException, match="begins a new epoch"):
             layers.run()
     else:
         layers.run()

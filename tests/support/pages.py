@@ -141,13 +141,14 @@ def projects(text: str) -> Iterator[str]:
     part = yaml.safe_load(text)
     if set(part) == {"groups"}:  # rules of Prometheus
         return
-    if "sinks" in part:
+    if "sinks" in part or "source" in part:
         yield _whole(_of_pipeline(**part))
     elif set(part) & {"data_tests", "columns"}:
         yield _whole(_of_sink(**part))
         if "data_tests" in part:
             yield _whole(_of_sink(columns=[{"name": "status", **part}]))
             yield _whole(_of_pipeline(**part))
+            yield _whole(_of_pipeline(source={"delta": "lake/events"}, **part))
     elif "scd2" in part:
         yield _whole(_of_sink(kind="delta_merge", keys=["id"], **part))
     else:  # a part of the top: as it stands, since YAML reads `on` as a key otherwise than it is written

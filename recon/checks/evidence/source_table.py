@@ -46,6 +46,10 @@ class SourceTableVersions(EvidenceCheck):
         EXPLAINED: commits that only deleted rows, which a stream does not pass on.
         INCONCLUSIVE: the table ends below what was read of it, or its id is not known.
 
+    Example:
+        data_tests:
+          - source_table: {arguments: {warn_after: {count: 15, period: minute}}}
+
     Evidence: `versions` that the log has, `read_up_to`, `waiting` versions and their `rows`, and the `limits` that
     they were held against.
     """
