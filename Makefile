@@ -44,7 +44,7 @@ messages: ## Take over changed messages into tests/golden/messages.json; read th
 soak: ## Longer: random histories held against the truth, then crash tests with more kills, at random moments
 	@$(SETUP) python java databases jars
 	RECON_TRUTH_HISTORIES=$(HISTORIES) $(BIN)/pytest -q -n 2 tests/truth/test_truth.py
-	RECON_TRACED_BATCHES=1000 $(BIN)/pytest -q tests/unit/recovery/test_trace.py
+	RECON_TRACED_BATCHES=1000 $(BIN)/pytest -q -n 2 tests/unit/recovery/test_trace.py tests/unit/recovery/test_hops.py
 	RECON_CRASH_ROUNDS=$(ROUNDS) RECON_CRASH_VARIANT_ROUNDS=$(ROUNDS) RECON_CRASH_RANDOM=$(RANDOM_KILLS) \
 	  RECON_CRASH_SEED=$(SEED) RECON_CRASH_AWAY=30 $(if $(SINKS),RECON_CRASH_SINKS=$(SINKS)) $(BIN)/pytest tests/crash -s $(PYTEST_ARGS)
 

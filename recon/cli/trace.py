@@ -56,7 +56,8 @@ def trace(
 def _record(one: SampledRecord) -> Iterator[str]:
     at = one.record
     topic_id = f" (topic id {at.topic_id})" if at.topic_id else ""
-    yield f"{at.topic}-{at.partition}, offset {at.offset}{topic_id}, pipeline {at.pipeline}"
+    through = f", which reads {one.through}" if one.through else ""
+    yield f"{at.topic}-{at.partition}, offset {at.offset}{topic_id}, pipeline {at.pipeline}{through}"
     for path in one.paths:
         yield from _path(path)
     yield ""

@@ -21,7 +21,12 @@ Row = tuple[str, dict[str, Any]]  # the data file, and the wanted columns
 
 
 def find(
-    storage: Storage, places: Collection[Place], also: Sequence[str] = (), names: SourceNames = OWN_NAMES
+    storage: Storage,
+    places: Collection[Place],
+    also: Sequence[str] = (),
+    names: SourceNames = OWN_NAMES,
+    *,
+    numbered: bool | None = None,
 ) -> dict[Place, list[Row]]:
     """The rows of the table's newest version that carry these source offsets, by place; files are pruned by statistics.
 
@@ -29,14 +34,16 @@ def find(
         storage: the table.
         places: the source offsets.
         also: further columns that are wanted, beside `_batch_id`.
-        names: the columns with the source of each row; with others than recon's, no `_batch_id` is wanted.
+        names: the columns with the source of each row.
+        numbered: whether `_batch_id` is wanted; by default where these columns are recon's.
 
     Raises:
         EvidenceError: the table cannot be read without Spark, or its rows have no source columns.
     """
     try:
         dataset = delta_log.open_table(storage).to_pyarrow_dataset(filesystem=arrow_filesystem(storage.uri))
-        needed = (*((BATCH_ID,) if names == OWN_NAMES else ()), *names.renamed)
+        numbered = names == OWN_NAMES if numbered is None else numbered
+        needed = (*((BATCH_ID,) if numbered else ()), *names.renamed)
         lacking = [name for name in needed if name not in dataset.schema.names]
         if lacking:
             raise EvidenceError(f"{storage.uri} has no column {lacking[0]}, so its rows name no source record")

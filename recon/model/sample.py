@@ -115,16 +115,21 @@ class SampledPath:
 
 @dataclass(frozen=True, kw_only=True)
 class SampledRecord:
-    """A chosen record, its number in the sample from 1 on, and its path to each sink of its pipeline."""
+    """A chosen record, its number in the sample from 1 on, and its path to each sink of its pipeline.
+
+    `through` is the table from which the pipeline read it, "" for one that reads the record's own topic.
+    """
 
     number: int
     record: SourceRecord
     paths: tuple[SampledPath, ...]
+    through: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         paths = [{**vars(path), "writes": [vars(write) for write in path.writes]} for path in self.paths]
-        return {"number": self.number, **self.record._asdict(), "paths": paths}
+        through = {"through": self.through} if self.through else {}
+        return {"number": self.number, **self.record._asdict(), **through, "paths": paths}
 
 
 METHOD = (

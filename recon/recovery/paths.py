@@ -126,6 +126,11 @@ class RecordPaths:
             )
         return paths
 
+    def confirmed(self, places: Sequence[int]) -> tuple[SampledWrite, ...]:
+        """The writes of some entries, by index, as the sink's own record has them."""
+        self._confirm(places)
+        return tuple(self._writes[at] for at in places)
+
     # -- the witnesses ---------------------------------------------------------------------------------------------
 
     def _writer(self) -> BatchSink:

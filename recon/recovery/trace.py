@@ -19,6 +19,7 @@ from recon.ledger.ledger import utc_now
 from recon.model import LedgerSlice
 from recon.model.sample import Outcome, SampledPath, SampledRecord, SourceRecord
 from recon.project import Pipeline, Project, Sink, as_project
+from recon.recovery.hops import Hop, Hops
 from recon.recovery.paths import Broker, RecordPaths
 from recon.spark.catalog import ask_active
 from recon.text import some
@@ -31,7 +32,8 @@ class Trace:
     """One offset of a topic partition, and what became of it.
 
     `records` has one for each pipeline and each topic id under which the offset was read: a topic that was deleted and
-    created again has two records there. Each has a path to each sink of its pipeline.
+    created again has two records there. Each has a path to each sink of its pipeline. Behind a record that a Delta
+    table has are those of the pipelines that read this table, and so on from table to table.
     """
 
     topic: str
@@ -89,11 +91,16 @@ def trace(
     if not ledger.exists():
         raise LedgerError(f"there is no ledger at {ledger.location}; nothing was ever recorded, so nothing is traced")
     tracing = _Tracing(project, ledger, sink, all_rows)
-    found = [
+    first = [
         of_record
         for one in asked
         for of_record in tracing.of_pipeline(one, SourceRecord(one.name, 0, topic, None, partition, offset))
     ]
+    hops = Hops(project, ledger)
+    found: list[Hop] = []
+    for of_topic, paths in first:
+        found.append(Hop(of_topic, "", paths))
+        found += hops.after(of_topic, paths) if sink is None else ()
     topics = {name for one in asked for name in one.source.topics}
     if not found and topics and all(one.source.topics for one in asked):
         raise ConfigError(
@@ -107,7 +114,8 @@ def trace(
         recon_version=__version__,
         generated_at=utc_now(),
         records=tuple(
-            SampledRecord(number=number, record=one, paths=paths) for number, (one, paths) in enumerate(found, 1)
+            SampledRecord(number=number, record=one, paths=paths, through=through)
+            for number, (one, through, paths) in enumerate(found, 1)
         ),
     )
 

@@ -1,0 +1,192 @@
+"""Follows a source record beyond the first table that has it, through streams that read that table.
+
+Rows keep `_source_topic`, `_source_partition`, `_source_offset` from table to table, as long as each stream keeps these
+columns; where one drops them, as an aggregate does, the record's way ends. Which micro-batches of a stream may have
+read the record, the ledger says: those that read the version of the table before that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from recon.errors import EvidenceError, ReconError
+from recon.evidence import delta_rows
+from recon.ledger import Ledger, quarantined
+from recon.model import EntryHead, LedgerSlice
+from recon.model.delta_offsets import BEGINNING, offset_of, position_of
+from recon.model.sample import Outcome, Place, SampledPath, SourceRecord
+from recon.model.wire.columns import BATCH_ID, RELEASE
+from recon.project import Pipeline, Project, Sink
+from recon.recovery.paths import Broker, RecordPaths
+from recon.storage import Storage
+from recon.text import plural, some
+
+_RECENT = 100  # newest entries, among which is one that says how far a table was read
+
+
+class Hop(NamedTuple):
+    """A record in a stream that reads a table which has it: the table, and the path to each sink of the pipeline."""
+
+    record: SourceRecord
+    through: str
+    paths: tuple[SampledPath, ...]
+
+
+@dataclass(frozen=True)
+class Hops:
+    """Follows records through the pipelines of a project."""
+
+    project: Project
+    ledger: Ledger
+
+    def after(self, record: SourceRecord, paths: Sequence[SampledPath]) -> Iterator[Hop]:
+        """The hops of a record, nearest first; `paths` are those to the sinks of the pipeline that read its topic."""
+        waiting = [(record.pipeline, path) for path in paths]
+        seen = {record.pipeline}
+        while waiting:
+            name, path = waiting.pop(0)
+            if path.outcome != "found":
+                continue
+            source = self.project.find_sink(name, path.sink)[1]
+            versions = sorted({write.version for write in path.writes if write.version is not None})
+            for pipeline in self._readers(source):
+                if pipeline.name in seen:
+                    continue
+                seen.add(pipeline.name)
+                there = record._replace(pipeline=pipeline.name, source=0)
+                found = tuple(self._path(pipeline, sink, record.place, versions) for sink in pipeline.sinks)
+                yield Hop(there, path.target, found)
+                waiting += [(pipeline.name, one) for one in found]
+
+    def _readers(self, sink: Sink) -> Iterator[Pipeline]:
+        """The pipelines that read the table of a sink."""
+        if not sink.is_delta:
+            return
+        table = self.project.location(sink).rstrip("/")
+        for pipeline in self.project.pipelines:
+            read = pipeline.source.delta
+            if read is not None and self.project.table_location(read).rstrip("/") == table:
+                yield pipeline
+
+    def _path(self, pipeline: Pipeline, sink: Sink, place: Place, versions: Sequence[int]) -> SampledPath:
+        entries = self._entries(pipeline, sink, versions)
+        confirmed: tuple[int, ...] = tuple(at for at, head in enumerate(entries.heads) if head.reads)
+        outcome, said, places, batches = self._outcome(pipeline, sink, place, versions, entries)
+        if batches is not None:
+            confirmed = tuple(at for at in confirmed if entries.heads[at].batch_id in batches)
+        broker = Broker(self.project, pipeline, ())
+        writes = RecordPaths(self.project, pipeline, sink, self.ledger, entries, (), broker, lambda: entries).confirmed(
+            confirmed
+        )
+        return SampledPath(
+            pipeline=pipeline.name,
+            sink=sink.name,
+            kind=sink.kind,
+            target=self.project.mask(self.project.location(sink)),
+            writes=writes,
+            outcome=outcome,
+            said=self.project.mask(said),
+            places=tuple(self.project.mask(one) for one in places),
+        )
+
+    def _entries(self, pipeline: Pipeline, sink: Sink, versions: Sequence[int]) -> LedgerSlice:
+        """The entries whose micro-batches read one of these versions, or a part of one, or the table as it was then."""
+        read = pipeline.source.reads
+        topic = read.topic if read is not None else ""
+        offsets = [offset_of(version, 0) for version in versions] + ([BEGINNING] if 0 in versions else [])
+        slices = [self.ledger.readings(pipeline.name, sink.name, topic, 0, offset) for offset in offsets]
+        return next((one for one in slices if one.heads), slices[0] if slices else self._none(pipeline, sink))
+
+    def _none(self, pipeline: Pipeline, sink: Sink) -> LedgerSlice:
+        return self.ledger.readings(pipeline.name, sink.name, "", 0, 0)
+
+    def _outcome(
+        self, pipeline: Pipeline, sink: Sink, place: Place, versions: Sequence[int], entries: LedgerSlice
+    ) -> tuple[Outcome, str, tuple[str, ...], set[int | None] | None]:
+        """What became of the record in a sink, in words, where, and the micro-batches that its rows name."""
+        if not sink.is_delta:
+            return "not read", f"a sink of kind {sink.kind} is not followed from table to table", (), None
+        storage = Storage(self.project.location(sink), self.project.storage_options)
+        try:
+            rows = delta_rows.find(storage, [place], numbered=not sink.observed).get(place, [])
+            kept = self._in_quarantine(pipeline, sink, place) if not rows else []
+        except EvidenceError as error:
+            if not any(head.reads for head in entries.heads):
+                return (*self._without_row(pipeline, sink, place, versions, entries), (), None)
+            ends = "the record cannot be followed into this table: an aggregate, or a transform that drops the columns"
+            return "not read", f"{error}; {ends} with its source, ends the line", (), None
+        except ReconError as error:
+            return "not read", str(error), (), None
+        if rows:
+            batches = None if sink.observed else {row[BATCH_ID] for _, row in rows}
+            named = "" if batches is None else f" (_batch_id {some(sorted(batches, key=str))})"
+            files = tuple(dict.fromkeys(f"{storage.uri}/{file}" for file, _ in rows))
+            return "found", f"the sink has {plural(len(rows), 'row')} of it{named}", files, batches
+        if kept:
+            files = tuple(f"quarantine: {file}" for file, _ in kept)
+            waits = any(row.get(RELEASE) is None for _, row in kept)
+            said = "the row is in the quarantine table and waits there" if waits else "the row was in quarantine"
+            return ("quarantined" if waits else "not decided"), said, files, None
+        return (*self._without_row(pipeline, sink, place, versions, entries), (), None)
+
+    def _in_quarantine(self, pipeline: Pipeline, sink: Sink, place: Place) -> Sequence[delta_rows.Row]:
+        where = quarantined.location(self.project, pipeline.name, sink)
+        storage = None if where is None else Storage(where, self.project.storage_options)
+        if storage is None or not quarantined.exists(storage):
+            return []
+        return delta_rows.find(storage, [place], [RELEASE]).get(place, [])
+
+    def _without_row(
+        self, pipeline: Pipeline, sink: Sink, place: Place, versions: Sequence[int], entries: LedgerSlice
+    ) -> tuple[Outcome, str]:
+        heads = [head for head in entries.heads if head.reads]
+        which = f"version {some(versions)} of the table before" if versions else "the table before"
+        if not heads:
+            return "in no micro-batch", f"no row, and no ledger entry has read {which}{self._come_to(pipeline, sink)}"
+        if sink.rewrites:
+            return "not decided", "no row: a later one of its key may have replaced it"
+        wrote = self._wrote(sink, place, heads)
+        if wrote:
+            return "removed", f"{wrote}, and the table has no row of it any more"
+        if wrote is None or not _whole(entries, versions):
+            return "not decided", f"no row; not all that micro-batches wrote of {which} could be looked at"
+        if any(head.rows_filtered is None for head in heads):
+            return "not decided", f"no row; {which} was read, and whether the transform dropped rows was not counted"
+        filtered = sum(head.rows_filtered or 0 for head in heads)
+        if all(head.rows_filtered == head.rows_read for head in heads):
+            return "filtered", f"no row; the transform dropped every row of {which}"
+        if filtered:
+            return "not decided", f"no row; {filtered:,} rows were filtered, and which ones is not recorded"
+        return "missing", f"no row; {which} was read, and nothing of it was filtered"
+
+    def _wrote(self, sink: Sink, place: Place, heads: Sequence[EntryHead]) -> str | None:
+        """The commit that wrote a row of the record, in words; "" for none, None where not all could be looked at."""
+        storage = Storage(self.project.location(sink), self.project.storage_options)
+        for head in heads:
+            if head.sink_version is None:
+                return None
+            try:
+                files = delta_rows.in_commit(storage, head.sink_version, [place])
+            except EvidenceError:
+                return None
+            if place in files:
+                return f"version {head.sink_version} wrote a row ({next(iter(files[place]))})"
+        return ""
+
+    def _come_to(self, pipeline: Pipeline, sink: Sink) -> str:
+        ends = [
+            span.end_offset for entry in self.ledger.last(pipeline.name, sink.name, _RECENT) for span in entry.offsets
+        ]
+        return f": the newest entry ends before version {position_of(max(ends)).version}" if ends else ""
+
+
+def _whole(entries: LedgerSlice, versions: Sequence[int]) -> bool:
+    """Whether micro-batches read these versions to their ends, each in one micro-batch."""
+    ends = [span.end_offset for at in range(len(entries.heads)) for span in entries.ranges.of(at)]
+    behind = offset_of(max(versions) + 1, 0) if versions else 0
+    return bool(ends) and all(end >= behind and not position_of(end).in_snapshot for end in ends)
+
+
+__all__ = ["Hop", "Hops"]
