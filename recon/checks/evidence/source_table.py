@@ -105,8 +105,9 @@ class SourceTableVersions(EvidenceCheck):
         if None not in (incarnation.topic_id, table.table_id) and incarnation.topic_id != table.table_id:
             findings.add(
                 Code.RECREATED,
-                f"{table.location} was made anew: its id was {incarnation.topic_id} and is {table.table_id}: "
-                "start the query on a fresh checkpoint",
+                f"{table.location} has the id {table.table_id}, and the table that was read "
+                f"{incarnation.topic_id}: it was made anew, and the query needs a fresh checkpoint, or recon.yml names "
+                "another table than the query reads",
                 key=key,
             )
             return evidence

@@ -303,7 +303,9 @@ def _of_table(
     read = None if head.is_uncounted or counts.operators.keeps_state(head) else head.rows_read
     if read is not None and read != records:
         code, what = (Code.GAP, "left out") if read < records else (Code.DUPLICATE, "read twice")
-        yield code, f"read {plural(read, 'row')}, and its source has {rows}: some were {what}{began}"
+        before = "; what a query filters before foreachBatch is not counted: filter in the transform"
+        why = f"some were {what}{began}{before if read < records else ''}"
+        yield code, f"read {plural(read, 'row')}, and its source has {rows}: {why}"
     elif declared.explodes and read is not None:
         if counts.counted[entry].lost > 0:
             yield Code.GAP, f"gave the sink {plural(head.rows_given or 0, 'row')}, and it took in {head.rows_written:,}"
