@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recon.cli.shared import OutputOption, Session, print_json, print_table
+from recon.model.delta_offsets import is_delta, place
+from recon.reports.words import partition_name
 
 if TYPE_CHECKING:
     from recon.recovery.explain import Explanation
+    from recon.recovery.ranges import RangeHeld
 
 _MOST = 20  # ranges listed when Kafka still has all of them
 
@@ -44,7 +48,14 @@ def _print(session: Session, explanation: Explanation) -> None:
     shown = [r for r in explanation.ranges if r.held != "held"] or list(explanation.ranges[:_MOST])
     if shown:
         typer.echo()
-        rows = [(f"{r.span.topic}-{r.span.partition}", *r.span[3:5], r.log_start, r.log_end, r.held) for r in shown]
-        print_table(("partition", "start", "end", "log_start", "log_end", "kafka"), rows)
+        of_table = any(is_delta(r.span.topic) for r in shown)
+        rows = [(partition_name(r.span.topic, r.span.partition), *_places(r), r.held) for r in shown]
+        print_table(("partition", "start", "end", "log_start", "log_end", "table" if of_table else "kafka"), rows)
     if len(shown) < len(explanation.ranges):
         typer.echo(f"{len(explanation.ranges) - len(shown)} more ranges, all held.")
+
+
+def _places(one: RangeHeld) -> Iterator[int | str | None]:
+    """Start, end, log start and log end of a range; positions in a Delta table in words."""
+    for offset in (one.span.start_offset, one.span.end_offset, one.log_start, one.log_end):
+        yield place(offset) if offset is not None and is_delta(one.span.topic) else offset

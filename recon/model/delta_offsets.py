@@ -70,6 +70,27 @@ def offsets_in(ranges: Iterable[OffsetSpan]) -> int:
     return sum(read.end_offset - read.start_offset for read in ranges if not is_delta(read.topic))
 
 
+def beginning(offset: int) -> str:
+    """Where reading began, in words.
+
+    >>> beginning(BEGINNING), beginning(offset_of(7, 0))
+    ('as a whole', 'from version 7')
+    """
+    return "as a whole" if offset == BEGINNING else f"from {place(offset)}"
+
+
+def place(offset: int) -> str:
+    """A position in words.
+
+    >>> place(offset_of(7, 0)), place(offset_of(7, 2)), place(offset_of(7, 2, in_snapshot=True))
+    ('version 7', 'version 7, file 3', 'file 3 of the table at version 7')
+    """
+    version, files, in_snapshot = position_of(offset)
+    if in_snapshot:
+        return "the whole table" if offset == BEGINNING else f"file {files + 1} of the table at version {version}"
+    return f"version {version}" + (f", file {files + 1}" if files else "")
+
+
 def described(start: int, end: int) -> str:
     """A range in a sentence.
 
@@ -118,9 +139,11 @@ __all__ = [
     "VERSIONS_AT_MOST",
     "Position",
     "ReadTable",
+    "beginning",
     "described",
     "is_delta",
     "offset_of",
     "offsets_in",
+    "place",
     "position_of",
 ]

@@ -16,15 +16,15 @@ from typing import Any, Literal
 
 from recon.checks.evidence.table_history import alive
 from recon.errors import EvidenceError, NewEpochError, ReconError, TableReplacedError
-from recon.evidence import checkpoint, delta_log
+from recon.evidence import checkpoint, delta_log, source_table
 from recon.hook.epochs import RECENT, Batch, Epochs
 from recon.hook.repair import require_same_table
 from recon.ledger import Ledger, open_ledger
-from recon.ledger.ledger import utc_now
 from recon.ledger.rebuild import entry_of, missing
 from recon.model import (
     CheckpointBatch,
     CheckpointWitness,
+    KafkaPartition,
     KafkaTopic,
     KafkaWitness,
     LedgerEntry,
@@ -33,7 +33,7 @@ from recon.model import (
     known,
     offsets_text,
 )
-from recon.model.delta_offsets import is_delta
+from recon.model.delta_offsets import is_delta, offset_of
 from recon.model.offsets import OffsetSpan
 from recon.project import Pipeline, Project, Sink, as_project
 from recon.recovery.ranges import RangeHeld, held, losses, onwards, unknown
@@ -445,11 +445,30 @@ class _Witnesses:
         topics = sorted({span.topic for span in spans if not is_delta(span.topic)})
         level = self.pipeline.source.isolation_level
         if not self.pipeline.of_kafka:
-            return KafkaWitness(bootstrap_servers="", isolation_level=level, read_at=utc_now(), topics={})
+            return self._table()
         try:
             return kafka.read(self.project.kafka, topics, isolation_level=level)
         except ReconError as error:
             return Unavailable("kafka", str(error))
+
+    def _table(self) -> KafkaWitness | Unavailable:
+        """The Delta table that the query reads, as a topic with one partition."""
+        source = self.pipeline.source
+        where = self.project.table_location(source.delta or "")
+        if reason := self.project.why_unlocated(where):
+            return Unavailable("kafka", reason)
+        try:
+            table = source_table.read(Storage(where, self.project.storage_options), source.names[0], ())
+        except ReconError as error:
+            return Unavailable("kafka", str(error))
+        logs: dict[int, KafkaPartition] = {}
+        if table.first_retained is not None and table.last is not None:
+            first, end = offset_of(table.first_retained, 0), offset_of(table.last + 1, 0)
+            logs[0] = KafkaPartition(partition=0, log_start=first, log_end=end, high_watermark=end, last_stable=end)
+        topic = KafkaTopic(topic=table.topic, exists=table.exists, topic_id=table.table_id, partitions=logs)
+        return KafkaWitness(
+            bootstrap_servers="", isolation_level="", read_at=table.read_at, topics={table.topic: topic}
+        )
 
     def batch(self, query_id: str, plan: CheckpointBatch, witness: KafkaWitness | Unavailable) -> Batch:
         """The micro-batch in the form by which the hook identifies it."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recon.model import KafkaPartition, KafkaWitness, Unavailable, known
+from recon.model.delta_offsets import PREFIX, described, is_delta, place, position_of
 from recon.model.offsets import OffsetSpan
 
 Held = Literal["held", "partly deleted", "deleted", "re-created", "beyond the end", "gone", "unknown"]
@@ -47,6 +48,8 @@ def held(span: OffsetSpan, kafka: KafkaWitness | Unavailable) -> RangeHeld:
         state = "re-created"
     elif end < span.end_offset:
         state = "beyond the end"
+    elif is_delta(span.topic) and position_of(span.start_offset).in_snapshot:
+        state = "held"  # a snapshot can be read as long as its data files are there
     elif start > span.start_offset:
         state = "deleted" if start >= span.end_offset > span.start_offset else "partly deleted"
     return RangeHeld(span=span, held=state, log_start=start, log_end=end)
@@ -60,11 +63,27 @@ def unknown(ranges: Sequence[RangeHeld], kafka: KafkaWitness | Unavailable) -> l
     return []
 
 
+def _of_table(one: RangeHeld) -> list[str]:
+    """The same of a Delta table that is read."""
+    name, versions = one.span.topic.removeprefix(PREFIX), described(*one.span.span)
+    if one.held in ("deleted", "partly deleted") and one.log_start is not None:
+        begins = place(one.log_start)
+        return [f"the log of {name} begins at {begins}, and {versions} are to be read: Spark stops, or leaves them out"]
+    if one.held == "re-created":
+        return [f"{name} has another id than the table that was read: it was made anew"]
+    if one.held == "beyond the end" and one.log_end is not None:
+        return [f"{name} ends before {place(one.log_end)}, and {versions} were read: an older copy is in its place"]
+    return [f"there is no Delta table at {name}: Spark stops"] if one.held == "gone" else []
+
+
 def losses(ranges: Sequence[RangeHeld]) -> list[str]:
     """A sentence for each planned range that Kafka no longer has as it was."""
     sentences = []
     for one in ranges:
         span, where = one.span, f"{one.span.topic}-{one.span.partition}"
+        if is_delta(span.topic):
+            sentences += _of_table(one)
+            continue
         then = "with failOnDataLoss Spark stops; without it Spark continues, and the rows are lost"
         if one.held in ("deleted", "partly deleted") and one.log_start is not None:
             sentences.append(f"Kafka deleted [{span.start_offset}, {one.log_start}) of {where}: {then}")

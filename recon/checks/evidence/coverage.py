@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recon.lazy import np
 from recon.model import Code, LedgerSlice, SourceTable, Unavailable, Witnesses, known, why_unknown
-from recon.model.delta_offsets import described, is_delta, offset_of, position_of
+from recon.model.delta_offsets import described, is_delta, offset_of, place, position_of
 from recon.model.ledger import sortable
 from recon.model.offsets import GrowingSpans, OffsetSpan, Span, Spans
 
@@ -51,7 +51,7 @@ class Key(NamedTuple):
 
     def place(self, offset: int) -> str:
         """An offset in a sentence: of a Delta table, its version."""
-        return f"version {position_of(offset).version}" if is_delta(self.topic) else str(offset)
+        return place(offset) if is_delta(self.topic) else str(offset)
 
     def log_starts_at(self, log_start: int) -> str:
         """Where the log of the source begins, in a clause."""
